@@ -1,0 +1,187 @@
+// reference/model/model_config.h: what a hybrid model computes, in one normal form for every family.
+//
+// A model is: embedding, layers, final norm, head. A layer is two residual branches, each optional:
+//
+//     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both side by side, added
+//     x = x + residual_multiplier · mlp(norm(x))
+//
+// Granite-4.0-H, Bamba and Llama have both branches in each layer; Falcon-H1 has both mixers in each layer; a Nemotron-H
+// or Mamba-2 layer has one branch only. The family's name (`architecture`) changes nothing but the names of tensors in
+// a checkpoint: whoever computes reads the fields below and nothing else.
+//
+//   M1  validate(config) is empty for every config a loader, a preset or the random generator hands out
+//   M2  every number that enters the arithmetic is here; a multiplier that a family lacks is 1, a bias is absent
+//   M3  real-valued fields are binary64 as written in config.json; the exact profile rounds each once to binary32
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbatim::reference {
+
+enum class Architecture : uint8_t { kGraniteHybrid, kLlama, kBamba, kNemotronH, kFalconH1, kMamba2 };
+std::string_view architecture_name(Architecture architecture);  // as in config.json: "LlamaForCausalLM"
+
+enum class RopeKind : uint8_t {
+    kNone,     // no position enters the arithmetic
+    kDefault,  // inv_freq[i] = theta^(−2i / n_rotary_dims)
+    kLinear,   // kDefault with inv_freq / factor
+    kLlama3,   // kDefault with low frequencies / factor and a linear blend between (Llama 3.1)
+};
+
+// Pairs (i, i + n_rotary_dims/2) of the first n_rotary_dims of a head are turned by position · inv_freq[i]; the rest of
+// the head passes unchanged.
+struct RopeConfig {
+    RopeKind kind = RopeKind::kNone;
+    int32_t n_rotary_dims = 0;  // even, 2 <= n_rotary_dims <= head_dim unless kNone
+    double theta = 10000.0;
+    double factor = 1.0;            // kLinear, kLlama3
+    double low_freq_factor = 1.0;   // kLlama3
+    double high_freq_factor = 4.0;  // kLlama3
+    int32_t original_max_position_embeddings = 0;  // kLlama3
+    friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+// q = q_proj(in_multiplier · x), k = key_multiplier · k_proj(in_multiplier · x), v = v_proj(in_multiplier · x);
+// softmax(scale · q·k) · v; out_multiplier · o_proj. Query head h reads KV head h / (n_heads / n_kv_heads).
+struct AttentionConfig {
+    int32_t n_heads = 0;
+    int32_t n_kv_heads = 0;  // divides n_heads
+    int32_t head_dim = 0;    // apart from hidden_size / n_heads
+    double scale = 0.0;
+    RopeConfig rope;
+    bool qkv_bias = false;
+    bool o_bias = false;
+    double in_multiplier = 1.0;
+    double key_multiplier = 1.0;
+    double out_multiplier = 1.0;
+    friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
+
+    [[nodiscard]] int64_t q_rows() const { return int64_t{n_heads} * head_dim; }
+    [[nodiscard]] int64_t kv_rows() const { return int64_t{n_kv_heads} * head_dim; }
+};
+
+enum class MambaGate : uint8_t {
+    kGateOnly,      // y · silu(z)
+    kGateThenNorm,  // norm(y · silu(z))
+    kNormThenGate,  // norm(y) · silu(z)
+};
+
+// What in_proj's output is multiplied by, part by part, after its bias (Falcon-H1's ssm_multipliers).
+struct MambaMultipliers {
+    double z = 1.0, x = 1.0, b = 1.0, c = 1.0, dt = 1.0;
+    friend bool operator==(const MambaMultipliers&, const MambaMultipliers&) = default;
+};
+
+// Rows of in_proj: z [d_inner], x [d_inner], B [n_groups · d_state], C [n_groups · d_state], dt [n_heads].
+// The conv runs over x, B, C (conv_dim channels) and is followed by silu. B and C of group g serve the heads
+// g · (n_heads / n_groups) ... (g + 1) · (n_heads / n_groups) − 1.
+struct MambaConfig {
+    int32_t n_heads = 0;
+    int32_t head_dim = 0;
+    int32_t d_state = 0;
+    int32_t n_groups = 1;  // divides n_heads
+    int32_t d_conv = 4;    // taps: 2..4
+    double dt_min = 0.0;   // dt = clamp(softplus(dt + dt_bias), dt_min, dt_max)
+    double dt_max = std::numeric_limits<double>::infinity();
+    MambaGate gate = MambaGate::kGateThenNorm;
+    int32_t n_norm_groups = 1;  // the gated norm's mean of squares is taken over d_inner / n_norm_groups elements
+    bool in_bias = false;
+    bool out_bias = false;
+    bool conv_bias = true;
+    double in_multiplier = 1.0;
+    MambaMultipliers multipliers;
+    double out_multiplier = 1.0;
+    friend bool operator==(const MambaConfig&, const MambaConfig&) = default;
+
+    [[nodiscard]] int64_t d_inner() const { return int64_t{n_heads} * head_dim; }
+    [[nodiscard]] int64_t bc_rows() const { return int64_t{n_groups} * d_state; }
+    [[nodiscard]] int64_t conv_dim() const { return d_inner() + 2 * bc_rows(); }
+    [[nodiscard]] int64_t in_rows() const { return d_inner() + conv_dim() + n_heads; }
+};
+
+enum class MlpKind : uint8_t {
+    kGatedSilu,    // down(up(x) · silu(gate_multiplier · gate(x))) · out_multiplier
+    kReluSquared,  // down(max(up(x), 0)²) · out_multiplier; there is no gate
+};
+
+// A mixture of experts will be a kind of its own beside these.
+struct MlpConfig {
+    MlpKind kind = MlpKind::kGatedSilu;
+    int32_t d_ff = 0;
+    bool up_bias = false;  // on gate and up
+    bool down_bias = false;
+    double gate_multiplier = 1.0;
+    double out_multiplier = 1.0;
+    friend bool operator==(const MlpConfig&, const MlpConfig&) = default;
+};
+
+// At least one of the three. With both mixers, both read the same normed row and their outputs are added
+// (Mamba first: mamba + attention) before the residual. Further mixers (gated delta nets) will be further members.
+struct LayerConfig {
+    std::optional<MambaConfig> mamba;
+    std::optional<AttentionConfig> attention;
+    std::optional<MlpConfig> mlp;
+    friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+
+    [[nodiscard]] bool has_mixer() const { return mamba.has_value() || attention.has_value(); }
+};
+
+struct ModelConfig {
+    Architecture architecture = Architecture::kLlama;
+    int32_t vocab_size = 0;
+    int32_t hidden_size = 0;
+    int32_t max_position_embeddings = 0;  // positions 0 .. max − 1 exist; a model without a limit has 2^31 − 1
+    double norm_eps = 1e-5;               // of every norm: norm(x) = x / sqrt(mean(x²) + eps) · weight
+    double embedding_multiplier = 1.0;    // on the embedding's row
+    double residual_multiplier = 1.0;     // on each branch before it is added
+    double logits_multiplier = 1.0;       // logits = lm_head(x) · logits_multiplier (Falcon-H1's lm_head_multiplier)
+    double logits_divisor = 1.0;          //          ... / logits_divisor (Granite's logits_scaling)
+    bool tie_word_embeddings = false;     // the head is the embedding matrix
+    std::vector<LayerConfig> layers;
+    friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// Every reason why nobody can compute this config; empty when it is sound. Sizes are bounded so that no product of
+// them leaves int64.
+std::vector<std::string> validate(const ModelConfig& config);
+
+enum class StateDtype : uint8_t { kFloat32 };
+
+// One tensor of a sequence's recurrent state. Logical order, which is also the order of digests and snapshots:
+//   "ssm"   [n_heads, d_state, head_dim]
+//   "conv"  [d_conv − 1, conv_dim]        the last inputs of the conv, oldest first; x, B, C along conv_dim
+struct StateTensor {
+    int32_t layer = 0;
+    std::string name;
+    std::vector<int64_t> shape;
+    StateDtype dtype = StateDtype::kFloat32;
+    friend bool operator==(const StateTensor&, const StateTensor&) = default;
+
+    [[nodiscard]] int64_t num_elements() const;
+    [[nodiscard]] int64_t num_bytes() const;
+};
+
+// A state row: everything but the KV that a sequence carries from one token to the next, in layer order, ssm before conv.
+std::vector<StateTensor> state_row(const ModelConfig& config);
+
+// Counts and bytes that memory planning needs.
+struct ModelGeometry {
+    int32_t num_layers = 0;
+    int32_t num_attention_layers = 0;  // layers with attention (a Falcon-H1 layer counts here and below)
+    int32_t num_mamba_layers = 0;
+    int32_t num_mlp_layers = 0;
+    int64_t num_parameters = 0;        // a tied head is counted once
+    int64_t kv_bytes_per_token = 0;    // bf16 K and V of all attention layers
+    int64_t state_bytes_per_row = 0;   // all of state_row
+    // The sequence length from which the KV outweighs the state row: ceil(state / kv per token). Empty without attention.
+    std::optional<int64_t> break_even_tokens;
+    friend bool operator==(const ModelGeometry&, const ModelGeometry&) = default;
+};
+ModelGeometry geometry(const ModelConfig& config);
+
+}  // namespace verbatim::reference

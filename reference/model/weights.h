@@ -1,0 +1,109 @@
+// reference/model/weights.h: a model's weights as read-only views, and the storage behind them.
+//
+//   W1  matrices are bf16 bits, row-major [rows, cols], one row per output: y[r] = sum over c of W[r, c] · x[c]
+//   W2  no element of a matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is 0x7FC0
+//   W3  vectors (norms, biases, A_log, D, dt_bias) and conv weights are binary32 as stored in the checkpoint
+//   W4  shapes agree with the ModelConfig they were made for; a bias that the config switches off is an empty view
+//   W5  views live as long as the ModelWeights they came from, wherever it is moved
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reference/model/model_config.h"
+
+namespace verbatim::reference {
+
+// bf16 bits: the upper half of a binary32. Row-major and dense.
+struct MatrixView {
+    const uint16_t* data = nullptr;
+    int64_t rows = 0;
+    int64_t cols = 0;
+
+    [[nodiscard]] std::span<const uint16_t> row(int64_t r) const {
+        return {data + r * cols, static_cast<size_t>(cols)};
+    }
+    [[nodiscard]] MatrixView slice_rows(int64_t first, int64_t count) const {
+        return {data + first * cols, count, cols};
+    }
+    [[nodiscard]] bool empty() const { return data == nullptr; }
+};
+
+using VectorView = std::span<const float>;
+
+struct AttentionWeights {
+    MatrixView q;  // [n_heads · head_dim, hidden]
+    MatrixView k;  // [n_kv_heads · head_dim, hidden]
+    MatrixView v;  // [n_kv_heads · head_dim, hidden]
+    MatrixView o;  // [hidden, n_heads · head_dim]
+    VectorView q_bias, k_bias, v_bias, o_bias;
+};
+
+struct MambaWeights {
+    MatrixView in_proj;      // [in_rows, hidden], rows z, x, B, C, dt
+    VectorView in_bias;      // [in_rows]
+    VectorView conv_weight;  // [conv_dim, d_conv], oldest tap first
+    VectorView conv_bias;    // [conv_dim]
+    VectorView a_log;        // [n_heads]; A = −exp(a_log)
+    VectorView d;            // [n_heads]
+    VectorView dt_bias;      // [n_heads]
+    VectorView norm;         // [d_inner]; empty for MambaGate::kGateOnly
+    MatrixView out_proj;     // [hidden, d_inner]
+    VectorView out_bias;     // [hidden]
+};
+
+struct MlpWeights {
+    MatrixView gate;  // [d_ff, hidden]; empty for MlpKind::kReluSquared
+    MatrixView up;    // [d_ff, hidden]
+    MatrixView down;  // [hidden, d_ff]
+    VectorView gate_bias, up_bias, down_bias;
+};
+
+// A part that LayerConfig lacks has empty views.
+struct LayerWeights {
+    VectorView mixer_norm;  // [hidden]; empty for a layer without a mixer
+    MambaWeights mamba;
+    AttentionWeights attention;
+    VectorView mlp_norm;  // [hidden]; empty for a layer without an MLP
+    MlpWeights mlp;
+};
+
+class WeightStorage;  // mapped files and owned buffers (reference/model/weight_storage.h)
+
+struct ModelWeights {
+    ModelWeights();
+    ModelWeights(ModelWeights&&) noexcept;
+    ModelWeights& operator=(ModelWeights&&) noexcept;
+    ~ModelWeights();
+
+    MatrixView embedding;  // [vocab, hidden]
+    MatrixView lm_head;    // [vocab, hidden]; the embedding itself when tied
+    VectorView final_norm;  // [hidden]
+    std::vector<LayerWeights> layers;
+    std::unique_ptr<WeightStorage> storage;
+};
+
+// What loading changed on the way to W2, summed over all matrices.
+struct LoadReport {
+    int64_t num_files = 0;
+    int64_t num_tensors = 0;
+    int64_t num_parameters = 0;
+    int64_t num_float16 = 0;       // matrix elements that were fp16
+    int64_t num_float32 = 0;       // matrix elements that were fp32
+    int64_t num_rounded = 0;       // elements whose value changed when rounded to bf16 (flushed ones apart)
+    int64_t num_flushed = 0;       // nonzero elements below 2^-56 that became +0
+    int64_t num_overflowed = 0;    // finite elements that became infinite
+    int64_t num_not_finite = 0;    // elements that were NaN or infinite in the file
+    double max_relative_change = 0.0;  // over the rounded elements
+    friend bool operator==(const LoadReport&, const LoadReport&) = default;
+};
+
+struct Model {
+    ModelConfig config;
+    ModelWeights weights;
+    LoadReport report;
+};
+
+}  // namespace verbatim::reference
