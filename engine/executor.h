@@ -1,0 +1,41 @@
+// engine/executor.h: who computes, or pretends to. Reference, CPU, CUDA, cost model, lockstep, replay, faulty: all of them
+// turn a StepPlan into a StepResult, and the engine cannot tell them apart.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/base/digest.h"
+#include "engine/base/ids.h"
+#include "engine/base/result.h"
+#include "engine/step_plan.h"
+
+namespace verbatim {
+
+// Where a head's bytes are. `writer` is the slot that wrote it while that slot is alive, else kNoSlot: executors without pools
+// (the uncached reference) answer for living writers only.
+struct HeadImage {
+    SequenceSlot writer = kNoSlot;
+    int64_t length = 0;  // tokens
+    std::span<const BlockRun> blocks;
+    StateIndex state = kNoState;
+};
+
+class Executor {
+public:
+    virtual ~Executor() = default;
+
+    // Carries the plan out and fills `result` (its vectors are reused). An error ends the executor, not the conversations: the
+    // engine ends what runs and keeps every published head.
+    virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
+
+    // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens. Called
+    // after the step that wrote the last of them, before the writer's slot ends. Empty: this executor does not hold it.
+    virtual std::optional<Digest> head_digest(const HeadImage& image) = 0;
+
+    // What makes its bits: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only under the id that made them.
+    [[nodiscard]] virtual std::string numerics_id() const = 0;
+};
+
+}  // namespace verbatim

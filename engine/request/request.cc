@@ -1,0 +1,69 @@
+#include "engine/request/request.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+namespace {
+
+void check_tokens(std::vector<std::string>& problems, const char* field, const std::vector<TokenId>& tokens,
+                  int32_t vocab_size) {
+    for (const TokenId token : tokens) {
+        if (token < 0 || token >= vocab_size) {
+            problems.push_back(fmt::format("{}: token {} is not in [0, {})", field, token, vocab_size));
+        }
+    }
+}
+
+void check_sampling(std::vector<std::string>& problems, const SamplingParams& sampling) {
+    if (!(sampling.temperature >= 0)) problems.push_back(fmt::format("temperature: {} is not >= 0", sampling.temperature));
+    if (sampling.top_k < 0) problems.push_back(fmt::format("top_k: {} is not >= 0", sampling.top_k));
+    if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
+        problems.push_back(fmt::format("top_p: {} is not in (0, 1]", sampling.top_p));
+    }
+    if (!(sampling.repetition_penalty > 0)) {
+        problems.push_back(fmt::format("repetition_penalty: {} is not > 0", sampling.repetition_penalty));
+    }
+}
+
+void check_input(std::vector<std::string>& problems, const ChatRequest& request) {
+    int64_t num_tokens = 0;
+    for (const Message& message : request.messages) num_tokens += message.tokens.size();
+    if (request.input == InputKind::kRegenerate && !request.messages.empty()) {
+        problems.push_back("messages: must be empty to regenerate");
+    }
+    if (request.input == InputKind::kHistory && num_tokens == 0) problems.push_back("messages: no tokens");
+    if (request.max_tokens && *request.max_tokens < 0) {
+        problems.push_back(fmt::format("max_tokens: {} is not >= 0", *request.max_tokens));
+    }
+    for (const auto& stop : request.stop_strings) {
+        if (stop.empty()) problems.push_back("stop_strings: an empty one");
+    }
+}
+
+}  // namespace
+
+Status validate(const ChatRequest& request, int32_t vocab_size) {
+    std::vector<std::string> problems;
+    check_input(problems, request);
+    check_sampling(problems, request.sampling);
+    check_tokens(problems, "stop_tokens", request.stop_tokens, vocab_size);
+    for (const auto& stop : request.stop_strings) check_tokens(problems, "stop_strings", stop, vocab_size);
+    if (problems.empty()) return {};
+    return error("request for conversation '{}': {}", request.conversation.conversation_id, fmt::join(problems, "; "));
+}
+
+const char* name(FinishReason reason) {
+    switch (reason) {
+        case FinishReason::kLength: return "length";
+        case FinishReason::kStopToken: return "stop_token";
+        case FinishReason::kStopString: return "stop_string";
+        case FinishReason::kAborted: return "aborted";
+        case FinishReason::kNonFinite: return "non_finite";
+        case FinishReason::kExecutorFailed: return "executor_failed";
+    }
+    CHECK(false, "finish reason {}", static_cast<int>(reason));
+}
+
+}  // namespace verbatim

@@ -1,0 +1,71 @@
+// engine/request/request.h: what a client asks for (step 1), as values.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/base/result.h"
+#include "engine/request/sampling.h"
+#include "engine/tokens/token_seq.h"
+
+namespace verbatim {
+
+// Separates what may share cached state. No salt is a salt of its own, different from the empty string.
+struct CacheSalt {
+    std::optional<std::string> value;
+    friend auto operator<=>(const CacheSalt&, const CacheSalt&) = default;
+};
+
+struct ConversationKey {
+    CacheSalt salt;
+    std::string conversation_id;
+    friend auto operator<=>(const ConversationKey&, const ConversationKey&) = default;
+};
+
+// A message as the token ids it stands for. Its end is a checkpoint position unless `checkpoint` says otherwise.
+struct Message {
+    TokenSeq tokens;
+    bool checkpoint = true;
+};
+
+enum class InputKind : uint8_t {
+    kSuffix,      // `messages` follow the conversation's committed tokens
+    kHistory,     // `messages` are the whole conversation; an unknown id is created
+    kRegenerate,  // answer the last turn's prompt again; `messages` is empty
+};
+
+struct ChatRequest {
+    ConversationKey conversation;
+    InputKind input = InputKind::kHistory;
+    std::vector<Message> messages;
+    std::optional<std::string> turn_id;      // the same id again returns the recorded answer
+    std::optional<HeadId> parent_head;       // compare-and-swap: refused unless the name points to this head (kNoHead: to none)
+    std::optional<int64_t> max_tokens;       // default: EngineConfig::default_max_tokens; 0: prefill only
+    SamplingParams sampling;
+    std::optional<uint64_t> seed;            // none: the engine draws one and records it
+    std::vector<TokenId> stop_tokens;        // the token that stops is committed and reported
+    std::vector<std::vector<TokenId>> stop_strings;  // over token ids: cut from the text, committed all the same
+    bool ignore_stop = false;                // exactly max_tokens tokens
+    bool use_cache = true;                   // false: nothing is attached (reason: cache_off)
+    bool deterministic = true;               // attaches only to heads of the executor's own numerics
+    TokenSeq forced_output;                  // not empty: these tokens instead of the drawn ones, and as many
+};
+
+// Every problem of the request that can be told without looking at the engine's state, in one message.
+[[nodiscard]] Status validate(const ChatRequest& request, int32_t vocab_size);
+
+enum class FinishReason : uint8_t {
+    kLength,        // max_tokens
+    kStopToken,     // one of stop_tokens
+    kStopString,    // one of stop_strings
+    kAborted,       // by the client
+    kNonFinite,     // a NaN or infinity (N8): with layer and step
+    kExecutorFailed,
+};
+[[nodiscard]] const char* name(FinishReason reason);
+
+}  // namespace verbatim
