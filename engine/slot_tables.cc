@@ -1,0 +1,281 @@
+#include "engine/slot_tables.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+namespace {
+
+bool fits(Slice slice, size_t size) { return slice.begin <= size && slice.count <= size - slice.begin; }
+
+int64_t num_blocks(std::span<const BlockRun> runs) {
+    int64_t sum = 0;
+    for (const BlockRun& run : runs) sum += run.count;
+    return sum;
+}
+
+}  // namespace
+
+SlotTables::SlotTables(SlotTablesConfig config) : config_(config) {
+    CHECK_GT(config.vocab_size, 0);
+    CHECK_GT(config.block_size, 0);
+    CHECK(config.num_blocks >= 0 && config.num_state_rows >= 0);
+    tables_of_block_.assign(config.num_blocks, 0);
+    owner_of_row_.assign(config.num_state_rows, kNoSlot);
+    row_destination_.assign(config.num_state_rows, -1);
+}
+
+bool SlotTables::is_live(SequenceSlot slot) const {
+    return index(slot) >= 0 && index(slot) < num_slots() && slots_[index(slot)].live;
+}
+
+const SlotTable& SlotTables::at(SequenceSlot slot) const {
+    CHECK(is_live(slot), "slot {} of {}", index(slot), num_slots());
+    return slots_[index(slot)];
+}
+
+Status SlotTables::apply(const StepPlan& plan) {
+    RETURN_IF_ERROR(check_slices(plan));
+    for (const SequenceSlot slot : plan.ends) RETURN_IF_ERROR(end(slot));
+    for (const SequenceStart& sequence_start : plan.starts) RETURN_IF_ERROR(start(plan, sequence_start));
+    int64_t last_admission = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        RETURN_IF_ERROR(extend(plan, sequence));
+        const int64_t admission = at(sequence.slot).admission;
+        if (admission <= last_admission) {
+            return error("step {}: slot {} (admission {}) is scheduled after admission {}: each slot once, oldest first",
+                         plan.step, index(sequence.slot), admission, last_admission);
+        }
+        last_admission = admission;
+    }
+    if (!config_.check_memory) return {};
+    for (const ScheduledSequence& sequence : plan.sequences) RETURN_IF_ERROR(check_written_blocks(sequence));
+    RETURN_IF_ERROR(check_copies(plan));
+    for (const ScheduledSequence& sequence : plan.sequences) RETURN_IF_ERROR(check_state(plan, sequence));
+    return check_row_uses(plan);
+}
+
+void SlotTables::advance(const StepPlan& plan) {
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        SlotTable& table = slots_[index(sequence.slot)];
+        table.length += sequence.num_new_tokens;
+        table.stepped = true;
+    }
+}
+
+Status SlotTables::check_slices(const StepPlan& plan) const {
+    for (const SequenceStart& start : plan.starts) {
+        if (!fits(start.blocks, plan.blocks.size())) {
+            return error("step {}: start of slot {} names blocks outside the plan's {}", plan.step, index(start.slot),
+                         plan.blocks.size());
+        }
+    }
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (!fits(sequence.appended, plan.tokens.size()) || !fits(sequence.new_blocks, plan.blocks.size()) ||
+            !fits(sequence.state_writes, plan.state_writes.size())) {
+            return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}", plan.step,
+                         index(sequence.slot), plan.tokens.size(), plan.blocks.size(), plan.state_writes.size());
+        }
+    }
+    return {};
+}
+
+Status SlotTables::end(SequenceSlot slot) {
+    if (!is_live(slot)) return error("slot {} ends, but it is not live", index(slot));
+    SlotTable& table = slots_[index(slot)];
+    for (const BlockId block : table.blocks) --tables_of_block_[index(block)];
+    if (is_row(table.state)) owner_of_row_[index(table.state)] = kNoSlot;
+    table = SlotTable{};
+    return {};
+}
+
+Status SlotTables::start(const StepPlan& plan, const SequenceStart& start) {
+    const int32_t slot = index(start.slot);
+    if (slot < 0) return error("step {}: start of slot {}", plan.step, slot);
+    if (is_live(start.slot)) {
+        return error("step {}: slot {} starts for request {}, but request {} has not ended", plan.step, slot,
+                     index(start.request), index(slots_[slot].request));
+    }
+    if (start.num_prompt_tokens < 0 || start.num_prompt_tokens > start.tokens.size() || start.num_computed_tokens < 0 ||
+        start.num_computed_tokens >= start.tokens.size()) {
+        return error("step {}: slot {} starts with {} tokens, {} of the prompt, {} computed", plan.step, slot,
+                     start.tokens.size(), start.num_prompt_tokens, start.num_computed_tokens);
+    }
+    if (slot >= num_slots()) slots_.resize(slot + 1);
+    SlotTable& table = slots_[slot];
+    table.live = true;
+    table.request = start.request;
+    table.admission = ++num_admitted_;
+    table.num_prompt_tokens = start.num_prompt_tokens;
+    table.length = start.num_computed_tokens;
+    table.tokens = start.tokens.to_vector();
+    table.sampling = start.sampling;
+    if (!config_.check_memory) return {};
+    const int64_t want = config_.num_blocks > 0 ? start.num_computed_tokens / config_.block_size : 0;
+    if (num_blocks(plan.blocks_of(start)) != want) {
+        return error("step {}: slot {} attaches {} tokens with {} full blocks, {} are needed", plan.step, slot,
+                     start.num_computed_tokens, num_blocks(plan.blocks_of(start)), want);
+    }
+    for (const BlockRun& run : plan.blocks_of(start)) {
+        for (int32_t i = 0; i < run.count; ++i) {
+            const BlockId block{index(run.first) + i};
+            RETURN_IF_ERROR(count_block(block, 1));
+            table.blocks.push_back(block);
+        }
+    }
+    return {};
+}
+
+Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequence) {
+    const int32_t slot = index(sequence.slot);
+    if (!is_live(sequence.slot)) return error("step {}: slot {} is scheduled, but it is not live", plan.step, slot);
+    SlotTable& table = slots_[slot];
+    const auto appended = plan.appended(sequence);
+    for (const TokenId token : appended) {
+        if (token < 0 || token >= config_.vocab_size) {
+            return error("step {}: slot {} appends token {} of a vocabulary of {}", plan.step, slot, token, config_.vocab_size);
+        }
+    }
+    table.tokens.insert(table.tokens.end(), appended.begin(), appended.end());
+    const int64_t known = static_cast<int64_t>(table.tokens.size());
+    const int64_t end = table.length + sequence.num_new_tokens;
+    if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens <= 0 || end > known) {
+        return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step, slot,
+                     sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
+    }
+    if (sequence.samples && end != known) {
+        return error("step {}: slot {} draws token {}, but it knows {} already", plan.step, slot, end, known);
+    }
+    if (!config_.check_memory) return {};
+    for (const BlockRun& run : plan.new_blocks(sequence)) {
+        for (int32_t i = 0; i < run.count; ++i) {
+            const BlockId block{index(run.first) + i};
+            RETURN_IF_ERROR(count_block(block, 0));
+            ++tables_of_block_[index(block)];
+            table.blocks.push_back(block);
+        }
+    }
+    const int64_t slots = static_cast<int64_t>(table.blocks.size()) * config_.block_size;
+    if (config_.num_blocks > 0 && slots < end) {
+        return error("step {}: slot {} computes up to position {}, but its {} blocks hold {}", plan.step, slot, end,
+                     table.blocks.size(), slots);
+    }
+    return {};
+}
+
+// `times` = 1: one more table may name the block; 0: none does so far.
+Status SlotTables::count_block(BlockId block, int32_t times) {
+    if (index(block) < 0 || index(block) >= config_.num_blocks) {
+        return error("block {} of a pool of {}", index(block), config_.num_blocks);
+    }
+    if (times == 0 && tables_of_block_[index(block)] != 0) {
+        return error("block {} is new, but {} live tables name it", index(block), tables_of_block_[index(block)]);
+    }
+    tables_of_block_[index(block)] += times;
+    return {};
+}
+
+Status SlotTables::check_written_blocks(const ScheduledSequence& sequence) const {
+    if (config_.num_blocks == 0) return {};
+    const SlotTable& table = at(sequence.slot);
+    const int64_t last = (table.length + sequence.num_new_tokens - 1) / config_.block_size;
+    for (int64_t i = table.length / config_.block_size; i <= last; ++i) {
+        const int32_t block = index(table.blocks[i]);
+        if (tables_of_block_[block] != 1) {
+            return error("slot {} writes block {} (place {} of its table), but {} live tables name it", index(sequence.slot), block,
+                         i, tables_of_block_[block]);
+        }
+    }
+    return {};
+}
+
+Status SlotTables::check_copies(const StepPlan& plan) {
+    size_t num_tails = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        const SlotTable& table = at(sequence.slot);
+        const auto num_slots = static_cast<int32_t>(table.length % config_.block_size);
+        if (table.stepped || num_slots == 0 || config_.num_blocks == 0) continue;
+        ++num_tails;
+        const BlockId tail = table.blocks[table.length / config_.block_size];
+        const auto copies = std::count_if(plan.copies.begin(), plan.copies.end(), [&](const BlockCopy& copy) {
+            return copy.dst == tail && copy.num_slots == num_slots;
+        });
+        if (copies != 1) {
+            return error("step {}: slot {} attaches {} tokens: {} copies of {} slots to its tail block {}, one is needed", plan.step,
+                         index(sequence.slot), table.length, copies, num_slots, index(tail));
+        }
+    }
+    if (plan.copies.size() != num_tails) {
+        return error("step {}: {} copies for {} tails", plan.step, plan.copies.size(), num_tails);
+    }
+    for (const BlockCopy& copy : plan.copies) {
+        const auto is_src = [&](const BlockCopy& other) { return other.dst == copy.src; };
+        if (index(copy.src) < 0 || index(copy.src) >= config_.num_blocks) {
+            return error("step {}: a copy from block {} of a pool of {}", plan.step, index(copy.src), config_.num_blocks);
+        }
+        if (std::any_of(plan.copies.begin(), plan.copies.end(), is_src)) {
+            return error("step {}: block {} is copied and copied to", plan.step, index(copy.src));
+        }
+    }
+    return {};
+}
+
+bool SlotTables::is_row(StateIndex row) const { return index(row) >= 0 && index(row) < config_.num_state_rows; }
+
+Status SlotTables::check_state(const StepPlan& plan, const ScheduledSequence& sequence) {
+    SlotTable& table = slots_[index(sequence.slot)];
+    const int32_t src = index(sequence.state_src);
+    const int32_t dst = index(sequence.state_dst);
+    const bool has_state = config_.num_state_rows > 0;
+    int64_t last_length = table.length;
+    for (const StateWrite& write : plan.writes_of(sequence)) {
+        if (write.length <= last_length || write.length > table.length + sequence.num_new_tokens ||
+            has_state != is_row(write.dst)) {
+            return error("step {}: slot {} writes its state at {} to row {}, while it computes {} tokens from {}", plan.step,
+                         index(sequence.slot), write.length, index(write.dst), sequence.num_new_tokens, table.length);
+        }
+        last_length = write.length;
+    }
+    if (!has_state) {
+        if (src == index(kNoState) && dst == index(kNoState)) return {};
+        return error("step {}: slot {} names state rows {} and {}, but the model has no state", plan.step, index(sequence.slot), src,
+                     dst);
+    }
+    const bool src_is_right = table.stepped      ? sequence.state_src == table.state
+                              : table.length > 0 ? is_row(sequence.state_src) && src != dst
+                                                 : sequence.state_src == kNoState;
+    const bool dst_is_right = table.stepped ? sequence.state_dst == table.state : is_row(sequence.state_dst);
+    if (!src_is_right || !dst_is_right) {
+        return error("step {}: slot {} at length {} reads state row {} and writes {}; its own is {}", plan.step,
+                     index(sequence.slot), table.length, src, dst, index(table.state));
+    }
+    table.state = sequence.state_dst;
+    return {};
+}
+
+Status SlotTables::check_row_uses(const StepPlan& plan) {
+    if (config_.num_state_rows == 0) return {};
+    const auto claim = [&](StateIndex row, SequenceSlot slot) -> Status {
+        if (row_destination_[index(row)] == plan.step) return error("step {}: state row {} is written twice", plan.step, index(row));
+        row_destination_[index(row)] = plan.step;
+        const SequenceSlot owner = owner_of_row_[index(row)];
+        if (owner == kNoSlot || owner == slot) return {};
+        return error("step {}: slot {} writes state row {}, which is slot {}'s", plan.step, index(slot), index(row), index(owner));
+    };
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        RETURN_IF_ERROR(claim(sequence.state_dst, sequence.slot));
+        owner_of_row_[index(sequence.state_dst)] = sequence.slot;
+    }
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        for (const StateWrite& write : plan.writes_of(sequence)) RETURN_IF_ERROR(claim(write.dst, kNoSlot));
+    }
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        const StateIndex src = sequence.state_src;
+        if (src == kNoState || src == sequence.state_dst || row_destination_[index(src)] != plan.step) continue;
+        return error("step {}: slot {} reads state row {}, which the step also writes", plan.step, index(sequence.slot), index(src));
+    }
+    return {};
+}
+
+}  // namespace verbatim

@@ -1,0 +1,75 @@
+// engine/slot_tables.h: what every executor knows of its slots, kept incrementally from plans: tokens, computed length, block
+// table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
+//   L1  ends name live slots; starts name free ones; a slot is scheduled at most once, in order of admission (P1)
+//   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new position
+//   L3  a block that is written or new is in its writer's table and in no other live one (P2)
+//   L4  an attached length that is no multiple of the block size comes with one copy of its tail, of exactly that many slots
+//   L5  the first step of a slot reads a row other than its own (none, at length 0); the later ones read and write their own
+//   L6  a destination (new block, state_dst, StateWrite) is read or written by nobody else in the step (P3, as far as it shows)
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/step_plan.h"
+
+namespace verbatim {
+
+struct SlotTablesConfig {
+    int32_t vocab_size = 0;
+    int32_t block_size = 16;
+    int32_t num_blocks = 0;      // 0: the model has no KV, plans name no blocks
+    int32_t num_state_rows = 0;  // 0: the model has no state, every row is kNoState
+    bool check_memory = true;    // false: blocks and rows are neither checked nor kept (executors without pools)
+};
+
+struct SlotTable {
+    bool live = false;
+    bool stepped = false;  // has been scheduled since its start
+    RequestId request{};
+    int64_t admission = 0;          // ascending over starts
+    int64_t num_prompt_tokens = 0;  // of `tokens`
+    int64_t length = 0;             // computed tokens; during a step: before it
+    std::vector<TokenId> tokens;    // everything known
+    std::vector<BlockId> blocks;
+    StateIndex state = kNoState;    // its own row, from its first step on
+    SamplingParams sampling;
+};
+
+class SlotTables {
+public:
+    explicit SlotTables(SlotTablesConfig config);
+
+    // Ends, starts, appended tokens and new blocks. An error says which rule the plan breaks; the tables mean nothing after it.
+    Status apply(const StepPlan& plan);
+    // The plan has been carried out: its sequences are longer by their new tokens.
+    void advance(const StepPlan& plan);
+
+    [[nodiscard]] bool is_live(SequenceSlot slot) const;
+    [[nodiscard]] const SlotTable& at(SequenceSlot slot) const;  // REQUIRES: is_live(slot)
+    [[nodiscard]] int32_t num_slots() const { return static_cast<int32_t>(slots_.size()); }
+    [[nodiscard]] const SlotTablesConfig& config() const { return config_; }
+
+private:
+    Status check_slices(const StepPlan& plan) const;
+    Status end(SequenceSlot slot);
+    Status start(const StepPlan& plan, const SequenceStart& start);
+    Status extend(const StepPlan& plan, const ScheduledSequence& sequence);
+    Status check_state(const StepPlan& plan, const ScheduledSequence& sequence);
+    Status check_written_blocks(const ScheduledSequence& sequence) const;
+    Status check_copies(const StepPlan& plan);
+    Status check_row_uses(const StepPlan& plan);
+    Status count_block(BlockId block, int32_t times);
+    [[nodiscard]] bool is_row(StateIndex row) const;
+
+    SlotTablesConfig config_;
+    std::vector<SlotTable> slots_;
+    std::vector<int32_t> tables_of_block_;    // live tables that name the block
+    std::vector<SequenceSlot> owner_of_row_;  // the live slot whose own row it is
+    std::vector<int64_t> row_destination_;    // the step in which the row was last a destination
+    int64_t num_admitted_ = 0;
+};
+
+}  // namespace verbatim

@@ -1,0 +1,226 @@
+#include "tests/support/hash_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/base/check.h"
+
+namespace verbatim::testing {
+namespace {
+
+constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;  // of no tokens; the digits of pi
+
+uint64_t mix(uint64_t x) {  // the splitmix64 finaliser
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9u;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+uint64_t extend(uint64_t prefix, uint64_t value) { return mix(prefix * 0x9e3779b97f4a7c15u + value + 1); }
+
+// prefixes[p] = hash of tokens [0, p].
+void hash_prefixes(std::span<const TokenId> tokens, std::vector<uint64_t>& prefixes) {
+    prefixes.clear();
+    uint64_t prefix = kEmptyPrefix;
+    for (const TokenId token : tokens) prefixes.push_back(prefix = extend(prefix, static_cast<uint64_t>(token)));
+}
+
+}  // namespace
+
+HashExecutor::HashExecutor(HashExecutorConfig config)
+    : config_(std::move(config)),
+      tables_({config_.vocab_size, config_.block_size, config_.num_blocks, config_.num_state_rows, true}),
+      kv_(static_cast<size_t>(config_.num_blocks) * config_.block_size),
+      states_(config_.num_state_rows) {}
+
+Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
+    if (plan.step == config_.fail_at_step) return error("step {}: told to fail", plan.step);
+    if (plan.step <= step_) return error("step {} follows step {}", plan.step, step_);
+    const size_t violations_before = violations_.size();
+    if (Status applied = tables_.apply(plan); !applied) {
+        violate(applied.error().message);
+        return applied;
+    }
+    check_attached(plan);
+    step_ = plan.step;
+    clear_new_blocks(plan);
+    copy_tails(plan);
+    result.step = plan.step;
+    result.sampled.clear();
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        compute(plan, sequence);
+        if (sequence.samples) result.sampled.push_back(sample(sequence));
+    }
+    tables_.advance(plan);
+    result.materialised_through_step = plan.step - config_.lag_steps;
+    if (config_.fail_on_violation && violations_.size() > violations_before) {
+        return error("{}", violations_[violations_before]);
+    }
+    return {};
+}
+
+std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
+    std::vector<BlockId> blocks;
+    for (const BlockRun& run : image.blocks) {
+        for (int32_t i = 0; i < run.count; ++i) blocks.push_back(BlockId{index(run.first) + i});
+    }
+    const int64_t num_slots = static_cast<int64_t>(blocks.size()) * config_.block_size;
+    if (config_.num_blocks > 0 && num_slots < image.length) {
+        violate(fmt::format("a head of {} tokens has {} blocks", image.length, blocks.size()));
+        return std::nullopt;
+    }
+    Digester digester;
+    digester.add(image.length);
+    for (int64_t p = 0; p < image.length && config_.num_blocks > 0; ++p) {
+        const Cell& read = cell(blocks, p);
+        if (read.position != p) violate(fmt::format("a head's position {} holds position {}", p, read.position));
+        digester.add(read.prefix);
+    }
+    if (config_.num_state_rows > 0) {
+        CHECK(index(image.state) >= 0 && index(image.state) < config_.num_state_rows, "row {}", index(image.state));
+        const Cell& row = states_[index(image.state)];
+        if (row.position != image.length) {
+            violate(fmt::format("a head of {} tokens has a state after {}", image.length, row.position));
+        }
+        digester.add(row.prefix);
+    }
+    return digester.digest();
+}
+
+TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling) const {
+    std::vector<uint64_t> prefixes;
+    hash_prefixes(tokens, prefixes);
+    uint64_t read_hash = 0;
+    if (config_.num_blocks > 0) {
+        for (const uint64_t prefix : prefixes) read_hash = extend(read_hash, prefix);
+    }
+    if (config_.num_state_rows > 0) read_hash = extend(read_hash, prefixes.back());
+    return draw(read_hash, static_cast<int64_t>(tokens.size()), sampling);
+}
+
+Digest HashExecutor::expected_digest(std::span<const TokenId> tokens) const {
+    std::vector<uint64_t> prefixes;
+    hash_prefixes(tokens, prefixes);
+    Digester digester;
+    digester.add(static_cast<int64_t>(tokens.size()));
+    for (size_t p = 0; p < tokens.size() && config_.num_blocks > 0; ++p) digester.add(prefixes[p]);
+    if (config_.num_state_rows > 0) digester.add(prefixes.empty() ? kEmptyPrefix : prefixes.back());
+    return digester.digest();
+}
+
+void HashExecutor::violate(std::string what) { violations_.push_back(std::move(what)); }
+
+HashExecutor::Cell& HashExecutor::cell(std::span<const BlockId> blocks, int64_t position) {
+    const BlockId block = blocks[position / config_.block_size];
+    CHECK(index(block) >= 0 && index(block) < config_.num_blocks, "block {} of {}", index(block), config_.num_blocks);
+    return kv_[static_cast<size_t>(index(block)) * config_.block_size + position % config_.block_size];
+}
+
+void HashExecutor::clear_new_blocks(const StepPlan& plan) {
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        for (const BlockRun& run : plan.new_blocks(sequence)) {
+            const auto first = kv_.begin() + static_cast<int64_t>(index(run.first)) * config_.block_size;
+            std::fill_n(first, static_cast<int64_t>(run.count) * config_.block_size, Cell{});
+        }
+    }
+}
+
+// X3, before the plan writes anything. Whether it is the right content is checked when it is read.
+void HashExecutor::check_attached(const StepPlan& plan) {
+    const int64_t materialised = step_ - config_.lag_steps;
+    const auto check = [&](const Cell& cell, const char* what, int64_t place) {
+        if (cell.step <= materialised) return;
+        violate(fmt::format("step {}: attaches {} {}, written in step {}, but only step {} is materialised", plan.step, what, place,
+                            cell.step, materialised));
+    };
+    for (const SequenceStart& start : plan.starts) {
+        if (config_.num_blocks == 0) break;
+        const int64_t length = start.num_computed_tokens / config_.block_size * config_.block_size;
+        for (int64_t p = 0; p < length; ++p) check(cell(tables_.at(start.slot).blocks, p), "position", p);
+    }
+    for (const BlockCopy& copy : plan.copies) {
+        const auto first = static_cast<size_t>(index(copy.src)) * config_.block_size;
+        for (int32_t i = 0; i < copy.num_slots; ++i) check(kv_[first + i], "a tail of block", index(copy.src));
+    }
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (sequence.state_src == kNoState || sequence.state_src == sequence.state_dst) continue;
+        check(states_[index(sequence.state_src)], "state row", index(sequence.state_src));
+    }
+}
+
+void HashExecutor::copy_tails(const StepPlan& plan) {
+    for (const BlockCopy& copy : plan.copies) {
+        const auto src = kv_.begin() + static_cast<int64_t>(index(copy.src)) * config_.block_size;
+        const auto dst = kv_.begin() + static_cast<int64_t>(index(copy.dst)) * config_.block_size;
+        std::copy_n(src, copy.num_slots, dst);
+        for (int32_t i = 0; i < copy.num_slots; ++i) dst[i].step = plan.step;
+    }
+}
+
+// Writes the new positions' KV and the state, and the states asked for on the way.
+void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequence) {
+    const SlotTable& table = tables_.at(sequence.slot);
+    const int64_t begin = table.length;
+    const int64_t end = begin + sequence.num_new_tokens;
+    hash_prefixes(std::span(table.tokens).first(end), prefixes_);
+    num_computed_tokens_ += sequence.num_new_tokens;
+    if (config_.num_blocks > 0) {
+        for (int64_t p = begin; p < end; ++p) cell(table.blocks, p) = {p, prefixes_[p], plan.step};
+    }
+    if (config_.num_state_rows == 0) return;
+    Cell state{0, kEmptyPrefix, plan.step};
+    if (sequence.state_src != kNoState) {
+        state = states_[index(sequence.state_src)];
+        check_cell(state, begin, begin == 0 ? kEmptyPrefix : prefixes_[begin - 1],
+                   fmt::format("state row {}", index(sequence.state_src)));
+        state.step = plan.step;
+    }
+    auto writes = plan.writes_of(sequence);
+    for (int64_t p = begin; p < end; ++p) {
+        state.prefix = extend(state.prefix, static_cast<uint64_t>(table.tokens[p]));
+        ++state.position;
+        if (writes.empty() || writes.front().length != p + 1) continue;
+        states_[index(writes.front().dst)] = state;
+        writes = writes.subspan(1);
+    }
+    states_[index(sequence.state_dst)] = state;
+}
+
+SampledToken HashExecutor::sample(const ScheduledSequence& sequence) {
+    const SlotTable& table = tables_.at(sequence.slot);
+    const int64_t end = table.length + sequence.num_new_tokens;
+    SampledToken sampled{sequence.slot, 0, -1};
+    if (table.tokens[end - 1] == config_.fault_token) {
+        sampled.fault_layer = 0;
+        return sampled;
+    }
+    uint64_t read_hash = 0;
+    for (int64_t p = 0; p < end && config_.num_blocks > 0; ++p) {
+        const Cell& read = cell(table.blocks, p);
+        check_cell(read, p, prefixes_[p], fmt::format("slot {}", index(sequence.slot)));
+        read_hash = extend(read_hash, read.prefix);
+    }
+    if (config_.num_state_rows > 0) read_hash = extend(read_hash, states_[index(sequence.state_dst)].prefix);
+    sampled.token = draw(read_hash, end, table.sampling);
+    return sampled;
+}
+
+void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where) {
+    if (cell.position == position && cell.prefix == prefix) return;
+    violate(fmt::format("step {}: {} reads position {}, but finds {}", step_, where, position,
+                        cell.position < 0          ? "nothing"
+                        : cell.position != position ? fmt::format("position {}", cell.position)
+                                                    : "that of other tokens"));
+}
+
+TokenId HashExecutor::draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling) const {
+    uint64_t hash = extend(read_hash, static_cast<uint64_t>(position));
+    if (sampling.temperature > 0) hash = extend(hash, sampling.seed ^ std::bit_cast<uint32_t>(sampling.temperature));
+    return static_cast<TokenId>(hash % static_cast<uint64_t>(config_.vocab_size));
+}
+
+}  // namespace verbatim::testing

@@ -1,0 +1,77 @@
+// tests/support/hash_executor.h: an executor without arithmetic that sees every mistake of an engine.
+//
+// It has a paged KV pool and a pool of state rows like a real one, but a KV slot holds (position, hash of the token prefix that ends
+// there) and a state row (length, hash of the prefix). The token it draws is a hash of the KV and state it *read*, so that a
+// wrong block, a tail copied short, a stale row or a wrong length changes tokens and digests. Beyond that it knows what it should have read:
+//   X1  plans keep the rules of engine/slot_tables.h
+//   X2  every KV slot and row it reads was written, by a sequence with the same tokens, at the same position
+//   X3  what a start attaches (blocks, tail, row) was materialised when the plan came
+//   X4  a block's old content is gone as soon as it is new in a table
+// A breach is kept in violations() and, unless the config says otherwise, also ends the executor with an error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/slot_tables.h"
+
+namespace verbatim::testing {
+
+struct HashExecutorConfig {
+    int32_t vocab_size = 1000;
+    int32_t block_size = 16;
+    int32_t num_blocks = 64;      // 0: a model without KV
+    int32_t num_state_rows = 16;  // 0: a model without state
+    int32_t lag_steps = 0;        // materialised_through_step = step - lag_steps
+    bool fail_on_violation = true;
+    TokenId fault_token = -1;     // a sequence that samples after this token has a fault in layer 0
+    int64_t fail_at_step = -1;    // execute() of this step returns an error
+    std::string numerics_id = "hash/1";
+};
+
+class HashExecutor final : public Executor {
+public:
+    explicit HashExecutor(HashExecutorConfig config);
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    std::optional<Digest> head_digest(const HeadImage& image) override;
+    [[nodiscard]] std::string numerics_id() const override { return config_.numerics_id; }
+
+    [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
+    [[nodiscard]] int64_t num_computed_tokens() const { return num_computed_tokens_; }  // over all steps
+
+    // What a right engine gets after `tokens`: the next token, and the digest of a head that holds exactly them.
+    [[nodiscard]] TokenId expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling) const;
+    [[nodiscard]] Digest expected_digest(std::span<const TokenId> tokens) const;
+
+private:
+    struct Cell {
+        int64_t position = -1;  // of a KV slot; the length of a state row; -1: never written
+        uint64_t prefix = 0;
+        int64_t step = -1;  // that wrote it
+    };
+    void violate(std::string what);
+    [[nodiscard]] Cell& cell(std::span<const BlockId> blocks, int64_t position);
+    void clear_new_blocks(const StepPlan& plan);
+    void check_attached(const StepPlan& plan);
+    void copy_tails(const StepPlan& plan);
+    void compute(const StepPlan& plan, const ScheduledSequence& sequence);
+    [[nodiscard]] SampledToken sample(const ScheduledSequence& sequence);
+    void check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where);
+    [[nodiscard]] TokenId draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling) const;
+
+    HashExecutorConfig config_;
+    SlotTables tables_;
+    std::vector<Cell> kv_;      // [num_blocks, block_size]
+    std::vector<Cell> states_;  // [num_state_rows]
+    std::vector<std::string> violations_;
+    std::vector<uint64_t> prefixes_;  // of the sequence at hand, by position
+    int64_t step_ = -1;
+    int64_t num_computed_tokens_ = 0;
+};
+
+}  // namespace verbatim::testing
