@@ -1,0 +1,53 @@
+// reference/ops/sampling.h: from a row of logits to a token (NUMERICS N7).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/request/sampling.h"
+
+namespace verbatim::reference {
+
+// The four words of Philox4x32-10 (Salmon et al., SC 2011) for a counter and a key.
+std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// Gumbel noise of token `id` drawn at absolute position `position`:
+//   word = philox(counter = (position low, position high, id / 4, 0), key = (seed low, seed high))[id mod 4]
+//   u = (float(word >> 9) + 0.5) · 2^-23;  g = -log(-log(u))
+float gumbel_noise(uint64_t seed, uint64_t position, int32_t id);
+
+// What the penalties look at: the tokens before the one to be drawn.
+struct SamplingPrefix {
+    std::span<const int32_t> prompt;
+    std::span<const int32_t> generated;
+};
+
+// Steps, in order, each in binary32:
+//   1  ids in prompt or generated, once each:  l = l > 0 ? l ÷ repetition : l · repetition
+//      ids generated n times:                  l = l - presence;  l = fma(-frequency, float(n), l)
+//      (a penalty that is off, 1 or 0, changes nothing)
+//   2  temperature 0: the lowest id among the largest l. Else l = l ÷ temperature
+//   3  order: l descending, then id ascending; top_k > 0 keeps the first top_k
+//   4  0 < top_p < 1: of what is kept, weight = floor(exp(l - max) · 2^32); the shortest part of the order whose weights add up to
+//      ceil(top_p · total) is kept; all in integers, top_p taken as the exact value of its binary32
+//   5  the lowest id among the largest l + gumbel_noise(seed, position, id)
+// Infinities and NaN in the logits are N8's business and are refused: REQUIRES finite logits, temperature >= 0, top_p > 0,
+// repetition_penalty > 0, ids in the vocabulary.
+struct SamplingArgs {
+    std::span<const float> logits;  // [vocab_size]
+    SamplingParams params;
+    SamplingPrefix prefix;
+    uint64_t position = 0;  // absolute position of the token being drawn
+};
+
+void check(const SamplingArgs& args);
+int32_t sample(const SamplingArgs& args);
+
+// Steps 1 and 2 to 4, for tests and for executors that finish the row themselves.
+std::vector<float> penalised(const SamplingArgs& args);
+// Ids that steps 3 and 4 keep of logits that are divided by the temperature already, in the order of step 3.
+std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p);
+
+}  // namespace verbatim::reference

@@ -1,0 +1,76 @@
+// reference/reference_model.h: the uncached reference. A sequence from its first token on, in plain loops over contiguous memory: no
+// paging, no pools, no batch, no threads. What everything else is compared with, bit by bit.
+//
+//   U1  logits, hidden rows, KV and states after n tokens are the same however the tokens were divided into appends
+//   U2  nothing but tokens enters: two sequences of one model with the same tokens have the same bits
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/digest.h"
+#include "reference/model/weights.h"
+#include "reference/ops/rope.h"
+#include "reference/ops/rows.h"
+#include "reference/walk.h"
+
+namespace verbatim::reference {
+
+// A model with what is derived from it at load: decay rates, and rotary tables that grow as positions are needed: sequences of one model
+// belong to one thread. Borrows config and weights.
+class ReferenceModel {
+public:
+    // REQUIRES: validate(config) is empty, the weights have its shapes.
+    ReferenceModel(const ModelConfig& config, const ModelWeights& weights);
+
+    [[nodiscard]] const ModelConfig& config() const { return config_; }
+    [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+    [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }  // [n_heads]
+    // Of an attention layer with rotary embedding, for positions below `num_positions`.
+    const RopeTable& rope_table(int32_t layer, int64_t num_positions) const;
+
+private:
+    const ModelConfig& config_;
+    const ModelWeights& weights_;
+    std::vector<std::vector<float>> decay_rates_;  // [layer]
+    mutable std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
+};
+
+enum class LogitRows : uint8_t { kAll, kLast, kNone };
+
+class ReferenceSequence {
+public:
+    // What an operation of the walk just wrote.
+    using Observer = std::function<void(const WalkPoint& point, ConstFloatRows written)>;
+
+    explicit ReferenceSequence(const ReferenceModel& model);  // borrowed
+    ReferenceSequence(ReferenceSequence&&) noexcept;
+    ~ReferenceSequence();
+
+    // Computes positions length() ... length() + tokens.size() - 1. An empty append does nothing.
+    // REQUIRES: tokens in the vocabulary, positions below max_position_embeddings.
+    void append(std::span<const TokenId> tokens, LogitRows which = LogitRows::kAll, const Observer& observer = nullptr);
+
+    [[nodiscard]] int64_t length() const;
+    // Logits that the last append was asked for: [rows, vocab].
+    [[nodiscard]] ConstFloatRows logits() const;
+    // The layer where a NaN or an infinity was first met since position 0 (the number of layers: in logits), N8.
+    [[nodiscard]] std::optional<int32_t> fault_layer() const;
+
+    // After length() tokens; an empty span for a layer that has none.
+    [[nodiscard]] std::span<const uint16_t> k(int32_t layer) const;            // [length, n_kv_heads, head_dim]
+    [[nodiscard]] std::span<const uint16_t> v(int32_t layer) const;            // [length, n_kv_heads, head_dim]
+    [[nodiscard]] std::span<const float> ssm_state(int32_t layer) const;       // [n_heads, d_state, head_dim]
+    [[nodiscard]] std::span<const float> conv_window(int32_t layer) const;     // [d_conv - 1, conv_dim], oldest first
+    // Of everything up to length() (reference/head_digest.h).
+    [[nodiscard]] Digest digest() const;
+
+private:
+    class Backend;
+    std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace verbatim::reference
