@@ -3,13 +3,31 @@ find_package(fmt REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(Threads REQUIRED)
 
+option(VERBATIM_WERROR "Warnings are errors" OFF)
+option(VERBATIM_PLANTED_BUGS "Compile in the faults of engine/base/planted.h, chosen by the variable VERBATIM_BUG" OFF)
+set(VERBATIM_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
+
 add_library(verbatim_options INTERFACE)
 target_include_directories(verbatim_options INTERFACE ${PROJECT_SOURCE_DIR})
-# The exact profile: no contraction, no reassociation, IEEE-754 as written.
+# The exact profile: no contraction, no reassociation, IEEE-754 as written. tests/house checks every compile command.
 target_compile_options(verbatim_options INTERFACE -ffp-contract=off -fno-fast-math -Wall -Wextra)
 target_link_libraries(verbatim_options INTERFACE fmt::fmt tl::expected Threads::Threads)
 
-option(VERBATIM_WERROR "Warnings are errors" OFF)
 if(VERBATIM_WERROR)
   target_compile_options(verbatim_options INTERFACE -Werror)
+endif()
+if(VERBATIM_PLANTED_BUGS)
+  target_compile_definitions(verbatim_options INTERFACE VERBATIM_PLANTED_BUGS=1)
+endif()
+if(VERBATIM_SANITIZE)
+  target_compile_options(verbatim_options INTERFACE -fsanitize=${VERBATIM_SANITIZE} -fno-sanitize-recover=all
+                                                   -fno-omit-frame-pointer)
+  target_link_options(verbatim_options INTERFACE -fsanitize=${VERBATIM_SANITIZE})
+endif()
+
+# ccache makes the second build of the same sources quick; nothing needs it. The precompiled header of the tests is
+# cacheable only when ccache is told that its time stamps do not matter.
+find_program(VERBATIM_CCACHE ccache)
+if(VERBATIM_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${VERBATIM_CCACHE})
 endif()

@@ -62,8 +62,8 @@ class Table {
 public:
     Table() = default;  // no header line: rows of name and value
     explicit Table(std::vector<std::string> header);
-    void add_row(std::vector<std::string> cells);    // REQUIRES: as many cells as the header or the first row
-    [[nodiscard]] std::string to_string() const;     // every line ends in '\n'
+    void add_row(std::vector<std::string> cells);  // REQUIRES: as many cells as the header or the first row
+    [[nodiscard]] std::string to_string() const;   // every line ends in '\n'
 
 private:
     std::vector<std::string> header_;

@@ -35,17 +35,17 @@ int parse_and_run(int argc, const char* const* argv) {
     app.set_version_flag("--version", "verbatim " VERBATIM_VERSION);
     int exit_code = kExitOk;
     add_commands(app, exit_code);
-    if (argc < 2) {
-        fmt::print(stderr, "{}", app.help());
-        return kExitBadUsage;
-    }
-    app.require_subcommand(1);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help_or_version) {
         app.exit(help_or_version);
+        return kExitOk;
     } catch (const CLI::ParseError& wrong) {
-        return report_error(Error{fmt::format("{}: see --help", wrong.what())}, kExitBadUsage);
+        return report_error(Error{fmt::format("{} (--help lists what there is)", wrong.what())}, kExitBadUsage);
+    }
+    if (app.get_subcommands().empty()) {
+        fmt::print(stderr, "{}", app.help());
+        return kExitBadUsage;
     }
     return exit_code;
 }
