@@ -24,11 +24,13 @@ constexpr std::underlying_type_t<Id> index(Id id) {
 
 using TokenId = int32_t;  // an entry of the vocabulary
 
-// `count` blocks with consecutive ids, in the order of the tokens they hold.
-struct BlockRun {
-    BlockId first{};
+// `count` units with consecutive ids.
+template <typename Id>
+struct IdRun {
+    Id first{};
     int32_t count = 0;
-    friend bool operator==(const BlockRun&, const BlockRun&) = default;
+    friend bool operator==(const IdRun&, const IdRun&) = default;
 };
+using BlockRun = IdRun<BlockId>;  // in the order of the tokens they hold
 
 }  // namespace verbatim

@@ -1,0 +1,61 @@
+// engine/cache/head.h: an immutable committed state, and the words used about it.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "engine/base/digest.h"
+#include "engine/base/ids.h"
+#include "engine/cache/kv_group.h"
+#include "engine/request/request.h"
+#include "engine/tokens/token_seq.h"
+
+namespace verbatim {
+
+enum class HeadKind : uint8_t {
+    kTurn,        // the end of a turn: the name points to it
+    kPrompt,      // prompt length - 1: regenerate, retry, rewritten answers
+    kCheckpoint,  // a position the request named (message ends by default)
+};
+[[nodiscard]] const char* name(HeadKind kind);
+
+// Why a prompt token was computed: every token that is not reused has exactly one reason.
+enum class NotReused : uint8_t {
+    kNewConversation,  // the conversation has no committed tokens and no prefix was found
+    kNewTokens,        // beyond what the conversation has committed
+    kSeam,             // the last sampled token of the turn before: committed, never computed
+    kLastToken,        // a request computes at least one token, else there are no logits
+    kBetweenHeads,     // committed, but no head lies at or after it (an edit inside a message)
+    kEvicted,          // a head lay there and was evicted to make room
+    kNotRetained,      // a head lay there and was let go: older than the heads a name keeps
+    kNoRoomToCopy,     // a head lies there, and there was no room for its tail or a state row
+    kOtherNumerics,    // a head lies there, made by other arithmetic
+    kCacheOff,         // the request asked for no reuse
+    kCount,
+};
+[[nodiscard]] const char* name(NotReused reason);
+
+struct Name;
+
+//   H1  blocks hold tokens [0, length), the state row the state after exactly `length` tokens: every group is at one length
+//   H2  nothing of a published head changes but its use (last_use, pins, names)
+struct Head {
+    HeadId id = kNoHead;
+    CacheSalt salt;
+    HeadKind kind = HeadKind::kTurn;
+    TokenSeq tokens;  // resident
+    BlockTable blocks;
+    StateIndex state = kNoState;
+    std::string numerics_id;
+    Digest digest;  // of its bytes, when digests are on
+
+    int64_t num_pins = 0;                   // attached, copies not materialised yet
+    std::vector<Name*> names;               // that list it
+    bool in_prefix_index = false;           // found by its tokens, too
+    std::list<HeadId>::iterator lru_place;  // in the cache's least-recently-used order
+
+    [[nodiscard]] int64_t length() const { return tokens.size(); }
+};
+
+}  // namespace verbatim

@@ -1,0 +1,56 @@
+#include "engine/cache/prefix_index.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "engine/base/check.h"
+#include "engine/base/planted.h"
+
+namespace verbatim {
+namespace {
+
+std::strong_ordering compare_salts(const CacheSalt& a, const CacheSalt& b) {
+    return planted(Planted::kSaltDropped) ? std::strong_ordering::equal : a <=> b;
+}
+
+}  // namespace
+
+bool PrefixIndex::Order::operator()(const Head* a, const Head* b) const {
+    if (const auto salts = compare_salts(a->salt, b->salt); salts != 0) return salts < 0;
+    if (const auto tokens = a->tokens <=> b->tokens; tokens != 0) return tokens < 0;
+    return a->id < b->id;
+}
+
+bool PrefixIndex::Order::operator()(const Query& query, const Head* head) const {
+    if (const auto salts = compare_salts(query.salt, head->salt); salts != 0) return salts < 0;
+    return query.tokens < head->tokens;
+}
+
+void PrefixIndex::insert(const Head& head) { CHECK(heads_.insert(&head).second); }
+
+void PrefixIndex::erase(const Head& head) { CHECK_EQ(heads_.erase(&head), 1u); }
+
+// The predecessor of a query in X1's order shares at least as long a prefix with it as any head that is a prefix of it. So
+// either it is the answer, or the answer is found below the part they share.
+std::optional<HeadId> PrefixIndex::longest_prefix(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length,
+                                                  const std::string& numerics_id) const {
+    TokenSeq wanted = tokens.slice(0, std::min(max_length, tokens.size()));
+    auto place = heads_.upper_bound(Query{salt, wanted});
+    while (place != heads_.begin()) {
+        const Head& head = **std::prev(place);
+        if (compare_salts(head.salt, salt) != 0) return std::nullopt;
+        const int64_t common = wanted.common_prefix(head.tokens);
+        if (common == head.length() && head.numerics_id == numerics_id) return head.id;
+        if (common == 0 && head.length() > 0) return std::nullopt;
+        if (common == head.length()) {
+            --place;  // other numerics: look further down
+        } else {
+            wanted = wanted.slice(0, common);
+            place = heads_.upper_bound(Query{salt, wanted});
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace verbatim

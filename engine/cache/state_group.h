@@ -1,0 +1,37 @@
+// engine/cache/state_group.h: the Mamba state group: who owns which row of the state pool.
+//   S1  a row belongs to one sequence, one pending or one head: rows are never shared, and never copied to attach
+#pragma once
+
+#include <optional>
+
+#include "engine/cache/id_pool.h"
+
+namespace verbatim {
+
+class StateGroup {
+public:
+    // A model without Mamba layers has no state: every row is kNoState.
+    StateGroup(bool enabled, int32_t num_rows) : enabled_(enabled), pool_(enabled ? num_rows : 0) {}
+
+    // A row, or kNoState where the model has none. Empty when no row is free.
+    [[nodiscard]] std::optional<StateIndex> allocate() {
+        if (!enabled_) return kNoState;
+        const auto runs = pool_.allocate(1);
+        if (!runs) return std::nullopt;
+        return runs->front().first;
+    }
+    // Gives the row back and leaves kNoState.
+    void release(StateIndex& row) {
+        if (row != kNoState) pool_.release({row, 1});
+        row = kNoState;
+    }
+    [[nodiscard]] bool enabled() const { return enabled_; }
+    [[nodiscard]] StatePool& pool() { return pool_; }
+    [[nodiscard]] const StatePool& pool() const { return pool_; }
+
+private:
+    bool enabled_;
+    StatePool pool_;
+};
+
+}  // namespace verbatim

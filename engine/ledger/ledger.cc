@@ -1,0 +1,238 @@
+#include "engine/ledger/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/planted.h"
+
+namespace verbatim {
+namespace {
+
+template <typename... Args>
+tl::unexpected<Refusal> refuse(RefusalReason reason, fmt::format_string<Args...> format, Args&&... args) {
+    return tl::unexpected(Refusal{reason, fmt::format(format, std::forward<Args>(args)...)});
+}
+
+tl::unexpected<Refusal> unknown(const ConversationKey& key, const char* what) {
+    return refuse(RefusalReason::kUnknownConversation, "{}: conversation '{}' has no committed turn", what,
+                  key.conversation_id);
+}
+
+HeadId head_of(const Ledger::Conversation& conversation) {
+    return conversation.turns.empty() ? kNoHead : conversation.turns.back().head;
+}
+
+// The committed token without KV: the last one of a turn that generated something.
+std::optional<int64_t> seam_of(const Ledger::Conversation& conversation) {
+    if (conversation.turns.empty()) return std::nullopt;
+    const Turn& last = conversation.turns.back();
+    if (last.end == last.prompt_end) return std::nullopt;
+    return last.end - 1;
+}
+
+void append_messages(const ChatRequest& request, TurnStart& start) {
+    for (const Message& message : request.messages) {
+        start.prompt.append(message.tokens);
+        if (message.checkpoint) start.checkpoints.push_back(start.prompt.size());
+    }
+}
+
+}  // namespace
+
+const char* name(RefusalReason reason) {
+    switch (reason) {
+        case RefusalReason::kInvalid: return "invalid";
+        case RefusalReason::kBusy: return "busy";
+        case RefusalReason::kUnknownConversation: return "unknown_conversation";
+        case RefusalReason::kParentMismatch: return "parent_mismatch";
+        case RefusalReason::kEmptySuffix: return "empty_suffix";
+        case RefusalReason::kTooLong: return "too_long";
+        case RefusalReason::kTooLarge: return "too_large";
+        case RefusalReason::kNameTaken: return "name_taken";
+        case RefusalReason::kNoSuchTurn: return "no_such_turn";
+        case RefusalReason::kCount: break;
+    }
+    CHECK(false, "refusal {}", static_cast<int>(reason));
+}
+
+Ledger::Ledger(TokenTemplate token_template) : template_(token_template) {}
+
+std::optional<RecordedTurn> Ledger::recorded(const ChatRequest& request) const {
+    const Conversation* conversation = find(request.conversation);
+    if (conversation == nullptr || !request.turn_id || planted(Planted::kRetryRecomputes)) return std::nullopt;
+    for (const Turn& turn : conversation->turns) {
+        if (turn.turn_id == request.turn_id) {
+            return RecordedTurn{conversation->committed.slice(turn.prompt_end, turn.end), turn.finish, turn.head};
+        }
+    }
+    return std::nullopt;
+}
+
+OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, TokenStore& store) {
+    const ConversationKey& key = request.conversation;
+    const auto found = conversations_.find(key);
+    const bool known = found != conversations_.end();
+    if (known && found->second->leased) {
+        return refuse(RefusalReason::kBusy, "conversation '{}' has a turn running (lease {}): one writer at a time",
+                      key.conversation_id, found->second->generation);
+    }
+    const Conversation nothing;
+    const Conversation& conversation = known ? *found->second : nothing;
+    if (request.input != InputKind::kHistory && conversation.turns.empty()) {
+        return unknown(key, request.input == InputKind::kSuffix ? "suffix" : "regenerate");
+    }
+    if (request.parent_head && *request.parent_head != head_of(conversation)) {
+        return refuse(RefusalReason::kParentMismatch, "conversation '{}' points to head {}, the request expects {}",
+                      key.conversation_id, index(head_of(conversation)), index(*request.parent_head));
+    }
+    auto start = prompt_of(request, conversation, store);
+    if (!start) return start;
+    auto& place = conversations_[key];
+    if (!place) place = std::make_unique<Conversation>();
+    place->leased = true;
+    place->generation = next_generation_++;
+    start->lease = {key, place->generation};
+    return start;
+}
+
+OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Conversation& conversation,
+                                       TokenStore& store) const {
+    TurnStart start;
+    start.num_kept_turns = conversation.turns.size();
+    switch (request.input) {
+        case InputKind::kSuffix: {
+            start.prompt = conversation.committed;
+            const Turn& last = conversation.turns.back();
+            if (planted(Planted::kSeamDropped) && last.end > last.prompt_end) {
+                start.prompt = start.prompt.slice(0, last.end - 1);
+            }
+            if (template_.end_of_turn && start.prompt.at(start.prompt.size() - 1) != *template_.end_of_turn) {
+                start.prompt.append(store.store({&*template_.end_of_turn, 1}));
+            }
+            const int64_t before = start.prompt.size();
+            append_messages(request, start);
+            if (start.prompt.size() == before) {
+                return refuse(RefusalReason::kEmptySuffix, "conversation '{}': the suffix has no tokens",
+                              request.conversation.conversation_id);
+            }
+            break;
+        }
+        case InputKind::kHistory: append_messages(request, start); break;
+        case InputKind::kRegenerate:
+            start.prompt = conversation.committed.slice(0, conversation.turns.back().prompt_end);
+            start.checkpoints = conversation.turns.back().message_ends;
+            break;
+    }
+    start.num_committed = start.prompt.common_prefix(conversation.committed);
+    const auto seam = seam_of(conversation);
+    if (seam && *seam < start.num_committed) start.seam = seam;
+    // Turns that the prompt does not contain whole are left.
+    while (start.num_kept_turns > 0) {
+        const int64_t end = conversation.turns[start.num_kept_turns - 1].end;
+        if (end <= start.num_committed && end < start.prompt.size()) break;
+        --start.num_kept_turns;
+    }
+    return start;
+}
+
+bool Ledger::commit(const TurnStart& start, const TokenSeq& output, Turn turn) {
+    const auto found = conversations_.find(start.lease.key);
+    const bool live = is_live(start.lease);
+    if (found == conversations_.end() || (!live && !planted(Planted::kLeaseUnchecked))) return false;
+    Conversation& conversation = *found->second;
+    turn.prompt_end = start.prompt.size();
+    turn.end = turn.prompt_end + output.size();
+    const int64_t before = start.num_kept_turns == 0 ? 0 : conversation.turns[start.num_kept_turns - 1].end;
+    for (const int64_t end : start.checkpoints) {
+        if (end > before) turn.message_ends.push_back(end);
+    }
+    conversation.turns.resize(start.num_kept_turns);
+    conversation.turns.push_back(std::move(turn));
+    conversation.committed = start.prompt;
+    conversation.committed.append(output);
+    conversation.leased = false;
+    return true;
+}
+
+bool Ledger::is_live(const Lease& lease) const {
+    const Conversation* conversation = find(lease.key);
+    return conversation != nullptr && conversation->leased && conversation->generation == lease.generation;
+}
+
+void Ledger::discard(const Lease& lease) {
+    if (!is_live(lease)) return;
+    const auto found = conversations_.find(lease.key);
+    found->second->leased = false;
+    if (found->second->turns.empty()) conversations_.erase(found);
+}
+
+OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns) {
+    const Conversation* origin = find(from);
+    if (origin == nullptr || origin->turns.empty()) return unknown(from, "fork");
+    const ConversationKey target{from.salt, to};
+    if (find(target) != nullptr) return refuse(RefusalReason::kNameTaken, "fork: conversation '{}' exists", to);
+    const size_t kept = num_turns.value_or(origin->turns.size());
+    if (kept == 0 || kept > origin->turns.size()) {
+        return refuse(RefusalReason::kNoSuchTurn, "fork: conversation '{}' has {} turns, wanted {}", from.conversation_id,
+                      origin->turns.size(), kept);
+    }
+    auto fork = std::make_unique<Conversation>();
+    fork->turns.assign(origin->turns.begin(), origin->turns.begin() + static_cast<std::ptrdiff_t>(kept));
+    fork->committed = origin->committed.slice(0, fork->turns.back().end);
+    const int64_t length = fork->committed.size();
+    conversations_.emplace(target, std::move(fork));
+    return length;
+}
+
+OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) {
+    const auto found = conversations_.find(key);
+    if (found == conversations_.end() || found->second->turns.empty()) return unknown(key, "rewind");
+    Conversation& conversation = *found->second;
+    if (conversation.leased) {
+        return refuse(RefusalReason::kBusy, "rewind: conversation '{}' has a turn running", key.conversation_id);
+    }
+    if (num_turns == 0 || num_turns > conversation.turns.size()) {
+        return refuse(RefusalReason::kNoSuchTurn, "rewind: conversation '{}' has {} turns, wanted {}",
+                      key.conversation_id, conversation.turns.size(), num_turns);
+    }
+    conversation.turns.resize(num_turns);
+    conversation.committed = conversation.committed.slice(0, conversation.turns.back().end);
+    return conversation.committed.size();
+}
+
+OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
+    const auto found = conversations_.find(key);
+    if (found == conversations_.end() || found->second->turns.empty()) return unknown(key, "delete");
+    if (found->second->leased) {
+        return refuse(RefusalReason::kBusy, "delete: conversation '{}' has a turn running", key.conversation_id);
+    }
+    conversations_.erase(found);
+    return 0;
+}
+
+const Ledger::Conversation* Ledger::find(const ConversationKey& key) const {
+    const auto found = conversations_.find(key);
+    return found == conversations_.end() ? nullptr : found->second.get();
+}
+
+size_t Ledger::num_leases() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(conversations_, [](const auto& entry) { return entry.second->leased; }));
+}
+
+void Ledger::verify() const {
+    for (const auto& [key, conversation] : conversations_) {
+        int64_t end = 0;
+        for (const Turn& turn : conversation->turns) {
+            CHECK(turn.prompt_end > end && turn.end >= turn.prompt_end, "'{}': a turn [{}, {}) after {}",
+                  key.conversation_id, turn.prompt_end, turn.end, end);
+            end = turn.end;
+        }
+        CHECK_EQ(end, conversation->committed.size());
+        CHECK(!conversation->turns.empty() || conversation->leased, "'{}' has no turn and no writer", key.conversation_id);
+        CHECK_LT(conversation->generation, next_generation_);
+    }
+}
+
+}  // namespace verbatim

@@ -1,0 +1,117 @@
+// engine/ledger/ledger.h: what each conversation has committed, and who may write to it (step 2).
+//   L1  one live lease per (salt, conversation); its generation is checked at commit                     (I5)
+//   L2  turns[i].end is ascending, and the last one is committed.size(): the chain has no gap            (I6)
+//   L3  a commit appends one turn, after taking away the turns that its history leaves
+//   L4  answers depend on the conversation's own key only                                                (I4)
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/request/request.h"
+#include "engine/tokens/token_seq.h"
+
+namespace verbatim {
+
+// Why a request or an operation on a name is refused. Nothing has changed then.
+enum class RefusalReason : uint8_t {
+    kInvalid,              // the request itself (validate)
+    kBusy,                 // another turn of the conversation runs: one writer at a time
+    kUnknownConversation,  // a suffix, a regenerate, a fork or a rewind of an id that has committed nothing
+    kParentMismatch,       // parent_head is not where the name points
+    kEmptySuffix,          // a suffix without tokens
+    kTooLong,              // prompt + max_tokens exceed the model's context
+    kTooLarge,             // prompt + max_tokens + tail + state do not fit the empty budget
+    kNameTaken,            // a fork to an id that exists
+    kNoSuchTurn,           // a fork or rewind to a turn that the conversation does not have
+    kCount,
+};
+[[nodiscard]] const char* name(RefusalReason reason);
+
+struct Refusal {
+    RefusalReason reason = RefusalReason::kInvalid;
+    std::string message;
+};
+template <typename T>
+using OrRefusal = tl::expected<T, Refusal>;
+
+// How token sequences are framed where a client sends suffixes.
+struct TokenTemplate {
+    std::optional<TokenId> end_of_turn;  // supplied before a suffix when the turn before ended without it
+};
+
+struct Turn {
+    std::optional<std::string> turn_id;
+    int64_t prompt_end = 0;  // tokens [0, prompt_end) of the conversation were the turn's prompt
+    int64_t end = 0;         // tokens [prompt_end, end) were generated; the last one is not resident
+    FinishReason finish = FinishReason::kLength;
+    HeadId head = kNoHead;            // the name pointed to it after this turn; it may have been evicted since
+    std::vector<int64_t> message_ends;  // of the prompt's messages that were new in this turn
+};
+
+struct Lease {
+    ConversationKey key;
+    uint64_t generation = 0;
+    friend bool operator==(const Lease&, const Lease&) = default;
+};
+
+// An accepted turn.
+struct TurnStart {
+    Lease lease;
+    TokenSeq prompt;                       // the whole of it
+    std::vector<int64_t> checkpoints;      // message ends inside the prompt, ascending
+    int64_t num_committed = 0;             // the prompt's first tokens that the conversation has committed
+    std::optional<int64_t> seam;           // the committed token that is not resident, when inside num_committed
+    size_t num_kept_turns = 0;             // turns that stay when this one commits
+};
+
+// The answer to a turn_id that has been committed already.
+struct RecordedTurn {
+    TokenSeq output;
+    FinishReason finish = FinishReason::kLength;
+    HeadId head = kNoHead;
+};
+
+class Ledger {
+public:
+    explicit Ledger(TokenTemplate token_template);
+
+    // The recorded answer when request.turn_id is known; it needs no lease.
+    [[nodiscard]] std::optional<RecordedTurn> recorded(const ChatRequest& request) const;
+    // Leases the conversation and says what the turn's prompt is. `store` holds the tokens that the template supplies.
+    [[nodiscard]] OrRefusal<TurnStart> begin(const ChatRequest& request, TokenStore& store);
+    // The turn's own tokens become the conversation's: true. False when the lease is no longer the live one; nothing changes.
+    [[nodiscard]] bool commit(const TurnStart& start, const TokenSeq& output, Turn turn);
+    void discard(const Lease& lease);  // gives the lease back, if it is still the live one
+    [[nodiscard]] bool is_live(const Lease& lease) const;
+
+    // Names. `num_turns`: how many turns the fork or the rewound conversation keeps.
+    OrRefusal<int64_t> fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns);
+    OrRefusal<int64_t> rewind(const ConversationKey& key, size_t num_turns);  // the length that is left
+    OrRefusal<int64_t> remove(const ConversationKey& key);                    // 0
+
+    struct Conversation {
+        TokenSeq committed;
+        std::vector<Turn> turns;
+        uint64_t generation = 0;  // of the newest lease
+        bool leased = false;
+    };
+    [[nodiscard]] const Conversation* find(const ConversationKey& key) const;
+    [[nodiscard]] size_t num_leases() const;
+    [[nodiscard]] size_t num_conversations() const { return conversations_.size(); }
+    void verify() const;  // L1, L2 from scratch
+
+private:
+    [[nodiscard]] OrRefusal<TurnStart> prompt_of(const ChatRequest& request, const Conversation& conversation,
+                                                 TokenStore& store) const;
+    TokenTemplate template_;
+    std::map<ConversationKey, std::unique_ptr<Conversation>> conversations_;
+    uint64_t next_generation_ = 1;
+};
+
+}  // namespace verbatim

@@ -1,0 +1,56 @@
+// engine/scheduler/sequence.h: one accepted turn on its way: what is known of its tokens, and how far they are computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/cache/cache.h"
+#include "engine/ledger/ledger.h"
+#include "engine/request/request.h"
+
+namespace verbatim {
+
+enum class SequenceStatus : uint8_t {
+    kWaiting,     // holds no memory
+    kRunning,     // holds memory and a slot
+    kCommitting,  // finished; its pending waits for its bytes
+};
+
+// A position at which the sequence publishes a head as it passes.
+struct Snapshot {
+    int64_t length = 0;
+    HeadKind kind = HeadKind::kCheckpoint;
+};
+
+struct Sequence {
+    RequestId id{};
+    ChatRequest request;
+    TurnStart turn;
+    int64_t max_tokens = 0;
+
+    SequenceStatus status = SequenceStatus::kWaiting;
+    std::vector<TokenId> output;
+    int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
+    std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
+
+    SequenceSlot slot = kNoSlot;
+    bool started = false;             // the executor knows the slot
+    size_t num_sent_outputs = 0;      // of `output`, known to the executor
+    int32_t num_sent_blocks = 0;      // of memory.blocks, known to the executor
+    int64_t first_step = -1;          // that computes something since the last attach
+    SequenceMemory memory;
+
+    // Accounting (I10). Positions below high_water were attached or computed before.
+    int64_t high_water = 0;
+    int64_t num_reused = 0;
+    int64_t num_computed_prompt = 0;
+    std::vector<NotReusedRange> not_reused;
+    bool no_room_to_copy = false;     // the next admission starts from zero
+    size_t num_emitted = 0;           // of `output`, streamed to the client
+
+    [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
+    [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }
+    [[nodiscard]] bool prefill_only() const { return max_tokens == 0; }
+};
+
+}  // namespace verbatim
