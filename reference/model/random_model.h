@@ -1,12 +1,15 @@
 // reference/model/random_model.h: models with random weights, for tests, presets and replays of what no one has to
 // download. Deterministic by seed; independent of threads, machine and order of calls.
 //
-// Drawn so that the recurrence remembers and decays: A in [−16, −1], softplus(dt_bias) in [1e-3, 1e-1] (log-uniform, as
-// in the Mamba-2 paper's initialisation), norms near 1, matrices normal with deviation 1/sqrt(cols).
+// Drawn so that the recurrence remembers and decays: A in [−16, −1] (log-uniform) and softplus(dt_bias) in [1e-3, 1e-1]
+// (nearly log-uniform), the ranges of the Mamba-2 paper's initialisation (arXiv 2405.21060); norms and D within 10 % of
+// 1, matrices close to normal with deviation 1/sqrt(cols).
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "reference/model/checkpoint_tensors.h"
 #include "reference/model/weights.h"
 
 namespace verbatim::reference {
@@ -14,9 +17,13 @@ namespace verbatim::reference {
 // REQUIRES: validate(config) is empty.
 Model make_random_model(const ModelConfig& config, uint64_t seed);
 
-// A small config of any family: shapes drawn, odd sizes, groups, biases, multipliers; at most ~100 k parameters.
-ModelConfig draw_small_config(uint64_t seed);
-// The same of one family.
+// Elements first, first + 1, ... of one tensor of that model. The matrix version gives bf16 bits.
+void fill_random_matrix(const CheckpointTensor& tensor, uint64_t seed, int64_t first, std::span<uint16_t> values);
+void fill_random_vector(const CheckpointTensor& tensor, uint64_t seed, int64_t first, std::span<float> values);
+
+// A small config of the family: shapes drawn, odd sizes, groups, biases, multipliers; at most ~100 k parameters.
 ModelConfig draw_small_config(Architecture architecture, uint64_t seed);
+// The same of a family that is drawn, too.
+ModelConfig draw_small_config(uint64_t seed);
 
 }  // namespace verbatim::reference

@@ -1,0 +1,155 @@
+#include "reference/model/checkpoint_tensors.h"
+
+#include <fmt/format.h>
+
+namespace verbatim::reference {
+namespace {
+
+// Names as the families' published checkpoints have them.
+struct FamilyNames {
+    std::string_view root;  // in front of everything but the head
+    std::string_view embedding;
+    std::string_view final_norm;
+    std::string_view mixer_norm;
+    std::string_view mlp_norm;
+    std::string_view mamba;
+    std::string_view attention;
+    std::string_view mlp;
+    std::string_view fused_gate_up;  // gate and up as one matrix of this name; empty if apart
+    std::string_view down;
+};
+
+FamilyNames family_names(Architecture architecture) {
+    switch (architecture) {
+        case Architecture::kGraniteHybrid:
+            return {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm",
+                    "mamba.", "self_attn.", "shared_mlp.", "input_linear", "output_linear"};
+        case Architecture::kLlama:
+            return {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm",
+                    "mamba.", "self_attn.", "mlp.", "", "down_proj"};
+        case Architecture::kBamba:
+        case Architecture::kFalconH1:
+            return {"model.", "embed_tokens", "final_layernorm", "input_layernorm", "pre_ff_layernorm",
+                    "mamba.", "self_attn.", "feed_forward.", "", "down_proj"};
+        case Architecture::kNemotronH:
+        case Architecture::kMamba2: break;
+    }
+    return {"backbone.", "embeddings", "norm_f", "norm", "norm", "mixer.", "mixer.", "mixer.", "", "down_proj"};
+}
+
+class Lister {
+public:
+    Lister(const ModelConfig& config, ModelWeights& weights)
+        : config_(config), weights_(weights), names_(family_names(config.architecture)), hidden_(config.hidden_size) {}
+
+    std::vector<CheckpointTensor> list() {
+        weights_.layers.resize(config_.layers.size());
+        place_ = names_.root;
+        matrix(names_.embedding, weights_.embedding, config_.vocab_size, hidden_);
+        for (size_t i = 0; i < config_.layers.size(); ++i) layer(i);
+        place_ = names_.root;
+        vector(names_.final_norm, ".weight", TensorRole::kNorm, weights_.final_norm, {hidden_});
+        place_ = "";
+        if (!config_.tie_word_embeddings) matrix("lm_head", weights_.lm_head, config_.vocab_size, hidden_);
+        return std::move(tensors_);
+    }
+
+private:
+    void layer(size_t index) {
+        const LayerConfig& layer = config_.layers[index];
+        LayerWeights& weights = weights_.layers[index];
+        const std::string root = fmt::format("{}layers.{}.", names_.root, index);
+        place_ = root;
+        if (layer.has_mixer()) vector(names_.mixer_norm, ".weight", TensorRole::kNorm, weights.mixer_norm, {hidden_});
+        if (layer.mamba) mamba(root, *layer.mamba, weights.mamba);
+        if (layer.attention) attention(root, *layer.attention, weights.attention);
+        place_ = root;
+        if (layer.mlp) vector(names_.mlp_norm, ".weight", TensorRole::kNorm, weights.mlp_norm, {hidden_});
+        if (layer.mlp) mlp(root, *layer.mlp, weights.mlp);
+    }
+
+    void mamba(const std::string& root, const MambaConfig& mamba, MambaWeights& weights) {
+        place_ = root + std::string(names_.mamba);
+        matrix("in_proj", weights.in_proj, mamba.in_rows(), hidden_);
+        if (mamba.in_bias) bias("in_proj", weights.in_bias, mamba.in_rows());
+        vector("conv1d", ".weight", TensorRole::kConv, weights.conv_weight, {mamba.conv_dim(), 1, mamba.d_conv});
+        if (mamba.conv_bias) bias("conv1d", weights.conv_bias, mamba.conv_dim());
+        vector("A_log", "", TensorRole::kALog, weights.a_log, {mamba.n_heads});
+        vector("D", "", TensorRole::kD, weights.d, {mamba.n_heads});
+        vector("dt_bias", "", TensorRole::kDtBias, weights.dt_bias, {mamba.n_heads});
+        if (mamba.gate != MambaGate::kGateOnly)
+            vector("norm", ".weight", TensorRole::kNorm, weights.norm, {mamba.d_inner()});
+        matrix("out_proj", weights.out_proj, hidden_, mamba.d_inner());
+        if (mamba.out_bias) bias("out_proj", weights.out_bias, hidden_);
+    }
+
+    void attention(const std::string& root, const AttentionConfig& attention, AttentionWeights& weights) {
+        place_ = root + std::string(names_.attention);
+        matrix("q_proj", weights.q, attention.q_rows(), hidden_);
+        matrix("k_proj", weights.k, attention.kv_rows(), hidden_);
+        matrix("v_proj", weights.v, attention.kv_rows(), hidden_);
+        matrix("o_proj", weights.o, hidden_, attention.q_rows());
+        if (attention.qkv_bias) {
+            bias("q_proj", weights.q_bias, attention.q_rows());
+            bias("k_proj", weights.k_bias, attention.kv_rows());
+            bias("v_proj", weights.v_bias, attention.kv_rows());
+        }
+        if (attention.o_bias) bias("o_proj", weights.o_bias, hidden_);
+    }
+
+    void mlp(const std::string& root, const MlpConfig& mlp, MlpWeights& weights) {
+        place_ = root + std::string(names_.mlp);
+        const bool gated = mlp.kind == MlpKind::kGatedSilu;
+        if (gated && !names_.fused_gate_up.empty()) {
+            matrix(names_.fused_gate_up, weights.gate, 2 * int64_t{mlp.d_ff}, hidden_);
+            tensors_.back().matrices.push_back(&weights.up);
+        } else {
+            if (gated) matrix("gate_proj", weights.gate, mlp.d_ff, hidden_);
+            matrix("up_proj", weights.up, mlp.d_ff, hidden_);
+        }
+        if (mlp.up_bias && gated) bias("gate_proj", weights.gate_bias, mlp.d_ff);
+        if (mlp.up_bias) bias("up_proj", weights.up_bias, mlp.d_ff);
+        matrix(names_.down, weights.down, hidden_, mlp.d_ff);
+        if (mlp.down_bias) bias(names_.down, weights.down_bias, hidden_);
+    }
+
+    void matrix(std::string_view name, MatrixView& view, int64_t rows, int64_t cols) {
+        tensors_.push_back({fmt::format("{}{}.weight", place_, name), {rows, cols}, TensorRole::kMatrix, {&view}, nullptr});
+    }
+    void bias(std::string_view name, VectorView& view, int64_t size) {
+        vector(name, ".bias", TensorRole::kBias, view, {size});
+    }
+    void vector(std::string_view name, std::string_view suffix, TensorRole role, VectorView& view,
+                std::vector<int64_t> shape) {
+        tensors_.push_back({fmt::format("{}{}{}", place_, name, suffix), std::move(shape), role, {}, &view});
+    }
+
+    const ModelConfig& config_;
+    ModelWeights& weights_;
+    FamilyNames names_;
+    int64_t hidden_;
+    std::string place_;
+    std::vector<CheckpointTensor> tensors_;
+};
+
+}  // namespace
+
+int64_t CheckpointTensor::num_elements() const {
+    int64_t product = 1;
+    for (int64_t extent : shape) product *= extent;
+    return product;
+}
+
+void split_rows(const CheckpointTensor& tensor, const uint16_t* data) {
+    const int64_t rows = tensor.shape[0] / static_cast<int64_t>(tensor.matrices.size());
+    for (MatrixView* view : tensor.matrices) {
+        *view = {data, rows, tensor.shape[1]};
+        data += rows * tensor.shape[1];
+    }
+}
+
+std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights) {
+    return Lister(config, weights).list();
+}
+
+}  // namespace verbatim::reference

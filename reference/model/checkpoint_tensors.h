@@ -1,0 +1,36 @@
+// reference/model/checkpoint_tensors.h: which tensors a checkpoint of a config has, under which names, and which view of
+// ModelWeights each of them fills. The one table behind loading, writing, random weights and parameter counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/model/weights.h"
+
+namespace verbatim::reference {
+
+// What random weights a tensor gets (reference/model/random_model.h).
+enum class TensorRole : uint8_t { kMatrix, kNorm, kBias, kConv, kALog, kD, kDtBias };
+
+struct CheckpointTensor {
+    std::string name;            // "model.layers.3.mamba.A_log"
+    std::vector<int64_t> shape;  // as in the file: conv weights are [conv_dim, 1, d_conv]
+    TensorRole role = TensorRole::kMatrix;
+    // A matrix fills these views with equal shares of its rows, in order (Granite's input_linear: gate, up); a vector
+    // fills the one below. The pointers aim into the ModelWeights the table was made for.
+    std::vector<MatrixView*> matrices;
+    VectorView* vector = nullptr;
+
+    [[nodiscard]] int64_t num_elements() const;
+};
+
+// Resizes weights.layers to the config's and lists the tensors in a fixed order: embedding, layers ascending, final norm,
+// head (absent when tied). REQUIRES: validate(config) is empty. The pointers hold until weights.layers is resized or
+// weights is moved.
+std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights);
+
+// Points the tensor's matrix views at its rows. `data` holds num_elements bf16 bits and outlives the views.
+void split_rows(const CheckpointTensor& tensor, const uint16_t* data);
+
+}  // namespace verbatim::reference

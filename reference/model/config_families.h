@@ -1,0 +1,19 @@
+// reference/model/config_families.h: one reader per family for config_json.cc; not for anybody else.
+//
+// Each takes the fields of a config.json whose `architectures` names the family, notes problems there, and returns a
+// ModelConfig that means something only if there were none. Absent keys get the defaults of transformers' config class.
+#pragma once
+
+#include "reference/model/config_fields.h"
+#include "reference/model/model_config.h"
+
+namespace verbatim::reference {
+
+ModelConfig read_granite_hybrid(ConfigFields& fields);
+ModelConfig read_llama(ConfigFields& fields);
+ModelConfig read_bamba(ConfigFields& fields);
+ModelConfig read_nemotron_h(ConfigFields& fields);
+ModelConfig read_falcon_h1(ConfigFields& fields);
+ModelConfig read_mamba2(ConfigFields& fields);
+
+}  // namespace verbatim::reference

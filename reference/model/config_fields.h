@@ -1,0 +1,76 @@
+// reference/model/config_fields.h: the keys of one JSON object, each of which must be used, known to be harmless, or an
+// error.
+//
+//   F1  a getter marks its key as understood; finish() reports every key that nobody understood
+//   F2  getters never fail: they note the problem, return a harmless value, and finish() reports all problems at once
+//   F3  null counts as absent
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace verbatim::reference {
+
+class ConfigFields {
+public:
+    using Keys = std::initializer_list<std::string_view>;
+    static constexpr int32_t kMaxSize = std::numeric_limits<int32_t>::max();
+
+    // REQUIRES: object.is_object(), which outlives this. `prefix` stands before every key in problems.
+    explicit ConfigFields(const nlohmann::json& object, std::string prefix = "");
+
+    [[nodiscard]] bool has(std::string_view key) const;
+    // The value behind `key`, marked as understood; null if absent.
+    const nlohmann::json& value(std::string_view key);
+
+    // A key of several names means one field: those present must agree. 1 <= value <= kMaxSize.
+    std::optional<int32_t> optional_size(Keys keys);
+    int32_t size(Keys keys);
+    std::optional<double> optional_number(Keys keys);
+    double number(Keys keys);
+    double number_or(Keys keys, double otherwise);
+    bool flag_or(Keys keys, bool otherwise);
+    std::optional<std::string> optional_text(Keys keys);
+    // Empty when absent; exactly `count` numbers otherwise.
+    std::optional<std::vector<double>> optional_numbers(std::string_view key, size_t count);
+
+    // Must be absent, null or one of these; anything else is said to be unsupported.
+    void only_text(std::string_view key, Keys supported);
+    void only_flag(std::string_view key, bool supported);
+    void only_number(std::string_view key, double supported);
+    void only_null(std::string_view key);
+
+    // Keys that change nothing this engine computes.
+    void harmless(Keys keys);
+
+    template <typename... Args>
+    void problem(fmt::format_string<Args...> format, Args&&... args) {
+        problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
+    }
+    void absorb(const ConfigFields& inner);  // problems of a nested object, and its unused keys
+
+    // All problems, and the keys nobody understood; `source` names the file.
+    [[nodiscard]] Status finish(std::string_view source) const;
+
+private:
+    // The one value behind all of `keys`, and the first of them that is present; null if none is.
+    const nlohmann::json& agreed(Keys keys, std::string& name);
+    void wrong(std::string_view key, const nlohmann::json& got, std::string_view wanted);
+    [[nodiscard]] std::vector<std::string> all_problems() const;
+
+    const nlohmann::json& object_;
+    std::string prefix_;
+    std::set<std::string, std::less<>> understood_;
+    std::vector<std::string> problems_;
+};
+
+}  // namespace verbatim::reference

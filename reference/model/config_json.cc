@@ -1,0 +1,71 @@
+#include "reference/model/config_json.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "reference/model/config_families.h"
+#include "reference/model/strict_json.h"
+
+namespace verbatim::reference {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Family {
+    Architecture architecture;
+    std::string_view model_type;
+    ModelConfig (*read)(ConfigFields& fields);
+};
+
+constexpr std::array<Family, 6> kFamilies = {{
+    {Architecture::kGraniteHybrid, "granitemoehybrid", read_granite_hybrid},
+    {Architecture::kLlama, "llama", read_llama},
+    {Architecture::kBamba, "bamba", read_bamba},
+    {Architecture::kNemotronH, "nemotron_h", read_nemotron_h},
+    {Architecture::kFalconH1, "falcon_h1", read_falcon_h1},
+    {Architecture::kMamba2, "mamba2", read_mamba2},
+}};
+
+std::string supported_families() {
+    std::string names;
+    for (const Family& family : kFamilies)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", architecture_name(family.architecture));
+    return names;
+}
+
+Result<const Family*> find_family(const Json& object, std::string_view source) {
+    const auto architectures = object.find("architectures");
+    if (architectures == object.end() || !architectures->is_array() || architectures->size() != 1 ||
+        !architectures->front().is_string())
+        return error("{}: architectures = {}, wanted a list of one name. Supported: {}", source,
+                     architectures == object.end() ? "(missing)" : quote_json(*architectures), supported_families());
+    const auto& name = architectures->front().get_ref<const std::string&>();
+    for (const Family& family : kFamilies) {
+        if (architecture_name(family.architecture) != name) continue;
+        const auto type = object.find("model_type");
+        if (type != object.end() && *type != family.model_type)
+            return error("{}: model_type = {} contradicts architectures = {}, wanted \"{}\"", source, quote_json(*type),
+                         quote_text(name), family.model_type);
+        return &family;
+    }
+    return error("{}: architectures = {} is not supported. Supported: {}", source, quote_text(name),
+                 supported_families());
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_config(std::string_view text, std::string_view source) {
+    ASSIGN_OR_RETURN(const Json object, parse_strict_json(text, source));
+    if (!object.is_object()) return error("{}: got {}, wanted an object", source, quote_json(object));
+    ASSIGN_OR_RETURN(const Family* family, find_family(object, source));
+    ConfigFields fields(object);
+    ModelConfig config = family->read(fields);
+    RETURN_IF_ERROR(fields.finish(source));
+    config.architecture = family->architecture;
+    if (const auto problems = validate(config); !problems.empty())
+        return error("{}: {}", source, fmt::join(problems, "\n  and: "));
+    return config;
+}
+
+}  // namespace verbatim::reference

@@ -1,0 +1,230 @@
+// write_config of reference/model/config_json.h: every family in the dialect of its published checkpoints.
+#include <cmath>
+
+#include "reference/model/config_json.h"
+#include "reference/model/strict_json.h"
+
+namespace verbatim::reference {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string_view model_type(Architecture architecture) {
+    switch (architecture) {
+        case Architecture::kGraniteHybrid: return "granitemoehybrid";
+        case Architecture::kLlama: return "llama";
+        case Architecture::kBamba: return "bamba";
+        case Architecture::kNemotronH: return "nemotron_h";
+        case Architecture::kFalconH1: return "falcon_h1";
+        case Architecture::kMamba2: break;
+    }
+    return "mamba2";
+}
+
+// The first layer's part of each kind; config.json has one shape for all layers of a kind.
+struct Parts {
+    MambaConfig mamba;
+    AttentionConfig attention;
+    MlpConfig mlp;
+};
+
+Parts first_parts(const ModelConfig& config) {
+    Parts parts;
+    // A family's config.json describes parts that no layer has, too: give those shapes that hang together.
+    parts.mamba.n_heads = 2;
+    parts.mamba.head_dim = config.hidden_size;
+    parts.mamba.d_state = 1;
+    parts.attention.n_heads = 1;
+    parts.attention.n_kv_heads = 1;
+    parts.attention.head_dim = config.hidden_size;
+    parts.attention.scale = 1.0;
+    parts.mlp.d_ff = 1;
+    for (auto layer = config.layers.rbegin(); layer != config.layers.rend(); ++layer) {
+        if (layer->mamba) parts.mamba = *layer->mamba;
+        if (layer->attention) parts.attention = *layer->attention;
+        if (layer->mlp) parts.mlp = *layer->mlp;
+    }
+    return parts;
+}
+
+void write_common(const ModelConfig& config, Json& json) {
+    json["architectures"] = {architecture_name(config.architecture)};
+    json["model_type"] = model_type(config.architecture);
+    json["torch_dtype"] = "bfloat16";
+    json["vocab_size"] = config.vocab_size;
+    json["hidden_size"] = config.hidden_size;
+    json["tie_word_embeddings"] = config.tie_word_embeddings;
+    json["hidden_act"] = "silu";
+    json["bos_token_id"] = 1;
+    json["eos_token_id"] = 2;
+}
+
+void write_attention(const AttentionConfig& attention, Json& json) {
+    json["num_attention_heads"] = attention.n_heads;
+    json["num_key_value_heads"] = attention.n_kv_heads;
+    json["head_dim"] = attention.head_dim;
+    json["attention_bias"] = attention.qkv_bias;
+}
+
+void write_rope(const AttentionConfig& attention, Json& json) {
+    const RopeConfig& rope = attention.rope;
+    json["rope_theta"] = rope.theta;
+    if (rope.kind == RopeKind::kLinear) json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", rope.factor}};
+    if (rope.kind == RopeKind::kLlama3)
+        json["rope_scaling"] = {{"rope_type", "llama3"},
+                                {"factor", rope.factor},
+                                {"low_freq_factor", rope.low_freq_factor},
+                                {"high_freq_factor", rope.high_freq_factor},
+                                {"original_max_position_embeddings", rope.original_max_position_embeddings}};
+}
+
+// expand · hidden_size = d_inner after truncation: readers cut the product's fraction off.
+Json expansion(const ModelConfig& config, const MambaConfig& mamba) {
+    if (mamba.d_inner() % config.hidden_size == 0) return mamba.d_inner() / config.hidden_size;
+    return (static_cast<double>(mamba.d_inner()) + 0.25) / config.hidden_size;
+}
+
+void write_time_step_limit(const MambaConfig& mamba, Json& json) {
+    const Json infinity = {{"__float__", "Infinity"}};
+    const Json high = std::isinf(mamba.dt_max) ? infinity : Json(mamba.dt_max);
+    if (mamba.dt_min != 0 || !std::isinf(mamba.dt_max)) json["time_step_limit"] = {mamba.dt_min, high};
+}
+
+void write_mamba_prefixed(const ModelConfig& config, const MambaConfig& mamba, Json& json) {
+    json["mamba_n_heads"] = mamba.n_heads;
+    json["mamba_d_head"] = mamba.head_dim;
+    json["mamba_d_state"] = mamba.d_state;
+    json["mamba_n_groups"] = mamba.n_groups;
+    json["mamba_d_conv"] = mamba.d_conv;
+    json["mamba_expand"] = expansion(config, mamba);
+    json["mamba_conv_bias"] = mamba.conv_bias;
+    json["mamba_proj_bias"] = mamba.in_bias;
+    write_time_step_limit(mamba, json);
+}
+
+Json layer_types(const ModelConfig& config) {
+    Json names = Json::array();
+    for (const LayerConfig& layer : config.layers)
+        names.push_back(layer.mamba && layer.attention ? "hybrid"
+                        : layer.mamba                  ? "mamba"
+                        : layer.attention              ? "attention"
+                                                       : "mlp");
+    return names;
+}
+
+void write_granite_hybrid(const ModelConfig& config, const Parts& parts, Json& json) {
+    json["rms_norm_eps"] = config.norm_eps;
+    json["max_position_embeddings"] = config.max_position_embeddings;
+    json["embedding_multiplier"] = config.embedding_multiplier;
+    json["residual_multiplier"] = config.residual_multiplier;
+    json["logits_scaling"] = config.logits_divisor;
+    json["attention_multiplier"] = parts.attention.scale;
+    json["position_embedding_type"] = parts.attention.rope.kind == RopeKind::kNone ? "nope" : "rope";
+    json["num_local_experts"] = 0;
+    json["num_experts_per_tok"] = 0;
+    json["normalization_function"] = "rmsnorm";
+    json["num_hidden_layers"] = config.layers.size();
+    json["layer_types"] = layer_types(config);
+    json["shared_intermediate_size"] = parts.mlp.d_ff;
+    write_attention(parts.attention, json);
+    write_rope(parts.attention, json);
+    write_mamba_prefixed(config, parts.mamba, json);
+}
+
+void write_llama(const ModelConfig& config, const Parts& parts, Json& json) {
+    json["rms_norm_eps"] = config.norm_eps;
+    json["max_position_embeddings"] = config.max_position_embeddings;
+    json["num_hidden_layers"] = config.layers.size();
+    json["intermediate_size"] = parts.mlp.d_ff;
+    json["mlp_bias"] = parts.mlp.up_bias;
+    write_attention(parts.attention, json);
+    write_rope(parts.attention, json);
+}
+
+void write_bamba(const ModelConfig& config, const Parts& parts, Json& json) {
+    write_llama(config, parts, json);
+    json["layer_types"] = layer_types(config);
+    if (parts.attention.rope.n_rotary_dims > 0) json["attn_rotary_emb"] = parts.attention.rope.n_rotary_dims;
+    write_mamba_prefixed(config, parts.mamba, json);
+}
+
+void write_nemotron_h(const ModelConfig& config, const Parts& parts, Json& json) {
+    std::string pattern;
+    for (const LayerConfig& layer : config.layers) pattern += layer.mamba ? 'M' : layer.attention ? '*' : '-';
+    json["layer_norm_epsilon"] = config.norm_eps;
+    json["max_position_embeddings"] = config.max_position_embeddings;
+    json["num_hidden_layers"] = config.layers.size();
+    json["hybrid_override_pattern"] = pattern;
+    json["intermediate_size"] = parts.mlp.d_ff;
+    json["mlp_hidden_act"] = "relu2";
+    json["mlp_bias"] = parts.mlp.up_bias;
+    write_attention(parts.attention, json);
+    json["mamba_num_heads"] = parts.mamba.n_heads;
+    json["mamba_head_dim"] = parts.mamba.head_dim;
+    json["ssm_state_size"] = parts.mamba.d_state;
+    json["n_groups"] = parts.mamba.n_groups;
+    json["conv_kernel"] = parts.mamba.d_conv;
+    json["use_conv_bias"] = parts.mamba.conv_bias;
+    json["use_bias"] = parts.mamba.in_bias;
+    write_time_step_limit(parts.mamba, json);
+}
+
+void write_falcon_h1(const ModelConfig& config, const Parts& parts, Json& json) {
+    const MambaMultipliers& m = parts.mamba.multipliers;
+    write_llama(config, parts, json);
+    write_mamba_prefixed(config, parts.mamba, json);
+    json["mamba_d_ssm"] = parts.mamba.d_inner();
+    json["mamba_rms_norm"] = parts.mamba.gate != MambaGate::kGateOnly;
+    json["mamba_norm_before_gate"] = parts.mamba.gate == MambaGate::kNormThenGate;
+    json["projectors_bias"] = parts.mamba.out_bias;
+    json["embedding_multiplier"] = config.embedding_multiplier;
+    json["lm_head_multiplier"] = config.logits_multiplier;
+    json["attention_in_multiplier"] = parts.attention.in_multiplier;
+    json["attention_out_multiplier"] = parts.attention.out_multiplier;
+    json["key_multiplier"] = parts.attention.key_multiplier;
+    json["mlp_multipliers"] = {parts.mlp.gate_multiplier, parts.mlp.out_multiplier};
+    json["ssm_in_multiplier"] = parts.mamba.in_multiplier;
+    json["ssm_out_multiplier"] = parts.mamba.out_multiplier;
+    json["ssm_multipliers"] = {m.z, m.x, m.b, m.c, m.dt};
+}
+
+void write_mamba2(const ModelConfig& config, const Parts& parts, Json& json) {
+    json["layer_norm_epsilon"] = config.norm_eps;
+    json["num_hidden_layers"] = config.layers.size();
+    json["num_heads"] = parts.mamba.n_heads;
+    json["head_dim"] = parts.mamba.head_dim;
+    json["state_size"] = parts.mamba.d_state;
+    json["n_groups"] = parts.mamba.n_groups;
+    json["expand"] = expansion(config, parts.mamba);
+    json["conv_kernel"] = parts.mamba.d_conv;
+    json["use_conv_bias"] = parts.mamba.conv_bias;
+    json["use_bias"] = parts.mamba.in_bias;
+    json["rms_norm"] = true;
+    write_time_step_limit(parts.mamba, json);
+}
+
+}  // namespace
+
+Result<std::string> write_config(const ModelConfig& config) {
+    Json json = Json::object();
+    const Parts parts = first_parts(config);
+    write_common(config, json);
+    switch (config.architecture) {
+        case Architecture::kGraniteHybrid: write_granite_hybrid(config, parts, json); break;
+        case Architecture::kLlama: write_llama(config, parts, json); break;
+        case Architecture::kBamba: write_bamba(config, parts, json); break;
+        case Architecture::kNemotronH: write_nemotron_h(config, parts, json); break;
+        case Architecture::kFalconH1: write_falcon_h1(config, parts, json); break;
+        case Architecture::kMamba2: write_mamba2(config, parts, json); break;
+    }
+    const std::string text = json.dump(2) + "\n";
+    // The reader is the judge of what this dialect can say.
+    ASSIGN_OR_RETURN(const ModelConfig again, parse_config(text, "config.json to be written"));
+    if (again != config)
+        return error("a config.json of {} cannot express this config: its layers differ in shape, or it has a switch the "
+                     "family lacks",
+                     architecture_name(config.architecture));
+    return text;
+}
+
+}  // namespace verbatim::reference

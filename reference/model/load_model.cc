@@ -1,0 +1,102 @@
+#include "reference/model/load_model.h"
+
+#include <algorithm>
+
+#include "reference/model/checkpoint_files.h"
+#include "reference/model/checkpoint_tensors.h"
+#include "reference/model/config_json.h"
+#include "reference/model/strict_json.h"
+#include "reference/model/tensor_values.h"
+#include "reference/model/weight_storage.h"
+
+namespace verbatim::reference {
+namespace {
+
+constexpr size_t kMaxConfigBytes = 10'000'000;
+
+bool is_convertible(TensorDtype dtype) {
+    return dtype == TensorDtype::kBf16 || dtype == TensorDtype::kF16 || dtype == TensorDtype::kF32;
+}
+
+Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::string_view folder) {
+    if (got.shape != wanted.shape)
+        return error("{}: {} has shape {}, config.json wants {}: is this the right config?", folder, wanted.name,
+                     shape_text(got.shape), shape_text(wanted.shape));
+    if (!is_convertible(got.dtype))
+        return error("{}: {} has dtype {}, wanted BF16, F16 or F32: is the checkpoint quantised?", folder, wanted.name,
+                     dtype_name(got.dtype));
+    return {};
+}
+
+void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, Model& model) {
+    const auto* data = reinterpret_cast<const uint16_t*>(got.bytes.data());
+    if (!is_canonical_bf16(got)) {
+        const auto owned = model.weights.storage->allocate_bf16(got.num_elements());
+        convert_to_bf16(got, owned, model.report);
+        data = owned.data();
+    }
+    split_rows(wanted, data);
+}
+
+void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& model) {
+    const auto owned = model.weights.storage->allocate_float(got.num_elements());
+    convert_to_float(got, owned);
+    *wanted.vector = owned;
+}
+
+// Tensors that a checkpoint may have beside those of its config without changing what it means.
+Status check_extra(const std::string& name, const TensorEntry& got, const CheckpointFiles& files,
+                   const ModelConfig& config, const std::string& embedding_name, std::string_view folder) {
+    if (name.ends_with(".rotary_emb.inv_freq")) return {};  // old Llamas store the table that rope_theta gives
+    if (name == "lm_head.weight" && config.tie_word_embeddings) {
+        const TensorEntry& embedding = files.tensors.find(embedding_name)->second;
+        if (std::ranges::equal(got.bytes, embedding.bytes) && got.dtype == embedding.dtype) return {};
+        return error("{}: lm_head.weight is not the embedding, config.json says tie_word_embeddings = true", folder);
+    }
+    return error("{}: tensor {} of shape {} is not part of a {} with this config.json: is this the right config?", folder,
+                 quote_text(name), shape_text(got.shape), architecture_name(config.architecture));
+}
+
+Status fill_weights(CheckpointFiles& files, std::string_view folder, Model& model) {
+    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
+    std::map<std::string, TensorEntry, std::less<>> extra = files.tensors;
+    for (const CheckpointTensor& wanted : tensors) {
+        const auto found = files.tensors.find(wanted.name);
+        if (found == files.tensors.end())
+            return error("{}: tensor {} of shape {} is missing: is this the right config?", folder, wanted.name,
+                         shape_text(wanted.shape));
+        RETURN_IF_ERROR(check_entry(wanted, found->second, folder));
+        extra.erase(wanted.name);
+    }
+    for (const auto& [name, got] : extra)
+        RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
+    for (const CheckpointTensor& wanted : tensors) {
+        const TensorEntry& got = files.tensors.find(wanted.name)->second;
+        if (wanted.vector)
+            fill_vector(wanted, got, model);
+        else
+            fill_matrix(wanted, got, model);
+        ++model.report.num_tensors;
+        model.report.num_parameters += wanted.num_elements();
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Model> load_model(const std::filesystem::path& folder) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored))
+        return error("{}: is not a folder, wanted one with config.json and model.safetensors", folder.string());
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(folder / "config.json", kMaxConfigBytes));
+    Model model;
+    ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));
+    ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
+    RETURN_IF_ERROR(fill_weights(files, folder.string(), model));
+    if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
+    model.report.num_files = static_cast<int64_t>(files.files.size());
+    for (MappedFile& file : files.files) model.weights.storage->keep(std::move(file));
+    return model;
+}
+
+}  // namespace verbatim::reference

@@ -1,0 +1,177 @@
+#include "reference/model/model_config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/base/check.h"
+#include "reference/model/checkpoint_tensors.h"
+
+namespace verbatim::reference {
+namespace {
+
+// Bounds that every published model keeps by a wide margin; the product of any two of them, times a layer count, fits
+// int64.
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr int64_t kMaxHidden = int64_t{1} << 17;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxWidth = int64_t{1} << 20;  // d_ff, n_heads · head_dim, n_groups · d_state
+
+class Problems {
+public:
+    void set_place(std::string place) { place_ = std::move(place); }
+    void size(std::string_view name, int64_t value, int64_t max, int64_t min = 1) {
+        if (value < min || value > max) add("{} = {}, wanted {}..{}", name, value, min, max);
+    }
+    void divides(std::string_view divisor_name, int64_t divisor, std::string_view name, int64_t value) {
+        if (divisor > 0 && value % divisor != 0) add("{} = {} does not divide {} = {}", divisor_name, divisor, name, value);
+    }
+    void finite(std::string_view name, double value) {
+        if (!std::isfinite(value)) add("{} = {}, wanted a finite number", name, value);
+    }
+    void positive(std::string_view name, double value) {
+        if (!(std::isfinite(value) && value > 0)) add("{} = {}, wanted a finite number above 0", name, value);
+    }
+    template <typename... Args>
+    void add(fmt::format_string<Args...> format, Args&&... args) {
+        list_.push_back(place_ + fmt::format(format, std::forward<Args>(args)...));
+    }
+    std::vector<std::string> take() { return std::move(list_); }
+
+private:
+    std::string place_;
+    std::vector<std::string> list_;
+};
+
+void check_rope(const RopeConfig& rope, int32_t head_dim, Problems& problems) {
+    if (rope.kind == RopeKind::kNone) {
+        if (rope.n_rotary_dims != 0) problems.add("n_rotary_dims = {} without a rotary embedding", rope.n_rotary_dims);
+        return;
+    }
+    problems.size("n_rotary_dims", rope.n_rotary_dims, head_dim, 2);
+    if (rope.n_rotary_dims % 2 != 0) problems.add("n_rotary_dims = {}, wanted an even number", rope.n_rotary_dims);
+    problems.positive("rope theta", rope.theta);
+    if (rope.kind != RopeKind::kDefault) problems.positive("rope factor", rope.factor);
+    if (rope.kind != RopeKind::kLlama3) return;
+    problems.positive("rope low_freq_factor", rope.low_freq_factor);
+    problems.positive("rope high_freq_factor", rope.high_freq_factor);
+    if (!(rope.high_freq_factor > rope.low_freq_factor))
+        problems.add("rope high_freq_factor = {} is not above low_freq_factor = {}", rope.high_freq_factor,
+                     rope.low_freq_factor);
+    problems.size("rope original_max_position_embeddings", rope.original_max_position_embeddings,
+                  std::numeric_limits<int32_t>::max());
+}
+
+void check_attention(const AttentionConfig& attention, Problems& problems) {
+    problems.size("attention n_heads", attention.n_heads, kMaxWidth);
+    problems.size("attention n_kv_heads", attention.n_kv_heads, kMaxWidth);
+    problems.size("attention head_dim", attention.head_dim, kMaxWidth);
+    problems.size("attention n_heads * head_dim", attention.q_rows(), kMaxWidth);
+    problems.size("attention n_kv_heads * head_dim", attention.kv_rows(), kMaxWidth);
+    problems.divides("attention n_kv_heads", attention.n_kv_heads, "n_heads", attention.n_heads);
+    problems.finite("attention scale", attention.scale);
+    problems.finite("attention in_multiplier", attention.in_multiplier);
+    problems.finite("attention key_multiplier", attention.key_multiplier);
+    problems.finite("attention out_multiplier", attention.out_multiplier);
+    check_rope(attention.rope, attention.head_dim, problems);
+}
+
+void check_mamba(const MambaConfig& mamba, Problems& problems) {
+    problems.size("mamba n_heads", mamba.n_heads, kMaxWidth);
+    problems.size("mamba head_dim", mamba.head_dim, kMaxWidth);
+    problems.size("mamba d_state", mamba.d_state, kMaxWidth);
+    problems.size("mamba n_groups", mamba.n_groups, kMaxWidth);
+    problems.size("mamba n_heads * head_dim", mamba.d_inner(), kMaxWidth);
+    problems.size("mamba n_groups * d_state", mamba.bc_rows(), kMaxWidth);
+    problems.size("mamba d_conv", mamba.d_conv, 4, 2);
+    problems.divides("mamba n_groups", mamba.n_groups, "n_heads", mamba.n_heads);
+    problems.size("mamba n_norm_groups", mamba.n_norm_groups, kMaxWidth);
+    problems.divides("mamba n_norm_groups", mamba.n_norm_groups, "n_heads * head_dim", mamba.d_inner());
+    if (!(mamba.dt_min >= 0 && mamba.dt_min <= mamba.dt_max))
+        problems.add("mamba dt limits [{}, {}], wanted 0 <= low <= high", mamba.dt_min, mamba.dt_max);
+    const MambaMultipliers& m = mamba.multipliers;
+    for (double value : {mamba.in_multiplier, m.z, m.x, m.b, m.c, m.dt, mamba.out_multiplier})
+        problems.finite("mamba multiplier", value);
+}
+
+void check_mlp(const MlpConfig& mlp, Problems& problems) {
+    problems.size("mlp d_ff", mlp.d_ff, kMaxWidth);
+    problems.finite("mlp gate_multiplier", mlp.gate_multiplier);
+    problems.finite("mlp out_multiplier", mlp.out_multiplier);
+}
+
+}  // namespace
+
+std::string_view architecture_name(Architecture architecture) {
+    switch (architecture) {
+        case Architecture::kGraniteHybrid: return "GraniteMoeHybridForCausalLM";
+        case Architecture::kLlama: return "LlamaForCausalLM";
+        case Architecture::kBamba: return "BambaForCausalLM";
+        case Architecture::kNemotronH: return "NemotronHForCausalLM";
+        case Architecture::kFalconH1: return "FalconH1ForCausalLM";
+        case Architecture::kMamba2: return "Mamba2ForCausalLM";
+    }
+    CHECK(false, "architecture {}", static_cast<int>(architecture));
+}
+
+std::vector<std::string> validate(const ModelConfig& config) {
+    Problems problems;
+    problems.size("vocab_size", config.vocab_size, kMaxVocab);
+    problems.size("hidden_size", config.hidden_size, kMaxHidden);
+    problems.size("max_position_embeddings", config.max_position_embeddings, std::numeric_limits<int32_t>::max());
+    problems.size("number of layers", static_cast<int64_t>(config.layers.size()), kMaxLayers);
+    problems.positive("norm_eps", config.norm_eps);
+    problems.finite("embedding_multiplier", config.embedding_multiplier);
+    problems.finite("residual_multiplier", config.residual_multiplier);
+    problems.finite("logits_multiplier", config.logits_multiplier);
+    problems.positive("logits_divisor", config.logits_divisor);
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        const LayerConfig& layer = config.layers[i];
+        problems.set_place(fmt::format("layer {}: ", i));
+        if (!layer.has_mixer() && !layer.mlp) problems.add("neither a mixer nor an MLP");
+        if (layer.mamba) check_mamba(*layer.mamba, problems);
+        if (layer.attention) check_attention(*layer.attention, problems);
+        if (layer.mlp) check_mlp(*layer.mlp, problems);
+    }
+    return problems.take();
+}
+
+int64_t StateTensor::num_elements() const {
+    int64_t product = 1;
+    for (int64_t extent : shape) product *= extent;
+    return product;
+}
+
+int64_t StateTensor::num_bytes() const { return num_elements() * 4; }
+
+std::vector<StateTensor> state_row(const ModelConfig& config) {
+    std::vector<StateTensor> row;
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        if (!config.layers[i].mamba) continue;
+        const MambaConfig& mamba = *config.layers[i].mamba;
+        const auto layer = static_cast<int32_t>(i);
+        row.push_back({layer, "ssm", {mamba.n_heads, mamba.d_state, mamba.head_dim}, StateDtype::kFloat32});
+        row.push_back({layer, "conv", {mamba.d_conv - 1, mamba.conv_dim()}, StateDtype::kFloat32});
+    }
+    return row;
+}
+
+ModelGeometry geometry(const ModelConfig& config) {
+    constexpr int64_t kBf16Bytes = 2;
+    ModelGeometry g;
+    g.num_layers = static_cast<int32_t>(config.layers.size());
+    for (const LayerConfig& layer : config.layers) {
+        g.num_attention_layers += layer.attention ? 1 : 0;
+        g.num_mamba_layers += layer.mamba ? 1 : 0;
+        g.num_mlp_layers += layer.mlp ? 1 : 0;
+        if (layer.attention) g.kv_bytes_per_token += 2 * kBf16Bytes * layer.attention->kv_rows();
+    }
+    for (const StateTensor& tensor : state_row(config)) g.state_bytes_per_row += tensor.num_bytes();
+    ModelWeights weights;
+    for (const CheckpointTensor& tensor : checkpoint_tensors(config, weights)) g.num_parameters += tensor.num_elements();
+    if (g.kv_bytes_per_token > 0)
+        g.break_even_tokens = (g.state_bytes_per_row + g.kv_bytes_per_token - 1) / g.kv_bytes_per_token;
+    return g;
+}
+
+}  // namespace verbatim::reference

@@ -1,0 +1,281 @@
+// Shapes and multipliers are those of the config.json files published on the Hugging Face Hub:
+//   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B; nvidia/Nemotron-H-8B-Base-8K;
+//   nvidia/NVIDIA-Nemotron-Nano-9B-v2; tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base; state-spaces/mamba2-130m, -2.7b.
+// The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
+#include "reference/model/presets.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace verbatim::reference {
+namespace {
+
+AttentionConfig attention_heads(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
+    AttentionConfig attention;
+    attention.n_heads = n_heads;
+    attention.n_kv_heads = n_kv_heads;
+    attention.head_dim = head_dim;
+    attention.scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+    return attention;
+}
+
+RopeConfig whole_rope(int32_t head_dim, double theta) {
+    RopeConfig rope;
+    rope.kind = RopeKind::kDefault;
+    rope.n_rotary_dims = head_dim;
+    rope.theta = theta;
+    return rope;
+}
+
+RopeConfig llama3_rope(int32_t head_dim, int32_t original_max_position_embeddings) {
+    RopeConfig rope = whole_rope(head_dim, 500000.0);
+    rope.kind = RopeKind::kLlama3;
+    rope.factor = 32.0;
+    rope.low_freq_factor = 1.0;
+    rope.high_freq_factor = 4.0;
+    rope.original_max_position_embeddings = original_max_position_embeddings;
+    return rope;
+}
+
+MambaConfig mamba_heads(int32_t n_heads, int32_t head_dim, int32_t d_state, int32_t n_groups) {
+    MambaConfig mamba;
+    mamba.n_heads = n_heads;
+    mamba.head_dim = head_dim;
+    mamba.d_state = d_state;
+    mamba.n_groups = n_groups;
+    return mamba;
+}
+
+MlpConfig mlp_width(int32_t d_ff, MlpKind kind = MlpKind::kGatedSilu) {
+    MlpConfig mlp;
+    mlp.kind = kind;
+    mlp.d_ff = d_ff;
+    return mlp;
+}
+
+ModelConfig sizes(Architecture architecture, int32_t vocab_size, int32_t hidden_size, int32_t max_positions) {
+    ModelConfig config;
+    config.architecture = architecture;
+    config.vocab_size = vocab_size;
+    config.hidden_size = hidden_size;
+    config.max_position_embeddings = max_positions;
+    return config;
+}
+
+// A layer per character: M Mamba-2, * attention, - MLP. `mlp_in_all` puts an MLP behind each mixer as well.
+void add_layers(ModelConfig& config, std::string_view pattern, const MambaConfig& mamba, const AttentionConfig& attention,
+                const MlpConfig& mlp, bool mlp_in_all) {
+    for (const char c : pattern) {
+        LayerConfig& layer = config.layers.emplace_back();
+        if (c == 'M') layer.mamba = mamba;
+        if (c == '*') layer.attention = attention;
+        if (c == '-' || mlp_in_all) layer.mlp = mlp;
+    }
+}
+
+std::string pattern_of(int32_t num_layers, std::initializer_list<int> attention_layers) {
+    std::string pattern(static_cast<size_t>(num_layers), 'M');
+    for (const int layer : attention_layers) pattern[static_cast<size_t>(layer)] = '*';
+    return pattern;
+}
+
+struct GraniteMultipliers {
+    double attention;
+    double residual;
+    double logits;
+};
+
+ModelConfig granite(ModelConfig config, std::string_view pattern, const MambaConfig& mamba, AttentionConfig attention,
+                    int32_t d_ff, GraniteMultipliers multipliers) {
+    config.tie_word_embeddings = true;
+    config.embedding_multiplier = 12.0;
+    config.residual_multiplier = multipliers.residual;
+    config.logits_divisor = multipliers.logits;
+    attention.scale = multipliers.attention;
+    add_layers(config, pattern, mamba, attention, mlp_width(d_ff), true);
+    return config;
+}
+
+ModelConfig granite_350m() {
+    return granite(sizes(Architecture::kGraniteHybrid, 100352, 768, 32768), pattern_of(32, {10, 13, 17, 27}),
+                   mamba_heads(48, 32, 128, 1), attention_heads(12, 4, 64), 2048, {0.015625, 0.246, 3});
+}
+ModelConfig granite_1b() {
+    return granite(sizes(Architecture::kGraniteHybrid, 100352, 1536, 131072), pattern_of(40, {5, 15, 25, 35}),
+                   mamba_heads(48, 64, 128, 1), attention_heads(12, 4, 128), 4096, {0.0078125, 0.22, 6});
+}
+ModelConfig granite_micro() {
+    return granite(sizes(Architecture::kGraniteHybrid, 100352, 2048, 131072), pattern_of(40, {5, 15, 25, 35}),
+                   mamba_heads(64, 64, 128, 1), attention_heads(32, 8, 64), 8192, {0.015625, 0.22, 8});
+}
+ModelConfig tiny_granite() {
+    return granite(sizes(Architecture::kGraniteHybrid, 256, 48, 131072), "MM*M", mamba_heads(6, 16, 16, 2),
+                   attention_heads(4, 2, 16), 64, {0.0625, 0.246, 3});
+}
+
+ModelConfig llama(ModelConfig config, std::string_view pattern, AttentionConfig attention, int32_t d_ff,
+                  int32_t original_max_positions) {
+    config.tie_word_embeddings = true;
+    attention.rope = llama3_rope(attention.head_dim, original_max_positions);
+    add_layers(config, pattern, {}, attention, mlp_width(d_ff), true);
+    return config;
+}
+
+ModelConfig llama_32_1b() {
+    return llama(sizes(Architecture::kLlama, 128256, 2048, 131072), std::string(16, '*'), attention_heads(32, 8, 64),
+                 8192, 8192);
+}
+ModelConfig tiny_llama() {
+    return llama(sizes(Architecture::kLlama, 256, 48, 131072), "***", attention_heads(4, 2, 12), 96, 256);
+}
+
+ModelConfig bamba(ModelConfig config, std::string_view pattern, const MambaConfig& mamba, AttentionConfig attention,
+                  int32_t d_ff) {
+    attention.rope = whole_rope(attention.head_dim / 2, 10000.0);
+    add_layers(config, pattern, mamba, attention, mlp_width(d_ff), true);
+    return config;
+}
+
+ModelConfig bamba_9b() {
+    return bamba(sizes(Architecture::kBamba, 128256, 4096, 262144), pattern_of(32, {9, 18, 27}),
+                 mamba_heads(128, 64, 128, 1), attention_heads(32, 8, 128), 14336);
+}
+ModelConfig tiny_bamba() {
+    return bamba(sizes(Architecture::kBamba, 256, 48, 131072), "M*M", mamba_heads(6, 16, 16, 2),
+                 attention_heads(4, 2, 16), 64);
+}
+
+ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, MambaConfig mamba, const AttentionConfig& attention,
+                       int32_t d_ff) {
+    mamba.n_norm_groups = mamba.n_groups;
+    add_layers(config, pattern, mamba, attention, mlp_width(d_ff, MlpKind::kReluSquared), false);
+    return config;
+}
+
+ModelConfig nemotron_h_8b() {
+    return nemotron_h(sizes(Architecture::kNemotronH, 131072, 4096, 8192),
+                      "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", mamba_heads(128, 64, 128, 8),
+                      attention_heads(32, 8, 128), 21504);
+}
+ModelConfig nemotron_nano_9b_v2() {
+    return nemotron_h(sizes(Architecture::kNemotronH, 131072, 4480, 131072),
+                      "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-", mamba_heads(128, 80, 128, 8),
+                      attention_heads(40, 8, 128), 15680);
+}
+ModelConfig tiny_nemotron_h() {
+    return nemotron_h(sizes(Architecture::kNemotronH, 256, 48, 131072), "M-M*-M-", mamba_heads(6, 16, 16, 3),
+                      attention_heads(4, 2, 16), 96);
+}
+
+struct FalconMultipliers {
+    double embedding, lm_head, key, attention_out, ssm_in, ssm_out;
+    std::array<double, 2> mlp;
+    MambaMultipliers ssm;
+};
+
+ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba, AttentionConfig attention, int32_t d_ff,
+                      const FalconMultipliers& multipliers) {
+    config.embedding_multiplier = multipliers.embedding;
+    config.logits_multiplier = multipliers.lm_head;
+    attention.rope = whole_rope(attention.head_dim, 1e11);
+    attention.key_multiplier = multipliers.key;
+    attention.out_multiplier = multipliers.attention_out;
+    mamba.gate = MambaGate::kGateOnly;
+    mamba.in_multiplier = multipliers.ssm_in;
+    mamba.out_multiplier = multipliers.ssm_out;
+    mamba.multipliers = multipliers.ssm;
+    MlpConfig mlp = mlp_width(d_ff);
+    mlp.gate_multiplier = multipliers.mlp[0];
+    mlp.out_multiplier = multipliers.mlp[1];
+    config.layers.assign(static_cast<size_t>(num_layers), {mamba, attention, mlp});
+    return config;
+}
+
+// The multipliers of Falcon-H1-0.5B; the other sizes' differ by powers of two and do not change the work.
+constexpr FalconMultipliers kFalconMultipliers = {
+    .embedding = 5.656854249492381,
+    .lm_head = 0.0390625,
+    .key = 0.390625,
+    .attention_out = 0.9375,
+    .ssm_in = 1.25,
+    .ssm_out = 0.23570226039551587,
+    .mlp = {0.8838834764831844, 0.5859375},
+    .ssm = {0.3535533905932738, 0.25, 0.3535533905932738, 0.5, 0.3535533905932738},
+};
+
+ModelConfig falcon_h1_0_5b() {
+    return falcon_h1(sizes(Architecture::kFalconH1, 32784, 1024, 16384), 36, mamba_heads(24, 64, 128, 1),
+                     attention_heads(8, 2, 64), 2048, kFalconMultipliers);
+}
+ModelConfig falcon_h1_1_5b() {
+    return falcon_h1(sizes(Architecture::kFalconH1, 65537, 2048, 131072), 24, mamba_heads(48, 64, 256, 1),
+                     attention_heads(8, 2, 128), 4096, kFalconMultipliers);
+}
+ModelConfig falcon_h1_7b() {
+    return falcon_h1(sizes(Architecture::kFalconH1, 130049, 3072, 262144), 44, mamba_heads(24, 128, 256, 1),
+                     attention_heads(12, 2, 128), 12288, kFalconMultipliers);
+}
+ModelConfig tiny_falcon_h1() {
+    return falcon_h1(sizes(Architecture::kFalconH1, 256, 48, 131072), 2, mamba_heads(6, 16, 16, 2),
+                     attention_heads(4, 2, 16), 64, kFalconMultipliers);
+}
+
+ModelConfig mamba2(int32_t vocab_size, int32_t hidden_size, int32_t num_layers, const MambaConfig& mamba) {
+    ModelConfig config =
+        sizes(Architecture::kMamba2, vocab_size, hidden_size, std::numeric_limits<int32_t>::max());
+    config.tie_word_embeddings = true;
+    add_layers(config, std::string(static_cast<size_t>(num_layers), 'M'), mamba, {}, {}, false);
+    return config;
+}
+
+ModelConfig mamba2_130m() { return mamba2(50288, 768, 24, mamba_heads(24, 64, 128, 1)); }
+ModelConfig mamba2_2_7b() { return mamba2(50288, 2560, 64, mamba_heads(80, 64, 128, 1)); }
+ModelConfig tiny_mamba2() { return mamba2(256, 48, 3, mamba_heads(6, 16, 16, 2)); }
+
+struct Preset {
+    std::string_view name;
+    ModelConfig (*make)();
+};
+
+constexpr std::array<Preset, 18> kPresets = {{
+    {"tiny-granite", tiny_granite},
+    {"tiny-llama", tiny_llama},
+    {"tiny-bamba", tiny_bamba},
+    {"tiny-nemotron-h", tiny_nemotron_h},
+    {"tiny-falcon-h1", tiny_falcon_h1},
+    {"tiny-mamba2", tiny_mamba2},
+    {"granite-4.0-h-350m", granite_350m},
+    {"granite-4.0-h-1b", granite_1b},
+    {"granite-4.0-h-micro", granite_micro},
+    {"llama-3.2-1b", llama_32_1b},
+    {"bamba-9b", bamba_9b},
+    {"nemotron-h-8b", nemotron_h_8b},
+    {"nemotron-nano-9b-v2", nemotron_nano_9b_v2},
+    {"falcon-h1-0.5b", falcon_h1_0_5b},
+    {"falcon-h1-1.5b", falcon_h1_1_5b},
+    {"falcon-h1-7b", falcon_h1_7b},
+    {"mamba2-130m", mamba2_130m},
+    {"mamba2-2.7b", mamba2_2_7b},
+}};
+
+constexpr auto kNames = [] {
+    std::array<std::string_view, kPresets.size()> names{};
+    for (size_t i = 0; i < kPresets.size(); ++i) names[i] = kPresets[i].name;
+    return names;
+}();
+
+}  // namespace
+
+std::span<const std::string_view> preset_names() { return kNames; }
+
+Result<ModelConfig> preset(std::string_view name) {
+    const auto* found = std::find_if(kPresets.begin(), kPresets.end(), [&](const Preset& p) { return p.name == name; });
+    if (found == kPresets.end()) return error("there is no preset {:?}: wanted one of {}", name, fmt::join(kNames, ", "));
+    return found->make();
+}
+
+}  // namespace verbatim::reference

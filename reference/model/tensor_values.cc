@@ -1,0 +1,105 @@
+#include "reference/model/tensor_values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/check.h"
+
+namespace verbatim::reference {
+namespace {
+
+constexpr uint16_t kNan = 0x7FC0;
+constexpr uint16_t kInfinity = 0x7F80;
+constexpr uint16_t kSign = 0x8000;
+// The bf16 bits of 2^-56: biased exponent 127 - 56 = 71, mantissa 0. The same value in binary32 is these bits << 16.
+constexpr uint16_t kSmallest = 71 << 7;
+
+template <typename T>
+T load(const std::byte* bytes, int64_t index) {
+    T value;
+    std::memcpy(&value, bytes + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return value;
+}
+
+// Element i of a tensor as binary32 bits. REQUIRES: BF16, F16 or F32.
+uint32_t element_bits(const TensorEntry& tensor, int64_t i) {
+    switch (tensor.dtype) {
+        case TensorDtype::kBf16: return uint32_t{load<uint16_t>(tensor.bytes.data(), i)} << 16;
+        case TensorDtype::kF16: return widen_half(load<uint16_t>(tensor.bytes.data(), i));
+        case TensorDtype::kF32: return load<uint32_t>(tensor.bytes.data(), i);
+        default: CHECK(false, "{}", dtype_name(tensor.dtype));
+    }
+}
+
+void count_change(uint32_t before_bits, uint16_t after, LoadReport& report) {
+    const float before = std::bit_cast<float>(before_bits);
+    if (!std::isfinite(before)) {
+        ++report.num_not_finite;
+    } else if ((before_bits << 1) != 0 && after == 0) {
+        ++report.num_flushed;
+    } else if ((after & ~kSign) == kInfinity) {
+        ++report.num_overflowed;
+    } else if (const double exact = before; after != before_bits >> 16 || (before_bits & 0xFFFF) != 0) {
+        const double rounded = std::bit_cast<float>(uint32_t{after} << 16);
+        if (rounded == exact) return;  // -0 that became +0
+        ++report.num_rounded;
+        report.max_relative_change = std::max(report.max_relative_change, std::abs((rounded - exact) / exact));
+    }
+}
+
+}  // namespace
+
+uint16_t round_to_bf16(uint32_t bits) {
+    const uint32_t magnitude = bits & 0x7FFF'FFFF;
+    if (magnitude > uint32_t{kInfinity} << 16) return kNan;
+    if (magnitude < uint32_t{kSmallest} << 16) return 0;
+    // Half of the last kept place, less one, plus that place's own bit: ties go to even. A carry out of the largest
+    // finite number gives infinity.
+    return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+uint32_t widen_half(uint16_t half) {
+    const uint32_t sign = uint32_t{static_cast<uint16_t>(half & kSign)} << 16;
+    const uint32_t exponent = (half >> 10) & 31;
+    const uint32_t mantissa = half & 1023;
+    if (exponent == 31) return sign | 0x7F80'0000 | mantissa << 13;
+    if (exponent != 0) return sign | (exponent + 127 - 15) << 23 | mantissa << 13;
+    // Subnormal: mantissa · 2^-24, exact in binary32.
+    return sign | std::bit_cast<uint32_t>(std::ldexp(static_cast<float>(mantissa), -24));
+}
+
+bool is_canonical_bf16(const TensorEntry& tensor) {
+    if (tensor.dtype != TensorDtype::kBf16) return false;
+    if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % alignof(uint16_t) != 0) return false;
+    uint32_t num_odd = 0;
+    const int64_t count = tensor.num_elements();
+    for (int64_t i = 0; i < count; ++i) {
+        const auto bits = load<uint16_t>(tensor.bytes.data(), i);
+        const auto magnitude = static_cast<uint16_t>(bits & ~kSign);
+        num_odd |= static_cast<uint32_t>(magnitude >= kInfinity) | static_cast<uint32_t>(magnitude < kSmallest && bits != 0);
+    }
+    return num_odd == 0;
+}
+
+void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report) {
+    const int64_t count = tensor.num_elements();
+    CHECK_EQ(static_cast<int64_t>(destination.size()), count);
+    for (int64_t i = 0; i < count; ++i) {
+        const uint32_t before = element_bits(tensor, i);
+        const uint16_t after = round_to_bf16(before);
+        destination[static_cast<size_t>(i)] = after;
+        count_change(before, after, report);
+    }
+    if (tensor.dtype == TensorDtype::kF16) report.num_float16 += count;
+    if (tensor.dtype == TensorDtype::kF32) report.num_float32 += count;
+}
+
+void convert_to_float(const TensorEntry& tensor, std::span<float> destination) {
+    CHECK_EQ(static_cast<int64_t>(destination.size()), tensor.num_elements());
+    for (int64_t i = 0; i < tensor.num_elements(); ++i)
+        destination[static_cast<size_t>(i)] = std::bit_cast<float>(element_bits(tensor, i));
+}
+
+}  // namespace verbatim::reference

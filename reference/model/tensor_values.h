@@ -1,0 +1,27 @@
+// reference/model/tensor_values.h: a checkpoint's numbers on their way into a ModelWeights (NUMERICS N2).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/base/result.h"
+#include "reference/model/safetensors.h"
+#include "reference/model/weights.h"
+
+namespace verbatim::reference {
+
+// binary32 bits to bf16 bits, to nearest even by integer arithmetic: |x| < 2^-56 becomes +0, NaN 0x7FC0, overflow
+// infinity.
+uint16_t round_to_bf16(uint32_t binary32_bits);
+
+// fp16 bits to the bits of the same number in binary32; exact.
+uint32_t widen_half(uint16_t half_bits);
+
+// True if the tensor's bytes can be used as a matrix as they lie: bf16, aligned, and W2 of weights.h holds.
+bool is_canonical_bf16(const TensorEntry& tensor);
+
+// REQUIRES: dtype BF16, F16 or F32; destination.size() == num_elements. Counts in `report` what changed.
+void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report);
+void convert_to_float(const TensorEntry& tensor, std::span<float> destination);
+
+}  // namespace verbatim::reference
