@@ -7,8 +7,9 @@
 namespace verbatim {
 
 const char* name(EventKind kind) {
-    constexpr std::array kNames = {"submit",  "refuse", "repeat", "attach", "tail_copy", "preempt", "stage", "publish", "commit",
-                                   "discard", "abort",  "evict",  "let_go", "fork",      "rewind",  "delete", "revoke"};
+    constexpr std::array kNames = {"submit", "refuse",  "repeat", "attach",  "tail_copy", "preempt",
+                                   "stage",  "publish", "commit", "discard", "abort",     "evict",
+                                   "let_go", "fork",    "rewind", "delete",  "revoke"};
     static_assert(kNames.size() == static_cast<size_t>(EventKind::kCount));
     CHECK(kind < EventKind::kCount, "event kind {}", static_cast<int>(kind));
     return kNames[static_cast<size_t>(kind)];

@@ -21,10 +21,10 @@ enum class EventKind : uint8_t {
     kCommit,    // head, value: committed tokens
     kDiscard,   // value: FinishReason
     kAbort,
-    kEvict,     // head, value: its length
-    kLetGo,     // head, value: its length; older than the heads its name keeps, or its name went
-    kFork,      // value: committed tokens of the new name
-    kRewind,    // value: committed tokens that are left
+    kEvict,   // head, value: its length
+    kLetGo,   // head, value: its length; older than the heads its name keeps, or its name went
+    kFork,    // value: committed tokens of the new name
+    kRewind,  // value: committed tokens that are left
     kDelete,
     kRevoke,
     kCount,
@@ -37,7 +37,7 @@ struct Event {
     RequestId request{-1};
     HeadId head = kNoHead;
     int64_t value = 0;
-    Digest digest;
+    Digest digest{};
     friend bool operator==(const Event&, const Event&) = default;
 };
 

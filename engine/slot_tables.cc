@@ -44,8 +44,9 @@ Status SlotTables::apply(const StepPlan& plan) {
         RETURN_IF_ERROR(extend(plan, sequence));
         const int64_t admission = at(sequence.slot).admission;
         if (admission <= last_admission) {
-            return error("step {}: slot {} (admission {}) is scheduled after admission {}: each slot once, oldest first",
-                         plan.step, index(sequence.slot), admission, last_admission);
+            return error(
+                "step {}: slot {} (admission {}) is scheduled after admission {}: each slot once, oldest first",
+                plan.step, index(sequence.slot), admission, last_admission);
         }
         last_admission = admission;
     }
@@ -74,8 +75,9 @@ Status SlotTables::check_slices(const StepPlan& plan) const {
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (!fits(sequence.appended, plan.tokens.size()) || !fits(sequence.new_blocks, plan.blocks.size()) ||
             !fits(sequence.state_writes, plan.state_writes.size())) {
-            return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}", plan.step,
-                         index(sequence.slot), plan.tokens.size(), plan.blocks.size(), plan.state_writes.size());
+            return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}",
+                         plan.step, index(sequence.slot), plan.tokens.size(), plan.blocks.size(),
+                         plan.state_writes.size());
         }
     }
     return {};
@@ -134,15 +136,16 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
     const auto appended = plan.appended(sequence);
     for (const TokenId token : appended) {
         if (token < 0 || token >= config_.vocab_size) {
-            return error("step {}: slot {} appends token {} of a vocabulary of {}", plan.step, slot, token, config_.vocab_size);
+            return error("step {}: slot {} appends token {} of a vocabulary of {}", plan.step, slot, token,
+                         config_.vocab_size);
         }
     }
     table.tokens.insert(table.tokens.end(), appended.begin(), appended.end());
     const int64_t known = static_cast<int64_t>(table.tokens.size());
     const int64_t end = table.length + sequence.num_new_tokens;
     if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens <= 0 || end > known) {
-        return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step, slot,
-                     sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
+        return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step,
+                     slot, sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
     }
     if (sequence.samples && end != known) {
         return error("step {}: slot {} draws token {}, but it knows {} already", plan.step, slot, end, known);
@@ -183,8 +186,8 @@ Status SlotTables::check_written_blocks(const ScheduledSequence& sequence) const
     for (int64_t i = table.length / config_.block_size; i <= last; ++i) {
         const int32_t block = index(table.blocks[i]);
         if (tables_of_block_[block] != 1) {
-            return error("slot {} writes block {} (place {} of its table), but {} live tables name it", index(sequence.slot), block,
-                         i, tables_of_block_[block]);
+            return error("slot {} writes block {} (place {} of its table), but {} live tables name it",
+                         index(sequence.slot), block, i, tables_of_block_[block]);
         }
     }
     return {};
@@ -202,8 +205,9 @@ Status SlotTables::check_copies(const StepPlan& plan) {
             return copy.dst == tail && copy.num_slots == num_slots;
         });
         if (copies != 1) {
-            return error("step {}: slot {} attaches {} tokens: {} copies of {} slots to its tail block {}, one is needed", plan.step,
-                         index(sequence.slot), table.length, copies, num_slots, index(tail));
+            return error(
+                "step {}: slot {} attaches {} tokens: {} copies of {} slots to its tail block {}, one is needed",
+                plan.step, index(sequence.slot), table.length, copies, num_slots, index(tail));
         }
     }
     if (plan.copies.size() != num_tails) {
@@ -212,7 +216,8 @@ Status SlotTables::check_copies(const StepPlan& plan) {
     for (const BlockCopy& copy : plan.copies) {
         const auto is_src = [&](const BlockCopy& other) { return other.dst == copy.src; };
         if (index(copy.src) < 0 || index(copy.src) >= config_.num_blocks) {
-            return error("step {}: a copy from block {} of a pool of {}", plan.step, index(copy.src), config_.num_blocks);
+            return error("step {}: a copy from block {} of a pool of {}", plan.step, index(copy.src),
+                         config_.num_blocks);
         }
         if (std::any_of(plan.copies.begin(), plan.copies.end(), is_src)) {
             return error("step {}: block {} is copied and copied to", plan.step, index(copy.src));
@@ -232,15 +237,16 @@ Status SlotTables::check_state(const StepPlan& plan, const ScheduledSequence& se
     for (const StateWrite& write : plan.writes_of(sequence)) {
         if (write.length <= last_length || write.length > table.length + sequence.num_new_tokens ||
             has_state != is_row(write.dst)) {
-            return error("step {}: slot {} writes its state at {} to row {}, while it computes {} tokens from {}", plan.step,
-                         index(sequence.slot), write.length, index(write.dst), sequence.num_new_tokens, table.length);
+            return error("step {}: slot {} writes its state at {} to row {}, while it computes {} tokens from {}",
+                         plan.step, index(sequence.slot), write.length, index(write.dst), sequence.num_new_tokens,
+                         table.length);
         }
         last_length = write.length;
     }
     if (!has_state) {
         if (src == index(kNoState) && dst == index(kNoState)) return {};
-        return error("step {}: slot {} names state rows {} and {}, but the model has no state", plan.step, index(sequence.slot), src,
-                     dst);
+        return error("step {}: slot {} names state rows {} and {}, but the model has no state", plan.step,
+                     index(sequence.slot), src, dst);
     }
     const bool src_is_right = table.stepped      ? sequence.state_src == table.state
                               : table.length > 0 ? is_row(sequence.state_src) && src != dst
@@ -257,11 +263,13 @@ Status SlotTables::check_state(const StepPlan& plan, const ScheduledSequence& se
 Status SlotTables::check_row_uses(const StepPlan& plan) {
     if (config_.num_state_rows == 0) return {};
     const auto claim = [&](StateIndex row, SequenceSlot slot) -> Status {
-        if (row_destination_[index(row)] == plan.step) return error("step {}: state row {} is written twice", plan.step, index(row));
+        if (row_destination_[index(row)] == plan.step)
+            return error("step {}: state row {} is written twice", plan.step, index(row));
         row_destination_[index(row)] = plan.step;
         const SequenceSlot owner = owner_of_row_[index(row)];
         if (owner == kNoSlot || owner == slot) return {};
-        return error("step {}: slot {} writes state row {}, which is slot {}'s", plan.step, index(slot), index(row), index(owner));
+        return error("step {}: slot {} writes state row {}, which is slot {}'s", plan.step, index(slot), index(row),
+                     index(owner));
     };
     for (const ScheduledSequence& sequence : plan.sequences) {
         RETURN_IF_ERROR(claim(sequence.state_dst, sequence.slot));
@@ -273,7 +281,8 @@ Status SlotTables::check_row_uses(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         const StateIndex src = sequence.state_src;
         if (src == kNoState || src == sequence.state_dst || row_destination_[index(src)] != plan.step) continue;
-        return error("step {}: slot {} reads state row {}, which the step also writes", plan.step, index(sequence.slot), index(src));
+        return error("step {}: slot {} reads state row {}, which the step also writes", plan.step, index(sequence.slot),
+                     index(src));
     }
     return {};
 }

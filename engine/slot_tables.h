@@ -34,7 +34,7 @@ struct SlotTable {
     int64_t length = 0;             // computed tokens; during a step: before it
     std::vector<TokenId> tokens;    // everything known
     std::vector<BlockId> blocks;
-    StateIndex state = kNoState;    // its own row, from its first step on
+    StateIndex state = kNoState;  // its own row, from its first step on
     SamplingParams sampling;
 };
 

@@ -12,21 +12,21 @@ namespace verbatim {
 //   N1  reused_tokens + computed_prompt_tokens = prompt tokens of the turns that got so far          (I10)
 //   N2  sum(not_reused) = computed_prompt_tokens
 struct EngineStats {
-    int64_t requests = 0;                // submitted, refused ones and repeats included
-    int64_t repeats = 0;                 // answered from the ledger by turn_id
+    int64_t requests = 0;  // submitted, refused ones and repeats included
+    int64_t repeats = 0;   // answered from the ledger by turn_id
     int64_t steps = 0;
     int64_t reused_tokens = 0;           // prompt tokens that a head already held
     int64_t computed_prompt_tokens = 0;  // prompt tokens computed for the first time
     int64_t computed_output_tokens = 0;  // generated tokens computed for the first time
     int64_t recomputed_tokens = 0;       // computed again after a preemption
     int64_t generated_tokens = 0;
-    int64_t attaches = 0;                // to a head
+    int64_t attaches = 0;  // to a head
     int64_t tail_copies = 0;
-    int64_t state_copies = 0;            // first steps that read a head's row and write their own
+    int64_t state_copies = 0;  // first steps that read a head's row and write their own
     int64_t preemptions = 0;
     int64_t evictions = 0;
     int64_t commits = 0;
-    int64_t discards = 0;                // turns that ended without a commit
+    int64_t discards = 0;  // turns that ended without a commit
     int64_t aborts = 0;
     int64_t forks = 0;
     int64_t rewinds = 0;

@@ -33,11 +33,11 @@ struct Slice {
 struct SequenceStart {
     SequenceSlot slot{};
     RequestId request{};
-    TokenSeq tokens;                  // everything known: prompt and, after a preemption, what was generated
+    TokenSeq tokens{};                // everything known: prompt and, after a preemption, what was generated
     int64_t num_prompt_tokens = 0;    // of `tokens`; what follows was generated (penalties count it)
     int64_t num_computed_tokens = 0;  // attached: KV and state exist for these
-    Slice blocks;                     // of StepPlan::blocks: the attached full blocks, shared by reference
-    SamplingParams sampling;
+    Slice blocks{};                   // of StepPlan::blocks: the attached full blocks, shared by reference
+    SamplingParams sampling{};
 };
 
 // Copy on write of an attached head's tail: slots [0, num_slots) of `src` to `dst`, every attention layer, K and V.
@@ -63,20 +63,20 @@ struct ScheduledSequence {
     bool samples = false;  // draw a token from the logits at the last new position
     StateIndex state_src = kNoState;
     StateIndex state_dst = kNoState;
-    Slice appended;      // of StepPlan::tokens: tokens that became known since the slot's last plan
-    Slice new_blocks;    // of StepPlan::blocks: appended to the slot's table, before the copies
-    Slice state_writes;  // of StepPlan::state_writes: ascending by length
+    Slice appended{};      // of StepPlan::tokens: tokens that became known since the slot's last plan
+    Slice new_blocks{};    // of StepPlan::blocks: appended to the slot's table, before the copies
+    Slice state_writes{};  // of StepPlan::state_writes: ascending by length
     friend bool operator==(const ScheduledSequence&, const ScheduledSequence&) = default;
 };
 
 struct StepPlan {
     int64_t step = 0;
-    std::vector<SequenceSlot> ends;      // slots to forget: finished, aborted or preempted
-    std::vector<SequenceStart> starts;   // slots to set up
-    std::vector<BlockCopy> copies;       // tails, before anything is computed
+    std::vector<SequenceSlot> ends;     // slots to forget: finished, aborted or preempted
+    std::vector<SequenceStart> starts;  // slots to set up
+    std::vector<BlockCopy> copies;      // tails, before anything is computed
     std::vector<ScheduledSequence> sequences;
-    std::vector<TokenId> tokens;         // flat, named by Slices
-    std::vector<BlockRun> blocks;        // flat, named by Slices
+    std::vector<TokenId> tokens;           // flat, named by Slices
+    std::vector<BlockRun> blocks;          // flat, named by Slices
     std::vector<StateWrite> state_writes;  // flat, named by Slices
 
     void clear(int64_t new_step);

@@ -24,20 +24,20 @@ RunContext& run_context();
 }  // namespace verbatim
 
 // CHECK(condition) or CHECK(condition, "format {}", values...).
-#define CHECK(condition, ...)                                                                               \
-    do {                                                                                                    \
-        if (!(condition)) [[unlikely]]                                                                      \
-            ::verbatim::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));        \
+#define CHECK(condition, ...)                                                                        \
+    do {                                                                                             \
+        if (!(condition)) [[unlikely]]                                                               \
+            ::verbatim::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
     } while (false)
 
 // CHECK_EQ(a, b) and friends print both values.
-#define VERBATIM_CHECK_OP(a, op, b)                                                                         \
-    do {                                                                                                    \
-        const auto& check_a = (a);                                                                          \
-        const auto& check_b = (b);                                                                          \
-        if (!(check_a op check_b)) [[unlikely]]                                                             \
-            ::verbatim::check_failed(__FILE__, __LINE__, #a " " #op " " #b,                                 \
-                                     ::fmt::format("{} vs {}", check_a, check_b));                          \
+#define VERBATIM_CHECK_OP(a, op, b)                                                \
+    do {                                                                           \
+        const auto& check_a = (a);                                                 \
+        const auto& check_b = (b);                                                 \
+        if (!(check_a op check_b)) [[unlikely]]                                    \
+            ::verbatim::check_failed(__FILE__, __LINE__, #a " " #op " " #b,        \
+                                     ::fmt::format("{} vs {}", check_a, check_b)); \
     } while (false)
 #define CHECK_EQ(a, b) VERBATIM_CHECK_OP(a, ==, b)
 #define CHECK_NE(a, b) VERBATIM_CHECK_OP(a, !=, b)

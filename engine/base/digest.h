@@ -29,9 +29,7 @@ public:
     void bytes(const void* data, size_t num_bytes);
     template <typename T>
         requires(std::is_integral_v<T> || std::is_enum_v<T>)
-    void add(T value) {
-        bytes(&value, sizeof value);
-    }
+    void add(T value) { bytes(&value, sizeof value); }
     void add(std::string_view text);  // length, then bytes
     void add(const Digest& digest);
     template <typename T>

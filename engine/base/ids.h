@@ -18,9 +18,7 @@ inline constexpr SequenceSlot kNoSlot{-1};
 
 template <typename Id>
     requires std::is_enum_v<Id>
-constexpr std::underlying_type_t<Id> index(Id id) {
-    return static_cast<std::underlying_type_t<Id>>(id);
-}
+constexpr std::underlying_type_t<Id> index(Id id) { return static_cast<std::underlying_type_t<Id>>(id); }
 
 using TokenId = int32_t;  // an entry of the vocabulary
 

@@ -11,11 +11,30 @@ namespace verbatim {
 namespace {
 
 constexpr std::array kNames = {
-    "none",          "skip_state_copy",  "tail_copy_one_short", "tail_shared",           "stale_state_row",
-    "publish_early", "salt_dropped",     "leak_on_abort",       "sampled_token_in_head", "lease_unchecked",
-    "groups_differ", "digest_skips_last_layer", "reuse_unfenced", "pin_forgotten",       "prefix_unchecked",
-    "resume_keeps_computed", "abort_publishes", "fork_shares_turns", "retry_recomputes", "oldest_preempted",
-    "seam_dropped",  "position_from_attach", "tiles_from_attach", "stop_string_uncommitted",
+    "none",
+    "skip_state_copy",
+    "tail_copy_one_short",
+    "tail_shared",
+    "stale_state_row",
+    "publish_early",
+    "salt_dropped",
+    "leak_on_abort",
+    "sampled_token_in_head",
+    "lease_unchecked",
+    "groups_differ",
+    "digest_skips_last_layer",
+    "reuse_unfenced",
+    "pin_forgotten",
+    "prefix_unchecked",
+    "resume_keeps_computed",
+    "abort_publishes",
+    "fork_uncounted",
+    "retry_recomputes",
+    "oldest_preempted",
+    "seam_dropped",
+    "position_from_attach",
+    "tiles_from_attach",
+    "stop_string_uncommitted",
 };
 static_assert(kNames.size() == static_cast<size_t>(Planted::kCount));
 

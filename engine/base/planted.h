@@ -8,29 +8,29 @@ namespace verbatim {
 
 enum class Planted : uint8_t {
     kNone,
-    kSkipStateCopy,         // the first step after an attach reads its own row instead of the head's
-    kTailCopyOneShort,      // the last valid slot of the tail is not copied
-    kTailShared,            // the tail block is shared instead of copied
-    kStaleStateRow,         // a sequence that starts from zero reads its row as the last owner left it
-    kPublishEarly,          // a pending is published before its bytes are materialised
-    kSaltDropped,           // lookups ignore the salt
-    kLeakOnAbort,           // an abort forgets to release the sequence's state row
-    kSampledTokenInHead,    // the turn head claims the last sampled token as resident
-    kLeaseUnchecked,        // a commit does not look at the lease's generation
-    kGroupsDiffer,          // the prompt head's state is one token older than its KV
-    kDigestSkipsLastLayer,  // digests of heads leave out the last layer
-    kReuseUnfenced,         // a unit freed in an open step is allocated again in it
-    kPinForgotten,          // an attached head is not pinned until its copies are materialised
-    kPrefixUnchecked,       // the deepest head is attached without comparing tokens
-    kResumeKeepsComputed,   // a preempted sequence resumes where it stopped instead of at its head
-    kAbortPublishes,        // an aborted turn moves the name
-    kForkSharesTurns,       // rewinding a fork rewinds its origin's name too
-    kRetryRecomputes,       // a known turn_id is computed again
-    kOldestPreempted,       // room is made by preempting the oldest
-    kSeamDropped,           // a suffix follows the resident tokens instead of the committed ones
-    kPositionFromAttach,    // sampling counts positions from the attached length
-    kTilesFromAttach,       // attention tiles are anchored at the chunk's first position
-    kStopStringUncommitted, // the tokens of a stop string are not committed
+    kSkipStateCopy,          // the first step after an attach reads its own row instead of the head's
+    kTailCopyOneShort,       // the last valid slot of the tail is not copied
+    kTailShared,             // the tail block is shared instead of copied
+    kStaleStateRow,          // a sequence that starts from zero reads its row as the last owner left it
+    kPublishEarly,           // a pending is published before its bytes are materialised
+    kSaltDropped,            // lookups ignore the salt
+    kLeakOnAbort,            // an abort forgets to release the sequence's state row
+    kSampledTokenInHead,     // the turn head claims the last sampled token as resident
+    kLeaseUnchecked,         // a commit does not look at the lease's generation
+    kGroupsDiffer,           // the prompt head's state is one token older than its KV
+    kDigestSkipsLastLayer,   // digests of heads leave out the last layer
+    kReuseUnfenced,          // a unit freed in an open step is allocated again in it
+    kPinForgotten,           // an attached head is not pinned until its copies are materialised
+    kPrefixUnchecked,        // the deepest head is attached without comparing tokens
+    kResumeKeepsComputed,    // a preempted sequence resumes where it stopped instead of at its head
+    kAbortPublishes,         // an aborted turn moves the name
+    kForkUncounted,          // a forked name does not count as one that lists its heads
+    kRetryRecomputes,        // a known turn_id is computed again
+    kOldestPreempted,        // room is made by preempting the oldest
+    kSeamDropped,            // a suffix follows the resident tokens instead of the committed ones
+    kPositionFromAttach,     // sampling counts positions from the attached length
+    kTilesFromAttach,        // attention tiles are anchored at the chunk's first position
+    kStopStringUncommitted,  // the tokens of a stop string are not committed
     kCount,
 };
 

@@ -46,14 +46,17 @@ Status validate(const CacheConfig& config) {
     std::vector<std::string> problems;
     if (config.block_size < 1) problems.push_back(fmt::format("block_size: {} is not >= 1", config.block_size));
     if (config.has_kv && config.num_blocks < 1) {
-        problems.push_back(fmt::format("num_blocks: {} is not >= 1: the KV budget is less than one block", config.num_blocks));
+        problems.push_back(
+            fmt::format("num_blocks: {} is not >= 1: the KV budget is less than one block", config.num_blocks));
     }
     if (config.has_state && config.num_state_rows < 1) {
         problems.push_back(fmt::format("num_state_rows: {} is not >= 1: the state budget is less than one row",
                                        config.num_state_rows));
     }
-    if (config.keep_turn_heads < 1) problems.push_back(fmt::format("keep_turn_heads: {} is not >= 1", config.keep_turn_heads));
-    if (config.keep_prompt_heads < 0 || config.keep_checkpoints < 0) problems.push_back("a negative number of heads to keep");
+    if (config.keep_turn_heads < 1)
+        problems.push_back(fmt::format("keep_turn_heads: {} is not >= 1", config.keep_turn_heads));
+    if (config.keep_prompt_heads < 0 || config.keep_checkpoints < 0)
+        problems.push_back("a negative number of heads to keep");
     if (problems.empty()) return {};
     return error("cache: {}", fmt::join(problems, "; "));
 }
@@ -184,7 +187,6 @@ bool Cache::make_room(int32_t kv_blocks, int32_t state_rows, HeadId except) {
         if (!victim) return false;
         Head& head = head_ref(*victim);
         CHECK_EQ(head.num_pins, 0);
-        ++num_evictions_;
         destroy(head, NotReused::kEvicted);
     }
     return true;
@@ -304,7 +306,8 @@ void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
     CHECK(name == nullptr, "fork to a name that exists: {}", to.conversation_id);
     name = std::make_unique<Name>(Name{to, origin->heads});
     for (const NamedHead& entry : name->heads) {
-        if (entry.head != kNoHead) head_ref(entry.head).names.push_back(name.get());
+        if (entry.head != kNoHead && !planted(Planted::kForkUncounted))
+            head_ref(entry.head).names.push_back(name.get());
     }
 }
 

@@ -41,7 +41,7 @@ struct CacheConfig {
     int64_t kv_bytes_per_block = 0;
     int64_t state_bytes_per_row = 0;
     LookupMode lookup = LookupMode::kConversation;
-    int32_t keep_turn_heads = 2;   // newest of a name; older ones are let go
+    int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;
 };
@@ -64,11 +64,11 @@ struct Name {
 // What a running sequence holds.
 struct SequenceMemory {
     BlockTable blocks;
-    int32_t num_shared_blocks = 0;     // the first ones, of the attached head
-    StateIndex state = kNoState;       // its own row
-    StateIndex state_src = kNoState;   // what its first step reads: the head's row, or kNoState for zero
-    std::optional<BlockCopy> copy;     // the tail, to be carried out in its first step
-    HeadId pinned = kNoHead;           // attached head, until the first step is materialised
+    int32_t num_shared_blocks = 0;    // the first ones, of the attached head
+    StateIndex state = kNoState;      // its own row
+    StateIndex state_src = kNoState;  // what its first step reads: the head's row, or kNoState for zero
+    std::optional<BlockCopy> copy;    // the tail, to be carried out in its first step
+    HeadId pinned = kNoHead;          // attached head, until the first step is materialised
 };
 
 // Prompt tokens [previous end, end) were not reused for this reason.
@@ -81,8 +81,8 @@ struct NotReusedRange {
 struct LookupQuery {
     const ConversationKey& key;
     const TokenSeq& tokens;
-    int64_t num_committed = 0;           // the ledger's tokens and `tokens` agree on so many
-    std::optional<int64_t> seam;         // position of the committed token that is not resident, when inside num_committed
+    int64_t num_committed = 0;    // the ledger's tokens and `tokens` agree on so many
+    std::optional<int64_t> seam;  // position of the committed token that is not resident, when inside num_committed
     bool use_cache = true;
     std::string numerics_id;
 };
@@ -151,7 +151,6 @@ public:
     [[nodiscard]] const KvGroup& kv() const { return kv_; }
     [[nodiscard]] const StateGroup& state() const { return state_; }
     [[nodiscard]] const CacheConfig& config() const { return config_; }
-    [[nodiscard]] int64_t num_evictions() const { return num_evictions_; }
 
     // What a sequence outside the cache holds, and under which salt: verify's other half.
     struct Holder {
@@ -194,7 +193,6 @@ private:
     HeadId eviction_exception_ = kNoHead;
     int64_t next_head_ = 0;
     int64_t next_pending_ = 0;
-    int64_t num_evictions_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;
 };
 

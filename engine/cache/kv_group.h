@@ -54,6 +54,8 @@ public:
     [[nodiscard]] int32_t blocks_missing(const BlockTable& table, int64_t num_tokens) const;
     // Blocks that only this table refers to: what releasing it frees. Its shared blocks come first, so the scan runs backwards.
     [[nodiscard]] int32_t marginal_blocks(const BlockTable& table) const;
+    // Of the full blocks that attaching at `length` would share, those that some sequence holds already.
+    [[nodiscard]] int32_t num_active_in(const BlockTable& head, int64_t length) const;
     [[nodiscard]] int32_t num_active_blocks() const { return num_active_; }
     [[nodiscard]] int32_t block_size() const { return block_size_; }
     [[nodiscard]] BlockPool& pool() { return pool_; }

@@ -63,7 +63,8 @@ std::optional<RecordedTurn> Ledger::recorded(const ChatRequest& request) const {
     if (conversation == nullptr || !request.turn_id || planted(Planted::kRetryRecomputes)) return std::nullopt;
     for (const Turn& turn : conversation->turns) {
         if (turn.turn_id == request.turn_id) {
-            return RecordedTurn{conversation->committed.slice(turn.prompt_end, turn.end), turn.finish, turn.head};
+            return RecordedTurn{conversation->committed.slice(turn.prompt_end, turn.prompt_end + turn.num_text_tokens),
+                                turn.finish, turn.head};
         }
     }
     return std::nullopt;
@@ -167,6 +168,13 @@ void Ledger::discard(const Lease& lease) {
     if (found->second->turns.empty()) conversations_.erase(found);
 }
 
+bool Ledger::revoke(const ConversationKey& key) {
+    const Conversation* conversation = find(key);
+    if (conversation == nullptr || !conversation->leased) return false;
+    discard({key, conversation->generation});
+    return true;
+}
+
 OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns) {
     const Conversation* origin = find(from);
     if (origin == nullptr || origin->turns.empty()) return unknown(from, "fork");
@@ -174,8 +182,8 @@ OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& 
     if (find(target) != nullptr) return refuse(RefusalReason::kNameTaken, "fork: conversation '{}' exists", to);
     const size_t kept = num_turns.value_or(origin->turns.size());
     if (kept == 0 || kept > origin->turns.size()) {
-        return refuse(RefusalReason::kNoSuchTurn, "fork: conversation '{}' has {} turns, wanted {}", from.conversation_id,
-                      origin->turns.size(), kept);
+        return refuse(RefusalReason::kNoSuchTurn, "fork: conversation '{}' has {} turns, wanted {}",
+                      from.conversation_id, origin->turns.size(), kept);
     }
     auto fork = std::make_unique<Conversation>();
     fork->turns.assign(origin->turns.begin(), origin->turns.begin() + static_cast<std::ptrdiff_t>(kept));
@@ -230,7 +238,8 @@ void Ledger::verify() const {
             end = turn.end;
         }
         CHECK_EQ(end, conversation->committed.size());
-        CHECK(!conversation->turns.empty() || conversation->leased, "'{}' has no turn and no writer", key.conversation_id);
+        CHECK(!conversation->turns.empty() || conversation->leased, "'{}' has no turn and no writer",
+              key.conversation_id);
         CHECK_LT(conversation->generation, next_generation_);
     }
 }

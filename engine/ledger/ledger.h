@@ -50,7 +50,8 @@ struct Turn {
     int64_t prompt_end = 0;  // tokens [0, prompt_end) of the conversation were the turn's prompt
     int64_t end = 0;         // tokens [prompt_end, end) were generated; the last one is not resident
     FinishReason finish = FinishReason::kLength;
-    HeadId head = kNoHead;            // the name pointed to it after this turn; it may have been evicted since
+    int64_t num_text_tokens = 0;        // of the generated ones: without the stop string that ended them
+    HeadId head = kNoHead;              // the name pointed to it after this turn; it may have been evicted since
     std::vector<int64_t> message_ends;  // of the prompt's messages that were new in this turn
 };
 
@@ -63,16 +64,16 @@ struct Lease {
 // An accepted turn.
 struct TurnStart {
     Lease lease;
-    TokenSeq prompt;                       // the whole of it
-    std::vector<int64_t> checkpoints;      // message ends inside the prompt, ascending
-    int64_t num_committed = 0;             // the prompt's first tokens that the conversation has committed
-    std::optional<int64_t> seam;           // the committed token that is not resident, when inside num_committed
-    size_t num_kept_turns = 0;             // turns that stay when this one commits
+    TokenSeq prompt;                   // the whole of it
+    std::vector<int64_t> checkpoints;  // message ends inside the prompt, ascending
+    int64_t num_committed = 0;         // the prompt's first tokens that the conversation has committed
+    std::optional<int64_t> seam;       // the committed token that is not resident, when inside num_committed
+    size_t num_kept_turns = 0;         // turns that stay when this one commits
 };
 
 // The answer to a turn_id that has been committed already.
 struct RecordedTurn {
-    TokenSeq output;
+    TokenSeq output;  // as streamed: without a stop string
     FinishReason finish = FinishReason::kLength;
     HeadId head = kNoHead;
 };
@@ -88,6 +89,8 @@ public:
     // The turn's own tokens become the conversation's: true. False when the lease is no longer the live one; nothing changes.
     [[nodiscard]] bool commit(const TurnStart& start, const TokenSeq& output, Turn turn);
     void discard(const Lease& lease);  // gives the lease back, if it is still the live one
+    // Ends the live lease, if there is one: its holder can no longer commit. False when there was none.
+    bool revoke(const ConversationKey& key);
     [[nodiscard]] bool is_live(const Lease& lease) const;
 
     // Names. `num_turns`: how many turns the fork or the rewound conversation keeps.

@@ -17,7 +17,8 @@ void check_tokens(std::vector<std::string>& problems, const char* field, const s
 }
 
 void check_sampling(std::vector<std::string>& problems, const SamplingParams& sampling) {
-    if (!(sampling.temperature >= 0)) problems.push_back(fmt::format("temperature: {} is not >= 0", sampling.temperature));
+    if (!(sampling.temperature >= 0))
+        problems.push_back(fmt::format("temperature: {} is not >= 0", sampling.temperature));
     if (sampling.top_k < 0) problems.push_back(fmt::format("top_k: {} is not >= 0", sampling.top_k));
     if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
         problems.push_back(fmt::format("top_p: {} is not in (0, 1]", sampling.top_p));

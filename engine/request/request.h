@@ -42,28 +42,29 @@ struct ChatRequest {
     ConversationKey conversation;
     InputKind input = InputKind::kHistory;
     std::vector<Message> messages;
-    std::optional<std::string> turn_id;      // the same id again returns the recorded answer
-    std::optional<HeadId> parent_head;       // compare-and-swap: refused unless the name points to this head (kNoHead: to none)
-    std::optional<int64_t> max_tokens;       // default: EngineConfig::default_max_tokens; 0: prefill only
+    std::optional<std::string> turn_id;  // the same id again returns the recorded answer
+    std::optional<HeadId>
+        parent_head;  // compare-and-swap: refused unless the name points to this head (kNoHead: to none)
+    std::optional<int64_t> max_tokens;  // default: EngineConfig::default_max_tokens; 0: prefill only
     SamplingParams sampling;
-    std::optional<uint64_t> seed;            // none: the engine draws one and records it
-    std::vector<TokenId> stop_tokens;        // the token that stops is committed and reported
+    std::optional<uint64_t> seed;                    // none: the engine draws one and records it
+    std::vector<TokenId> stop_tokens;                // the token that stops is committed and reported
     std::vector<std::vector<TokenId>> stop_strings;  // over token ids: cut from the text, committed all the same
-    bool ignore_stop = false;                // exactly max_tokens tokens
-    bool use_cache = true;                   // false: nothing is attached (reason: cache_off)
-    bool deterministic = true;               // attaches only to heads of the executor's own numerics
-    TokenSeq forced_output;                  // not empty: these tokens instead of the drawn ones, and as many
+    bool ignore_stop = false;                        // exactly max_tokens tokens
+    bool use_cache = true;                           // false: nothing is attached (reason: cache_off)
+    bool deterministic = true;                       // attaches only to heads of the executor's own numerics
+    TokenSeq forced_output;                          // not empty: these tokens instead of the drawn ones, and as many
 };
 
 // Every problem of the request that can be told without looking at the engine's state, in one message.
 [[nodiscard]] Status validate(const ChatRequest& request, int32_t vocab_size);
 
 enum class FinishReason : uint8_t {
-    kLength,        // max_tokens
-    kStopToken,     // one of stop_tokens
-    kStopString,    // one of stop_strings
-    kAborted,       // by the client
-    kNonFinite,     // a NaN or infinity (N8): with layer and step
+    kLength,      // max_tokens
+    kStopToken,   // one of stop_tokens
+    kStopString,  // one of stop_strings
+    kAborted,     // by the client
+    kNonFinite,   // a NaN or infinity (N8): with layer and step
     kExecutorFailed,
 };
 [[nodiscard]] const char* name(FinishReason reason);

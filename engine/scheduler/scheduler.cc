@@ -124,10 +124,8 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
 // Gives everything back; the sequence waits at its old place in the order of arrival and resumes from its newest head.
 void Scheduler::preempt(Sequence& sequence) {
     ++stats_.preemptions;
-    recorder_.on_event({.kind = EventKind::kPreempt,
-                        .step = step_,
-                        .request = sequence.id,
-                        .value = sequence.num_computed_tokens});
+    recorder_.on_event(
+        {.kind = EventKind::kPreempt, .step = step_, .request = sequence.id, .value = sequence.num_computed_tokens});
     cache_.release(sequence.memory);
     end_slot(sequence);
     std::erase(running_, &sequence);
@@ -143,17 +141,14 @@ void Scheduler::look_ahead() {
     Promised needed;
     for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
         const Sequence& sequence = *running_[i];
-        int64_t computed = sequence.num_computed_tokens;
-        int64_t tokens = sequence.num_tokens();
-        for (const Scheduled& scheduled : std::span(scheduled_)) {
-            if (scheduled.sequence != &sequence) continue;
-            computed += scheduled.num_new_tokens;
-            tokens += scheduled.samples ? 1 : 0;
-        }
+        const bool planned = sequence.planned_step == step_;
+        const int64_t computed = planned ? sequence.planned_computed : sequence.num_computed_tokens;
+        const int64_t tokens = planned ? sequence.planned_tokens : sequence.num_tokens();
         const auto wanted = static_cast<int32_t>(std::min<int64_t>(tokens - computed, budget));
         budget -= wanted;
         needed.kv_blocks += cache_.kv().blocks_missing(sequence.memory.blocks, computed + wanted);
-        const bool passes_snapshot = !sequence.snapshots.empty() && sequence.snapshots.front().length <= computed + wanted;
+        const bool passes_snapshot =
+            !sequence.snapshots.empty() && sequence.snapshots.front().length <= computed + wanted;
         needed.state_rows += passes_snapshot && cache_.state().enabled() ? 1 : 0;
     }
     (void)cache_.make_room(std::max(needed.kv_blocks, promised_.kv_blocks), needed.state_rows);
@@ -162,10 +157,6 @@ void Scheduler::look_ahead() {
 // --- admission
 
 bool Scheduler::admit(Sequence& sequence) {
-    const int32_t needed = cache_.kv().blocks_for(sequence.num_tokens());
-    // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
-    const int32_t reachable = cache_.kv().pool().num_units() - cache_.kv().num_active_blocks();
-    if (!running_.empty() && needed > reachable) return false;
     if (!attach(sequence)) return false;
     waiting_.pop_front();
     running_.push_back(&sequence);
@@ -176,6 +167,14 @@ bool Scheduler::admit(Sequence& sequence) {
     sequence.num_sent_blocks = 0;
     sequence.first_step = -1;
     return true;
+}
+
+// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold.
+bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
+    const KvGroup& kv = cache_.kv();
+    int32_t needed = kv.blocks_for(sequence.num_tokens());
+    if (found.head != kNoHead) needed -= kv.num_active_in(cache_.find(found.head)->blocks, found.length);
+    return needed <= kv.pool().num_units() - kv.num_active_blocks();
 }
 
 bool Scheduler::attach(Sequence& sequence) {
@@ -192,6 +191,8 @@ bool Scheduler::attach(Sequence& sequence) {
         found.head = kNoHead;
         found.length = 0;
     }
+    // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
+    if (!running_.empty() && !reachable(sequence, found)) return false;
     auto memory = cache_.attach(found.head);
     if (!memory) {
         const bool made = cache_.make_room(1, 1, found.head);
@@ -211,11 +212,8 @@ bool Scheduler::attach(Sequence& sequence) {
 }
 
 void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
-    recorder_.on_event({.kind = EventKind::kAttach,
-                        .step = step_,
-                        .request = sequence.id,
-                        .head = found.head,
-                        .value = found.length});
+    recorder_.on_event(
+        {.kind = EventKind::kAttach, .step = step_, .request = sequence.id, .head = found.head, .value = found.length});
     if (sequence.memory.copy) {
         ++stats_.tail_copies;
         recorder_.on_event({.kind = EventKind::kTailCopy,
@@ -225,7 +223,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
                             .value = sequence.memory.copy->num_slots});
     }
     if (found.head != kNoHead) ++stats_.attaches;
-    if (!sequence.no_room_to_copy) sequence.not_reused = found.not_reused;
+    if (!std::exchange(sequence.no_room_to_copy, false)) sequence.not_reused = found.not_reused;
     const int64_t reused = std::min(found.length, sequence.num_prompt_tokens());
     const int64_t before = std::min(sequence.high_water, sequence.num_prompt_tokens());
     if (reused > before) {
@@ -241,9 +239,8 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
 void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     if (!sequence.started) plan_start(sequence, plan);
     SequenceMemory& memory = sequence.memory;
-    ScheduledSequence scheduled{.slot = sequence.slot,
-                                .num_computed_tokens = sequence.num_computed_tokens,
-                                .num_new_tokens = num_new_tokens};
+    ScheduledSequence scheduled{
+        .slot = sequence.slot, .num_computed_tokens = sequence.num_computed_tokens, .num_new_tokens = num_new_tokens};
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;
     scheduled.samples = end == sequence.num_tokens() && !sequence.prefill_only();
     scheduled.state_src = memory.state_src;
@@ -256,6 +253,9 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     sequence.num_sent_blocks = memory.blocks.num_blocks();
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     memory.state_src = memory.state;
+    sequence.planned_step = step_;
+    sequence.planned_tokens = sequence.num_tokens() + (scheduled.samples ? 1 : 0);
+    sequence.planned_computed = end;
     plan.sequences.push_back(scheduled);
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.samples});
 }
@@ -300,12 +300,18 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
             plan.state_writes.push_back({one_short ? snapshot.length - 1 : snapshot.length, pending->state});
         }
         staged_.push_back({cache_.stage(std::move(*pending)), sequence.slot});
-        recorder_.on_event({.kind = EventKind::kStage, .step = step_, .request = sequence.id, .value = snapshot.length});
+        recorder_.on_event(
+            {.kind = EventKind::kStage, .step = step_, .request = sequence.id, .value = snapshot.length});
     }
     return {begin, static_cast<uint32_t>(plan.state_writes.size()) - begin};
 }
 
 // --- slots
+
+void Scheduler::retire(Sequence& sequence) {
+    std::erase(running_, &sequence);
+    sequence.status = SequenceStatus::kCommitting;
+}
 
 void Scheduler::remove(Sequence& sequence) {
     for (Scheduled& scheduled : scheduled_) {

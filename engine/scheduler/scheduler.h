@@ -21,10 +21,10 @@
 namespace verbatim {
 
 struct SchedulerConfig {
-    int32_t step_tokens = 512;       // token budget of a step
+    int32_t step_tokens = 512;  // token budget of a step
     int32_t max_num_sequences = 256;
-    int32_t max_checkpoints = 4;     // of one request: the first message end and the newest others
-    TokenStore* store = nullptr;     // for the tokens that a preempted sequence has generated
+    int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
+    TokenStore* store = nullptr;  // for the tokens that a preempted sequence has generated
 };
 [[nodiscard]] Status validate(const SchedulerConfig& config);
 
@@ -38,10 +38,13 @@ struct Scheduled {
 class Scheduler {
 public:
     // Everything is borrowed for the scheduler's life.
-    Scheduler(const SchedulerConfig& config, Cache& cache, std::string numerics_id, EngineStats& stats, Recorder& recorder);
+    Scheduler(const SchedulerConfig& config, Cache& cache, std::string numerics_id, EngineStats& stats,
+              Recorder& recorder);
 
-    void add(Sequence& sequence);     // to the waiting; positions of its snapshots are chosen here
+    void add(Sequence& sequence);  // to the waiting; positions of its snapshots are chosen here
     void schedule(int64_t step, StepPlan& plan);
+    // A finished sequence computes nothing more, and keeps its slot until it is removed.
+    void retire(Sequence& sequence);
     // Takes the sequence out of every list and ends its slot; its memory is the caller's to release before.
     void remove(Sequence& sequence);
 
@@ -65,6 +68,7 @@ private:
     [[nodiscard]] int32_t obtain(Sequence& sequence, int32_t wanted);
     [[nodiscard]] bool admit(Sequence& sequence);
     [[nodiscard]] bool attach(Sequence& sequence);
+    [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found) const;
     void account_attach(Sequence& sequence, const LookupResult& found);
     void preempt(Sequence& sequence);
     void plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
@@ -87,7 +91,7 @@ private:
     std::vector<SequenceSlot> ended_slots_;  // the executor has not been told yet
     std::vector<SequenceSlot> free_slots_;
     int32_t num_slots_ = 0;
-    Promised promised_;      // to running sequences of this step, of what is free or fenced
+    Promised promised_;  // to running sequences of this step, of what is free or fenced
     bool short_of_room_ = false;
     int64_t step_ = 0;
 };

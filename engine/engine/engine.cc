@@ -1,0 +1,456 @@
+#include "engine/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/planted.h"
+
+namespace verbatim {
+namespace {
+
+SchedulerConfig with_store(SchedulerConfig config, TokenStore& store) {
+    config.store = &store;
+    return config;
+}
+
+bool ends_with(std::span<const TokenId> tokens, std::span<const TokenId> end) {
+    return end.size() <= tokens.size() && std::ranges::equal(tokens.last(end.size()), end);
+}
+
+// Tokens of the longest stop string that `output` ends with; 0 when it ends with none.
+size_t stop_string_length(const Sequence& sequence) {
+    size_t longest = 0;
+    for (const auto& stop : sequence.request.stop_strings) {
+        if (ends_with(sequence.output, stop)) longest = std::max(longest, stop.size());
+    }
+    return longest;
+}
+
+// Tokens at the end of `output` that may yet become a stop string: held back from the stream.
+size_t held_back_length(const Sequence& sequence) {
+    size_t longest = 0;
+    for (const auto& stop : sequence.request.stop_strings) {
+        for (size_t n = stop.size() - 1; n > longest; --n) {
+            if (ends_with(sequence.output, std::span(stop).first(n))) longest = n;
+        }
+    }
+    return longest;
+}
+
+}  // namespace
+
+Status validate(const EngineConfig& config) {
+    RETURN_IF_ERROR(validate(config.cache));
+    RETURN_IF_ERROR(validate(config.scheduler));
+    if (config.max_model_len < 1) return error("max_model_len: {} is not >= 1", config.max_model_len);
+    if (config.default_max_tokens < 1) return error("default_max_tokens: {} is not >= 1", config.default_max_tokens);
+    return {};
+}
+
+Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& policy, TokenStore& store,
+               Recorder& recorder)
+    : config_(config),
+      executor_(executor),
+      store_(store),
+      recorder_(recorder),
+      cache_(config.cache, policy),
+      ledger_(config.token_template),
+      scheduler_(with_store(config.scheduler, store), cache_, executor.numerics_id(), stats_, recorder),
+      prng_(config.seed) {
+    CHECK(validate(config).has_value());
+    run_context().seed = config.seed;
+    cache_.on_gone([this](const Head& head, NotReused reason) {
+        const bool evicted = reason == NotReused::kEvicted;
+        stats_.evictions += evicted ? 1 : 0;
+        event(evicted ? EventKind::kEvict : EventKind::kLetGo, RequestId{-1}, head.length(), head.id);
+    });
+}
+
+Engine::~Engine() = default;
+
+// --- requests
+
+OrRefusal<Accepted> Engine::submit(ChatRequest request) {
+    ++stats_.requests;
+    if (const Status valid = validate(request, store_.vocab_size()); !valid) {
+        return refuse(request, {RefusalReason::kInvalid, valid.error().message});
+    }
+    if (auto recorded = ledger_.recorded(request)) {
+        ++stats_.repeats;
+        event(EventKind::kRepeat, RequestId{-1}, recorded->output.size(), recorded->head);
+        return Accepted{RequestId{-1}, std::move(recorded)};
+    }
+    auto turn = ledger_.begin(request, store_);
+    if (!turn) return refuse(request, std::move(turn).error());
+
+    auto sequence = std::make_unique<Sequence>();
+    sequence->turn = *std::move(turn);
+    const int64_t room = config_.max_model_len - sequence->num_prompt_tokens();
+    sequence->max_tokens =
+        request.max_tokens.value_or(std::min(config_.default_max_tokens, std::max<int64_t>(room, 1)));
+    if (!request.forced_output.empty()) sequence->max_tokens = request.forced_output.size();
+    sequence->request = std::move(request);
+    if (auto refusal = too_large(*sequence)) {
+        ledger_.discard(sequence->turn.lease);
+        return refuse(sequence->request, *std::move(refusal));
+    }
+    sequence->id = static_cast<RequestId>(next_request_++);
+    auto& sampling = sequence->request.sampling;
+    sampling.seed = sequence->request.seed ? *sequence->request.seed : prng_.next();
+    event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
+    scheduler_.add(*sequence);
+    const RequestId id = sequence->id;
+    sequences_.emplace(id, std::move(sequence));
+    return Accepted{id, std::nullopt};
+}
+
+OrRefusal<Accepted> Engine::refuse(const ChatRequest& request, Refusal refusal) {
+    ++stats_.refusals[static_cast<size_t>(refusal.reason)];
+    event(EventKind::kRefuse, RequestId{-1}, static_cast<int64_t>(refusal.reason));
+    if (refusal.message.empty()) refusal.message = request.conversation.conversation_id;
+    return tl::unexpected(std::move(refusal));
+}
+
+std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
+    const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
+    const std::string& id = sequence.request.conversation.conversation_id;
+    if (tokens > config_.max_model_len) {
+        return Refusal{RefusalReason::kTooLong,
+                       fmt::format("conversation '{}': {} prompt tokens and max_tokens {} exceed max_model_len {}", id,
+                                   sequence.num_prompt_tokens(), sequence.max_tokens, config_.max_model_len)};
+    }
+    const int64_t blocks = int64_t{cache_.kv().blocks_for(tokens)} + 1;  // and the copy of an attached tail
+    if (config_.cache.has_kv && blocks > config_.cache.num_blocks) {
+        return Refusal{RefusalReason::kTooLarge,
+                       fmt::format("conversation '{}': {} tokens need {} blocks of {}, the empty cache has {}", id,
+                                   tokens, blocks, config_.cache.block_size, config_.cache.num_blocks)};
+    }
+    return std::nullopt;
+}
+
+bool Engine::abort(RequestId request) {
+    const auto found = sequences_.find(request);
+    if (found == sequences_.end()) return false;
+    Sequence& sequence = *found->second;
+    ++stats_.aborts;
+    event(EventKind::kAbort, request);
+    if (planted(Planted::kAbortPublishes) && sequence.status == SequenceStatus::kRunning && !sequence.output.empty()) {
+        stage_turn(sequence, FinishReason::kAborted);
+        commit(sequence, committing_.back().pending, FinishReason::kAborted);
+        committing_.pop_back();
+        return true;
+    }
+    const auto committing = std::ranges::find(committing_, request, &Committing::request);
+    if (committing != committing_.end()) {
+        cache_.discard(committing->pending);
+        committing_.erase(committing);
+    }
+    if (planted(Planted::kLeakOnAbort)) sequence.memory.state = kNoState;
+    end(sequence, FinishReason::kAborted, false, kNoHead);
+    return true;
+}
+
+// --- steps
+
+Result<bool> Engine::step() {
+    if (idle()) return false;
+    const StepPlan& plan = plan_step();
+    if (const Status executed = executor_.execute(plan, result_); !executed) {
+        fail_all();
+        return tl::unexpected(executed.error());
+    }
+    apply(result_);
+    return true;
+}
+
+const StepPlan& Engine::plan_step() {
+    CHECK(!step_open_, "step {} is open", next_step_ - 1);
+    step_open_ = true;
+    run_context().step = next_step_;
+    ++stats_.steps;
+    scheduler_.schedule(next_step_++, plan_);
+    recorder_.on_plan(plan_);
+    return plan_;
+}
+
+void Engine::apply(const StepResult& result) {
+    CHECK(step_open_ && result.step == plan_.step, "result of step {}, plan of step {}", result.step, plan_.step);
+    step_open_ = false;
+    materialised_ = std::max(materialised_, result.materialised_through_step);
+    CHECK_LE(materialised_, plan_.step);
+    size_t next_sample = 0;
+    for (size_t i = 0; i < scheduler_.scheduled().size(); ++i) {
+        const Scheduled scheduled = scheduler_.scheduled()[i];
+        const SampledToken* sampled = nullptr;
+        if (scheduled.samples) {
+            CHECK(next_sample < result.sampled.size() && result.sampled[next_sample].slot == plan_.sequences[i].slot);
+            sampled = &result.sampled[next_sample++];
+        }
+        if (scheduled.sequence == nullptr) continue;  // aborted while the step was open
+        Sequence& sequence = *scheduled.sequence;
+        account(sequence, scheduled.num_new_tokens);
+        if (sampled != nullptr) {
+            take_token(sequence, *sampled);
+        } else if (sequence.prefill_only() && sequence.num_computed_tokens == sequence.num_tokens()) {
+            stage_turn(sequence, FinishReason::kLength);
+        }
+    }
+    CHECK_EQ(next_sample, result.sampled.size());
+    cache_.complete_step(materialised_);
+    for (Sequence* sequence : scheduler_.running()) {
+        if (sequence->first_step >= 0 && sequence->first_step <= materialised_) cache_.unpin(sequence->memory);
+    }
+    publish_snapshots();
+    commit_turns();
+}
+
+// Moves the sequence on by tokens whose computation has come back, and counts them (I10).
+void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
+    const int64_t begin = sequence.num_computed_tokens;
+    const int64_t end = begin + num_new_tokens;
+    sequence.num_computed_tokens = end;
+    const int64_t first = std::clamp(sequence.high_water, begin, end);
+    const int64_t prompt_end = std::clamp(sequence.num_prompt_tokens(), first, end);
+    stats_.recomputed_tokens += first - begin;
+    stats_.computed_prompt_tokens += prompt_end - first;
+    stats_.computed_output_tokens += end - prompt_end;
+    sequence.num_computed_prompt += prompt_end - first;
+    sequence.high_water = std::max(sequence.high_water, end);
+    int64_t position = first;
+    for (const NotReusedRange& range : sequence.not_reused) {
+        const int64_t until = std::min(range.end, prompt_end);
+        if (until <= position) continue;
+        stats_.not_reused[static_cast<size_t>(range.reason)] += until - position;
+        position = until;
+    }
+    CHECK(position == prompt_end, "prompt tokens [{}, {}) of request {} have no reason", position, prompt_end,
+          index(sequence.id));
+}
+
+// --- tokens
+
+void Engine::take_token(Sequence& sequence, const SampledToken& sampled) {
+    if (sampled.fault_layer >= 0) return end(sequence, FinishReason::kNonFinite, false, kNoHead, sampled.fault_layer);
+    TokenId token = sampled.token;
+    if (!sequence.request.forced_output.empty()) {
+        token = sequence.request.forced_output.at(static_cast<int64_t>(sequence.output.size()));
+    }
+    CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token, store_.vocab_size());
+    ++stats_.generated_tokens;
+    sequence.output.push_back(token);
+    recorder_.on_token(sequence.id, token);
+    const auto reason = finished(sequence);
+    emit_tokens(sequence, reason);
+    if (reason) stage_turn(sequence, *reason);
+}
+
+std::optional<FinishReason> Engine::finished(const Sequence& sequence) const {
+    const bool full = static_cast<int64_t>(sequence.output.size()) == sequence.max_tokens;
+    if (!sequence.request.ignore_stop && sequence.request.forced_output.empty()) {
+        if (std::ranges::count(sequence.request.stop_tokens, sequence.output.back()) > 0)
+            return FinishReason::kStopToken;
+        if (stop_string_length(sequence) > 0) return FinishReason::kStopString;
+    }
+    return full ? std::optional(FinishReason::kLength) : std::nullopt;
+}
+
+void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason) {
+    size_t until = sequence.output.size();
+    if (reason == FinishReason::kStopString) until -= stop_string_length(sequence);
+    if (!reason && !sequence.request.ignore_stop) until -= held_back_length(sequence);
+    for (; sequence.num_emitted < until; ++sequence.num_emitted) {
+        EngineEvent token;
+        token.request = sequence.id;
+        token.token = sequence.output[sequence.num_emitted];
+        events_.push_back(token);
+    }
+}
+
+// --- commits
+
+// The turn's resident tokens: all but the last sampled one, which is committed and not computed (the seam).
+void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
+    auto num_resident = static_cast<int64_t>(sequence.output.size()) - (sequence.output.empty() ? 0 : 1);
+    if (planted(Planted::kSampledTokenInHead)) num_resident = static_cast<int64_t>(sequence.output.size());
+    TokenSeq tokens = sequence.turn.prompt;
+    tokens.append(store_.store(std::span<const TokenId>(sequence.output).first(static_cast<size_t>(num_resident))));
+    event(EventKind::kStage, sequence.id, tokens.size());
+    Pending pending = cache_.hand_over(sequence.memory, std::move(tokens));
+    pending.request = sequence.id;
+    pending.key = sequence.request.conversation;
+    pending.kind = HeadKind::kTurn;
+    pending.staged_step = plan_.step;
+    committing_.push_back({sequence.id, cache_.stage(std::move(pending)), reason});
+    scheduler_.retire(sequence);
+}
+
+void Engine::publish_snapshots() {
+    auto& staged = scheduler_.staged();
+    while (!staged.empty()) {
+        const auto [id, writer] = staged.front();
+        const Pending& pending = cache_.pending(id);
+        if (pending.staged_step > materialised_ && !planted(Planted::kPublishEarly)) break;
+        const RequestId request = pending.request;
+        const int64_t length = pending.tokens.size();
+        const Digest digest = digest_of(pending, writer);
+        staged.pop_front();
+        event(EventKind::kPublish, request, length, cache_.publish(id, executor_.numerics_id(), digest), digest);
+    }
+}
+
+void Engine::commit_turns() {
+    std::vector<Committing> waiting;
+    for (const Committing& turn : std::exchange(committing_, {})) {
+        const bool ready = cache_.pending(turn.pending).staged_step <= materialised_ || planted(Planted::kPublishEarly);
+        if (ready) {
+            commit(*sequences_.at(turn.request), turn.pending, turn.reason);
+        } else {
+            waiting.push_back(turn);
+        }
+    }
+    committing_ = std::move(waiting);
+}
+
+void Engine::commit(Sequence& sequence, PendingId id, FinishReason reason) {
+    if (!ledger_.is_live(sequence.turn.lease) && !planted(Planted::kLeaseUnchecked)) {
+        cache_.discard(id);
+        return end(sequence, reason, false, kNoHead);
+    }
+    if (reason != FinishReason::kAborted) {
+        CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
+    }
+    const Pending& pending = cache_.pending(id);
+    const Digest digest = digest_of(pending, sequence.slot);
+    const int64_t length = pending.tokens.size();
+    const HeadId head = cache_.publish(id, executor_.numerics_id(), digest);
+    event(EventKind::kPublish, sequence.id, length, head, digest);
+    std::span<const TokenId> output = sequence.output;
+    if (planted(Planted::kStopStringUncommitted)) output = output.first(sequence.num_emitted);
+    Turn turn;
+    turn.turn_id = sequence.request.turn_id;
+    turn.finish = reason;
+    turn.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
+    turn.head = head;
+    CHECK(ledger_.commit(sequence.turn, store_.store(output), std::move(turn)) || planted(Planted::kLeaseUnchecked));
+    event(EventKind::kCommit, sequence.id, sequence.num_tokens(), head);
+    ++stats_.commits;
+    end(sequence, reason, true, head);
+}
+
+Digest Engine::digest_of(const Pending& pending, SequenceSlot writer) {
+    if (!config_.digest_heads) return {};
+    const HeadImage image{writer, pending.tokens.size(), pending.blocks.runs(), pending.state};
+    return executor_.head_digest(image).value_or(Digest{});
+}
+
+// Gives everything back (E3) and tells the client.
+void Engine::end(Sequence& sequence, FinishReason reason, bool committed, HeadId head, int32_t fault_layer) {
+    if (!committed) {
+        ++stats_.discards;
+        event(EventKind::kDiscard, sequence.id, static_cast<int64_t>(reason));
+        ledger_.discard(sequence.turn.lease);
+    }
+    cache_.release(sequence.memory);
+    scheduler_.remove(sequence);
+    EngineEvent finished;
+    finished.kind = EngineEvent::Kind::kFinished;
+    finished.request = sequence.id;
+    finished.reason = reason;
+    finished.committed = committed;
+    finished.head = head;
+    finished.num_output_tokens = static_cast<int64_t>(sequence.output.size());
+    finished.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
+    finished.num_reused_tokens = sequence.num_reused;
+    finished.seed = sequence.request.sampling.seed;
+    finished.fault_layer = fault_layer;
+    finished.step = plan_.step;
+    events_.push_back(finished);
+    sequences_.erase(sequence.id);
+}
+
+// The executor is gone: nothing that was not materialised will be.
+void Engine::fail_all() {
+    step_open_ = false;
+    for (const auto& staged : std::exchange(scheduler_.staged(), {})) cache_.discard(staged.pending);
+    for (const Committing& turn : std::exchange(committing_, {})) cache_.discard(turn.pending);
+    std::vector<RequestId> running;
+    for (const auto& [id, sequence] : sequences_) running.push_back(id);
+    std::ranges::sort(running);
+    for (const RequestId id : running) end(*sequences_.at(id), FinishReason::kExecutorFailed, false, kNoHead);
+    cache_.complete_step(plan_.step);
+}
+
+// --- names
+
+OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns) {
+    const auto length = ledger_.fork(from, to, num_turns);
+    if (!length) return length;
+    const ConversationKey key{from.salt, to};
+    cache_.fork(from, key);
+    cache_.rewind(key, *length);
+    ++stats_.forks;
+    event(EventKind::kFork, RequestId{-1}, *length);
+    return length;
+}
+
+OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) {
+    const auto length = ledger_.rewind(key, num_turns);
+    if (!length) return length;
+    cache_.rewind(key, *length);
+    ++stats_.rewinds;
+    event(EventKind::kRewind, RequestId{-1}, *length);
+    return length;
+}
+
+OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
+    const auto removed = ledger_.remove(key);
+    if (!removed) return removed;
+    cache_.remove(key);
+    event(EventKind::kDelete, RequestId{-1});
+    return removed;
+}
+
+bool Engine::revoke(const ConversationKey& key) {
+    if (!ledger_.revoke(key)) return false;
+    event(EventKind::kRevoke, RequestId{-1});
+    return true;
+}
+
+// --- access
+
+std::vector<EngineEvent> Engine::take_events() { return std::exchange(events_, {}); }
+
+const Sequence* Engine::find(RequestId request) const {
+    const auto found = sequences_.find(request);
+    return found == sequences_.end() ? nullptr : found->second.get();
+}
+
+void Engine::event(EventKind kind, RequestId request, int64_t value, HeadId head, Digest digest) {
+    recorder_.on_event({kind, next_step_ - 1, request, head, value, digest});
+}
+
+void Engine::verify() {
+    std::vector<Cache::Holder> holders;
+    size_t num_leases = 0;
+    for (const auto& [id, sequence] : sequences_) {
+        num_leases += ledger_.is_live(sequence->turn.lease) ? 1 : 0;
+        if (sequence->status == SequenceStatus::kWaiting) continue;
+        const bool running = sequence->status == SequenceStatus::kRunning;
+        holders.push_back(
+            {&sequence->memory, &sequence->request.conversation.salt, running ? sequence->num_computed_tokens : 0});
+    }
+    cache_.verify(holders);
+    scheduler_.verify();
+    ledger_.verify();
+    CHECK_EQ(num_leases, ledger_.num_leases());
+    if (!config_.digest_heads) return;
+    for (const Head* head : cache_.heads()) {
+        const auto digest = executor_.head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state});
+        if (!digest) continue;
+        CHECK(*digest == head->digest, "head {} of {} tokens: digest {} at publication, {} now", index(head->id),
+              head->length(), head->digest.hex(), digest->hex());
+    }
+}
+
+}  // namespace verbatim

@@ -1,0 +1,140 @@
+// engine/engine/engine.h: the seven steps. Takes requests, plans steps, hands them to an executor, applies what comes back,
+// commits turns. Deterministic: the same calls give the same plans, tokens, events and heads.
+//   E1  the name moves once per committed turn, before its final event                                   (I6)
+//   E2  whatever ends a turn without a commit leaves the name, its heads and the conversation as they were
+//   E3  a turn's lease, memory, pins and slot are given back when it ends, however it ends              (I9)
+//   E4  within a finished turn, reused + first-time computed prompt tokens = prompt tokens             (I10)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "engine/cache/cache.h"
+#include "engine/executor.h"
+#include "engine/ledger/ledger.h"
+#include "engine/recorder.h"
+#include "engine/scheduler/scheduler.h"
+#include "engine/stats.h"
+
+namespace verbatim {
+
+struct EngineConfig {
+    CacheConfig cache;
+    SchedulerConfig scheduler;  // `store` is filled in by the engine
+    TokenTemplate token_template;
+    int64_t max_model_len = 131072;    // tokens of prompt and output together
+    int64_t default_max_tokens = 256;  // of a request that names none
+    uint64_t seed = 0;                 // of the seeds that requests without one get
+    bool digest_heads = false;         // every published head carries the digest of its bytes
+};
+[[nodiscard]] Status validate(const EngineConfig& config);
+
+// What a client sees of its request.
+struct EngineEvent {
+    enum class Kind : uint8_t { kToken, kFinished };
+    Kind kind = Kind::kToken;
+    RequestId request{};
+    TokenId token = 0;                            // kToken
+    FinishReason reason = FinishReason::kLength;  // kFinished, like the rest
+    bool committed = false;
+    HeadId head = kNoHead;          // the name points to it now
+    int64_t num_output_tokens = 0;  // generated
+    int64_t num_text_tokens = 0;    // of them streamed: a stop string is cut off
+    int64_t num_reused_tokens = 0;  // of the prompt
+    uint64_t seed = 0;              // that the tokens were drawn with
+    int32_t fault_layer = -1;       // kNonFinite: where
+    int64_t step = -1;              // the last one
+    friend bool operator==(const EngineEvent&, const EngineEvent&) = default;
+};
+
+// What submit answers.
+struct Accepted {
+    RequestId request{};
+    std::optional<RecordedTurn> recorded;  // the turn_id was known: the answer, and nothing runs
+};
+
+class Engine {
+public:
+    // `executor`, `policy`, `store` and `recorder` are borrowed for the engine's life. REQUIRES: validate(config) has no problem.
+    Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& policy, TokenStore& store,
+           Recorder& recorder);
+    ~Engine();
+
+    OrRefusal<Accepted> submit(ChatRequest request);
+    // Ends the turn without a commit, now. False when it is over already.
+    bool abort(RequestId request);
+
+    // One step: plan, execute, apply. False when there was nothing to do. An error is the executor's: every turn has then ended as
+    // kExecutorFailed, and every published head is kept.
+    Result<bool> step();
+    // The two halves of step(), for executors that run while the engine takes calls. REQUIRES: taken in turn.
+    const StepPlan& plan_step();
+    void apply(const StepResult& result);
+
+    [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
+
+    OrRefusal<int64_t> fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns = {});
+    OrRefusal<int64_t> rewind(const ConversationKey& key, size_t num_turns);
+    OrRefusal<int64_t> remove(const ConversationKey& key);
+    // Takes the lease from a writer that is lost. Its turn runs on and cannot commit.
+    bool revoke(const ConversationKey& key);
+
+    [[nodiscard]] bool idle() const { return sequences_.empty() && scheduler_.idle() && cache_.num_pendings() == 0; }
+    [[nodiscard]] const EngineStats& stats() const { return stats_; }
+    [[nodiscard]] const Cache& cache() const { return cache_; }
+    [[nodiscard]] const Ledger& ledger() const { return ledger_; }
+    [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
+    [[nodiscard]] const Sequence* find(RequestId request) const;
+    [[nodiscard]] const EngineConfig& config() const { return config_; }
+    [[nodiscard]] int64_t next_step() const { return next_step_; }
+
+    // I1, I2, I5, I6, I7, I9 from scratch; with digest_heads also I3: every head's digest today is the one it was published with.
+    void verify();
+
+private:
+    OrRefusal<Accepted> refuse(const ChatRequest& request, Refusal refusal);
+    [[nodiscard]] std::optional<Refusal> too_large(const Sequence& sequence) const;
+    void account(Sequence& sequence, int64_t num_new_tokens);
+    void take_token(Sequence& sequence, const SampledToken& sampled);
+    [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
+    void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
+    void stage_turn(Sequence& sequence, FinishReason reason);
+    void publish_snapshots();
+    void commit_turns();
+    void commit(Sequence& sequence, PendingId pending, FinishReason reason);
+    void end(Sequence& sequence, FinishReason reason, bool committed, HeadId head, int32_t fault_layer = -1);
+    void fail_all();
+    Digest digest_of(const Pending& pending, SequenceSlot writer);
+    void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
+
+    EngineConfig config_;
+    Executor& executor_;
+    TokenStore& store_;
+    Recorder& recorder_;
+    EngineStats stats_;
+    Cache cache_;
+    Ledger ledger_;
+    Scheduler scheduler_;
+    Prng prng_;
+    std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+    struct Committing {
+        RequestId request{};
+        PendingId pending{};
+        FinishReason reason{};
+    };
+    std::vector<Committing> committing_;
+    std::vector<EngineEvent> events_;
+    StepPlan plan_;
+    StepResult result_;
+    int64_t next_request_ = 0;
+    int64_t next_step_ = 0;
+    int64_t materialised_ = -1;  // step
+    bool step_open_ = false;
+};
+
+}  // namespace verbatim
