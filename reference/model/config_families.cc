@@ -179,25 +179,22 @@ AttentionConfig read_attention(ConfigFields& fields, int32_t hidden_size) {
     return attention;
 }
 
+// A bound of dt: a number, or Python's Infinity (J2 of strict_json.h), or how transformers 5 spells it. NaN if neither.
+double read_bound(const Json& item) {
+    if (item.is_number()) return item.get<double>();
+    if (item == "Infinity" || item == Json{{"__float__", "Infinity"}}) return std::numeric_limits<double>::infinity();
+    return std::numeric_limits<double>::quiet_NaN();
+}
+
 void read_time_step_limit(ConfigFields& fields, MambaConfig& mamba) {
     for (const std::string_view key : {"time_step_limit", "mamba_dt_limit"}) {
         const Json& got = fields.value(key);
         if (got.is_null()) continue;
-        const auto bound = [](const Json& item) -> std::optional<double> {
-            if (item.is_number()) return item.get<double>();
-            // Python's Infinity (J2 of strict_json.h), and how transformers 5 spells it.
-            if (item == "Infinity" || item == Json{{"__float__", "Infinity"}})
-                return std::numeric_limits<double>::infinity();
-            return std::nullopt;
-        };
-        const auto low = got.is_array() && got.size() == 2 ? bound(got[0]) : std::nullopt;
-        const auto high = got.is_array() && got.size() == 2 ? bound(got[1]) : std::nullopt;
-        if (!low || !high || !(*low >= 0) || !(*low <= *high)) {
+        const bool pair = got.is_array() && got.size() == 2;
+        mamba.dt_min = pair ? read_bound(got[0]) : -1.0;
+        mamba.dt_max = pair ? read_bound(got[1]) : -1.0;
+        if (!(mamba.dt_min >= 0 && mamba.dt_min <= mamba.dt_max))
             fields.problem("{} = {}, wanted [low, high] with 0 <= low <= high", key, quote_json(got));
-            return;
-        }
-        mamba.dt_min = *low;
-        mamba.dt_max = *high;
     }
     // Of the initialisation of dt_bias only.
     fields.harmless({"time_step_min", "time_step_max", "time_step_floor", "time_step_rank", "time_step_init_scheme",

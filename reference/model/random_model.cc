@@ -1,13 +1,12 @@
 #include "reference/model/random_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "engine/base/check.h"
 #include "reference/model/random_stream.h"
-#include "reference/model/tensor_values.h"
 #include "reference/model/weight_storage.h"
+#include "reference/numerics/bf16.h"
 
 namespace verbatim::reference {
 namespace {
@@ -171,8 +170,10 @@ LayerConfig draw_layer(ShapeDraw& draw, const Parts& parts, ModelConfig& config)
             break;
         case Architecture::kFalconH1:
             layer = {parts.mamba, parts.attention, parts.mlp};
-            if (config.layers.empty()) scale_falcon(draw, config, layer);
-            else layer = config.layers.front();
+            if (config.layers.empty())
+                scale_falcon(draw, config, layer);
+            else
+                layer = config.layers.front();
             break;
         case Architecture::kMamba2: layer.mamba = parts.mamba; break;
     }
@@ -185,7 +186,7 @@ void fill_random_matrix(const CheckpointTensor& tensor, uint64_t seed, int64_t f
     const RandomStream stream(seed, tensor.name);
     const float deviation = 1.0F / std::sqrt(static_cast<float>(tensor.shape.back()));
     auto index = static_cast<uint64_t>(first);
-    for (uint16_t& value : values) value = round_to_bf16(std::bit_cast<uint32_t>(stream.normal(index++) * deviation));
+    for (uint16_t& value : values) value = round_to_bf16(stream.normal(index++) * deviation);
 }
 
 void fill_random_vector(const CheckpointTensor& tensor, uint64_t seed, int64_t first, std::span<float> values) {

@@ -6,14 +6,14 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "reference/numerics/bf16.h"
 
 namespace verbatim::reference {
 namespace {
 
-constexpr uint16_t kNan = 0x7FC0;
 constexpr uint16_t kInfinity = 0x7F80;
 constexpr uint16_t kSign = 0x8000;
-// The bf16 bits of 2^-56: biased exponent 127 - 56 = 71, mantissa 0. The same value in binary32 is these bits << 16.
+// The bf16 bits of 2^-56: biased exponent 127 - 56 = 71, mantissa 0.
 constexpr uint16_t kSmallest = 71 << 7;
 
 template <typename T>
@@ -51,15 +51,6 @@ void count_change(uint32_t before_bits, uint16_t after, LoadReport& report) {
 
 }  // namespace
 
-uint16_t round_to_bf16(uint32_t bits) {
-    const uint32_t magnitude = bits & 0x7FFF'FFFF;
-    if (magnitude > uint32_t{kInfinity} << 16) return kNan;
-    if (magnitude < uint32_t{kSmallest} << 16) return 0;
-    // Half of the last kept place, less one, plus that place's own bit: ties go to even. A carry out of the largest
-    // finite number gives infinity.
-    return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-
 uint32_t widen_half(uint16_t half) {
     const uint32_t sign = uint32_t{static_cast<uint16_t>(half & kSign)} << 16;
     const uint32_t exponent = (half >> 10) & 31;
@@ -88,7 +79,7 @@ void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination,
     CHECK_EQ(static_cast<int64_t>(destination.size()), count);
     for (int64_t i = 0; i < count; ++i) {
         const uint32_t before = element_bits(tensor, i);
-        const uint16_t after = round_to_bf16(before);
+        const uint16_t after = round_to_bf16(std::bit_cast<float>(before));
         destination[static_cast<size_t>(i)] = after;
         count_change(before, after, report);
     }

@@ -10,10 +10,6 @@
 
 namespace verbatim::reference {
 
-// binary32 bits to bf16 bits, to nearest even by integer arithmetic: |x| < 2^-56 becomes +0, NaN 0x7FC0, overflow
-// infinity.
-uint16_t round_to_bf16(uint32_t binary32_bits);
-
 // fp16 bits to the bits of the same number in binary32; exact.
 uint32_t widen_half(uint16_t half_bits);
 

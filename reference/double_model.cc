@@ -1,0 +1,250 @@
+#include "reference/double_model.h"
+
+#include <Eigen/Core>
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include "engine/base/check.h"
+
+namespace verbatim::reference {
+namespace {
+
+using Eigen::Index;
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;  // a row per token
+using RowVector = Eigen::Matrix<double, 1, Eigen::Dynamic>;
+
+double widen(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
+double silu(double x) { return x / (1.0 + std::exp(-x)); }
+// With the threshold of PyTorch's softplus, which the families were trained with.
+double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+
+RowVector widen(VectorView vector) {
+    RowVector row(static_cast<Index>(vector.size()));
+    for (Index i = 0; i < row.size(); ++i) row(i) = vector[static_cast<size_t>(i)];
+    return row;
+}
+
+// x · Wᵀ + bias, a block of W's rows at a time so that W is never held in double precision as a whole.
+Matrix project(const Matrix& x, const MatrixView& weight, VectorView bias) {
+    constexpr Index kBlock = 256;
+    CHECK_EQ(x.cols(), weight.cols);
+    Matrix y(x.rows(), weight.rows);
+    for (Index first = 0; first < weight.rows; first += kBlock) {
+        const Index count = std::min(kBlock, weight.rows - first);
+        Matrix block(count, weight.cols);
+        for (Index r = 0; r < count; ++r)
+            for (Index c = 0; c < weight.cols; ++c) block(r, c) = widen(weight.data[(first + r) * weight.cols + c]);
+        y.middleCols(first, count).noalias() = x * block.transpose();
+    }
+    if (!bias.empty()) y.rowwise() += widen(bias);
+    return y;
+}
+
+// x / sqrt(mean(x²) + eps) · weight, the mean over each of `num_groups` equal parts of a row.
+Matrix rms_norm(const Matrix& x, VectorView weight, double eps, int32_t num_groups = 1) {
+    Matrix y(x.rows(), x.cols());
+    const Index width = x.cols() / num_groups;
+    for (Index t = 0; t < x.rows(); ++t)
+        for (Index g = 0; g < num_groups; ++g) {
+            const auto part = x.row(t).segment(g * width, width);
+            y.row(t).segment(g * width, width) = part / std::sqrt(part.squaredNorm() / static_cast<double>(width) + eps);
+        }
+    return y.array().rowwise() * widen(weight).array();
+}
+
+// Turns per position: inv_freq[i] of Llama 3.1's scaling divides low frequencies and blends between the two bounds.
+std::vector<double> inverse_frequencies(const RopeConfig& rope) {
+    std::vector<double> inverse;
+    const double original = rope.original_max_position_embeddings;
+    for (int32_t i = 0; i < rope.n_rotary_dims / 2; ++i) {
+        double f = std::pow(rope.theta, -2.0 * i / rope.n_rotary_dims);
+        if (rope.kind == RopeKind::kLinear) f /= rope.factor;
+        if (rope.kind == RopeKind::kLlama3) {
+            const double wavelength = 2.0 * std::numbers::pi / f;
+            const double blend = (original / wavelength - rope.low_freq_factor) /
+                                 (rope.high_freq_factor - rope.low_freq_factor);
+            const double kept = std::clamp(blend, 0.0, 1.0);
+            f = (1.0 - kept) * f / rope.factor + kept * f;
+        }
+        inverse.push_back(f);
+    }
+    return inverse;
+}
+
+// Turns the leading dimensions of every head of x [num_tokens, heads · head_dim] in place; row t is position t.
+void rotate(const RopeConfig& rope, int32_t head_dim, Matrix& x) {
+    if (rope.kind == RopeKind::kNone) return;
+    const std::vector<double> inverse = inverse_frequencies(rope);
+    const auto half = static_cast<Index>(inverse.size());
+    for (Index t = 0; t < x.rows(); ++t)
+        for (Index head = 0; head < x.cols(); head += head_dim)
+            for (Index i = 0; i < half; ++i) {
+                const double angle = static_cast<double>(t) * inverse[static_cast<size_t>(i)];
+                const double a = x(t, head + i);
+                const double b = x(t, head + half + i);
+                x(t, head + i) = a * std::cos(angle) - b * std::sin(angle);
+                x(t, head + half + i) = b * std::cos(angle) + a * std::sin(angle);
+            }
+}
+
+Matrix attention(const AttentionConfig& config, const AttentionWeights& weights, const Matrix& x) {
+    const Matrix input = x * config.in_multiplier;
+    Matrix q = project(input, weights.q, weights.q_bias);
+    Matrix k = project(input, weights.k, weights.k_bias) * config.key_multiplier;
+    const Matrix v = project(input, weights.v, weights.v_bias);
+    rotate(config.rope, config.head_dim, q);
+    rotate(config.rope, config.head_dim, k);
+    Matrix mixed(x.rows(), q.cols());
+    const Index heads_per_kv = config.n_heads / config.n_kv_heads;
+    for (Index head = 0; head < config.n_heads; ++head) {
+        const Index from = head * config.head_dim;
+        const Index kv_from = head / heads_per_kv * config.head_dim;
+        const Matrix scores = q.middleCols(from, config.head_dim) * k.middleCols(kv_from, config.head_dim).transpose();
+        for (Index t = 0; t < x.rows(); ++t) {
+            RowVector p = scores.row(t).head(t + 1) * config.scale;  // causal: positions 0 .. t
+            p = (p.array() - p.maxCoeff()).exp();
+            mixed.row(t).segment(from, config.head_dim) =
+                p / p.sum() * v.block(0, kv_from, t + 1, config.head_dim);
+        }
+    }
+    return project(mixed, weights.o, weights.o_bias) * config.out_multiplier;
+}
+
+// Depthwise causal convolution and silu: y[t, c] = silu(bias[c] + Σ_j w[c, j] · x[t − (d_conv − 1) + j, c]).
+Matrix convolve(const MambaConfig& config, const MambaWeights& weights, const Matrix& x) {
+    Matrix y(x.rows(), x.cols());
+    for (Index t = 0; t < x.rows(); ++t)
+        for (Index c = 0; c < x.cols(); ++c) {
+            double sum = weights.conv_bias.empty() ? 0.0 : weights.conv_bias[static_cast<size_t>(c)];
+            for (Index j = 0; j < config.d_conv; ++j) {
+                const Index source = t - (config.d_conv - 1) + j;
+                if (source >= 0) sum += weights.conv_weight[static_cast<size_t>(c * config.d_conv + j)] * x(source, c);
+            }
+            y(t, c) = silu(sum);
+        }
+    return y;
+}
+
+// The state-space recurrence (Mamba-2, arXiv 2405.21060, eq. 1 with scalar A per head), one head:
+//   h[t] = exp(dt·A)·h[t−1] + dt·x[t]⊗B[t],   y[t] = h[t]·C[t] + D·x[t]
+// x [num_tokens, head_dim], B and C [num_tokens, d_state], dt [num_tokens]; returns y, leaves h [head_dim, d_state].
+Matrix scan(const Matrix& x, const Matrix& b, const Matrix& c, const Eigen::VectorXd& dt, double a, double d, Matrix& h) {
+    Matrix y(x.rows(), x.cols());
+    h = Matrix::Zero(x.cols(), b.cols());
+    for (Index t = 0; t < x.rows(); ++t) {
+        h = h * std::exp(dt(t) * a) + dt(t) * x.row(t).transpose() * b.row(t);
+        y.row(t) = (h * c.row(t).transpose()).transpose() + d * x.row(t);
+    }
+    return y;
+}
+
+std::vector<double> last_inputs(const Matrix& x, int32_t d_conv) {
+    std::vector<double> window;
+    for (Index c = 0; c < x.cols(); ++c)
+        for (Index t = x.rows() - d_conv; t < x.rows(); ++t) window.push_back(t < 0 ? 0.0 : x(t, c));
+    return window;
+}
+
+Matrix gate(const MambaConfig& config, const MambaWeights& weights, double eps, const Matrix& y, const Matrix& z) {
+    const Matrix open = z.unaryExpr(&silu);
+    switch (config.gate) {
+        case MambaGate::kGateOnly: return y.cwiseProduct(open);
+        case MambaGate::kGateThenNorm: return rms_norm(y.cwiseProduct(open), weights.norm, eps, config.n_norm_groups);
+        case MambaGate::kNormThenGate: return rms_norm(y, weights.norm, eps, config.n_norm_groups).cwiseProduct(open);
+    }
+    CHECK(false, "gate {}", static_cast<int>(config.gate));
+}
+
+Matrix mamba(const MambaConfig& config, const MambaWeights& weights, double eps, const Matrix& x, DoubleState& state) {
+    const Index inner = config.d_inner();
+    const Index bc = config.bc_rows();
+    Matrix projected = project(x * config.in_multiplier, weights.in_proj, weights.in_bias);
+    projected.middleCols(0, inner) *= config.multipliers.z;
+    projected.middleCols(inner, inner) *= config.multipliers.x;
+    projected.middleCols(2 * inner, bc) *= config.multipliers.b;
+    projected.middleCols(2 * inner + bc, bc) *= config.multipliers.c;
+    projected.rightCols(config.n_heads) *= config.multipliers.dt;
+    const Matrix conv_input = projected.middleCols(inner, config.conv_dim());
+    const Matrix conv = convolve(config, weights, conv_input);
+    state.conv = last_inputs(conv_input, config.d_conv);
+    Matrix y(x.rows(), inner);
+    for (Index head = 0; head < config.n_heads; ++head) {
+        const auto h = static_cast<size_t>(head);
+        const Index group = head / (config.n_heads / config.n_groups);
+        const Matrix head_x = conv.middleCols(head * config.head_dim, config.head_dim);
+        const Matrix b = conv.middleCols(inner + group * config.d_state, config.d_state);
+        const Matrix c = conv.middleCols(inner + bc + group * config.d_state, config.d_state);
+        Eigen::VectorXd dt = projected.col(inner + config.conv_dim() + head);
+        for (double& step : dt) step = std::clamp(softplus(step + weights.dt_bias[h]), config.dt_min, config.dt_max);
+        Matrix last;
+        y.middleCols(head * config.head_dim, config.head_dim) =
+            scan(head_x, b, c, dt, -std::exp(static_cast<double>(weights.a_log[h])), weights.d[h], last);
+        state.ssm.insert(state.ssm.end(), last.data(), last.data() + last.size());
+    }
+    const Matrix gated = gate(config, weights, eps, y, projected.leftCols(inner));
+    return project(gated, weights.out_proj, weights.out_bias) * config.out_multiplier;
+}
+
+Matrix mlp(const MlpConfig& config, const MlpWeights& weights, const Matrix& x) {
+    Matrix inner = project(x, weights.up, weights.up_bias);
+    if (config.kind == MlpKind::kReluSquared) {
+        inner = inner.cwiseMax(0.0).array().square();
+    } else {
+        const Matrix gate = project(x, weights.gate, weights.gate_bias) * config.gate_multiplier;
+        inner = inner.cwiseProduct(gate.unaryExpr(&silu));
+    }
+    return project(inner, weights.down, weights.down_bias) * config.out_multiplier;
+}
+
+Matrix embed(const Model& model, std::span<const int32_t> tokens) {
+    Matrix x(static_cast<Index>(tokens.size()), model.config.hidden_size);
+    for (Index t = 0; t < x.rows(); ++t) {
+        const int32_t token = tokens[static_cast<size_t>(t)];
+        CHECK(token >= 0 && token < model.config.vocab_size, "token {} of {}", token, model.config.vocab_size);
+        const auto row = model.weights.embedding.row(token);
+        for (Index i = 0; i < x.cols(); ++i) x(t, i) = widen(row[static_cast<size_t>(i)]);
+    }
+    return x * model.config.embedding_multiplier;
+}
+
+void run_layer(const ModelConfig& config, size_t index, const LayerWeights& weights, Matrix& x, DoubleOutput& output) {
+    const LayerConfig& layer = config.layers[index];
+    if (layer.has_mixer()) {
+        const Matrix normed = rms_norm(x, weights.mixer_norm, config.norm_eps);
+        Matrix sum = Matrix::Zero(x.rows(), x.cols());
+        if (layer.mamba) {
+            DoubleState& state = output.states.emplace_back();
+            state.layer = static_cast<int32_t>(index);
+            sum += mamba(*layer.mamba, weights.mamba, config.norm_eps, normed, state);
+        }
+        if (layer.attention) sum += attention(*layer.attention, weights.attention, normed);
+        x += sum * config.residual_multiplier;
+    }
+    if (layer.mlp) {
+        const Matrix normed = rms_norm(x, weights.mlp_norm, config.norm_eps);
+        x += mlp(*layer.mlp, weights.mlp, normed) * config.residual_multiplier;
+    }
+}
+
+std::vector<double> flat(const Matrix& x) { return {x.data(), x.data() + x.size()}; }
+
+}  // namespace
+
+DoubleOutput run_double_model(const Model& model, std::span<const int32_t> tokens) {
+    CHECK(!tokens.empty());
+    const ModelConfig& config = model.config;
+    DoubleOutput output;
+    Matrix x = embed(model, tokens);
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        output.hidden.push_back(flat(x));
+        run_layer(config, i, model.weights.layers[i], x, output);
+    }
+    x = rms_norm(x, model.weights.final_norm, config.norm_eps);
+    output.hidden.push_back(flat(x));
+    const Matrix logits = project(x, model.weights.lm_head, {});
+    output.logits = flat(logits * (config.logits_multiplier / config.logits_divisor));
+    return output;
+}
+
+}  // namespace verbatim::reference
