@@ -5,15 +5,9 @@
 #include <span>
 
 #include "reference/ops/rows.h"
+#include "reference/ops/state_snapshot.h"
 
 namespace verbatim::reference {
-
-// The state after the call's first `num_tokens` tokens, written as the op passes them. A conv window or an SSM state,
-// in the layout of the op's own state.
-struct StateSnapshot {
-    int64_t num_tokens = 0;  // 1 ... the call's number of tokens; ascending
-    float* out = nullptr;
-};
 
 // NUMERICS N6. Per token t and channel c, over taps j = 0 ... d_conv - 1 in ascending time:
 //   acc = bias[c]                                     +0 without a bias

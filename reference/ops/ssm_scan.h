@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <span>
 
-#include "reference/ops/conv1d.h"
 #include "reference/ops/rows.h"
+#include "reference/ops/state_snapshot.h"
 
 namespace verbatim::reference {
 
 // A at load: out[h] = -exp(a_log[h]).
 void decay_rates(std::span<const float> a_log, std::span<float> out);
 
-// NUMERICS N6. Per token t in order and attention-like head h (g = h ÷ (n_heads / n_groups); B, C are group g's):
+// NUMERICS N6. Per token t in order and head h (g = h ÷ (n_heads / n_groups); B, C are group g's):
 //   dt    = softplus(dt_raw[t][h] + dt_bias[h])                      numerics/math.h
 //   dt    = dt < dt_min ? dt_min : dt > dt_max ? dt_max : dt         NaN passes
 //   decay = exp(dt · A[h])

@@ -1,0 +1,107 @@
+#include "reference/ops/matmul.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "reference/numerics/bf16.h"
+#include "reference/numerics/constants.h"
+#include "reference/numerics/math.h"
+
+namespace verbatim::reference {
+
+float dot_n3(const uint16_t* a, const uint16_t* b, int64_t n) {
+    float total = 0.0F;
+    for (int64_t first = 0; first < n; first += kDotChunk) {
+        const int64_t last = std::min(first + kDotChunk, n);
+        float acc = 0.0F;
+        for (int64_t i = first; i < last; i += 2) {
+            const bool has_odd = i + 1 < last;
+            acc = fma_f32(has_odd ? bf16_to_float(a[i + 1]) : 0.0F, has_odd ? bf16_to_float(b[i + 1]) : 0.0F, acc);
+            acc = fma_f32(bf16_to_float(a[i]), bf16_to_float(b[i]), acc);
+        }
+        total += acc;
+    }
+    return total;
+}
+
+namespace {
+
+// The outputs that are computed side by side, one vector lane each. Their number changes no bit.
+constexpr int64_t kLanes = 32;
+
+// One chunk of the weights of kLanes outputs as binary32: tile[k][lane]. Lanes beyond the last output and an odd tail's partner are +0.
+struct WeightTile {
+    float values[kDotChunk][kLanes];
+};
+
+void unpack_tile(const uint16_t* weight, int64_t stride, int64_t num_outputs, int64_t num_k, WeightTile& tile) {
+    const int64_t padded_k = num_k + num_k % 2;
+    if (num_outputs < kLanes || padded_k != num_k) {
+        std::fill_n(&tile.values[0][0], padded_k * kLanes, 0.0F);
+    }
+    for (int64_t lane = 0; lane < num_outputs; ++lane) {
+        const uint16_t* row = weight + lane * stride;
+        for (int64_t k = 0; k < num_k; ++k) tile.values[k][lane] = bf16_to_float(row[k]);
+    }
+}
+
+// total[lane] += the chunk's dot products, each lane in N3's order.
+VERBATIM_CLONES void add_chunk(const float* a, const WeightTile& tile, int64_t num_k, float* total) {
+    float acc[kLanes] = {};
+    for (int64_t k = 0; k < num_k; k += 2) {
+        const float odd = k + 1 < num_k ? a[k + 1] : 0.0F;
+        const float even = a[k];
+        for (int64_t lane = 0; lane < kLanes; ++lane) acc[lane] = fma_f32(odd, tile.values[k + 1][lane], acc[lane]);
+        for (int64_t lane = 0; lane < kLanes; ++lane) acc[lane] = fma_f32(even, tile.values[k][lane], acc[lane]);
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) total[lane] += acc[lane];
+}
+
+// bf16(x · in_multiplier) as binary32 values, dense.
+std::vector<float> rounded_inputs(const MatmulArgs& args) {
+    std::vector<float> a(static_cast<size_t>(args.x.num_rows * args.x.width));
+    for (int64_t m = 0; m < args.x.num_rows; ++m) {
+        const float* x = args.x.row(m);
+        for (int64_t k = 0; k < args.x.width; ++k) a[m * args.x.width + k] = bf16_value(x[k] * args.in_multiplier);
+    }
+    return a;
+}
+
+}  // namespace
+
+void check(const MatmulArgs& args) {
+    CHECK_GT(args.x.width, 0);
+    CHECK_GT(args.out.width, 0);
+    check_rows(args.x, args.out.num_rows, args.x.width);
+    check_rows(args.out, args.out.num_rows, args.out.width);
+    check_pointer(args.weight, args.out.width * args.x.width);
+    check_pointer(args.bias, 0);
+    CHECK(args.x.data != args.out.data || args.out.num_rows == 0, "a matmul cannot write what it reads");
+}
+
+void matmul(const MatmulArgs& args) {
+    check(args);
+    const int64_t num_k = args.x.width;
+    const int64_t num_rows = args.x.num_rows;
+    const std::vector<float> a = rounded_inputs(args);
+    const auto tile = std::make_unique<WeightTile>();
+    std::vector<float> totals(static_cast<size_t>(num_rows * kLanes));
+    for (int64_t n = 0; n < args.out.width; n += kLanes) {
+        const int64_t num_outputs = std::min(kLanes, args.out.width - n);
+        std::fill(totals.begin(), totals.end(), 0.0F);
+        for (int64_t k = 0; k < num_k; k += kDotChunk) {
+            const int64_t chunk = std::min(kDotChunk, num_k - k);
+            unpack_tile(args.weight + n * num_k + k, num_k, num_outputs, chunk, *tile);
+            for (int64_t m = 0; m < num_rows; ++m) add_chunk(&a[m * num_k + k], *tile, chunk, &totals[m * kLanes]);
+        }
+        for (int64_t m = 0; m < num_rows; ++m) {
+            for (int64_t lane = 0; lane < num_outputs; ++lane) {
+                const float total = totals[m * kLanes + lane];
+                args.out.row(m)[n + lane] = args.bias != nullptr ? total + args.bias[n + lane] : total;
+            }
+        }
+    }
+}
+
+}  // namespace verbatim::reference

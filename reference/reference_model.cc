@@ -1,0 +1,307 @@
+#include "reference/reference_model.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "engine/base/check.h"
+#include "reference/head_digest.h"
+#include "reference/numerics/float_environment.h"
+#include "reference/ops/attention.h"
+#include "reference/ops/conv1d.h"
+#include "reference/ops/elementwise.h"
+#include "reference/ops/embedding.h"
+#include "reference/ops/finite.h"
+#include "reference/ops/gated_norm.h"
+#include "reference/ops/matmul.h"
+#include "reference/ops/rms_norm.h"
+#include "reference/ops/ssm_scan.h"
+
+namespace verbatim::reference {
+
+ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& weights)
+    : config_(config), weights_(weights), decay_rates_(config.layers.size()), rope_tables_(config.layers.size()) {
+    CHECK_EQ(weights.layers.size(), config.layers.size());
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        const VectorView a_log = weights.layers[i].mamba.a_log;
+        decay_rates_[i].resize(a_log.size());
+        reference::decay_rates(a_log, decay_rates_[i]);
+    }
+}
+
+const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions) const {
+    const RopeConfig& rope = config_.layers[layer].attention->rope;
+    // Layers with one rope config share the table of the first of them.
+    size_t owner = 0;
+    while (!config_.layers[owner].attention || !(config_.layers[owner].attention->rope == rope)) ++owner;
+    if (!rope_tables_[owner]) rope_tables_[owner] = std::make_unique<RopeTable>(rope, 0);
+    rope_tables_[owner]->extend(num_positions);
+    return *rope_tables_[owner];
+}
+
+// The walk's operations on one sequence: its own activations, KV and states, the ops of reference/ops/ as they are.
+class ReferenceSequence::Backend final : public WalkBackend {
+public:
+    explicit Backend(const ReferenceModel& model) : model_(model), layers_(model.config().layers.size()) {
+        for (size_t i = 0; i < layers_.size(); ++i) {
+            if (const auto& mamba = model.config().layers[i].mamba) {
+                layers_[i].ssm.assign(static_cast<size_t>(mamba->d_inner() * mamba->d_state), 0.0F);
+                layers_[i].window.assign(static_cast<size_t>((mamba->d_conv - 1) * mamba->conv_dim()), 0.0F);
+            }
+        }
+    }
+
+    void append(std::span<const TokenId> tokens, LogitRows which, const Observer& observer) {
+        assert_float_environment();
+        observer_ = &observer;
+        const auto num_rows = static_cast<int32_t>(tokens.size());
+        std::vector<int32_t> logit_rows(which == LogitRows::kAll ? num_rows : which == LogitRows::kLast ? std::min(num_rows, 1) : 0);
+        std::iota(logit_rows.begin(), logit_rows.end(), num_rows - static_cast<int32_t>(logit_rows.size()));
+        buffers_[static_cast<size_t>(Buffer::kLogits)].clear();
+        const WalkSequence sequence{0, num_rows, length_};
+        if (num_rows > 0) walk(config(), {tokens, {&sequence, 1}, logit_rows}, *this);
+        length_ += num_rows;
+    }
+
+    void begin(const WalkBatch& batch) override {
+        batch_ = batch;
+        positions_.resize(batch.tokens.size());
+        std::iota(positions_.begin(), positions_.end(), length_);
+    }
+
+    void embed(float multiplier) override {
+        embedding({.tokens = batch_.tokens.data(),
+                   .table = weights().embedding.data,
+                   .vocab_size = config().vocab_size,
+                   .multiplier = multiplier,
+                   .out = fresh(Buffer::kResidual, config().hidden_size)});
+    }
+
+    void norm(int32_t layer, Norm norm, float eps) override {
+        const float* weight = norm_of(weights(), layer, norm).data();
+        const FloatRows x = rows(Buffer::kResidual, config().hidden_size);
+        if (norm != Norm::kFinal) {
+            rms_norm({.x = x, .weight = weight, .eps = eps, .out = fresh(Buffer::kNormed, config().hidden_size)});
+            return;
+        }
+        // The rows whose logits are asked are the last ones.
+        const FloatRows out = fresh(Buffer::kHead, config().hidden_size);
+        rms_norm({.x = x.rows(x.num_rows - out.num_rows, out.num_rows), .weight = weight, .eps = eps, .out = out});
+    }
+
+    void matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) override {
+        const Linear linear = linear_of(weights(), id);
+        reference::matmul({.x = rows(in, linear.weight.cols),
+                           .weight = linear.weight.data,
+                           .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
+                           .in_multiplier = in_multiplier,
+                           .out = fresh(out, linear.weight.rows)});
+    }
+
+    void scale(Buffer buffer, Columns columns, float multiplier) override {
+        const FloatRows all = rows(buffer, width(buffer));
+        reference::scale({.x = all.columns(columns.first, columns.count), .multiplier = multiplier});
+    }
+
+    void conv(int32_t layer, const MambaConfig& mamba) override {
+        const MambaWeights& w = weights().layers[layer].mamba;
+        const Columns columns = projected_columns(mamba).conv;
+        float* window = layers_[layer].window.data();
+        conv1d({.d_conv = mamba.d_conv,
+                .x = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count),
+                .weight = w.conv_weight.data(),
+                .bias = w.conv_bias.empty() ? nullptr : w.conv_bias.data(),
+                .window_in = window,
+                .window_out = window,
+                .snapshots = {},
+                .out = fresh(Buffer::kConv, mamba.conv_dim())});
+    }
+
+    void scan(int32_t layer, const MambaConfig& mamba) override {
+        const MambaWeights& w = weights().layers[layer].mamba;
+        const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim());
+        const Columns dt = projected_columns(mamba).dt;
+        float* state = layers_[layer].ssm.data();
+        ssm_scan({.n_heads = mamba.n_heads,
+                  .head_dim = mamba.head_dim,
+                  .d_state = mamba.d_state,
+                  .n_groups = mamba.n_groups,
+                  .x = conv.columns(0, mamba.d_inner()),
+                  .b = conv.columns(mamba.d_inner(), mamba.bc_rows()),
+                  .c = conv.columns(mamba.d_inner() + mamba.bc_rows(), mamba.bc_rows()),
+                  .dt = rows(Buffer::kProjected, mamba.in_rows()).columns(dt.first, dt.count),
+                  .a = model_.decay_rates(layer).data(),
+                  .d = w.d.data(),
+                  .dt_bias = w.dt_bias.data(),
+                  .dt_min = static_cast<float>(mamba.dt_min),
+                  .dt_max = static_cast<float>(mamba.dt_max),
+                  .state_in = state,
+                  .state_out = state,
+                  .snapshots = {},
+                  .y = fresh(Buffer::kMixed, mamba.d_inner())});
+    }
+
+    void check_state(int32_t layer) override {
+        const Layer& state = layers_[layer];
+        if (first_not_finite(state.ssm) || first_not_finite(state.window)) remember_fault(layer);
+    }
+
+    void gated_norm(int32_t layer, const MambaConfig& mamba, float eps) override {
+        const Columns z = projected_columns(mamba).z;
+        reference::gated_norm({.gate = mamba.gate,
+                               .n_groups = mamba.n_norm_groups,
+                               .z = rows(Buffer::kProjected, mamba.in_rows()).columns(z.first, z.count),
+                               .weight = weights().layers[layer].mamba.norm.data(),
+                               .eps = eps,
+                               .y = rows(Buffer::kMixed, mamba.d_inner())});
+    }
+
+    void rope(int32_t layer, const AttentionConfig& attention) override {
+        const RopeTable& table = model_.rope_table(layer, length_ + batch_.num_rows());
+        const auto turn = [&](Buffer buffer, int64_t n_heads) {
+            reference::rope({.x = rows(buffer, n_heads * attention.head_dim),
+                             .n_heads = n_heads,
+                             .head_dim = attention.head_dim,
+                             .positions = positions_.data(),
+                             .table = &table});
+        };
+        turn(Buffer::kQ, attention.n_heads);
+        turn(Buffer::kK, attention.n_kv_heads);
+    }
+
+    void store_kv(int32_t layer, const AttentionConfig& attention) override {
+        const int64_t width = attention.kv_rows();
+        const auto append_to = [&](std::vector<uint16_t>& cache, Buffer from) {
+            cache.resize(static_cast<size_t>((length_ + batch_.num_rows()) * width));
+            store_bf16({.x = rows(from, width), .out = dense_rows(cache.data() + length_ * width, batch_.num_rows(), width)});
+        };
+        append_to(layers_[layer].k, Buffer::kK);
+        append_to(layers_[layer].v, Buffer::kV);
+    }
+
+    void attention(int32_t layer, const AttentionConfig& attention, float scale) override {
+        const int64_t num_positions = length_ + batch_.num_rows();
+        const int64_t width = attention.kv_rows();
+        reference::attention({.first_position = length_,
+                              .n_heads = attention.n_heads,
+                              .n_kv_heads = attention.n_kv_heads,
+                              .head_dim = attention.head_dim,
+                              .scale = scale,
+                              .q = rows(Buffer::kQ, attention.q_rows()),
+                              .k = dense_rows<const uint16_t>(layers_[layer].k.data(), num_positions, width),
+                              .v = dense_rows<const uint16_t>(layers_[layer].v.data(), num_positions, width),
+                              .out = fresh(Buffer::kMixed, attention.q_rows())});
+    }
+
+    void activation(int32_t, const MlpConfig& mlp) override {
+        const FloatRows up = rows(Buffer::kUp, mlp.d_ff);
+        if (mlp.kind == MlpKind::kReluSquared) {
+            relu_squared({up});
+        } else {
+            swiglu({.gate = rows(Buffer::kGate, mlp.d_ff), .gate_multiplier = static_cast<float>(mlp.gate_multiplier), .up = up});
+        }
+    }
+
+    void add_branch(float branch_multiplier, float residual_multiplier) override {
+        reference::add_branch({.branch = rows(Buffer::kBranch, config().hidden_size),
+                               .branch_multiplier = branch_multiplier,
+                               .residual_multiplier = residual_multiplier,
+                               .residual = rows(Buffer::kResidual, config().hidden_size)});
+    }
+
+    void scale_logits(float multiplier, float divisor) override {
+        reference::scale_logits({rows(Buffer::kLogits, config().vocab_size), multiplier, divisor});
+    }
+
+    void check_logits() override {
+        if (first_not_finite(buffers_[static_cast<size_t>(Buffer::kLogits)])) {
+            remember_fault(static_cast<int32_t>(layers_.size()));
+        }
+    }
+
+    void observe(const WalkPoint& point) override {
+        if (*observer_) (*observer_)(point, rows(point.buffer, width(point.buffer)).columns(point.columns.first, point.columns.count));
+    }
+
+    [[nodiscard]] const ModelConfig& config() const { return model_.config(); }
+    [[nodiscard]] int64_t length() const { return length_; }
+    [[nodiscard]] std::optional<int32_t> fault_layer() const { return fault_layer_; }
+
+    [[nodiscard]] ConstFloatRows logits() const {
+        const std::vector<float>& values = buffers_[static_cast<size_t>(Buffer::kLogits)];
+        return dense_rows(values.data(), static_cast<int64_t>(values.size()) / config().vocab_size, config().vocab_size);
+    }
+
+    // One layer's part of what goes on from token to token.
+    struct Layer {
+        std::vector<float> ssm;      // [n_heads, d_state, head_dim]
+        std::vector<float> window;   // [d_conv - 1, conv_dim]
+        std::vector<uint16_t> k, v;  // [length, n_kv_heads, head_dim]
+    };
+    [[nodiscard]] const Layer& layer(int32_t i) const { return layers_.at(static_cast<size_t>(i)); }
+
+private:
+    [[nodiscard]] const ModelWeights& weights() const { return model_.weights(); }
+
+    [[nodiscard]] int64_t num_rows(Buffer buffer) const {
+        return buffer == Buffer::kHead || buffer == Buffer::kLogits ? batch_.num_logit_rows() : batch_.num_rows();
+    }
+    // Rows are dense in the width they were made with.
+    [[nodiscard]] int64_t width(Buffer buffer) const {
+        return static_cast<int64_t>(buffers_[static_cast<size_t>(buffer)].size()) / num_rows(buffer);
+    }
+    // The buffer with a width of its own for what is about to be written.
+    FloatRows fresh(Buffer buffer, int64_t width) {
+        std::vector<float>& values = buffers_[static_cast<size_t>(buffer)];
+        values.resize(static_cast<size_t>(num_rows(buffer) * width));
+        return dense_rows(values.data(), num_rows(buffer), width);
+    }
+    FloatRows rows(Buffer buffer, int64_t width) {
+        std::vector<float>& values = buffers_[static_cast<size_t>(buffer)];
+        CHECK_EQ(static_cast<int64_t>(values.size()), num_rows(buffer) * width);
+        return dense_rows(values.data(), num_rows(buffer), width);
+    }
+    void remember_fault(int32_t layer) {
+        if (!fault_layer_) fault_layer_ = layer;
+    }
+
+    const ReferenceModel& model_;
+    int64_t length_ = 0;
+    std::vector<Layer> layers_;
+    std::optional<int32_t> fault_layer_;
+    // Of the append in progress.
+    WalkBatch batch_;
+    std::vector<int64_t> positions_;
+    const Observer* observer_ = nullptr;
+    std::array<std::vector<float>, kNumBuffers> buffers_;
+};
+
+ReferenceSequence::ReferenceSequence(const ReferenceModel& model) : backend_(std::make_unique<Backend>(model)) {}
+ReferenceSequence::ReferenceSequence(ReferenceSequence&&) noexcept = default;
+ReferenceSequence::~ReferenceSequence() = default;
+
+void ReferenceSequence::append(std::span<const TokenId> tokens, LogitRows which, const Observer& observer) {
+    backend_->append(tokens, which, observer);
+}
+
+int64_t ReferenceSequence::length() const { return backend_->length(); }
+ConstFloatRows ReferenceSequence::logits() const { return backend_->logits(); }
+std::optional<int32_t> ReferenceSequence::fault_layer() const { return backend_->fault_layer(); }
+std::span<const uint16_t> ReferenceSequence::k(int32_t layer) const { return backend_->layer(layer).k; }
+std::span<const uint16_t> ReferenceSequence::v(int32_t layer) const { return backend_->layer(layer).v; }
+std::span<const float> ReferenceSequence::ssm_state(int32_t layer) const { return backend_->layer(layer).ssm; }
+std::span<const float> ReferenceSequence::conv_window(int32_t layer) const { return backend_->layer(layer).window; }
+
+Digest ReferenceSequence::digest() const {
+    HeadDigester digester(backend_->config(), length());
+    for (size_t i = 0; i < backend_->config().layers.size(); ++i) {
+        const auto layer = static_cast<int32_t>(i);
+        digester.add(layer, HeadPart::kSsm, ssm_state(layer));
+        digester.add(layer, HeadPart::kConv, conv_window(layer));
+        digester.add(layer, HeadPart::kK, k(layer));
+        digester.add(layer, HeadPart::kV, v(layer));
+    }
+    return digester.digest();
+}
+
+}  // namespace verbatim::reference
