@@ -1,0 +1,110 @@
+#include "tests/house/include_rule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace verbatim::house {
+namespace {
+
+using Names = std::set<std::string>;
+
+const std::map<std::string, Names>& visible_folders() {
+    static const std::map<std::string, Names> kVisible = {
+        {"engine", {"engine"}},
+        {"traces", {"traces", "engine"}},
+        {"reference", {"reference", "engine"}},
+        {"kernels", {"kernels", "reference", "engine"}},
+        {"simulator", {"simulator", "traces", "engine"}},
+        {"tools", {"tools", "simulator", "kernels", "reference", "traces", "engine"}},
+        {"tests", {"tests", "tools", "simulator", "kernels", "reference", "traces", "engine"}},
+    };
+    return kVisible;
+}
+
+// Threads, clocks, chance that is not ours, floating point, devices.
+const Names& headers_engine_must_not_use() {
+    static const Names kHeaders = {
+        "atomic",       "barrier",        "cfenv",      "cfloat",
+        "chrono",       "cmath",          "complex",    "condition_variable",
+        "ctime",        "cuda.h",         "fenv.h",     "future",
+        "latch",        "math.h",         "mutex",      "numbers",
+        "omp.h",        "pthread.h",      "random",     "semaphore",
+        "shared_mutex", "stop_token",     "sys/time.h", "thread",
+        "time.h",       "valarray",       "float.h",    "unistd.h",
+        "immintrin.h",  "cuda_runtime.h",
+    };
+    return kHeaders;
+}
+
+std::string first_part(const std::string& path) { return path.substr(0, path.find('/')); }
+
+std::string at(const SourceFile& file, size_t line) { return fmt::format("{}:{}", file.path, line + 1); }
+
+// Made by the build in the folder of the target that includes it (tools/CMakeLists.txt).
+bool is_generated(const std::string& name) { return name == "verbatim_commands.inc"; }
+
+// Empty when `file` may include `name`.
+std::string why_not(const std::string& folder, const std::string& name, bool quoted) {
+    const std::string target = first_part(name);
+    const bool ours = visible_folders().contains(target) && target != name;
+    if (quoted && !ours && !is_generated(name)) return "an include in quotes starts at the repository's root";
+    if (!quoted && ours) return "our own files are included in quotes";
+    if (ours && !visible_folders().at(folder).contains(target)) {
+        return fmt::format("{}/ must not know {}/ (tests/house/include_rule.h)", folder, target);
+    }
+    if (folder == "engine" && headers_engine_must_not_use().contains(name)) {
+        return "engine/ has no floating point, threads, wall clock or chance of its own";
+    }
+    return "";
+}
+
+bool is_below(const SourceFile& file, std::string_view folder) { return file.path.starts_with(folder); }
+
+void find_all(const SourceFile& file, const std::regex& pattern, std::string_view why, Violations& found) {
+    const std::vector<std::string> lines = split_lines(blank_comments(file.text, /*keep_strings=*/false));
+    for (size_t i = 0; i < lines.size(); ++i) {
+        std::smatch match;
+        if (std::regex_search(lines[i], match, pattern)) {
+            found.push_back(fmt::format("{}: `{}`: {}", at(file, i), match.str(), why));
+        }
+    }
+}
+
+}  // namespace
+
+Violations forbidden_includes(const SourceFile& file) {
+    static const std::regex kInclude(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
+    const std::string folder = first_part(file.path);
+    Violations found;
+    if (!visible_folders().contains(folder)) return found;
+    const std::vector<std::string> lines = split_lines(blank_comments(file.text, /*keep_strings=*/true));
+    for (size_t i = 0; i < lines.size(); ++i) {
+        std::smatch match;
+        if (!std::regex_search(lines[i], match, kInclude)) continue;
+        const std::string reason = why_not(folder, match[2], match[1] == "\"");
+        if (!reason.empty()) found.push_back(fmt::format("{}: includes {}: {}", at(file, i), match[2].str(), reason));
+    }
+    return found;
+}
+
+Violations forbidden_arithmetic(const SourceFile& file) {
+    static const std::regex kFloating(R"(\b(float|double)\b|\b\d+\.\d|\b\d+\.?[eE][-+]?\d)");
+    // std::exp(, expf(, or exp( where a value is wanted; a member that is called cos is something else.
+    static const std::string kNames = "(exp|expm1|exp2|log|log1p|log2|log10|pow|sin|cos|tan|tanh|sinh|cosh|erf|rsqrt)";
+    static const std::regex kLibm("(std::" + kNames + R"(f?|(^|[^\w.>:]))" + kNames + R"(f|([=(]|\breturn)\s*)" +
+                                  kNames + R"()\s*\()");
+    Violations found;
+    if (is_below(file, "engine/") && file.path != "engine/request/sampling.h") {
+        find_all(file, kFloating, "engine/ computes with integers only", found);
+    }
+    if (is_below(file, "reference/ops/") || is_below(file, "kernels/")) {
+        find_all(file, kLibm, "never a libm or CUDA math function: the numerics' own header has it", found);
+    }
+    return found;
+}
+
+}  // namespace verbatim::house

@@ -1,0 +1,24 @@
+// tests/house/include_rule.h: who may include whom.
+//
+//          tools/  tests/       may see everything; nothing includes them but themselves
+//        kernels/     |
+//      reference/  simulator/   see engine/; kernels/ sees reference/, simulator/ sees traces/
+//          engine/              sees nothing of ours: integers only; no floating point, threads or wall clock
+//      traces/                  sees engine/
+//
+// The one place of engine/ with floating point is engine/request/sampling.h: numbers carried through to the executor.
+#pragma once
+
+#include "tests/house/source_text.h"
+
+namespace verbatim::house {
+
+// What this file includes and must not: another folder, a path that does not start at the root, a header that engine/
+// must not use.
+Violations forbidden_includes(const SourceFile& file);
+
+// Floating point in engine/, as a type or as a literal; libm calls where the numerics forbid them (reference/ops/ and
+// kernels/, whose functions come from one header of their own).
+Violations forbidden_arithmetic(const SourceFile& file);
+
+}  // namespace verbatim::house

@@ -1,0 +1,89 @@
+#include "tests/house/include_rule.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace verbatim::house {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Violations violations_of(const std::string& path, const std::string& text) { return forbidden_includes({path, text}); }
+
+TEST(IncludeRule, HoldsInEverySourceFile) {
+    const std::vector<SourceFile> files = source_files();
+    ASSERT_GT(files.size(), 10u) << "the source folders were not found below " VERBATIM_SOURCE_DIR;
+    for (const SourceFile& file : files) {
+        const Violations found = forbidden_includes(file);
+        EXPECT_THAT(found, IsEmpty()) << fmt::format("{}", fmt::join(found, "\n"));
+    }
+}
+
+TEST(IncludeRule, FindsAPlantedIncludeOfAnUpperFolder) {
+    EXPECT_THAT(violations_of("engine/cache/x.cc", "#include <vector>\n#include \"reference/model/x.h\"\n"),
+                ElementsAre(HasSubstr("engine/cache/x.cc:2: includes reference/model/x.h: engine/ must not know")));
+    EXPECT_THAT(violations_of("reference/x.h", "#include \"kernels/cpu/x.h\"\n"), testing::SizeIs(1));
+    EXPECT_THAT(violations_of("traces/x.h", "#include \"reference/model/x.h\"\n"), testing::SizeIs(1));
+    EXPECT_THAT(violations_of("kernels/cpu/x.h", "#include \"tools/cli.h\"\n"), testing::SizeIs(1));
+    EXPECT_THAT(violations_of("tools/x.h", "#include \"tests/house/x.h\"\n"), testing::SizeIs(1));
+}
+
+TEST(IncludeRule, FindsAHeaderThatEngineMustNotUse) {
+    EXPECT_THAT(violations_of("engine/x.cc", "#include <thread>\n"), ElementsAre(HasSubstr("includes thread")));
+    EXPECT_THAT(violations_of("engine/x.cc", "  #  include <cmath>  // why\n"), ElementsAre(HasSubstr("cmath")));
+    EXPECT_THAT(violations_of("kernels/cpu/x.cc", "#include <thread>\n"), IsEmpty());
+}
+
+TEST(IncludeRule, FindsAPathThatDoesNotStartAtTheRoot) {
+    EXPECT_THAT(violations_of("engine/cache/x.cc", "#include \"x.h\"\n"), ElementsAre(HasSubstr("root")));
+    EXPECT_THAT(violations_of("engine/cache/x.cc", "#include \"../base/x.h\"\n"), ElementsAre(HasSubstr("root")));
+    EXPECT_THAT(violations_of("engine/cache/x.cc", "#include <engine/base/x.h>\n"), ElementsAre(HasSubstr("quotes")));
+}
+
+TEST(IncludeRule, AllowsWhatTheHouseAllows) {
+    EXPECT_THAT(violations_of("engine/x.cc", "#include \"engine/base/x.h\"\n#include <vector>\n"), IsEmpty());
+    EXPECT_THAT(violations_of("kernels/x.cc", "#include \"reference/ops/x.h\"\n"), IsEmpty());
+    EXPECT_THAT(violations_of("tests/x.cc", "#include \"tools/cli.h\"\n"), IsEmpty());
+    EXPECT_THAT(violations_of("engine/x.cc", "// #include <thread>\n/* #include <cmath>\n*/"), IsEmpty());
+}
+
+TEST(ArithmeticRule, HoldsInEverySourceFile) {
+    for (const SourceFile& file : source_files()) {
+        const Violations found = forbidden_arithmetic(file);
+        EXPECT_THAT(found, IsEmpty()) << fmt::format("{}", fmt::join(found, "\n"));
+    }
+}
+
+TEST(ArithmeticRule, FindsFloatingPointInEngine) {
+    for (const char* code :
+         {"double x;", "std::vector<float> x;", "auto x = 1.5;", "auto x = 1e9;", "auto x = 2.0f;"}) {
+        EXPECT_THAT(forbidden_arithmetic({"engine/x.cc", code}), testing::SizeIs(1)) << code;
+        EXPECT_THAT(forbidden_arithmetic({"engine/request/sampling.h", code}), IsEmpty()) << code;
+        EXPECT_THAT(forbidden_arithmetic({"tools/x.cc", code}), IsEmpty()) << code;
+    }
+}
+
+TEST(ArithmeticRule, IgnoresCommentsStringsAndIntegers) {
+    EXPECT_THAT(forbidden_arithmetic({"engine/x.cc",
+                                      "int a = 1'000;  // float, 1.5\nauto b = \"double 1.5\";\n"
+                                      "char c = '\"';  /* double */ int d = 0x1e5; x.y = 3;\n"
+                                      "auto e = R\"(\"float)\";"}),
+                IsEmpty());
+}
+
+TEST(ArithmeticRule, FindsLibmWhereTheNumericsForbidIt) {
+    for (const char* code : {"y = std::exp(x);", "y = expf(x);", "return cos(x);", "y = (log1p(x));"}) {
+        EXPECT_THAT(forbidden_arithmetic({"reference/ops/x.cc", code}), testing::SizeIs(1)) << code;
+        EXPECT_THAT(forbidden_arithmetic({"kernels/cuda/x.cu", code}), testing::SizeIs(1)) << code;
+        EXPECT_THAT(forbidden_arithmetic({"reference/model/x.cc", code}), IsEmpty()) << code;
+    }
+    EXPECT_THAT(forbidden_arithmetic({"kernels/cpu/x.cc", "y = exact_exp(x); z = ops::exp(x); w = log_of.exp(x);"}),
+                IsEmpty());
+}
+
+}  // namespace
+}  // namespace verbatim::house

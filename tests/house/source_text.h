@@ -1,0 +1,31 @@
+// tests/house/source_text.h: the repository's own files, and their text without what a rule must not see.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbatim::house {
+
+struct SourceFile {
+    std::string path;  // from the repository's root: "engine/base/check.h"
+    std::string text;
+};
+
+// What is wrong, and where: "engine/cache/x.cc:12: includes <thread>: ...".
+using Violations = std::vector<std::string>;
+
+// Every file of the root and below our folders, data/ left out, whose path ends in one of `endings`, in order
+// of path. Throws when a file cannot be read.
+std::vector<SourceFile> repository_files(const std::vector<std::string>& endings);
+
+// Lines of code: .h .cc .cu .inc.
+std::vector<SourceFile> source_files();
+
+std::vector<std::string> split_lines(std::string_view text);
+
+// `text` with comments, string and character literals replaced by blanks; the lines stay where they are. With
+// `keep_strings`, only comments go (an #include's own quotes are a string).
+std::string blank_comments(std::string_view text, bool keep_strings);
+
+}  // namespace verbatim::house
