@@ -81,7 +81,10 @@ std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
         digester.add(read.prefix);
     }
     if (config_.num_state_rows > 0) {
-        CHECK(index(image.state) >= 0 && index(image.state) < config_.num_state_rows, "row {}", index(image.state));
+        if (index(image.state) < 0 || index(image.state) >= config_.num_state_rows) {
+            violate(fmt::format("a head has state row {} of {}", index(image.state), config_.num_state_rows));
+            return std::nullopt;
+        }
         const Cell& row = states_[index(image.state)];
         if (row.position != image.length) {
             violate(fmt::format("a head of {} tokens has a state after {}", image.length, row.position));

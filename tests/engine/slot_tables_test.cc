@@ -1,0 +1,210 @@
+#include "engine/slot_tables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/check.h"
+
+#include "tests/support/plan_builder.h"
+
+namespace verbatim {
+namespace {
+
+using testing::PlanBuilder;
+using testing::SequenceSpec;
+using ::testing::HasSubstr;
+
+const std::vector<TokenId> kTokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+
+// Blocks of 4; slot 0 has computed 6 of kTokens in blocks 0 1 and row 0, with a snapshot at 5 in row 1.
+struct Fixture {
+    Fixture() {
+        plans.next().start({.slot = 0, .tokens = kTokens});
+        plans.compute({.slot = 0, .num_new_tokens = 6, .state_dst = 0, .new_blocks = {0, 1}, .state_writes = {{5, StateIndex{1}}}});
+        CHECK(tables.apply(plans.plan()));
+        tables.advance(plans.plan());
+        plans.next();
+    }
+    // What apply() says; "" when nothing.
+    std::string apply() {
+        const Status status = tables.apply(plans.plan());
+        return status ? "" : status.error().message;
+    }
+    PlanBuilder& attach(std::vector<int32_t> blocks = {0}) {
+        plans.start({.slot = 1, .tokens = kTokens, .num_computed_tokens = 5, .blocks = std::move(blocks)});
+        return plans;
+    }
+    static SequenceSpec attached() {
+        return {.slot = 1, .num_computed_tokens = 5, .num_new_tokens = 5, .samples = true, .state_src = 1, .state_dst = 3,
+                .new_blocks = {4, 5}};
+    }
+    static SequenceSpec continued() {
+        return {.slot = 0, .num_computed_tokens = 6, .num_new_tokens = 1, .state_src = 0, .state_dst = 0};
+    }
+
+    SlotTables tables{{.vocab_size = 11, .block_size = 4, .num_blocks = 8, .num_state_rows = 4}};
+    PlanBuilder plans{11};
+};
+
+TEST(SlotTables, AttachBuildsItsTable) {
+    Fixture f;
+    f.attach().copy(1, 4, 1).compute(Fixture::continued()).compute(Fixture::attached());
+    ASSERT_EQ(f.apply(), "");
+    const SlotTable& table = f.tables.at(SequenceSlot{1});
+    EXPECT_EQ(table.blocks, (std::vector{BlockId{0}, BlockId{4}, BlockId{5}}));
+    EXPECT_EQ(table.state, StateIndex{3});
+    EXPECT_EQ(table.length, 5);
+    f.tables.advance(f.plans.plan());
+    EXPECT_EQ(table.length, 10);
+}
+
+TEST(SlotTables, EndedSlotIsFreeForTheSamePlan) {
+    Fixture f;
+    f.plans.end(0).start({.slot = 0, .tokens = kTokens});
+    f.plans.compute({.slot = 0, .num_new_tokens = 3, .state_dst = 0, .new_blocks = {1}});
+    EXPECT_EQ(f.apply(), "");
+}
+
+TEST(SlotTables, EndOfUnknownSlotIsRefused) {
+    Fixture f;
+    f.plans.end(3);
+    EXPECT_THAT(f.apply(), HasSubstr("slot 3 ends, but it is not live"));
+}
+
+TEST(SlotTables, StartOfLiveSlotIsRefused) {
+    Fixture f;
+    f.plans.start({.slot = 0, .tokens = kTokens});
+    EXPECT_THAT(f.apply(), HasSubstr("has not ended"));
+}
+
+TEST(SlotTables, SequencesComeInOrderOfAdmission) {
+    Fixture f;
+    f.attach().copy(1, 4, 1).compute(Fixture::attached()).compute(Fixture::continued());
+    EXPECT_THAT(f.apply(), HasSubstr("oldest first"));
+}
+
+TEST(SlotTables, LengthsMustMeet) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.num_computed_tokens = 7;
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("but it has 6 computed and 10 known"));
+}
+
+TEST(SlotTables, ComputingUnknownTokensIsRefused) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.num_new_tokens = 5;
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("but it has 6 computed and 10 known"));
+}
+
+TEST(SlotTables, DrawingAKnownTokenIsRefused) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.samples = true;
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("draws token 7, but it knows 10 already"));
+}
+
+TEST(SlotTables, TableMustReachTheLastNewPosition) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.num_new_tokens = 4;
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("computes up to position 10, but its 2 blocks hold 8"));
+}
+
+TEST(SlotTables, NewBlockInALiveTableIsRefused) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.new_blocks = {1};
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("block 1 is new, but 1 live tables name it"));
+}
+
+TEST(SlotTables, WritingASharedBlockIsRefused) {
+    Fixture f;
+    f.plans.start({.slot = 1, .tokens = kTokens, .num_computed_tokens = 8, .blocks = {0, 1}});
+    f.plans.compute(Fixture::continued());
+    EXPECT_THAT(f.apply(), HasSubstr("slot 0 writes block 1 (place 1 of its table), but 2 live tables name it"));
+}
+
+TEST(SlotTables, MissingTailCopyIsRefused) {
+    Fixture f;
+    f.attach().compute(Fixture::attached());
+    EXPECT_THAT(f.apply(), HasSubstr("0 copies of 1 slots to its tail block 4"));
+}
+
+TEST(SlotTables, ShortTailCopyIsRefused) {
+    Fixture f;
+    f.plans.start({.slot = 1, .tokens = kTokens, .num_computed_tokens = 6, .blocks = {0}});
+    SequenceSpec spec = Fixture::attached();
+    spec.num_computed_tokens = 6;
+    spec.num_new_tokens = 4;
+    f.plans.copy(1, 4, 1).compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("0 copies of 2 slots to its tail block 4"));
+}
+
+TEST(SlotTables, SharedTailIsRefused) {
+    Fixture f;
+    f.attach({0, 1}).compute(Fixture::attached());
+    EXPECT_THAT(f.apply(), HasSubstr("attaches 5 tokens with 2 full blocks, 1 are needed"));
+}
+
+TEST(SlotTables, CopyWithoutATailIsRefused) {
+    Fixture f;
+    f.plans.copy(0, 6, 2).compute(Fixture::continued());
+    EXPECT_THAT(f.apply(), HasSubstr("1 copies for 0 tails"));
+}
+
+TEST(SlotTables, AttachReadsAnotherRowThanItWrites) {
+    Fixture f;
+    SequenceSpec spec = Fixture::attached();
+    spec.state_src = spec.state_dst;
+    f.attach().copy(1, 4, 1).compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("slot 1 at length 5 reads state row 3 and writes 3"));
+}
+
+TEST(SlotTables, ContinuingReadsItsOwnRow) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.state_src = 1;
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("its own is 0"));
+}
+
+TEST(SlotTables, SnapshotOutsideTheChunkIsRefused) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.state_writes = {{8, StateIndex{2}}};
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("writes its state at 8 to row 2"));
+}
+
+TEST(SlotTables, RowOfALiveSlotIsNoDestination) {
+    Fixture f;
+    SequenceSpec spec = Fixture::attached();
+    spec.state_dst = 0;
+    f.attach().copy(1, 4, 1).compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("writes state row 0, which is slot 0's"));
+}
+
+TEST(SlotTables, RowReadAndWrittenInOneStepIsRefused) {
+    Fixture f;
+    SequenceSpec writer = Fixture::continued();
+    writer.state_writes = {{7, StateIndex{1}}};
+    f.attach().copy(1, 4, 1).compute(writer).compute(Fixture::attached());
+    EXPECT_THAT(f.apply(), HasSubstr("reads state row 1, which the step also writes"));
+}
+
+TEST(SlotTables, RowWrittenTwiceIsRefused) {
+    Fixture f;
+    SequenceSpec spec = Fixture::continued();
+    spec.state_writes = {{7, StateIndex{0}}};
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("state row 0 is written twice"));
+}
+
+}  // namespace
+}  // namespace verbatim

@@ -1,0 +1,101 @@
+// tests/support/plan_builder.h: plans written by hand.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/step_plan.h"
+
+namespace verbatim::testing {
+
+struct StartSpec {
+    int32_t slot = 0;
+    std::vector<TokenId> tokens = {};
+    int64_t num_computed_tokens = 0;
+    std::vector<int32_t> blocks = {};  // the attached full ones
+    SamplingParams sampling = {};
+    int64_t num_prompt_tokens = -1;  // -1: all of `tokens`
+};
+
+struct SequenceSpec {
+    int32_t slot = 0;
+    int64_t num_computed_tokens = 0;
+    int32_t num_new_tokens = 0;
+    bool samples = false;
+    int32_t state_src = -1;
+    int32_t state_dst = -1;
+    std::vector<TokenId> appended = {};
+    std::vector<int32_t> new_blocks = {};
+    std::vector<StateWrite> state_writes = {};
+};
+
+// Owns one plan; next() starts the one after it.
+class PlanBuilder {
+public:
+    explicit PlanBuilder(int32_t vocab_size) : store_(vocab_size) {}
+
+    PlanBuilder& next() {
+        plan_.clear(plan_.step + 1);
+        return *this;
+    }
+    PlanBuilder& end(int32_t slot) {
+        plan_.ends.push_back(SequenceSlot{slot});
+        return *this;
+    }
+    PlanBuilder& start(const StartSpec& spec) {
+        SequenceStart start;
+        start.slot = SequenceSlot{spec.slot};
+        start.request = RequestId{num_requests_++};
+        start.tokens = store_.store(spec.tokens);
+        start.num_prompt_tokens = spec.num_prompt_tokens < 0 ? start.tokens.size() : spec.num_prompt_tokens;
+        start.num_computed_tokens = spec.num_computed_tokens;
+        start.blocks = add_blocks(spec.blocks);
+        start.sampling = spec.sampling;
+        plan_.starts.push_back(std::move(start));
+        return *this;
+    }
+    PlanBuilder& copy(int32_t src, int32_t dst, int32_t num_slots) {
+        plan_.copies.push_back({BlockId{src}, BlockId{dst}, num_slots});
+        return *this;
+    }
+    PlanBuilder& compute(const SequenceSpec& spec) {
+        ScheduledSequence sequence;
+        sequence.slot = SequenceSlot{spec.slot};
+        sequence.num_computed_tokens = spec.num_computed_tokens;
+        sequence.num_new_tokens = spec.num_new_tokens;
+        sequence.samples = spec.samples;
+        sequence.state_src = StateIndex{spec.state_src};
+        sequence.state_dst = StateIndex{spec.state_dst};
+        sequence.appended = add(plan_.tokens, std::span(spec.appended));
+        sequence.new_blocks = add_blocks(spec.new_blocks);
+        sequence.state_writes = add(plan_.state_writes, std::span(spec.state_writes));
+        plan_.sequences.push_back(sequence);
+        return *this;
+    }
+    [[nodiscard]] const StepPlan& plan() const { return plan_; }
+
+private:
+    template <typename T>
+    static Slice add(std::vector<T>& all, std::span<const T> part) {
+        const Slice slice{static_cast<uint32_t>(all.size()), static_cast<uint32_t>(part.size())};
+        all.insert(all.end(), part.begin(), part.end());
+        return slice;
+    }
+    Slice add_blocks(const std::vector<int32_t>& ids) {
+        std::vector<BlockRun> runs;
+        for (const int32_t id : ids) {
+            if (!runs.empty() && index(runs.back().first) + runs.back().count == id) {
+                ++runs.back().count;
+            } else {
+                runs.push_back({BlockId{id}, 1});
+            }
+        }
+        return add(plan_.blocks, std::span(std::as_const(runs)));
+    }
+
+    TokenStore store_;
+    StepPlan plan_;
+    int64_t num_requests_ = 0;
+};
+
+}  // namespace verbatim::testing
