@@ -1,0 +1,38 @@
+#include "engine/cache/budget.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace verbatim {
+namespace {
+
+Result<int32_t> units_of(const char* pool, const char* unit_name, int64_t bytes, int64_t unit_bytes) {
+    if (unit_bytes == 0) return 0;
+    const int64_t units = bytes / unit_bytes;
+    if (units < 1) return error("{} pool: {} bytes, one {} takes {}: give it at least that", pool, bytes, unit_name, unit_bytes);
+    return static_cast<int32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
+}
+
+}  // namespace
+
+int64_t break_even_tokens(const UnitBytes& unit) {
+    if (unit.kv_block == 0 || unit.state_row == 0) return 0;
+    return (unit.state_row * unit.block_size + unit.kv_block - 1) / unit.kv_block;
+}
+
+Result<Budget> split_budget(const BudgetRequest& request, const UnitBytes& unit) {
+    if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
+        return error("a cache budget is negative");
+    }
+    const int64_t left = std::max<int64_t>(
+        0, request.total_bytes - request.kv_bytes.value_or(0) - request.state_bytes.value_or(0));
+    const bool both_open = !request.kv_bytes && !request.state_bytes && unit.kv_block > 0 && unit.state_row > 0;
+    const int64_t open_share = both_open ? left / 2 : left;
+    Budget budget;
+    ASSIGN_OR_RETURN(budget.num_blocks, units_of("KV", "block", request.kv_bytes.value_or(open_share), unit.kv_block));
+    ASSIGN_OR_RETURN(budget.num_state_rows,
+                     units_of("state", "row", request.state_bytes.value_or(open_share), unit.state_row));
+    return budget;
+}
+
+}  // namespace verbatim

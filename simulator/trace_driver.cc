@@ -1,0 +1,232 @@
+#include "simulator/trace_driver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+namespace {
+
+using TraceEvent = traces::Event;
+using traces::Expect;
+using traces::kNoRow;
+using traces::Row;
+using traces::Start;
+
+size_t at(traces::RowIndex row) { return static_cast<size_t>(index(row)); }
+
+const char* name(Expect expect) {
+    switch (expect) {
+        case Expect::kServed: return "served";
+        case Expect::kBusy: return "busy";
+        case Expect::kRefused: return "refused";
+        case Expect::kRecorded: return "recorded";
+    }
+    CHECK(false, "expectation {}", static_cast<int>(expect));
+}
+
+}  // namespace
+
+TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
+                         Engine& engine, TokenStore& store)
+    : config_(config),
+      trace_(trace),
+      requests_(requests),
+      engine_(engine),
+      store_(store),
+      waiting_(trace.rows.size()),
+      request_of_(trace.rows.size()),
+      is_over_(trace.rows.size()) {
+    CHECK_GT(config.step_ns, 0);
+}
+
+Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step) {
+    plan_rows();
+    report_.rows = static_cast<int64_t>(trace_.rows.size());
+    while (num_over_ < report_.rows || !engine_.idle()) {
+        send_due();
+        ASSIGN_OR_RETURN(const bool stepped, engine_.step());
+        if (stepped) {
+            now_ns_ += config_.step_ns;
+            report_.peak_running =
+                std::max(report_.peak_running, static_cast<int64_t>(engine_.scheduler().scheduled().size()));
+            read_events();
+            leave();
+            send_while_running();
+            if (config_.verify_every_step) engine_.verify();
+            if (after_step) after_step(num_over_);
+        } else if (!due_.empty()) {
+            now_ns_ = std::max(now_ns_, due_.top().time_ns);
+        } else if (num_over_ < report_.rows) {
+            const auto stuck = std::ranges::find(is_over_, 0) - is_over_.begin();
+            return error("{}: can never start: the row it is to run beside is over", describe(RowIndex(stuck)));
+        }
+    }
+    report_.virtual_ns = now_ns_;
+    return report_;
+}
+
+void TraceDriver::plan_rows() {
+    for (size_t i = 0; i < trace_.rows.size(); ++i) {
+        const Row& row = trace_.rows[i];
+        if (row.start == Start::kWhileRunning) {
+            while_running_.push_back(RowIndex(i));
+        } else if (row.wait_for != kNoRow) {
+            waiting_[at(row.wait_for)].push_back(RowIndex(i));
+        } else {
+            due_.push({row.arrival_ns, RowIndex(i)});
+        }
+    }
+}
+
+// --- sending
+
+void TraceDriver::send_due() {
+    while (!due_.empty() && due_.top().time_ns <= now_ns_) {
+        const RowIndex row = due_.top().row;
+        due_.pop();
+        send(row);
+    }
+}
+
+void TraceDriver::send_while_running() {
+    std::erase_if(while_running_, [&](RowIndex row) {
+        const auto beside = request_of_[at(trace_.row(row).wait_for)];
+        const Sequence* sequence = beside ? engine_.find(*beside) : nullptr;
+        if (sequence == nullptr || sequence->num_computed_tokens == 0) return false;
+        send(row);
+        return true;
+    });
+}
+
+void TraceDriver::send(RowIndex row) {
+    if (traces::is_request(trace_.row(row).event)) {
+        send_request(row);
+    } else {
+        apply_name_event(row);
+    }
+}
+
+void TraceDriver::send_request(RowIndex row) {
+    auto accepted = engine_.submit(requests_.make(row));
+    if (!accepted) {
+        const bool busy = accepted.error().reason == RefusalReason::kBusy;
+        ++report_.refused;
+        expect(row, busy ? Expect::kBusy : Expect::kRefused, accepted.error().message);
+        over(row);
+        return;
+    }
+    if (accepted->recorded) {
+        ++report_.recorded;
+        expect(row, Expect::kRecorded, "answered from the ledger");
+        requests_.answered(row, accepted->recorded->output, accepted->recorded->head);
+        over(row);
+        return;
+    }
+    ++report_.turns;
+    request_of_[at(row)] = accepted->request;
+    running_.emplace(accepted->request, Running{row, {}});
+}
+
+void TraceDriver::apply_name_event(RowIndex index) {
+    const Row& row = trace_.row(index);
+    const ConversationKey key = requests_.key(row.conversation);
+    OrRefusal<int64_t> done = 0;
+    if (row.event == TraceEvent::kDelete) {
+        done = engine_.remove(key);
+    } else if (const auto num_turns = turn_count_at(row.from)) {
+        const ConversationKey origin = requests_.key(trace_.row(row.from).conversation);
+        done = row.event == TraceEvent::kFork ? engine_.fork(origin, key.conversation_id, num_turns)
+                                         : engine_.rewind(key, *num_turns);
+    } else {
+        done = tl::unexpected(Refusal{RefusalReason::kNoSuchTurn, describe(row.from) + ": committed nothing to go to"});
+    }
+    if (!done) {
+        ++report_.refused;
+        const bool busy = done.error().reason == RefusalReason::kBusy;
+        expect(index, busy ? Expect::kBusy : Expect::kRefused, done.error().message);
+    } else {
+        expect(index, Expect::kServed, "done");
+    }
+    over(index);
+}
+
+// How many turns the conversation of `row` had when it had committed; empty when it committed nothing that is left.
+std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
+    const HeadId head = requests_.head(row);
+    const auto* conversation = engine_.ledger().find(requests_.key(trace_.row(row).conversation));
+    if (head == kNoHead || conversation == nullptr) return std::nullopt;
+    const auto turn = std::ranges::find(conversation->turns, head, &Turn::head);
+    if (turn == conversation->turns.end()) return std::nullopt;
+    return static_cast<size_t>(turn - conversation->turns.begin()) + 1;
+}
+
+// --- reading
+
+// Clients that have seen enough. One that leaves before the first token waits until the engine has begun on it.
+void TraceDriver::leave() {
+    std::vector<RequestId> leaving;
+    for (const auto& [request, running] : running_) {
+        const int64_t after = trace_.row(running.row).abort_after;
+        if (after < 0 || static_cast<int64_t>(running.text.size()) < after) continue;
+        const Sequence* sequence = engine_.find(request);
+        if (sequence != nullptr && sequence->num_computed_tokens > 0) leaving.push_back(request);
+    }
+    std::ranges::sort(leaving);
+    for (const RequestId request : leaving) CHECK(engine_.abort(request));
+    if (!leaving.empty()) read_events();
+}
+
+void TraceDriver::read_events() {
+    for (const EngineEvent& event : engine_.take_events()) {
+        Running& running = running_.at(event.request);
+        if (event.kind == EngineEvent::Kind::kToken) {
+            running.text.push_back(event.token);
+            continue;
+        }
+        const RowIndex row = running.row;
+        if (event.committed) {
+            ++report_.served;
+            requests_.answered(row, store_.store(running.text), event.head);
+            expect(row, Expect::kServed, "answered");
+        } else if (event.reason == FinishReason::kAborted) {
+            ++report_.aborted;
+            expect(row, Expect::kServed, "left");
+        } else {
+            report_.unexpected.push_back(fmt::format("{}: the turn ended as {} at step {}, layer {}", describe(row),
+                                                     verbatim::name(event.reason), event.step, event.fault_layer));
+        }
+        running_.erase(event.request);
+        request_of_[at(row)].reset();
+        over(row);
+    }
+}
+
+void TraceDriver::over(RowIndex row) {
+    is_over_[at(row)] = 1;
+    ++num_over_;
+    for (const RowIndex next : waiting_[at(row)]) {
+        const Row& waiting = trace_.row(next);
+        const int64_t think_ns = waiting.start == Start::kAfterAnswer ? waiting.think_ns : 0;
+        if (waiting.start == Start::kArrival) {
+            report_.client_wait_ns += std::max<int64_t>(0, now_ns_ - waiting.arrival_ns);
+        }
+        due_.push({std::max(waiting.arrival_ns, now_ns_ + think_ns), next});
+    }
+}
+
+void TraceDriver::expect(RowIndex row, Expect got, const std::string& what) {
+    const Expect wanted = trace_.row(row).expect;
+    if (wanted == got) return;
+    report_.unexpected.push_back(fmt::format("{}: expected {}, got {}: {}", describe(row), name(wanted), name(got), what));
+}
+
+std::string TraceDriver::describe(RowIndex row) const {
+    const Row& described = trace_.row(row);
+    const std::string& row_name = trace_.names[described.name];
+    return fmt::format("trace row {} ({}'{}')", index(row), row_name.empty() ? "" : row_name + ", ",
+                       trace_.names[trace_.conversation_of(described).name]);
+}
+
+}  // namespace verbatim

@@ -1,0 +1,92 @@
+// simulator/trace_driver.h: the clients of a trace: sends its rows to an engine under a virtual clock, reads the answers, leaves
+// early where the trace says so, and checks that every row was told what the trace expects.
+//
+// The clock moves by a fixed time per step and jumps when the engine is idle, so a run depends on the trace and the configuration alone.
+//   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it has the answer
+//   V2  rows that are due together are sent in order of (time, row)
+//   V3  the run ends when every row is over; a row that can never start is an error
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine/engine.h"
+#include "traces/requests.h"
+#include "traces/trace.h"
+
+namespace verbatim {
+
+struct DriverConfig {
+    int64_t step_ns = 100'000'000;   // virtual time of a step
+    bool verify_every_step = false;  // Engine::verify after each
+};
+
+struct DriverReport {
+    int64_t rows = 0;             // of the trace
+    int64_t turns = 0;            // that the engine accepted
+    int64_t served = 0;           // answered and committed
+    int64_t aborted = 0;          // left by the client
+    int64_t refused = 0;          // as expected
+    int64_t recorded = 0;         // answered from the ledger
+    int64_t client_wait_ns = 0;   // rows that were due before the row they wait for was over, summed
+    int64_t virtual_ns = 0;       // the whole run
+    int64_t peak_running = 0;     // sequences in one step
+    std::vector<std::string> unexpected;  // rows that were told something else than the trace expects
+};
+
+class TraceDriver {
+public:
+    // Borrows all of them for its life.
+    TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests, Engine& engine,
+                TokenStore& store);
+
+    // Runs the trace to its end. `after_step(rows over)` is called after every step. An error is the executor's, or a trace that cannot run.
+    Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {});
+
+private:
+    using RowIndex = traces::RowIndex;
+    struct Due {
+        int64_t time_ns;
+        RowIndex row;
+        friend auto operator<=>(const Due&, const Due&) = default;
+    };
+    struct Running {
+        RowIndex row{};
+        std::vector<TokenId> text;
+    };
+
+    void plan_rows();
+    void send_due();
+    void send_while_running();
+    void send(RowIndex row);
+    void send_request(RowIndex row);
+    void apply_name_event(RowIndex row);
+    void leave();
+    void read_events();
+    void over(RowIndex row);
+    void expect(RowIndex row, traces::Expect got, const std::string& what);
+    [[nodiscard]] std::optional<size_t> turn_count_at(RowIndex row) const;
+    [[nodiscard]] std::string describe(RowIndex row) const;
+
+    DriverConfig config_;
+    const traces::Trace& trace_;
+    traces::RequestMaker& requests_;
+    Engine& engine_;
+    TokenStore& store_;
+    DriverReport report_;
+    int64_t now_ns_ = 0;
+    int64_t num_over_ = 0;
+    std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
+    std::vector<std::vector<RowIndex>> waiting_;          // per row: rows that wait for its end
+    std::vector<RowIndex> while_running_;                 // rows to send while another runs, in order
+    std::vector<std::optional<RequestId>> request_of_;    // per row, while it runs
+    std::vector<uint8_t> is_over_;                        // per row
+    std::unordered_map<RequestId, Running> running_;
+};
+
+}  // namespace verbatim
