@@ -27,8 +27,8 @@ void HeadDigester::advance(int32_t layer, HeadPart part, int64_t num_elements) {
     }
     CHECK(current_ < parts_.size(), "layer {}: more than the model holds", layer);
     const Part& wanted = parts_[current_];
-    CHECK(wanted.layer == layer && wanted.part == part, "layer {} part {} came, layer {} part {} has {} of {} elements", layer,
-          static_cast<int>(part), wanted.layer, static_cast<int>(wanted.part), num_fed_, wanted.num_elements);
+    CHECK(wanted.layer == layer && wanted.part == part, "layer {} part {} came, layer {} part {} has {} of {} elements",
+          layer, static_cast<int>(part), wanted.layer, static_cast<int>(wanted.part), num_fed_, wanted.num_elements);
     CHECK_LE(num_fed_ + num_elements, wanted.num_elements);
     if (num_fed_ == 0) {
         digester_.add(layer);

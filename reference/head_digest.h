@@ -1,5 +1,5 @@
-// reference/head_digest.h: the digest of a sequence's cached state, in logical order, so that contiguous, paged and pooled executors
-// give the same one for the same state.
+// reference/head_digest.h: the digest of a sequence's cached state, in logical order, so that contiguous, paged and
+// pooled executors give the same one for the same state.
 //
 // Layers in order; of a layer its SSM state, conv window, K, V, as far as it has them:
 //   ssm    [n_heads, d_state, head_dim]     binary32

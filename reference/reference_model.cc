@@ -55,7 +55,9 @@ public:
         assert_float_environment();
         observer_ = &observer;
         const auto num_rows = static_cast<int32_t>(tokens.size());
-        std::vector<int32_t> logit_rows(which == LogitRows::kAll ? num_rows : which == LogitRows::kLast ? std::min(num_rows, 1) : 0);
+        std::vector<int32_t> logit_rows(which == LogitRows::kAll    ? num_rows
+                                        : which == LogitRows::kLast ? std::min(num_rows, 1)
+                                                                    : 0);
         std::iota(logit_rows.begin(), logit_rows.end(), num_rows - static_cast<int32_t>(logit_rows.size()));
         buffers_[static_cast<size_t>(Buffer::kLogits)].clear();
         const WalkSequence sequence{0, num_rows, length_};
@@ -173,7 +175,8 @@ public:
         const int64_t width = attention.kv_rows();
         const auto append_to = [&](std::vector<uint16_t>& cache, Buffer from) {
             cache.resize(static_cast<size_t>((length_ + batch_.num_rows()) * width));
-            store_bf16({.x = rows(from, width), .out = dense_rows(cache.data() + length_ * width, batch_.num_rows(), width)});
+            store_bf16(
+                {.x = rows(from, width), .out = dense_rows(cache.data() + length_ * width, batch_.num_rows(), width)});
         };
         append_to(layers_[layer].k, Buffer::kK);
         append_to(layers_[layer].v, Buffer::kV);
@@ -198,7 +201,9 @@ public:
         if (mlp.kind == MlpKind::kReluSquared) {
             relu_squared({up});
         } else {
-            swiglu({.gate = rows(Buffer::kGate, mlp.d_ff), .gate_multiplier = static_cast<float>(mlp.gate_multiplier), .up = up});
+            swiglu({.gate = rows(Buffer::kGate, mlp.d_ff),
+                    .gate_multiplier = static_cast<float>(mlp.gate_multiplier),
+                    .up = up});
         }
     }
 
@@ -220,7 +225,9 @@ public:
     }
 
     void observe(const WalkPoint& point) override {
-        if (*observer_) (*observer_)(point, rows(point.buffer, width(point.buffer)).columns(point.columns.first, point.columns.count));
+        if (*observer_)
+            (*observer_)(point,
+                         rows(point.buffer, width(point.buffer)).columns(point.columns.first, point.columns.count));
     }
 
     [[nodiscard]] const ModelConfig& config() const { return model_.config(); }
@@ -229,7 +236,8 @@ public:
 
     [[nodiscard]] ConstFloatRows logits() const {
         const std::vector<float>& values = buffers_[static_cast<size_t>(Buffer::kLogits)];
-        return dense_rows(values.data(), static_cast<int64_t>(values.size()) / config().vocab_size, config().vocab_size);
+        return dense_rows(values.data(), static_cast<int64_t>(values.size()) / config().vocab_size,
+                          config().vocab_size);
     }
 
     // One layer's part of what goes on from token to token.

@@ -1,5 +1,5 @@
-// reference/reference_model.h: the uncached reference. A sequence from its first token on, in plain loops over contiguous memory: no
-// paging, no pools, no batch, no threads. What everything else is compared with, bit by bit.
+// reference/reference_model.h: the uncached reference. A sequence from its first token on, in plain loops over
+// contiguous memory: no paging, no pools, no batch, no threads. What everything else is compared with, bit by bit.
 //
 //   U1  logits, hidden rows, KV and states after n tokens are the same however the tokens were divided into appends
 //   U2  nothing but tokens enters: two sequences of one model with the same tokens have the same bits
@@ -19,8 +19,8 @@
 
 namespace verbatim::reference {
 
-// A model with what is derived from it at load: decay rates, and rotary tables that grow as positions are needed: sequences of one model
-// belong to one thread. Borrows config and weights.
+// A model with what is derived from it at load: decay rates, and rotary tables that grow as positions are needed:
+// sequences of one model belong to one thread. Borrows config and weights.
 class ReferenceModel {
 public:
     // REQUIRES: validate(config) is empty, the weights have its shapes.
@@ -35,7 +35,7 @@ public:
 private:
     const ModelConfig& config_;
     const ModelWeights& weights_;
-    std::vector<std::vector<float>> decay_rates_;  // [layer]
+    std::vector<std::vector<float>> decay_rates_;                  // [layer]
     mutable std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
 };
 
@@ -61,10 +61,10 @@ public:
     [[nodiscard]] std::optional<int32_t> fault_layer() const;
 
     // After length() tokens; an empty span for a layer that has none.
-    [[nodiscard]] std::span<const uint16_t> k(int32_t layer) const;            // [length, n_kv_heads, head_dim]
-    [[nodiscard]] std::span<const uint16_t> v(int32_t layer) const;            // [length, n_kv_heads, head_dim]
-    [[nodiscard]] std::span<const float> ssm_state(int32_t layer) const;       // [n_heads, d_state, head_dim]
-    [[nodiscard]] std::span<const float> conv_window(int32_t layer) const;     // [d_conv - 1, conv_dim], oldest first
+    [[nodiscard]] std::span<const uint16_t> k(int32_t layer) const;         // [length, n_kv_heads, head_dim]
+    [[nodiscard]] std::span<const uint16_t> v(int32_t layer) const;         // [length, n_kv_heads, head_dim]
+    [[nodiscard]] std::span<const float> ssm_state(int32_t layer) const;    // [n_heads, d_state, head_dim]
+    [[nodiscard]] std::span<const float> conv_window(int32_t layer) const;  // [d_conv - 1, conv_dim], oldest first
     // Of everything up to length() (reference/head_digest.h).
     [[nodiscard]] Digest digest() const;
 

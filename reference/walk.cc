@@ -11,11 +11,13 @@ namespace verbatim::reference {
 
 namespace {
 
-constexpr std::array<std::string_view, kNumBuffers> kBufferNames = {"residual", "normed", "projected", "conv", "q",     "k",     "v",
-                                                                    "mixed",    "gate",   "up",        "branch", "head", "logits"};
-constexpr std::array<std::string_view, 10> kMatrixNames = {"in_proj", "out_proj", "q", "k", "v", "o", "gate", "up", "down", "lm_head"};
-constexpr std::array<std::string_view, 14> kWalkOpNames = {"embed",     "norm", "matmul",    "scale",      "conv",       "scan",  "gated_norm",
-                                                           "rope", "attention", "activation", "add_branch", "layer", "final_norm", "logits"};
+constexpr std::array<std::string_view, kNumBuffers> kBufferNames = {
+    "residual", "normed", "projected", "conv", "q", "k", "v", "mixed", "gate", "up", "branch", "head", "logits"};
+constexpr std::array<std::string_view, 10> kMatrixNames = {"in_proj", "out_proj", "q",  "k",    "v",
+                                                           "o",       "gate",     "up", "down", "lm_head"};
+constexpr std::array<std::string_view, 14> kWalkOpNames = {
+    "embed", "norm",      "matmul",     "scale",      "conv",  "scan",       "gated_norm",
+    "rope",  "attention", "activation", "add_branch", "layer", "final_norm", "logits"};
 
 int64_t mamba_width(const MambaConfig& mamba, Buffer buffer) {
     switch (buffer) {
@@ -118,7 +120,8 @@ private:
         report(last, WalkOp::kFinalNorm, Buffer::kHead, config_.hidden_size);
         matmul({last, Matrix::kLmHead}, Buffer::kHead, 1.0, Buffer::kLogits, config_.vocab_size);
         if (config_.logits_multiplier != 1.0 || config_.logits_divisor != 1.0) {
-            backend_.scale_logits(static_cast<float>(config_.logits_multiplier), static_cast<float>(config_.logits_divisor));
+            backend_.scale_logits(static_cast<float>(config_.logits_multiplier),
+                                  static_cast<float>(config_.logits_divisor));
         }
         report(last, WalkOp::kLogits, Buffer::kLogits, config_.vocab_size);
         backend_.check_logits();
@@ -162,10 +165,12 @@ void check_batch(const ModelConfig& config, const WalkBatch& batch) {
         next_row += sequence.num_rows;
     }
     CHECK_EQ(next_row, batch.num_rows());
-    for (const TokenId token : batch.tokens) CHECK(token >= 0 && token < config.vocab_size, "token {} of {}", token, config.vocab_size);
+    for (const TokenId token : batch.tokens)
+        CHECK(token >= 0 && token < config.vocab_size, "token {} of {}", token, config.vocab_size);
     int32_t previous = -1;
     for (const int32_t row : batch.logit_rows) {
-        CHECK(row > previous && row < batch.num_rows(), "logits of row {} after row {}, of {}", row, previous, batch.num_rows());
+        CHECK(row > previous && row < batch.num_rows(), "logits of row {} after row {}, of {}", row, previous,
+              batch.num_rows());
         previous = row;
     }
 }

@@ -1,29 +1,55 @@
 // reference/walk.h: the order of operations that makes a forward pass, the same for every executor.
 //
-// walk() runs a batch (new rows of any number of sequences, flattened) through the model and calls one backend method per
-// operation. A backend owns every byte: activations, weights in whatever packing, paged or contiguous KV, state rows. The walk
-// knows the config alone, so reference, CPU and CUDA cannot differ in what follows what, only in how one operation is computed,
-// and each operation is bound by its contract in reference/ops/.
+// walk() runs a batch (new rows of any number of sequences, flattened) through the model and calls one backend method
+// per operation. A backend owns every byte: activations, weights in whatever packing, paged or contiguous KV, state
+// rows. The walk knows the config alone, so reference, CPU and CUDA cannot differ in what follows what, only in how one
+// operation is computed, and each operation is bound by its contract in reference/ops/.
 //
 //   W1  operations come in the order below; each has read and written whole buffers before the next one starts
 //   W2  a row's values depend on its own sequence only; rows of a sequence are in ascending position
 //   W3  multipliers reach the backend as binary32, rounded once from the config
 //
-//   embed                                                                           tokens      -> residual
-//   per layer with mixers:        norm(mixer)                                       residual    -> normed
-//     Mamba:      matmul(in_proj) normed -> projected; scale per part; conv projected -> conv; scan conv, projected -> mixed;
-//                 check_state; gated_norm projected, mixed -> mixed; matmul(out_proj) mixed -> branch; add_branch
-//     attention:  matmul(q), (k), (v) normed -> q, k, v; scale k; rope q, k; store_kv; attention q -> mixed;
-//                 matmul(o) mixed -> branch; add_branch
-//   per layer with an MLP:        norm(mlp) residual -> normed; matmul(gate), (up) normed -> gate, up; swiglu or relu_squared -> up;
-//                 matmul(down) up -> branch; add_branch
-//   for the rows whose logits are asked, if any:   norm(final) residual -> head; matmul(lm_head) head -> logits; scale_logits;
-//                 check_logits
+//   embed                   tokens -> residual
+//
+//   per layer with mixers:
+//     norm (mixer)          residual -> normed
+//     Mamba:
+//       matmul (in_proj)    normed -> projected
+//       scale               z, x, B, C, dt of projected, each by its multiplier
+//       conv                projected -> conv, window
+//       scan                conv, projected -> mixed, state
+//       check_state
+//       gated_norm          projected, mixed -> mixed
+//       matmul (out_proj)   mixed -> branch
+//       add_branch          branch -> residual
+//     attention:
+//       matmul (q, k, v)    normed -> q, k, v
+//       scale               k
+//       rope                q, k
+//       store_kv            k, v -> KV
+//       attention           q, KV -> mixed
+//       matmul (o)          mixed -> branch
+//       add_branch          branch -> residual
+//
+//   per layer with an MLP:
+//     norm (mlp)            residual -> normed
+//     matmul (gate, up)     normed -> gate, up
+//     activation            gate, up -> up
+//     matmul (down)         up -> branch
+//     add_branch            branch -> residual
+//
+//   for the rows whose logits are asked, if there are any:
+//     norm (final)          residual -> head
+//     matmul (lm_head)      head -> logits
+//     scale_logits
+//     check_logits
+//
 // A scale by 1 is not called. observe() follows each operation that wrote a buffer.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -96,9 +122,9 @@ struct WalkSequence {
 
 // What is borrowed lives as long as the walk.
 struct WalkBatch {
-    std::span<const TokenId> tokens;            // [num_rows]
-    std::span<const WalkSequence> sequences;    // cover the rows without gap or overlap, in order
-    std::span<const int32_t> logit_rows;        // ascending rows whose logits are asked
+    std::span<const TokenId> tokens;          // [num_rows]
+    std::span<const WalkSequence> sequences;  // cover the rows without gap or overlap, in order
+    std::span<const int32_t> logit_rows;      // ascending rows whose logits are asked
 
     [[nodiscard]] int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
     [[nodiscard]] int64_t num_logit_rows() const { return static_cast<int64_t>(logit_rows.size()); }
@@ -106,9 +132,20 @@ struct WalkBatch {
 
 // The operation that a buffer's contents came from.
 enum class WalkOp : uint8_t {
-    kEmbed, kNorm, kMatmul, kScale, kConv, kScan, kGatedNorm, kRope, kAttention, kActivation, kAddBranch,
+    kEmbed,
+    kNorm,
+    kMatmul,
+    kScale,
+    kConv,
+    kScan,
+    kGatedNorm,
+    kRope,
+    kAttention,
+    kActivation,
+    kAddBranch,
     kLayer,  // the layer is complete: kResidual holds its hidden rows
-    kFinalNorm, kLogits,
+    kFinalNorm,
+    kLogits,
 };
 std::string_view walk_op_name(WalkOp op);
 
@@ -127,27 +164,28 @@ public:
     virtual ~WalkBackend() = default;
 
     virtual void begin(const WalkBatch& batch) = 0;
-    virtual void embed(float multiplier) = 0;                                                   // -> kResidual
-    virtual void norm(int32_t layer, Norm norm, float eps) = 0;                                 // kResidual -> kNormed; kFinal: -> kHead
+    virtual void embed(float multiplier) = 0;                    // -> kResidual
+    virtual void norm(int32_t layer, Norm norm, float eps) = 0;  // kResidual -> kNormed; kFinal: -> kHead
     virtual void matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) = 0;
-    virtual void scale(Buffer buffer, Columns columns, float multiplier) = 0;                   // in place
-    virtual void conv(int32_t layer, const MambaConfig& mamba) = 0;                             // kProjected -> kConv, window
-    virtual void scan(int32_t layer, const MambaConfig& mamba) = 0;                             // kConv, kProjected -> kMixed, state
-    virtual void check_state(int32_t layer) = 0;                                                // N8: remember faulty sequences
-    virtual void gated_norm(int32_t layer, const MambaConfig& mamba, float eps) = 0;            // kProjected, kMixed -> kMixed
-    virtual void rope(int32_t layer, const AttentionConfig& attention) = 0;                     // kQ, kK in place
-    virtual void store_kv(int32_t layer, const AttentionConfig& attention) = 0;                 // kK, kV -> KV
-    virtual void attention(int32_t layer, const AttentionConfig& attention, float scale) = 0;   // kQ, KV -> kMixed
-    virtual void activation(int32_t layer, const MlpConfig& mlp) = 0;                           // kGate, kUp -> kUp
-    virtual void add_branch(float branch_multiplier, float residual_multiplier) = 0;            // kBranch -> kResidual
-    virtual void scale_logits(float multiplier, float divisor) = 0;                             // kLogits in place
-    virtual void check_logits() = 0;                                                            // N8
+    virtual void scale(Buffer buffer, Columns columns, float multiplier) = 0;  // in place
+    virtual void conv(int32_t layer, const MambaConfig& mamba) = 0;            // kProjected -> kConv, window
+    virtual void scan(int32_t layer, const MambaConfig& mamba) = 0;            // kConv, kProjected -> kMixed, state
+    virtual void check_state(int32_t layer) = 0;                               // N8: remember faulty sequences
+    virtual void gated_norm(int32_t layer, const MambaConfig& mamba, float eps) = 0;  // kProjected, kMixed -> kMixed
+    virtual void rope(int32_t layer, const AttentionConfig& attention) = 0;           // kQ, kK in place
+    virtual void store_kv(int32_t layer, const AttentionConfig& attention) = 0;       // kK, kV -> KV
+    virtual void attention(int32_t layer, const AttentionConfig& attention, float scale) = 0;  // kQ, KV -> kMixed
+    virtual void activation(int32_t layer, const MlpConfig& mlp) = 0;                          // kGate, kUp -> kUp
+    virtual void add_branch(float branch_multiplier, float residual_multiplier) = 0;           // kBranch -> kResidual
+    virtual void scale_logits(float multiplier, float divisor) = 0;                            // kLogits in place
+    virtual void check_logits() = 0;                                                           // N8
 
     // Called after each operation; the buffer holds its result until a later operation writes it.
     virtual void observe(const WalkPoint& /*point*/) {}
 };
 
-// REQUIRES: validate(config) is empty; the batch is as WalkBatch says, its tokens lie in the vocabulary, its positions in the model's.
+// REQUIRES: validate(config) is empty; the batch is as WalkBatch says, its tokens lie in the vocabulary, its positions
+// in the model's.
 void walk(const ModelConfig& config, const WalkBatch& batch, WalkBackend& backend);
 
 }  // namespace verbatim::reference

@@ -1,5 +1,5 @@
-// reference/numerics/constants.h: the sizes that fix the order of sums in the exact profile. They are part of the numbers' ABI:
-// a change of any of them changes bits, so it takes a new version, and every golden digest with it.
+// reference/numerics/constants.h: the sizes that fix the order of sums in the exact profile. They are part of the
+// numbers' ABI: a change of any of them changes bits, so it takes a new version, and every golden digest with it.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ inline constexpr int kNumericsVersion = 1;
 // "exact", version: part of every head, record and golden file made in this profile.
 inline constexpr std::string_view kExactNumericsId = "exact/1";
 
-inline constexpr int64_t kDotChunk = 256;     // N3: a dot product's chunk; each starts at +0
-inline constexpr int64_t kKvTile = 64;        // N5: KV positions in a tile, anchored at absolute position 0
-inline constexpr int64_t kRunTiles = 8;       // N5: tiles in a run; runs are merged left to right
+inline constexpr int64_t kDotChunk = 256;  // N3: a dot product's chunk; each starts at +0
+inline constexpr int64_t kKvTile = 64;     // N5: KV positions in a tile, anchored at absolute position 0
+inline constexpr int64_t kRunTiles = 8;    // N5: tiles in a run; runs are merged left to right
 inline constexpr int64_t kRunPositions = kKvTile * kRunTiles;
 inline constexpr int64_t kNormPartials = 64;  // N4: partial sums, halved 64 -> 32 -> ... -> 1
 inline constexpr int64_t kScanChunk = 16;     // N6: state elements in a chunk of y = C·h

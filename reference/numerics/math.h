@@ -1,8 +1,10 @@
-// reference/numerics/math.h: the functions of the exact profile in binary32, each a fixed sequence of N1 operations (add, mul, fma, div,
-// sqrt, compare, select, integer and bit operations, round to nearest even). One text for host and device; no libm, no CUDA math.
+// reference/numerics/math.h: the functions of the exact profile in binary32, each a fixed sequence of N1 operations
+// (add, mul, fma, div, sqrt, compare, select, integer and bit operations, round to nearest even). One text for host and
+// device; no libm, no CUDA math.
 //
-// Every select is written so that a vector version computes both sides and blends. Greatest error in units of the last place of the
-// exact result, over all binary32 inputs of the domain (of magnitudes below 2^-31 every 128th), against binary64 libm (docs/numerics.md):
+// Every select is written so that a vector version computes both sides and blends. Greatest error in units of the last
+// place of the exact result, over all binary32 inputs of the domain (of magnitudes below 2^-31 every 128th), against
+// binary64 libm (docs/numerics.md):
 //
 //   exp_f32       1.06 ulp   [-87, 88.72]        softplus_f32  1.64 ulp   [-87, 20]; exact above
 //   log_f32       0.86 ulp   all positive        sigmoid_f32   2.49 ulp   [-87, inf)
@@ -41,7 +43,8 @@ VERBATIM_HOST_DEVICE inline float max_f32(float a, float b) {
 
 // e^x. Exactly 1 at 0; +0 below -87, infinity above 88.72, so that no result is subnormal.
 //
-//   n = round(x · log2 e), r = x - n · ln 2 in two steps (the first is exact: both terms are multiples of 2^-24 and |r| < 0.35)
+//   n = round(x · log2 e); r = x - n · ln 2 in two steps, of which the first is exact: both terms are multiples of 2^-24
+//   and |r| < 0.35
 //   e^r = 1 + (r + r² · q(r)), q = Taylor's 1/2! ... 1/7!; what is cut off is below 0.35^8 / 8! = 5.6e-9 = 0.1 ulp
 //   times 2^n by adding n to the exponent field
 VERBATIM_HOST_DEVICE inline float exp_f32(float x) {
@@ -76,8 +79,9 @@ VERBATIM_HOST_DEVICE inline float exp_f32(float x) {
 // log(x) + low for finite x > 0 and a `low` that is small beside the last place of x; the common part of log and log1p.
 //
 //   x = 2^k · (1 + f), 1 + f in [sqrt(1/2), sqrt(2)), by integer operations; subnormals are scaled by 2^23 first
-//   s = f / (2 + f), z = s²: log(1 + f) = 2 atanh(s) = f - (f²/2 - s · (f²/2 + R)), R = z · (2/3 + z · (2/5 + z · (2/7 + z · 2/9)));
-//   what is cut off is below 2/11 · 0.1716^11 = 7e-10, 0.02 ulp where log(1 + f) is 0.34
+//   s = f / (2 + f), z = s²: log(1 + f) = 2 atanh(s) = f - (f²/2 - s · (f²/2 + R)),
+//   R = z · (2/3 + z · (2/5 + z · (2/7 + z · 2/9))); what is cut off is below 2/11 · 0.1716^11 = 7e-10, 0.02 ulp
+//   where log(1 + f) is 0.34
 VERBATIM_HOST_DEVICE inline float log_plus_f32(float x, float low) {
     constexpr float kLn2High = 0x1.62e430p-1F;
     constexpr float kLn2Low = -0x1.05c610p-29F;
@@ -112,8 +116,8 @@ VERBATIM_HOST_DEVICE inline float log_f32(float x) {
     return x == x ? result : x;
 }
 
-// log(1 + x). u = 1 + x rounded, and what the rounding lost, (x - (u - 1)) / u, goes into the logarithm's small part (after Kahan).
-// -infinity at -1, NaN below; log1p(-0) is +0.
+// log(1 + x). u = 1 + x rounded, and what the rounding lost, (x - (u - 1)) / u, goes into the logarithm's small part
+// (after Kahan). -infinity at -1, NaN below; log1p(-0) is +0.
 VERBATIM_HOST_DEVICE inline float log1p_f32(float x) {
     const float infinity = float_from_bits(0x7F800000U);
     const bool inside = x > -1.0F && x < infinity;

@@ -1,8 +1,9 @@
-// reference/numerics/math64.h: exp, log, pow, sin, cos in binary64 from N1's kinds of operations, for what is made once on the host
-// (rotary tables); and binary32 sin, cos and pow by rounding them once. No libm, so that tables have the same bits on every machine.
+// reference/numerics/math64.h: exp, log, pow, sin, cos in binary64 from N1's kinds of operations, for what is made once
+// on the host (rotary tables); and binary32 sin, cos and pow by rounding them once. No libm, so that tables have the
+// same bits on every machine.
 //
-// Greatest error measured over 10^8 points of the stated domain against long double: exp_f64 0.9 ulp, log_f64 0.9 ulp, sin_f64 and
-// cos_f64 1.2e-16 absolute for |x| <= 2^30, pow_f64 relative 2^-53 · (2 + 2 |y · log x|).
+// Greatest error measured over 10^8 points of the stated domain against long double: exp_f64 0.9 ulp, log_f64 0.9 ulp,
+// sin_f64 and cos_f64 1.2e-16 absolute for |x| <= 2^30, pow_f64 relative 2^-53 · (2 + 2 |y · log x|).
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,9 @@ VERBATIM_HOST_DEVICE inline double exp_f64(double x) {
     constexpr double kRound = 0x1.8p+52;
     constexpr double kInverseFactorials[] = {
         // 1/14! ... 1/2!
-        1.0 / 87178291200.0, 1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0,
-        1.0 / 40320.0,       1.0 / 5040.0,       1.0 / 720.0,       1.0 / 120.0,      1.0 / 24.0,      1.0 / 6.0,
-        1.0 / 2.0};
+        1.0 / 87178291200.0, 1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
+        1.0 / 362880.0,      1.0 / 40320.0,      1.0 / 5040.0,      1.0 / 720.0,      1.0 / 120.0,
+        1.0 / 24.0,          1.0 / 6.0,          1.0 / 2.0};
     if (x != x) return x;
     if (x < -708.0) return 0.0;
     if (x > 709.78) return double_from_bits(0x7FF0000000000000U);
@@ -61,7 +62,8 @@ VERBATIM_HOST_DEVICE inline double log_f64(double x) {
 // x^y for a normal x > 0, as exp(y · log x).
 VERBATIM_HOST_DEVICE inline double pow_f64(double x, double y) { return exp_f64(y * log_f64(x)); }
 
-// x = n · π/2 + r, |r| <= π/4, by π/2 in three parts; the first step is exact for |x| >= 1 (both terms are multiples of 2^-52).
+// x = n · π/2 + r, |r| <= π/4, by π/2 in three parts; the first step is exact for |x| >= 1, where both terms are
+// multiples of 2^-52.
 struct QuarterTurns {
     double r = 0.0;
     uint32_t n_mod_4 = 0;
@@ -78,16 +80,23 @@ VERBATIM_HOST_DEVICE inline QuarterTurns quarter_turns(double x) {
 
 // Taylor on |r| <= π/4: up to r^17 / 17!, cut off 8e-20; and up to r^18 / 18!, cut off 4e-21.
 VERBATIM_HOST_DEVICE inline double sin_of_quarter(double r) {
-    constexpr double kCoefficients[] = {1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
-                                        1.0 / 362880.0,          -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
+    constexpr double kCoefficients[] = {
+        1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
+        1.0 / 362880.0,          -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
     const double z = r * r;
     double q = 0.0;
     for (const double coefficient : kCoefficients) q = fma_f64(q, z, coefficient);
     return fma_f64(r * z, q, r);
 }
 VERBATIM_HOST_DEVICE inline double cos_of_quarter(double r) {
-    constexpr double kCoefficients[] = {-1.0 / 6402373705728000.0, 1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0,
-                                        -1.0 / 3628800.0,          1.0 / 40320.0,          -1.0 / 720.0,         1.0 / 24.0,
+    constexpr double kCoefficients[] = {-1.0 / 6402373705728000.0,
+                                        1.0 / 20922789888000.0,
+                                        -1.0 / 87178291200.0,
+                                        1.0 / 479001600.0,
+                                        -1.0 / 3628800.0,
+                                        1.0 / 40320.0,
+                                        -1.0 / 720.0,
+                                        1.0 / 24.0,
                                         -1.0 / 2.0};
     const double z = r * r;
     double q = 0.0;

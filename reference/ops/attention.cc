@@ -21,8 +21,8 @@ struct Softmax {
     bool empty = true;
 };
 
-// One KV head's K and V as binary32. K stands transposed within its tiles so that the dot products of a tile's 64 positions are
-// computed side by side; positions that do not exist are +0.
+// One KV head's K and V as binary32. K stands transposed within its tiles so that the dot products of a tile's 64
+// positions are computed side by side; positions that do not exist are +0.
 struct KvHead {
     int64_t head_dim = 0;
     std::vector<float> k;  // [num_tiles, head_dim, 64]
@@ -61,9 +61,10 @@ VERBATIM_CLONES void tile_scores(const float* q, const float* k_tile, int64_t he
     for (int64_t j = 0; j < kKvTile; ++j) s[j] = total[j] * scale;
 }
 
-// pv[d] = dot_n3 over the tile's positions of (p, v[.][d]); p holds bf16 values. Of masked positions v is not read: their products are +0,
-// and fma(+0, +0, acc) is acc.
-VERBATIM_CLONES void tile_values(const float* p, const float* v_tile, int64_t num_visible, int64_t head_dim, float* pv) {
+// pv[d] = dot_n3 over the tile's positions of (p, v[.][d]); p holds bf16 values. Of masked positions v is not read:
+// their products are +0, and fma(+0, +0, acc) is acc.
+VERBATIM_CLONES void tile_values(const float* p, const float* v_tile, int64_t num_visible, int64_t head_dim,
+                                 float* pv) {
     std::fill_n(pv, head_dim, 0.0F);
     for (int64_t j = 0; j < num_visible; j += 2) {
         if (j + 1 < num_visible) {

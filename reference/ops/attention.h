@@ -1,4 +1,5 @@
-// reference/ops/attention.h: causal grouped-query attention of one sequence, tile by tile in an order that nothing else can change.
+// reference/ops/attention.h: causal grouped-query attention of one sequence, tile by tile in an order that nothing else
+// can change.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,11 @@ struct StoreBf16Args {
 void check(const StoreBf16Args& args);
 void store_bf16(const StoreBf16Args& args);
 
-// NUMERICS N5. Query row r is at absolute position p = first_position + r and sees KV positions 0 ... p. Query head h reads KV head
-// h ÷ (n_heads / n_kv_heads). q is rounded to bf16 once, K and V are bf16.
+// NUMERICS N5. Query row r is at absolute position p = first_position + r and sees KV positions 0 ... p. Query head h
+// reads KV head h ÷ (n_heads / n_kv_heads). q is rounded to bf16 once, K and V are bf16.
 //
-// Tiles of 64 positions start at multiples of 64; runs of 8 tiles start at multiples of 512. For the tiles of a run in ascending order:
+// Tiles of 64 positions start at multiples of 64; runs of 8 tiles start at multiples of 512. For the tiles of a run in
+// ascending order:
 //   s[j]  = dot_n3(q, k[j]) · scale                            visible j of the tile
 //   m'    = max over the visible s[j], from m (a run's first tile: from s[first]); NaN wins (numerics/math.h)
 //   p[j]  = exp(s[j] - m'), masked: +0
@@ -27,7 +29,8 @@ void store_bf16(const StoreBf16Args& args);
 //   a run's first tile:  l = sum;               o[d] = pv[d];                  m = m'
 //   after it, a = exp(m - m'):  l = fma(l, a, sum);  o[d] = fma(o[d], a, pv[d]);  m = m'
 // Runs are merged left to right; the first is copied; then, with (mr, lr, or) of the next run:
-//   M = max(m, mr);  a = exp(m - M);  b = exp(mr - M);  l = fma(l, a, lr · b);  o[d] = fma(o[d], a, or[d] · b);  m = M
+//   M = max(m, mr);  a = exp(m - M);  b = exp(mr - M)
+//   l = fma(l, a, lr · b);  o[d] = fma(o[d], a, or[d] · b);  m = M
 // Result: out[d] = o[d] ÷ l.
 // Tiles without a visible position are not touched, and beyond position p nothing is read.
 struct AttentionArgs {

@@ -32,11 +32,13 @@ void conv1d(const Conv1dArgs& args) {
     for (int64_t t = 0; t < args.x.num_rows; ++t) {
         for (int64_t c = 0; c < dim; ++c) {
             float acc = args.bias != nullptr ? args.bias[c] : 0.0F;
-            for (int64_t j = 0; j < args.d_conv; ++j) acc = fma_f32(args.weight[c * args.d_conv + j], input[(t + j) * dim + c], acc);
+            for (int64_t j = 0; j < args.d_conv; ++j)
+                acc = fma_f32(args.weight[c * args.d_conv + j], input[(t + j) * dim + c], acc);
             args.out.row(t)[c] = silu_f32(acc);
         }
     }
-    for (const StateSnapshot& snapshot : args.snapshots) std::copy_n(&input[snapshot.num_tokens * dim], past * dim, snapshot.out);
+    for (const StateSnapshot& snapshot : args.snapshots)
+        std::copy_n(&input[snapshot.num_tokens * dim], past * dim, snapshot.out);
     std::copy_n(&input[args.x.num_rows * dim], past * dim, args.window_out);
 }
 

@@ -9,8 +9,8 @@ void check(const EmbeddingArgs& args) {
     check_pointer(args.tokens, args.out.num_rows);
     check_pointer(args.table, args.vocab_size * args.out.width);
     for (int64_t r = 0; r < args.out.num_rows; ++r) {
-        CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.vocab_size, "token {} of row {}, vocabulary {}", args.tokens[r],
-              r, args.vocab_size);
+        CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.vocab_size, "token {} of row {}, vocabulary {}",
+              args.tokens[r], r, args.vocab_size);
     }
 }
 

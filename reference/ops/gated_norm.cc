@@ -36,9 +36,7 @@ void gated_norm(const GatedNormArgs& args) {
         const float* z = args.z.row(r);
         float* y = args.y.row(r);
         switch (args.gate) {
-            case MambaGate::kGateOnly:
-                apply_gate(z, args.y.width, y);
-                break;
+            case MambaGate::kGateOnly: apply_gate(z, args.y.width, y); break;
             case MambaGate::kGateThenNorm:
                 apply_gate(z, args.y.width, y);
                 norm_groups(args, y);

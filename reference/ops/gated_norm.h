@@ -9,7 +9,8 @@
 namespace verbatim::reference {
 
 // Per row, in place. The norm of a group of n = width / n_groups elements is rms_norm's formula:
-// norm(v)[i] = (v[i] · (1 ÷ sqrt(sum_squares_n4(v over the group) ÷ n + eps))) · weight[i]; N4 counts i from the group's first element.
+// norm(v)[i] = (v[i] · (1 ÷ sqrt(sum_squares_n4(v over the group) ÷ n + eps))) · weight[i]; N4 counts i from the
+// group's first element.
 //   kGateOnly       y[i] = y[i] · silu(z[i])
 //   kGateThenNorm   y = norm(y · silu(z))
 //   kNormThenGate   y[i] = norm(y)[i] · silu(z[i])
@@ -19,7 +20,7 @@ struct GatedNormArgs {
     ConstFloatRows z;               // [num_rows, d_inner]
     const float* weight = nullptr;  // [d_inner]; null for kGateOnly
     float eps = 0.0F;
-    FloatRows y;                    // [num_rows, d_inner]
+    FloatRows y;  // [num_rows, d_inner]
 };
 
 void check(const GatedNormArgs& args);

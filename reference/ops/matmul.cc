@@ -30,7 +30,8 @@ namespace {
 // The outputs that are computed side by side, one vector lane each. Their number changes no bit.
 constexpr int64_t kLanes = 32;
 
-// One chunk of the weights of kLanes outputs as binary32: tile[k][lane]. Lanes beyond the last output and an odd tail's partner are +0.
+// One chunk of the weights of kLanes outputs as binary32: tile[k][lane]. Lanes beyond the last output and an odd tail's
+// partner are +0.
 struct WeightTile {
     float values[kDotChunk][kLanes];
 };

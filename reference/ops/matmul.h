@@ -27,7 +27,7 @@ struct MatmulArgs {
     const uint16_t* weight = nullptr;  // [N, K] row-major, bf16 bits as N2 leaves them
     const float* bias = nullptr;       // [N] or null
     float in_multiplier = 1.0F;
-    FloatRows out;                     // [num_rows, N]; apart from x
+    FloatRows out;  // [num_rows, N]; apart from x
 };
 
 void check(const MatmulArgs& args);

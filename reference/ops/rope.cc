@@ -14,7 +14,8 @@ double llama3_frequency(const RopeConfig& config, double frequency) {
     const double wavelength = kTwoPi / frequency;
     if (wavelength < original / config.high_freq_factor) return frequency;
     if (wavelength > original / config.low_freq_factor) return frequency / config.factor;
-    const double blend = (original / wavelength - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
+    const double blend =
+        (original / wavelength - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
     return ((1.0 - blend) * frequency) / config.factor + blend * frequency;
 }
 
@@ -65,8 +66,8 @@ void check(const RopeArgs& args) {
     check_rows(args.x, args.x.num_rows, args.n_heads * args.head_dim);
     check_pointer(args.positions, args.x.num_rows);
     for (int64_t r = 0; r < args.x.num_rows; ++r) {
-        CHECK(args.positions[r] >= 0 && args.positions[r] < args.table->num_positions(), "position {} of row {}, table {}",
-              args.positions[r], r, args.table->num_positions());
+        CHECK(args.positions[r] >= 0 && args.positions[r] < args.table->num_positions(),
+              "position {} of row {}, table {}", args.positions[r], r, args.table->num_positions());
     }
 }
 

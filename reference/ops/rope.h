@@ -10,8 +10,8 @@
 
 namespace verbatim::reference {
 
-// cos and sin of position · inv_freq[i], made once on the host in binary64 by numerics/math64.h and rounded to binary32.
-// digest() is part of a model's fingerprint.
+// cos and sin of position · inv_freq[i], made once on the host in binary64 by numerics/math64.h and rounded to
+// binary32. digest() is part of a model's fingerprint.
 //
 // inv_freq[i], i < n_rotary_dims / 2, in binary64:
 //   kDefault   theta^(-2i / n_rotary_dims) = pow64(theta, -(2i ÷ n_rotary_dims))
@@ -19,8 +19,8 @@ namespace verbatim::reference {
 //   kLlama3    f = kDefault's, w = 2π ÷ f, low = original ÷ low_freq_factor, high = original ÷ high_freq_factor:
 //              w < high: f;  w > low: f ÷ factor;  else t = (original ÷ w - low_freq_factor) ÷ (high_freq_factor -
 //              low_freq_factor), ((1 - t) · f) ÷ factor + t · f
-// "dynamic" scaling is not here on purpose: its frequencies depend on how long the sequence was when a key was computed, so its
-// results are not a function of the tokens alone.
+// "dynamic" scaling is not here on purpose: its frequencies depend on how long the sequence was when a key was
+// computed, so its results are not a function of the tokens alone.
 class RopeTable {
 public:
     // REQUIRES: config.kind != kNone. Holds positions [0, num_positions).
@@ -31,7 +31,7 @@ public:
 
     [[nodiscard]] int64_t num_positions() const { return num_positions_; }
     [[nodiscard]] int64_t n_pairs() const { return static_cast<int64_t>(inv_freq_.size()); }
-    [[nodiscard]] const std::vector<double>& inv_freq() const { return inv_freq_; }  // [n_pairs]
+    [[nodiscard]] const std::vector<double>& inv_freq() const { return inv_freq_; }                        // [n_pairs]
     [[nodiscard]] const float* cos(int64_t position) const { return cos_.data() + position * n_pairs(); }  // [n_pairs]
     [[nodiscard]] const float* sin(int64_t position) const { return sin_.data() + position * n_pairs(); }  // [n_pairs]
     // Of inv_freq and of the tables' first `num_positions` rows.
@@ -43,14 +43,15 @@ private:
     std::vector<float> cos_, sin_;
 };
 
-// Of each head of each row, with n = 2 · n_pairs and (c, s) = the table at the row's position; in place, elements from n on unchanged:
+// Of each head of each row, with n = 2 · n_pairs and (c, s) = the table at the row's position; in place, elements from
+// n on unchanged:
 //   a = x[i], b = x[i + n/2]        for i < n/2
 //   x[i]       = fma(a, c[i], -(b · s[i]))
 //   x[i + n/2] = fma(b, c[i],   a · s[i])
 struct RopeArgs {
-    FloatRows x;                       // [num_rows, n_heads · head_dim]
+    FloatRows x;  // [num_rows, n_heads · head_dim]
     int64_t n_heads = 0;
-    int64_t head_dim = 0;              // >= 2 · table->n_pairs()
+    int64_t head_dim = 0;                // >= 2 · table->n_pairs()
     const int64_t* positions = nullptr;  // [num_rows], each in [0, table->num_positions())
     const RopeTable* table = nullptr;
 };

@@ -1,5 +1,5 @@
-// reference/ops/rows.h: rows of values in memory, the shape that most ops take. A row may be part of a wider one (the z, x, B, C
-// and dt of in_proj's output): neighbours are `stride` elements apart.
+// reference/ops/rows.h: rows of values in memory, the shape that most ops take. A row may be part of a wider one (the
+// z, x, B, C and dt of in_proj's output): neighbours are `stride` elements apart.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ struct Rows {
     // Columns [first, first + count) of every row.
     [[nodiscard]] Rows columns(int64_t first, int64_t count) const { return {data + first, num_rows, count, stride}; }
     // Rows [first, first + count).
-    [[nodiscard]] Rows rows(int64_t first, int64_t count) const { return {data + first * stride, count, width, stride}; }
+    [[nodiscard]] Rows rows(int64_t first, int64_t count) const {
+        return {data + first * stride, count, width, stride};
+    }
     operator Rows<const T>() const  // NOLINT(google-explicit-constructor): as T* to const T*
-        requires(!std::is_const_v<T>)
-    {
+        requires(!std::is_const_v<T>) {
         return {data, num_rows, width, stride};
     }
 };

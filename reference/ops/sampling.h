@@ -30,11 +30,11 @@ struct SamplingPrefix {
 //      (a penalty that is off, 1 or 0, changes nothing)
 //   2  temperature 0: the lowest id among the largest l. Else l = l ÷ temperature
 //   3  order: l descending, then id ascending; top_k > 0 keeps the first top_k
-//   4  0 < top_p < 1: of what is kept, weight = floor(exp(l - max) · 2^32); the shortest part of the order whose weights add up to
-//      ceil(top_p · total) is kept; all in integers, top_p taken as the exact value of its binary32
+//   4  0 < top_p < 1: of what is kept, weight = floor(exp(l - max) · 2^32); the shortest part of the order whose
+//      weights add up to ceil(top_p · total) is kept; all in integers, top_p taken as the exact value of its binary32
 //   5  the lowest id among the largest l + gumbel_noise(seed, position, id)
-// Infinities and NaN in the logits are N8's business and are refused: REQUIRES finite logits, temperature >= 0, top_p > 0,
-// repetition_penalty > 0, ids in the vocabulary.
+// Infinities and NaN in the logits are N8's business and are refused: REQUIRES: finite logits,
+// temperature >= 0, top_p > 0, repetition_penalty > 0, ids in the vocabulary.
 struct SamplingArgs {
     std::span<const float> logits;  // [vocab_size]
     SamplingParams params;

@@ -17,16 +17,18 @@ namespace {
 
 // What one token gives one head.
 struct HeadInput {
-    float dt;           // after softplus and limits
-    float decay;        // exp(dt · A)
-    float d;            // D
-    const float* x;     // [head_dim]
-    const float* b;     // [d_state]
-    const float* c;     // [d_state]
+    float dt;        // after softplus and limits
+    float decay;     // exp(dt · A)
+    float d;         // D
+    const float* x;  // [head_dim]
+    const float* b;  // [d_state]
+    const float* c;  // [d_state]
 };
 
-// y[p] and the head's state [d_state, head_dim] after one token. Channels are independent of each other: p may be vectorised, n may not.
-VERBATIM_CLONES void scan_token(const HeadInput& in, int64_t head_dim, int64_t d_state, float* state, float* scratch, float* y) {
+// y[p] and the head's state [d_state, head_dim] after one token. Channels are independent of each other: p may be
+// vectorised, n may not.
+VERBATIM_CLONES void scan_token(const HeadInput& in, int64_t head_dim, int64_t d_state, float* state, float* scratch,
+                                float* y) {
     float* u = scratch;
     float* acc = scratch + head_dim;
     float* total = scratch + 2 * head_dim;

@@ -25,19 +25,19 @@ struct SsmScanArgs {
     int64_t n_heads = 0;
     int64_t head_dim = 0;
     int64_t d_state = 0;
-    int64_t n_groups = 1;  // divides n_heads
-    ConstFloatRows x;      // [num_tokens, n_heads · head_dim]
-    ConstFloatRows b, c;   // [num_tokens, n_groups · d_state]
-    ConstFloatRows dt;     // [num_tokens, n_heads], before bias and softplus
+    int64_t n_groups = 1;            // divides n_heads
+    ConstFloatRows x;                // [num_tokens, n_heads · head_dim]
+    ConstFloatRows b, c;             // [num_tokens, n_groups · d_state]
+    ConstFloatRows dt;               // [num_tokens, n_heads], before bias and softplus
     const float* a = nullptr;        // [n_heads], decay_rates of A_log
     const float* d = nullptr;        // [n_heads]
     const float* dt_bias = nullptr;  // [n_heads]
     float dt_min = 0.0F;
-    float dt_max = 0.0F;                // infinity: no limit
-    const float* state_in = nullptr;    // [n_heads, d_state, head_dim]; null: zeros
-    float* state_out = nullptr;         // [n_heads, d_state, head_dim]; may be state_in
+    float dt_max = 0.0F;                       // infinity: no limit
+    const float* state_in = nullptr;           // [n_heads, d_state, head_dim]; null: zeros
+    float* state_out = nullptr;                // [n_heads, d_state, head_dim]; may be state_in
     std::span<const StateSnapshot> snapshots;  // apart from state_in and state_out
-    FloatRows y;                        // [num_tokens, n_heads · head_dim]; apart from x
+    FloatRows y;                               // [num_tokens, n_heads · head_dim]; apart from x
 };
 
 void check(const SsmScanArgs& args);
