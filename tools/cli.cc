@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace verbatim::tools {
@@ -32,6 +33,14 @@ constexpr std::array kUnits = {
     Unit{"GiB", uint64_t{1} << 30},
     Unit{"TiB", uint64_t{1} << 40},
 };
+
+template <typename T>
+std::optional<T> whole_number(std::string_view text) {
+    T number = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return number;
+}
 
 using Row = std::vector<std::string>;
 
@@ -76,7 +85,28 @@ CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
 }
 
 CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed) {
-    return command.add_option("--seed", seed, "where every random choice starts")->capture_default_str();
+    const auto set = [&seed](const std::string& text) {
+        const std::optional<uint64_t> number = whole_number<uint64_t>(text);
+        if (!number) throw CLI::ValidationError("--seed", fmt::format("{:?} is no whole number below 2^64", text));
+        seed = *number;
+    };
+    return command.add_option_function<std::string>("--seed", set, "where every random choice starts")
+        ->type_name("N")
+        ->default_str(fmt::format("{}", seed));
+}
+
+CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_t& count, int64_t least,
+                              const std::string& description) {
+    const auto set = [&count, flag, least](const std::string& text) {
+        const std::optional<int64_t> number = whole_number<int64_t>(text);
+        if (!number || *number < least) {
+            throw CLI::ValidationError(flag, fmt::format("{:?} is no whole number from {} on", text, least));
+        }
+        count = *number;
+    };
+    return command.add_option_function<std::string>(flag, set, description)
+        ->type_name("N")
+        ->default_str(fmt::format("{}", count));
 }
 
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
@@ -90,6 +120,8 @@ CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64
         ->type_name("BYTES")
         ->default_str(bytes == 0 ? "" : format_bytes(bytes));
 }
+
+std::string repository_path(std::string_view path) { return fmt::format("{}/{}", VERBATIM_SOURCE_DIR, path); }
 
 Result<uint64_t> parse_bytes(std::string_view text) {
     uint64_t count = 0;

@@ -45,9 +45,15 @@ enum class OutputFormat { kTable, kJson };
 CLI::Option* add_format_option(CLI::App& command, OutputFormat& format);
 // --seed N; the value that `seed` holds when this is called is the default that --help shows.
 CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed);
+// A flag that takes a whole number from `least` on, read strictly (CLI11 itself lets -1 and 2^64 through).
+CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_t& count, int64_t least,
+                              const std::string& description);
 // A flag that takes a number of bytes as parse_bytes reads it; the value that `bytes` holds is the default.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description);
+
+// A file of the repository as this program was built from it: "traces/data/scenario.csv" from any working directory.
+std::string repository_path(std::string_view path);
 
 // Bytes from "4096", "64KiB", "2GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "2GB" (powers of 1000: kB MB GB TB).
 // Whole numbers only. Errors: empty, not a number, unknown unit, more than 2^64 - 1.
