@@ -61,6 +61,14 @@ VERBATIM_CLONES void tile_scores(const float* q, const float* k_tile, int64_t he
     for (int64_t j = 0; j < kKvTile; ++j) s[j] = total[j] * scale;
 }
 
+// p[j] = exp(s[j] - m), masked: +0.
+VERBATIM_CLONES void tile_weights(const float* s, int64_t num_visible, float m, float* p) {
+    for (int64_t j = 0; j < kKvTile; ++j) {
+        const float weight = exp_f32(s[j] - m);
+        p[j] = j < num_visible ? weight : 0.0F;
+    }
+}
+
 // pv[d] = dot_n3 over the tile's positions of (p, v[.][d]); p holds bf16 values. Of masked positions v is not read:
 // their products are +0, and fma(+0, +0, acc) is acc.
 VERBATIM_CLONES void tile_values(const float* p, const float* v_tile, int64_t num_visible, int64_t head_dim,
@@ -72,9 +80,8 @@ VERBATIM_CLONES void tile_values(const float* p, const float* v_tile, int64_t nu
         }
         for (int64_t i = 0; i < head_dim; ++i) pv[i] = fma_f32(p[j], v_tile[j * head_dim + i], pv[i]);
     }
-    for (int64_t i = 0; i < head_dim; ++i) pv[i] = 0.0F + pv[i];
 }
-static_assert(kKvTile <= kDotChunk, "a tile's p·v is one chunk of N3");
+static_assert(kKvTile <= kDotChunk, "a tile's p·v is one chunk of N3, and +0 + acc is acc, which cannot be -0");
 
 void add_tile(const float* q, const KvHead& head, int64_t tile, int64_t num_visible, float scale, Softmax& run) {
     const int64_t d = head.head_dim;
@@ -83,7 +90,7 @@ void add_tile(const float* q, const KvHead& head, int64_t tile, int64_t num_visi
     float m = run.empty ? s[0] : run.m;
     for (int64_t j = 0; j < num_visible; ++j) m = max_f32(m, s[j]);
     float p[kKvTile];
-    for (int64_t j = 0; j < kKvTile; ++j) p[j] = j < num_visible ? exp_f32(s[j] - m) : 0.0F;
+    tile_weights(s, num_visible, m, p);
     const float sum = sum_n4(p, kKvTile);
     for (float& value : p) value = bf16_value(value);
     std::vector<float> pv(static_cast<size_t>(d));

@@ -35,12 +35,18 @@ void check(const SwigluArgs& args) {
     check_rows(args.up, args.up.num_rows, args.up.width);
 }
 
+namespace {
+
+VERBATIM_CLONES void swiglu_row(const float* gate, float gate_multiplier, int64_t width, float* up) {
+    for (int64_t i = 0; i < width; ++i) up[i] = up[i] * silu_f32(gate[i] * gate_multiplier);
+}
+
+}  // namespace
+
 void swiglu(const SwigluArgs& args) {
     check(args);
     for (int64_t r = 0; r < args.up.num_rows; ++r) {
-        const float* gate = args.gate.row(r);
-        float* up = args.up.row(r);
-        for (int64_t i = 0; i < args.up.width; ++i) up[i] = up[i] * silu_f32(gate[i] * args.gate_multiplier);
+        swiglu_row(args.gate.row(r), args.gate_multiplier, args.up.width, args.up.row(r));
     }
 }
 

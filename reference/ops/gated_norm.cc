@@ -7,7 +7,7 @@ namespace verbatim::reference {
 
 namespace {
 
-void apply_gate(const float* z, int64_t width, float* y) {
+VERBATIM_CLONES void apply_gate(const float* z, int64_t width, float* y) {
     for (int64_t i = 0; i < width; ++i) y[i] = y[i] * silu_f32(z[i]);
 }
 
