@@ -12,9 +12,9 @@ die() {
 
 # Is the command, or the header below one of the usual include folders, on this machine?
 is_present() {
-    local folder
+    local folder search=${CPATH:-}
     command -v "$1" >/dev/null && return 0
-    for folder in /usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu" ${CPATH//:/ }; do
+    for folder in /usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu" ${search//:/ }; do
         [ -e "$folder/$1" ] && return 0
     done
     return 1

@@ -74,22 +74,27 @@ TEST(Flags, AreReadIntoWhatTheyName) {
     uint64_t bytes = 0;
     add_format_option(app, format);
     add_seed_option(app, seed);
+    int64_t threads = 4;
+    add_count_option(app, "--threads", threads, 1, "");
     add_bytes_option(app, "--kv-bytes", bytes, "");
-    app.parse("--format json --seed 18446744073709551615 --kv-bytes 3MiB");
+    app.parse("--format json --seed 18446744073709551615 --kv-bytes 3MiB --threads 1");
     EXPECT_EQ(format, OutputFormat::kJson);
     EXPECT_EQ(seed, UINT64_MAX);
     EXPECT_EQ(bytes, 3u << 20);
+    EXPECT_EQ(threads, 1);
 }
 
 TEST(Flags, WrongOnesAreParseErrors) {
-    for (const char* line :
-         {"--format xml", "--seed -1", "--seed x", "--seed 18446744073709551616", "--kv-bytes 1.5GiB"}) {
+    for (const char* line : {"--format xml", "--seed -1", "--seed x", "--seed 18446744073709551616", "--threads 0",
+                             "--threads 4x", "--threads 9223372036854775808", "--kv-bytes 1.5GiB"}) {
         CLI::App app;
         OutputFormat format = OutputFormat::kTable;
         uint64_t seed = 1;
         uint64_t bytes = 0;
+        int64_t threads = 4;
         add_format_option(app, format);
         add_seed_option(app, seed);
+        add_count_option(app, "--threads", threads, 1, "");
         add_bytes_option(app, "--kv-bytes", bytes, "");
         EXPECT_THROW(app.parse(line), CLI::ParseError) << line;
     }
