@@ -16,16 +16,18 @@ Slice append(std::vector<T>& all, std::span<const T> part) {
     return slice;
 }
 
-// The runs of `table` from block `first` on.
-Slice append_blocks(std::vector<BlockRun>& all, const BlockTable& table, int32_t first, int32_t count) {
+// Blocks [first, last) of `table`. Found from the end: a step names the newest ones.
+Slice append_blocks(std::vector<BlockRun>& all, const BlockTable& table, int32_t first, int32_t last) {
     const auto begin = static_cast<uint32_t>(all.size());
-    for (const BlockRun& run : table.runs()) {
-        const int32_t skipped = std::min(first, run.count);
-        const int32_t taken = std::min(run.count - skipped, count);
-        if (taken > 0) all.push_back({static_cast<BlockId>(index(run.first) + skipped), taken});
-        first -= skipped;
-        count -= taken;
+    int32_t run_end = table.num_blocks();
+    for (auto run = table.runs().rbegin(); run != table.runs().rend() && run_end > first; ++run) {
+        const int32_t run_begin = run_end - run->count;
+        const int32_t from = std::max(first, run_begin);
+        const int32_t to = std::min(last, run_end);
+        if (from < to) all.push_back({static_cast<BlockId>(index(run->first) + from - run_begin), to - from});
+        run_end = run_begin;
     }
+    std::reverse(all.begin() + begin, all.end());
     return {begin, static_cast<uint32_t>(all.size()) - begin};
 }
 
@@ -249,7 +251,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
         append(plan.tokens, std::span<const TokenId>(sequence.output).subspan(sequence.num_sent_outputs));
     sequence.num_sent_outputs = sequence.output.size();
     scheduled.new_blocks = append_blocks(plan.blocks, memory.blocks, sequence.num_sent_blocks,
-                                         memory.blocks.num_blocks() - sequence.num_sent_blocks);
+                                         memory.blocks.num_blocks());
     sequence.num_sent_blocks = memory.blocks.num_blocks();
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     memory.state_src = memory.state;
