@@ -72,7 +72,7 @@ MambaConfig draw_mamba(ShapeDraw& draw) {
     mamba.n_groups = draw.from(1, 3);
     mamba.n_heads = mamba.n_groups * draw.from(1, 3);
     mamba.head_dim = draw.from(3, 12);
-    mamba.d_state = draw.from(3, 37);
+    mamba.d_state = draw.from(3, 33);
     mamba.d_conv = draw.from(2, 4);
     mamba.conv_bias = draw.coin();
     mamba.in_bias = mamba.out_bias = draw.coin();
@@ -221,8 +221,8 @@ ModelConfig draw_small_config(Architecture architecture, uint64_t seed) {
     ShapeDraw draw(seed, architecture_name(architecture));
     ModelConfig config;
     config.architecture = architecture;
-    config.vocab_size = draw.from(31, 190);
-    config.hidden_size = draw.from(17, 67);
+    config.vocab_size = draw.from(31, 150);
+    config.hidden_size = draw.from(17, 59);
     config.max_position_embeddings =
         architecture == Architecture::kMamba2 ? std::numeric_limits<int32_t>::max() : draw.from(1 << 12, 1 << 16);
     config.tie_word_embeddings = draw.coin();

@@ -63,6 +63,18 @@ private:
     std::optional<std::string> duplicate_;
 };
 
+// Control characters and whatever is no ASCII as \xNN.
+std::string printable(std::string_view text) {
+    std::string escaped;
+    for (const char c : text) {
+        if (c < 0x20 || c == 0x7f)  // char is signed: bytes from 0x80 are negative
+            escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        else
+            escaped += c;
+    }
+    return escaped;
+}
+
 }  // namespace
 
 Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view source) {
@@ -75,7 +87,7 @@ Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view
         // "[json.exception.parse_error.101] parse error at line 1, column 9: ..." without its bracket.
         std::string_view what = problem.what();
         if (const size_t bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
-        return error("{}: {}", source, what);
+        return error("{}: {}", source, printable(what));
     }
     if (duplicates.duplicate()) return error("{}: key {} occurs twice", source, quote_text(*duplicates.duplicate()));
     return value;
@@ -83,15 +95,7 @@ Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view
 
 std::string quote_text(std::string_view text) {
     constexpr size_t kLongest = 60;
-    const bool cut = text.size() > kLongest;
-    std::string quoted = "\"";
-    for (const char c : text.substr(0, kLongest)) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-            quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-        else
-            quoted += c;
-    }
-    return quoted + (cut ? "...\"" : "\"");
+    return fmt::format("\"{}{}\"", printable(text.substr(0, kLongest)), text.size() > kLongest ? "..." : "");
 }
 
 std::string quote_json(const nlohmann::json& value) {

@@ -1,0 +1,47 @@
+// reference/model/golden_check.h: how far the double-precision model and the exact profile are from a golden file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reference/model/golden_file.h"
+#include "reference/model/weights.h"
+
+namespace verbatim::reference {
+
+// Bounds within which values count as right. The double model differs from the truth by the order of its sums alone. The
+// exact profile rounds to bf16 what enters a dot product: on the published families that is an rms error of 0.003 to
+// 0.015 of the rms logit, and a wrong multiplier, rotation or group is far beyond 0.05.
+inline constexpr double kDoubleTolerance = 1e-9;  // on max_error
+inline constexpr double kExactTolerance = 0.05;   // on rms_error
+
+// Of one model on one or all prompts.
+struct GoldenErrors {
+    ErrorMeter logits;
+    ErrorMeter states;  // ssm and conv of all Mamba layers together
+    // The smallest K whose hidden rows are beyond the model's bound (0: the embedding; K: after layer K − 1).
+    std::optional<int32_t> first_off_hidden;
+
+    void merge(const GoldenErrors& other);
+};
+
+struct GoldenPromptReport {
+    int64_t num_tokens = 0;
+    GoldenErrors double_model;
+    GoldenErrors exact;
+};
+
+struct GoldenReport {
+    std::vector<GoldenPromptReport> prompts;
+    int64_t num_positions = 0;
+    GoldenErrors double_model;
+    GoldenErrors exact;
+
+    [[nodiscard]] bool passes() const;  // both logits and states within their bounds, no hidden rows off
+};
+
+// REQUIRES: the prompts were loaded for model.config, and fit its max_position_embeddings.
+GoldenReport check_golden(const Model& model, const std::vector<GoldenPrompt>& prompts);
+
+}  // namespace verbatim::reference

@@ -1,0 +1,111 @@
+#include "reference/model/presets.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "reference/model/config_json.h"
+
+namespace verbatim::reference {
+namespace {
+
+ModelGeometry geometry_of(std::string_view name) {
+    const auto config = preset(name);
+    EXPECT_TRUE(config) << config.error().message;
+    return geometry(*config);
+}
+
+TEST(Presets, AreSoundAndSurviveTheirConfigJson) {
+    for (const std::string_view name : preset_names()) {
+        const auto config = preset(name);
+        ASSERT_TRUE(config) << name;
+        EXPECT_TRUE(validate(*config).empty()) << name << ": " << validate(*config).front();
+        const auto text = write_config(*config);
+        ASSERT_TRUE(text) << name << ": " << text.error().message;
+        const auto again = parse_config(*text, "config.json");
+        ASSERT_TRUE(again) << again.error().message;
+        EXPECT_EQ(*again, *config) << name;
+    }
+}
+
+TEST(Presets, HaveThePublishedNumberOfParameters) {
+    // From the model cards and the safetensors metadata on the Hugging Face Hub; to the last parameter where published so.
+    EXPECT_EQ(geometry_of("llama-3.2-1b").num_parameters, 1'235'814'400);
+    EXPECT_EQ(geometry_of("nemotron-nano-9b-v2").num_parameters, 8'888'227'328);
+    EXPECT_EQ(geometry_of("falcon-h1-0.5b").num_parameters, 521'411'104);
+    EXPECT_EQ(geometry_of("mamba2-130m").num_parameters, 128'989'632);
+    EXPECT_EQ(geometry_of("mamba2-2.7b").num_parameters, 2'702'599'680);
+    const std::map<std::string_view, double> in_billions = {
+        {"granite-4.0-h-350m", 0.34}, {"granite-4.0-h-1b", 1.46}, {"granite-4.0-h-micro", 3.19},
+        {"bamba-9b", 9.78},           {"nemotron-h-8b", 8.10},    {"falcon-h1-7b", 7.59}};
+    for (const auto& [name, billions] : in_billions)
+        EXPECT_NEAR(static_cast<double>(geometry_of(name).num_parameters) / 1e9, billions, 0.005) << name;
+}
+
+TEST(Presets, HaveThePublishedLayersByKind) {
+    const ModelGeometry granite = geometry_of("granite-4.0-h-350m");
+    EXPECT_EQ(granite.num_mamba_layers, 28);
+    EXPECT_EQ(granite.num_attention_layers, 4);
+    EXPECT_EQ(granite.num_mlp_layers, 32);
+    const ModelGeometry nemotron = geometry_of("nemotron-nano-9b-v2");
+    EXPECT_EQ(nemotron.num_layers, 56);
+    EXPECT_EQ(nemotron.num_mamba_layers, 27);
+    EXPECT_EQ(nemotron.num_attention_layers, 4);
+    EXPECT_EQ(nemotron.num_mlp_layers, 25);
+    const ModelGeometry falcon = geometry_of("falcon-h1-1.5b");
+    EXPECT_EQ(falcon.num_mamba_layers, 24);
+    EXPECT_EQ(falcon.num_attention_layers, 24);
+}
+
+TEST(Presets, TinyOnesAreCheapAndHaveGroupsAndGroupedHeads) {
+    for (const std::string_view name : preset_names()) {
+        if (!name.starts_with("tiny-")) continue;
+        const ModelConfig config = *preset(name);
+        EXPECT_LE(geometry(config).num_parameters, 125'000) << name;
+        for (const LayerConfig& layer : config.layers) {
+            EXPECT_TRUE(!layer.mamba || layer.mamba->n_groups > 1) << name;
+            EXPECT_TRUE(!layer.attention || layer.attention->n_kv_heads < layer.attention->n_heads) << name;
+        }
+    }
+}
+
+TEST(Presets, AnUnknownNameGetsTheListOfNames) {
+    const auto config = preset("granite-9000");
+    ASSERT_FALSE(config);
+    EXPECT_NE(config.error().message.find("\"granite-9000\""), std::string::npos) << config.error().message;
+    EXPECT_NE(config.error().message.find("tiny-granite"), std::string::npos) << config.error().message;
+}
+
+TEST(ModelGeometry, CountsBytesOfKvAndStateByHand) {
+    // tiny-granite: one attention layer of 2 KV heads of 16; three Mamba layers of 6 heads of 16 with d_state 16, n_groups 2.
+    const ModelConfig config = *preset("tiny-granite");
+    const ModelGeometry g = geometry(config);
+    EXPECT_EQ(g.kv_bytes_per_token, 2 * 2 * 16 * 2);
+    EXPECT_EQ(g.state_bytes_per_row, 3 * (6 * 16 * 16 + 3 * (96 + 2 * 2 * 16)) * 4);
+    EXPECT_EQ(g.break_even_tokens, (24192 + 127) / 128);
+    const std::vector<StateTensor> row = state_row(config);
+    ASSERT_EQ(row.size(), 6u);
+    EXPECT_EQ(row[0], (StateTensor{0, "ssm", {6, 16, 16}, StateDtype::kFloat32}));
+    EXPECT_EQ(row[5], (StateTensor{3, "conv", {3, 160}, StateDtype::kFloat32}));
+    EXPECT_EQ(geometry(*preset("tiny-mamba2")).break_even_tokens, std::nullopt);
+    EXPECT_EQ(geometry(*preset("tiny-llama")).break_even_tokens, 0);
+}
+
+TEST(ModelConfig, ValidateNamesEveryProblemAtOnce) {
+    ModelConfig config = *preset("tiny-granite");
+    config.vocab_size = 0;
+    config.layers[0].mamba->d_conv = 5;
+    config.layers[0].mamba->n_groups = 4;
+    config.layers[2].attention->n_kv_heads = 3;
+    config.layers[3] = {};
+    const std::vector<std::string> problems = validate(config);
+    ASSERT_EQ(problems.size(), 5u);
+    EXPECT_EQ(problems[0], "vocab_size = 0, wanted 1..16777216");
+    EXPECT_EQ(problems[1], "layer 0: mamba d_conv = 5, wanted 2..4");
+    EXPECT_EQ(problems[2], "layer 0: mamba n_groups = 4 does not divide n_heads = 6");
+    EXPECT_EQ(problems[3], "layer 2: attention n_kv_heads = 3 does not divide n_heads = 4");
+    EXPECT_EQ(problems[4], "layer 3: neither a mixer nor an MLP");
+}
+
+}  // namespace
+}  // namespace verbatim::reference
