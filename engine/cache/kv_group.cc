@@ -100,7 +100,8 @@ void KvGroup::release_sequence(BlockTable& sequence) {
 int32_t KvGroup::num_active_in(const BlockTable& head, int64_t length) const {
     int32_t num_active = 0;
     if (!enabled_) return num_active;
-    for (const BlockRun& run : head.prefix(static_cast<int32_t>(length / block_size_)).runs()) {
+    const BlockTable covered = head.prefix(static_cast<int32_t>(length / block_size_));
+    for (const BlockRun& run : covered.runs()) {
         for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) num_active += num_sequences_[i] > 0;
     }
     return num_active;
