@@ -32,7 +32,7 @@ missing_packages() {
 apt_get() {
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || die "cannot install $missing: run \`apt-get install $missing\` as root"
+        command -v sudo >/dev/null || die "packages are missing, and there is neither root nor sudo to install them: run \`apt-get install $missing\` as root"
         as_root=(sudo)
         [ -t 0 ] || as_root=(sudo -n)
     fi
@@ -53,7 +53,7 @@ install_missing_packages() {
     # The list is words on purpose.
     # shellcheck disable=SC2086
     apt_get install -y --no-install-recommends $missing ||
-        die "cannot install $missing: apt-get's own message is above"
+        die "apt-get could not install them: its own message is above"
     missing=$(missing_packages)
     [ -z "$missing" ] || die "installed, and yet not found: $missing (tools/packages.txt names the files looked for)"
 }
