@@ -110,6 +110,7 @@ Status SlotTables::start(const StepPlan& plan, const SequenceStart& start) {
     table.request = start.request;
     table.admission = ++num_admitted_;
     table.num_prompt_tokens = start.num_prompt_tokens;
+    table.num_attached_tokens = start.num_computed_tokens;
     table.length = start.num_computed_tokens;
     table.tokens = start.tokens.to_vector();
     table.sampling = start.sampling;

@@ -30,7 +30,8 @@ struct SlotTable {
     bool stepped = false;  // has been scheduled since its start
     RequestId request{};
     int64_t admission = 0;          // ascending over starts
-    int64_t num_prompt_tokens = 0;  // of `tokens`
+    int64_t num_prompt_tokens = 0;    // of `tokens`
+    int64_t num_attached_tokens = 0;  // computed before its start
     int64_t length = 0;             // computed tokens; during a step: before it
     std::vector<TokenId> tokens;    // everything known
     std::vector<BlockId> blocks;

@@ -1,0 +1,64 @@
+#include "reference/numeric_executor.h"
+
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/planted.h"
+#include "reference/numerics/constants.h"
+#include "reference/numerics/float_environment.h"
+#include "reference/ops/sampling.h"
+
+namespace verbatim::reference {
+
+NumericExecutor::NumericExecutor(const ModelConfig& config, SlotTablesConfig tables)
+    : config_(config), tables_(tables) {}
+
+std::string NumericExecutor::numerics_id() const { return std::string(kExactNumericsId); }
+
+Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
+    assert_float_environment();
+    const Status applied = tables_.apply(plan);
+    CHECK(applied.has_value(), "{}", applied.error().message);
+    compute(plan);
+    result.step = plan.step;
+    result.sampled.clear();
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (sequence.samples) result.sampled.push_back(draw(sequence));
+    }
+    result.materialised_through_step = plan.step;
+    tables_.advance(plan);
+    return {};
+}
+
+// The token at position `end` is drawn with that absolute position, whatever was attached, cached or preempted before.
+SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
+    const SlotTable& table = tables_.at(sequence.slot);
+    if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
+    const int64_t end = sequence.num_computed_tokens + sequence.num_new_tokens;
+    const int64_t num_prompt = table.num_prompt_tokens;
+    const std::span<const TokenId> known(table.tokens);
+    const int64_t position = planted(Planted::kPositionFromAttach) ? end - table.num_attached_tokens : end;
+    const int32_t token = sample({.logits = logits(sequence.slot),
+                                  .params = table.sampling,
+                                  .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
+                                  .position = static_cast<uint64_t>(position)});
+    return {sequence.slot, token, -1};
+}
+
+std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
+    HeadDigester digester(config_, image.length);
+    const auto last_layer = static_cast<int32_t>(config_.layers.size()) - 1;
+    const bool held = read_head(image, [&](const HeadPiece& piece) {
+        if (planted(Planted::kDigestSkipsLastLayer) && piece.layer == last_layer) {
+            digester.add(piece.layer, piece.part, std::vector<float>(piece.floats.size()));
+            digester.add(piece.layer, piece.part, std::vector<uint16_t>(piece.bf16.size()));
+            return;
+        }
+        digester.add(piece.layer, piece.part, piece.floats);
+        digester.add(piece.layer, piece.part, piece.bf16);
+    });
+    if (!held) return std::nullopt;
+    return digester.digest();
+}
+
+}  // namespace verbatim::reference

@@ -1,0 +1,80 @@
+// reference/numeric_executor.h: what executors that really compute have in common: they keep the slots' tables, draw tokens by
+// NUMERICS N7, and show what they computed: logits, heads, and every operation of a step.
+//
+//   N1  a plan that breaks the rules of engine/slot_tables.h stops the program: it is the engine's bug
+//   N2  a sequence's tokens, logits and heads depend on its tokens and sampling parameters alone
+//   N3  a NaN or an infinity marks its own sequence from the step that meets it on, and no other
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/executor.h"
+#include "engine/slot_tables.h"
+#include "reference/head_digest.h"
+#include "reference/model/model_config.h"
+#include "reference/ops/rows.h"
+#include "reference/walk.h"
+
+namespace verbatim::reference {
+
+// What one operation of a step wrote for one sequence: row r is position first_position + r. Logits and their final norm have
+// one row, the last position's.
+struct Observation {
+    SequenceSlot slot{};
+    int64_t first_position = 0;
+    WalkPoint point;
+    ConstFloatRows rows;  // valid during the call
+};
+// Called from several threads at once for different slots; for one slot in the walk's order. A step may pass a sequence's rows in
+// several pieces, each a whole walk over ascending positions.
+using StepObserver = std::function<void(const Observation& observation)>;
+
+// A piece of a head in the order of reference/head_digest.h; one of the spans is empty.
+struct HeadPiece {
+    int32_t layer = 0;
+    HeadPart part = HeadPart::kSsm;
+    std::span<const float> floats;
+    std::span<const uint16_t> bf16;
+};
+using HeadReader = std::function<void(const HeadPiece& piece)>;
+
+class NumericExecutor : public Executor {
+public:
+    Status execute(const StepPlan& plan, StepResult& result) final;
+    // Over what read_head shows.
+    std::optional<Digest> head_digest(const HeadImage& image) final;
+
+    // False, and nothing is read, when this executor does not hold the head (see Executor::head_digest).
+    virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
+    // The row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature. REQUIRES: it drew.
+    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) const = 0;
+
+    // Null switches it off. It sees the steps that follow.
+    void set_observer(StepObserver observer) { observer_ = std::move(observer); }
+    [[nodiscard]] const ModelConfig& config() const { return config_; }
+    [[nodiscard]] const SlotTables& tables() const { return tables_; }
+    [[nodiscard]] std::string numerics_id() const override;
+
+protected:
+    // `config` is borrowed.
+    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables);
+
+    // Carries out a plan that tables() has taken in; lengths are those before the step.
+    virtual void compute(const StepPlan& plan) = 0;
+    // The layer where a NaN or an infinity was met since the slot's start (N8).
+    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
+    [[nodiscard]] const StepObserver& observer() const { return observer_; }
+
+private:
+    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence) const;
+
+    const ModelConfig& config_;
+    SlotTables tables_;
+    StepObserver observer_;
+};
+
+}  // namespace verbatim::reference

@@ -1,0 +1,131 @@
+#include "reference/reference_executor.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+
+namespace verbatim::reference {
+namespace {
+
+// Rows of activations at a time; changes no bit.
+constexpr int64_t kPieceTokens = 256;
+
+SlotTablesConfig tables_config(const ModelConfig& config) {
+    return {.vocab_size = config.vocab_size, .check_memory = false};
+}
+
+}  // namespace
+
+ReferenceExecutor::ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads)
+    : NumericExecutor(config, tables_config(config)),
+      model_(config, weights),
+      pool_(num_threads),
+      has_state_(!state_row(config).empty()) {}
+
+void ReferenceExecutor::compute(const StepPlan& plan) {
+    for (const SequenceSlot slot : plan.ends) {
+        if (static_cast<size_t>(index(slot)) < running_.size()) running_[index(slot)] = {};
+    }
+    running_.resize(tables().num_slots());
+    int64_t max_length = 0;
+    for (const ScheduledSequence& scheduled : plan.sequences) {
+        max_length = std::max(max_length, scheduled.num_computed_tokens + scheduled.num_new_tokens);
+        Running& running = running_[index(scheduled.slot)];
+        if (running.sequence) continue;
+        running.sequence = std::make_unique<ReferenceSequence>(model_);
+        num_recomputed_tokens_ += scheduled.num_computed_tokens;
+    }
+    // The model's tables grow before the threads share them.
+    for (size_t i = 0; i < config().layers.size(); ++i) {
+        const auto& attention = config().layers[i].attention;
+        if (attention && attention->rope.kind != RopeKind::kNone) model_.rope_table(static_cast<int32_t>(i), max_length);
+    }
+    pool_.for_each(static_cast<int64_t>(plan.sequences.size()), [&](int64_t i) { compute(plan, plan.sequences[i]); });
+}
+
+void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& scheduled) {
+    Running& running = running_[index(scheduled.slot)];
+    if (running.sequence->length() == 0) append(scheduled.slot, scheduled.num_computed_tokens, LogitRows::kNone, false);
+    CHECK_EQ(running.sequence->length(), scheduled.num_computed_tokens);
+    const int64_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
+    const auto writes = plan.writes_of(scheduled);
+    for (const StateWrite& write : writes) {
+        if (write.length == end) break;
+        append(scheduled.slot, write.length, LogitRows::kNone, true);
+        running.passed[write.length] = state_row_of(*running.sequence);
+    }
+    append(scheduled.slot, end, scheduled.samples ? LogitRows::kLast : LogitRows::kNone, true);
+    if (!writes.empty() && writes.back().length == end) running.passed[end] = state_row_of(*running.sequence);
+}
+
+// Computes up to length `end`; `which` is about the last piece.
+void ReferenceExecutor::append(SequenceSlot slot, int64_t end, LogitRows which, bool observed) {
+    ReferenceSequence& sequence = *running_[index(slot)].sequence;
+    const std::span<const TokenId> tokens(tables().at(slot).tokens);
+    while (sequence.length() < end) {
+        const int64_t begin = sequence.length();
+        const int64_t count = std::min(kPieceTokens, end - begin);
+        ReferenceSequence::Observer pass_on;
+        if (observed && observer()) {
+            pass_on = [&](const WalkPoint& point, ConstFloatRows rows) {
+                observer()({slot, begin + count - rows.num_rows, point, rows});
+            };
+        }
+        sequence.append(tokens.subspan(begin, count), begin + count == end ? which : LogitRows::kNone, pass_on);
+    }
+}
+
+ReferenceExecutor::StateRow ReferenceExecutor::state_row_of(const ReferenceSequence& sequence) const {
+    StateRow row;
+    for (size_t i = 0; i < config().layers.size(); ++i) {
+        for (const auto part : {sequence.ssm_state(static_cast<int32_t>(i)), sequence.conv_window(static_cast<int32_t>(i))}) {
+            row.insert(row.end(), part.begin(), part.end());
+        }
+    }
+    return row;
+}
+
+bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& reader) {
+    if (image.writer == kNoSlot || !tables().is_live(image.writer)) return false;
+    const Running& running = running_[index(image.writer)];
+    if (!running.sequence || image.length > running.sequence->length()) return false;
+    StateRow now;
+    const auto passed = running.passed.find(image.length);
+    if (image.length == running.sequence->length()) {
+        now = state_row_of(*running.sequence);
+    } else if (has_state_ && passed == running.passed.end()) {
+        return false;
+    }
+    std::span<const float> row = now.empty() && has_state_ ? passed->second : now;
+    const auto next = [&](int64_t count) {
+        const auto part = row.first(count);
+        row = row.subspan(count);
+        return part;
+    };
+    for (size_t i = 0; i < config().layers.size(); ++i) {
+        const auto layer = static_cast<int32_t>(i);
+        if (const auto& mamba = config().layers[i].mamba) {
+            reader({.layer = layer, .part = HeadPart::kSsm, .floats = next(mamba->d_inner() * mamba->d_state), .bf16 = {}});
+            reader({.layer = layer, .part = HeadPart::kConv, .floats = next((mamba->d_conv - 1) * mamba->conv_dim()), .bf16 = {}});
+        }
+        if (const auto& attention = config().layers[i].attention) {
+            const int64_t count = image.length * attention->kv_rows();
+            reader({.layer = layer, .part = HeadPart::kK, .floats = {}, .bf16 = running.sequence->k(layer).first(count)});
+            reader({.layer = layer, .part = HeadPart::kV, .floats = {}, .bf16 = running.sequence->v(layer).first(count)});
+        }
+    }
+    return true;
+}
+
+std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) const {
+    CHECK(tables().is_live(slot) && running_[index(slot)].sequence != nullptr, "slot {}", index(slot));
+    const ConstFloatRows rows = running_[index(slot)].sequence->logits();
+    CHECK(rows.num_rows == 1, "slot {} did not draw in the last step", index(slot));
+    return {rows.row(0), static_cast<size_t>(rows.width)};
+}
+
+std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) const {
+    return running_[index(slot)].sequence->fault_layer();
+}
+
+}  // namespace verbatim::reference

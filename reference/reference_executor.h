@@ -1,0 +1,53 @@
+// reference/reference_executor.h: the uncached reference as an executor. It ignores blocks, copies and rows: a sequence that starts,
+// attached or not, is computed from position 0 with KV and states of its own, then goes on. Whatever a cache does, this
+// executor's results are those of a run without one.
+//
+//   E1  logits and tokens depend on a sequence's tokens alone: no number of a plan that names memory is read
+//   E2  it holds heads of living writers only: at the writer's present length, and at the lengths of StateWrites it has passed
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "reference/numeric_executor.h"
+#include "reference/reference_model.h"
+#include "reference/worker_pool.h"
+
+namespace verbatim::reference {
+
+class ReferenceExecutor final : public NumericExecutor {
+public:
+    // Borrows config and weights. Threads work on different sequences.
+    ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads = 1);
+
+    bool read_head(const HeadImage& image, const HeadReader& reader) override;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
+    [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }  // attached, and computed all the same
+
+protected:
+    void compute(const StepPlan& plan) override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+
+private:
+    // The state row after some length: every layer's SSM state and conv window, in layer order.
+    using StateRow = std::vector<float>;
+    struct Running {
+        std::unique_ptr<ReferenceSequence> sequence;
+        std::map<int64_t, StateRow> passed;  // by length: what StateWrites named
+    };
+    void compute(const StepPlan& plan, const ScheduledSequence& scheduled);
+    void append(SequenceSlot slot, int64_t end, LogitRows which, bool observed);
+    [[nodiscard]] StateRow state_row_of(const ReferenceSequence& sequence) const;
+
+    ReferenceModel model_;
+    WorkerPool pool_;
+    std::vector<Running> running_;  // by slot
+    bool has_state_;
+    int64_t num_recomputed_tokens_ = 0;
+};
+
+}  // namespace verbatim::reference
