@@ -53,6 +53,9 @@ Result<std::vector<int32_t>> read_tokens(const TensorEntry& tensor, const ModelC
     if (tensor.shape.size() != 1 || tensor.bytes.empty() ||
         (tensor.dtype != TensorDtype::kI32 && tensor.dtype != TensorDtype::kI64))
         return error("{} is {} {}, wanted I32 [length]", tensor.name, dtype_name(tensor.dtype), shape_text(tensor.shape));
+    if (tensor.shape[0] > config.max_position_embeddings)
+        return error("{} has {} tokens, the model {} positions", tensor.name, tensor.shape[0],
+                     config.max_position_embeddings);
     std::vector<int64_t> wide;
     if (tensor.dtype == TensorDtype::kI64) {
         wide = copy_values<int64_t>(tensor);

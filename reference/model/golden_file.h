@@ -28,7 +28,7 @@ struct GoldenPrompt {
 };
 
 // Prompts ascending by I. Errors: anything parse_safetensors refuses; shapes that are not the config's; tokens outside
-// the vocabulary; values that are not finite; unknown names.
+// the vocabulary; prompts longer than the model's positions; values that are not finite; unknown names.
 Result<std::vector<GoldenPrompt>> load_golden(const std::filesystem::path& file, const ModelConfig& config);
 
 // How far values are from the truth, over everything added: max |value − truth| / max |truth|, rms likewise.
