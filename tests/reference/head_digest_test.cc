@@ -1,0 +1,104 @@
+#include "reference/head_digest.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace verbatim::reference {
+namespace {
+
+constexpr int64_t kLength = 3;
+
+// One Mamba layer, one attention layer, one with both.
+ModelConfig config_of_three() {
+    const MambaConfig mamba{.n_heads = 2, .head_dim = 2, .d_state = 2, .n_groups = 1, .d_conv = 3};
+    const AttentionConfig attention{.n_heads = 2, .n_kv_heads = 1, .head_dim = 2};
+    ModelConfig config;
+    config.layers.resize(3);
+    config.layers[0].mamba = mamba;
+    config.layers[1].attention = attention;
+    config.layers[2].mamba = mamba;
+    config.layers[2].attention = attention;
+    return config;
+}
+
+struct State {
+    std::vector<float> ssm = std::vector<float>(8, 1.0F);
+    std::vector<float> conv = std::vector<float>(16, 2.0F);
+    std::vector<uint16_t> k = std::vector<uint16_t>(kLength * 2, 3);
+    std::vector<uint16_t> v = std::vector<uint16_t>(kLength * 2, 4);
+};
+
+// Feeds the parts in pieces of `piece` elements.
+Digest digest_of(const std::vector<State>& states, size_t piece = 1000) {
+    const ModelConfig config = config_of_three();
+    HeadDigester digester(config, kLength);
+    const auto feed = [&](int32_t layer, HeadPart part, auto values) {
+        while (!values.empty()) {
+            const size_t count = std::min(piece, values.size());
+            digester.add(layer, part, values.first(count));
+            values = values.subspan(count);
+        }
+    };
+    for (int32_t layer = 0; layer < 3; ++layer) {
+        const State& state = states[layer];
+        if (config.layers[layer].mamba) feed(layer, HeadPart::kSsm, std::span<const float>(state.ssm));
+        if (config.layers[layer].mamba) feed(layer, HeadPart::kConv, std::span<const float>(state.conv));
+        if (config.layers[layer].attention) feed(layer, HeadPart::kK, std::span<const uint16_t>(state.k));
+        if (config.layers[layer].attention) feed(layer, HeadPart::kV, std::span<const uint16_t>(state.v));
+    }
+    return digester.digest();
+}
+
+TEST(HeadDigest, DoesNotDependOnThePieces) {
+    const std::vector<State> states(3);
+    const Digest whole = digest_of(states);
+    for (const size_t piece : {1, 2, 3, 7}) EXPECT_EQ(digest_of(states, piece), whole);
+}
+
+TEST(HeadDigest, EveryElementOfEveryPartCounts) {
+    std::set<std::string> digests = {digest_of(std::vector<State>(3)).hex()};
+    size_t num_changes = 0;
+    const auto change = [&](const std::function<void(std::vector<State>&)>& deed) {
+        std::vector<State> states(3);
+        deed(states);
+        digests.insert(digest_of(states).hex());
+        ++num_changes;
+    };
+    for (const size_t layer : {0, 2}) {
+        for (size_t i = 0; i < 8; ++i) change([&](auto& states) { states[layer].ssm[i] = -1.0F; });
+        for (size_t i = 0; i < 16; ++i) change([&](auto& states) { states[layer].conv[i] = -1.0F; });
+    }
+    for (const size_t layer : {1, 2}) {
+        for (size_t i = 0; i < kLength * 2; ++i) change([&](auto& states) { states[layer].k[i] = 9; });
+        for (size_t i = 0; i < kLength * 2; ++i) change([&](auto& states) { states[layer].v[i] = 9; });
+    }
+    EXPECT_EQ(digests.size(), num_changes + 1);
+}
+
+TEST(HeadDigest, ALengthOfZeroHasStatesAndNoKv) {
+    const ModelConfig config = config_of_three();
+    HeadDigester digester(config, 0);
+    const State state;
+    digester.add(0, HeadPart::kSsm, state.ssm);
+    digester.add(0, HeadPart::kConv, state.conv);
+    digester.add(2, HeadPart::kSsm, state.ssm);
+    digester.add(2, HeadPart::kConv, state.conv);
+    EXPECT_NE(digester.digest(), Digest{});
+}
+
+TEST(HeadDigestDeathTest, RefusesAnotherOrderOtherSizesAndAnUnfinishedHead) {
+    const ModelConfig config = config_of_three();
+    const State state;
+    HeadDigester digester(config, kLength);
+    EXPECT_DEATH(digester.add(0, HeadPart::kConv, state.conv), "layer 0 part 1 came, layer 0 part 0 has 0 of 8");
+    EXPECT_DEATH(digester.add(1, HeadPart::kK, state.k), "layer 1 part 2 came");
+    EXPECT_DEATH(digester.add(0, HeadPart::kSsm, std::vector<float>(9)), "9 vs 8");
+    EXPECT_DEATH((void)digester.digest(), "layer 0 part 0 has 0 of 8 elements");
+}
+
+}  // namespace
+}  // namespace verbatim::reference
