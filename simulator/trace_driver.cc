@@ -111,9 +111,7 @@ void TraceDriver::send(RowIndex row) {
 void TraceDriver::send_request(RowIndex row) {
     auto accepted = engine_.submit(requests_.make(row));
     if (!accepted) {
-        const bool busy = accepted.error().reason == RefusalReason::kBusy;
-        ++report_.refused;
-        expect(row, busy ? Expect::kBusy : Expect::kRefused, accepted.error().message);
+        refused(row, accepted.error());
         over(row);
         return;
     }
@@ -143,9 +141,7 @@ void TraceDriver::apply_name_event(RowIndex index) {
         done = tl::unexpected(Refusal{RefusalReason::kNoSuchTurn, describe(row.from) + ": committed nothing to go to"});
     }
     if (!done) {
-        ++report_.refused;
-        const bool busy = done.error().reason == RefusalReason::kBusy;
-        expect(index, busy ? Expect::kBusy : Expect::kRefused, done.error().message);
+        refused(index, done.error());
     } else {
         expect(index, Expect::kServed, "done");
     }
@@ -214,6 +210,16 @@ void TraceDriver::over(RowIndex row) {
         }
         due_.push({std::max(waiting.arrival_ns, now_ns_ + think_ns), next});
     }
+}
+
+// What does not fit is rejected and counted; every other refusal must be one that the trace expects.
+void TraceDriver::refused(RowIndex row, const Refusal& refusal) {
+    if (refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge) {
+        ++report_.rejected;
+        return;
+    }
+    ++report_.refused;
+    expect(row, refusal.reason == RefusalReason::kBusy ? Expect::kBusy : Expect::kRefused, refusal.message);
 }
 
 void TraceDriver::expect(RowIndex row, Expect got, const std::string& what) {

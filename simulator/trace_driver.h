@@ -32,6 +32,7 @@ struct DriverReport {
     int64_t served = 0;           // answered and committed
     int64_t aborted = 0;          // left by the client
     int64_t refused = 0;          // as expected
+    int64_t rejected = 0;         // longer than the model's context or the empty cache
     int64_t recorded = 0;         // answered from the ledger
     int64_t client_wait_ns = 0;   // rows that were due before the row they wait for was over, summed
     int64_t virtual_ns = 0;       // the whole run
@@ -69,6 +70,7 @@ private:
     void leave();
     void read_events();
     void over(RowIndex row);
+    void refused(RowIndex row, const Refusal& refusal);
     void expect(RowIndex row, traces::Expect got, const std::string& what);
     [[nodiscard]] std::optional<size_t> turn_count_at(RowIndex row) const;
     [[nodiscard]] std::string describe(RowIndex row) const;

@@ -1,0 +1,60 @@
+// tools/replay_report.h: what a replay found, as values, and how it is shown.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/base/digest.h"
+#include "engine/stats.h"
+#include "simulator/trace_driver.h"
+
+namespace verbatim::tools {
+
+// The first place where the two sides differ. Counts that do not apply are -1, texts are empty.
+struct ReplayDifference {
+    std::string trace;
+    std::string what;  // "logits", "state", "token"
+    int64_t step = -1;
+    int64_t request = -1;
+    int64_t position = -1;  // of the token
+    int32_t layer = -1;
+    std::string op;  // the operation or tensor where the layer differs
+    int64_t element = -1;
+    std::string got;     // value and bits on the replayed side
+    std::string wanted;  // on the side beside it
+};
+
+// Bytes of the two memory groups.
+struct GroupBytes {
+    int64_t capacity = 0;
+    int64_t peak = 0;  // most in use at the end of a step
+};
+
+struct ReplayRun {
+    std::string trace;
+    uint64_t seed = 0;
+    Digest fingerprint;  // of model, configuration and trace
+    DriverReport driver;
+    EngineStats stats;
+    GroupBytes kv;
+    GroupBytes state;
+    int64_t compared_logits = 0;  // values
+    int64_t compared_states = 0;
+    std::optional<ReplayDifference> difference;
+    bool all_counters = false;  // a counter that stays zero is a failure
+    Digest digest;              // of plans, tokens and cache events
+
+    // What keeps the run from being a success; empty: nothing.
+    [[nodiscard]] std::vector<std::string> problems() const;
+};
+
+// One column per run, a row per counter, then the first difference or "identical".
+std::string replay_table(const std::vector<ReplayRun>& runs);
+// One run: its object. Several: their sums, with one object each under "runs".
+nlohmann::ordered_json replay_json(const std::vector<ReplayRun>& runs);
+
+}  // namespace verbatim::tools
