@@ -8,11 +8,13 @@
 //   R3  row.prompt_tokens is what the trace plans: taken + own tokens, if every row generates exactly its max_tokens
 //   R4  only requests (history, suffix, regenerate) have own tokens, limits and expectations
 //   R5  a row takes only from a row of the same salt
+//   R6  names are valid_name()s; a row's name is its own; a turn id is shared by retries of one turn only
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/ids.h"
@@ -41,11 +43,11 @@ enum class Take : uint8_t {
     kAll,     // its whole prompt and all that it generated
 };
 
-// When the client sends a row; never before arrival_ns.
+// When the client sends a row. An event that is no request is answered when it is done.
 enum class Start : uint8_t {
-    kArrival,      // at arrival_ns, or when wait_for (if any) is answered if that is later
-    kAfterAnswer,  // think_ns after wait_for is answered
-    kWhileRunning, // as soon as wait_for has been scheduled and while it is still running
+    kArrival,       // at arrival_ns, or when wait_for (if any) is answered if that is later
+    kAfterAnswer,   // think_ns after wait_for is answered; arrival_ns is when it came in the recording
+    kWhileRunning,  // as soon as wait_for has been scheduled and while it is still running
 };
 
 // What the client must be told; a replay checks it.
@@ -125,6 +127,9 @@ struct Trace {
     }
 };
 
+// Letters, digits and . _ : - / only, at most 200 of them, not empty: what a field of a file can hold as it is.
+[[nodiscard]] bool valid_name(std::string_view name);
+
 [[nodiscard]] inline bool is_request(Event event) { return event <= Event::kRegenerate; }
 
 // How a history relates to its predecessor, by the rules of traces/README.md.
@@ -147,7 +152,7 @@ enum class Relation : uint8_t {
 // refused or aborted and is taken from nevertheless. Token k of the output is derive(output_space(i), k).
 [[nodiscard]] uint64_t output_space(RowIndex i);
 
-// R1..R5 and ranges; every problem at once. What readers and converters promise, so a failure is a bug or a hand-made Trace.
+// R1..R6 and ranges; every problem at once. What readers and converters promise, so a failure is a bug or a hand-made Trace.
 [[nodiscard]] Status validate(const Trace& trace);
 
 }  // namespace verbatim::traces

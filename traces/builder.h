@@ -1,0 +1,49 @@
+// traces/builder.h: makes a Trace row by row: names, options and conversations are kept once.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/base/digest.h"
+#include "traces/trace.h"
+
+namespace verbatim::traces {
+
+class TraceBuilder {
+public:
+    // 0 for "". REQUIRES: valid_name(text) or empty.
+    uint32_t add_name(std::string_view text);
+    uint32_t add_options(const RowOptions& options);
+    // The conversation with this name and salt, new or known.
+    ConversationIndex add_conversation(std::string_view name, const std::optional<std::string>& salt);
+    [[nodiscard]] std::optional<ConversationIndex> find_conversation(std::string_view name,
+                                                                     const std::optional<std::string>& salt) const;
+    // Own tokens of the row to come, in order.
+    void add_piece(const Piece& piece) { trace_.pieces.push_back(piece); }
+    void add_explicit_piece(std::span<const TokenId> ids);
+    // Marks the last piece. REQUIRES: add_piece was called for this row.
+    void end_message(bool checkpoint);
+    // Appends the row with the pieces added since the last one; fills in first_piece, num_pieces and prompt_tokens.
+    RowIndex add_row(Row row);
+
+    [[nodiscard]] const Trace& trace() const { return trace_; }
+    [[nodiscard]] Trace finish() { return std::move(trace_); }
+
+private:
+    struct TextHash {
+        using is_transparent = void;
+        size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+    Trace trace_;
+    std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> names_;
+    std::map<Digest, uint32_t> options_;
+    std::map<std::pair<uint32_t, std::optional<std::string>>, ConversationIndex> conversations_;
+    uint64_t first_piece_ = 0;
+};
+
+}  // namespace verbatim::traces

@@ -1,0 +1,29 @@
+// traces/strict.h: numbers from text, the whole of the text and nothing but the number.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace verbatim::traces {
+
+// Empty: not a number, leading '+' or space, trailing characters, or outside the type. Exact: std::from_chars.
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+    T value{};
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    if constexpr (std::is_floating_point_v<T>) {
+        if (!std::isfinite(value)) return std::nullopt;
+    }
+    return value;
+}
+
+// Text from a file, as an error message can show it: at most 40 bytes, anything unprintable as '?'.
+std::string shown(std::string_view text);
+
+}  // namespace verbatim::traces

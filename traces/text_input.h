@@ -1,0 +1,60 @@
+// traces/text_input.h: the text of a trace file, plain, gzip or zstd (told from the first bytes), decompressed as it is read.
+//
+// Owns the file and the decompressor. Hostile files are bounded: limits on a line and on all text that comes out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace verbatim::traces {
+
+struct TextLimits {
+    size_t line_bytes = size_t{64} << 20;  // 64 MiB
+    size_t text_bytes = size_t{16} << 30;  // 16 GiB, decompressed
+};
+
+// Bytes from somewhere, decompressed or not. read() fills `out` unless the end is near; 0 is the end.
+class ByteSource {
+public:
+    virtual ~ByteSource() = default;
+    virtual Result<size_t> read(std::span<char> out) = 0;
+};
+
+class TextInput {
+public:
+    static Result<TextInput> open(const std::string& path, TextLimits limits = {});
+    // `text` is borrowed and may itself be compressed; `path` is only for messages.
+    static Result<TextInput> from_memory(const std::string& path, std::string_view text, TextLimits limits = {});
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    // The first bytes of the text (at most 64 KiB), not consumed. REQUIRES: nothing was read yet.
+    [[nodiscard]] std::string_view peek() const { return std::string_view(buffer_.data(), end_); }
+    // Without '\n' or "\r\n"; valid until the next call; none at the end. A NUL byte is an error.
+    Result<std::optional<std::string_view>> next_line();
+    // Of the last line, from 1.
+    [[nodiscard]] int64_t line_number() const { return line_number_; }
+
+private:
+    TextInput(std::string path, std::unique_ptr<ByteSource> source, TextLimits limits);
+    static Result<TextInput> start(std::string path, std::unique_ptr<ByteSource> raw, TextLimits limits);
+    Result<bool> fill();  // false at the end
+
+    std::string path_;
+    std::unique_ptr<ByteSource> source_;
+    TextLimits limits_;
+    std::vector<char> buffer_;
+    size_t begin_ = 0;  // buffer_[begin_ .. end_) is not consumed yet
+    size_t end_ = 0;
+    size_t text_bytes_ = 0;
+    int64_t line_number_ = 0;
+    bool at_end_ = false;
+};
+
+}  // namespace verbatim::traces
