@@ -1,0 +1,235 @@
+#include "simulator/trace_driver.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/hash_executor.h"
+#include "traces/builder.h"
+
+namespace verbatim {
+namespace {
+
+using traces::Expect;
+using traces::Row;
+using traces::RowIndex;
+using traces::Start;
+using traces::Take;
+using TraceEvent = traces::Event;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+// A trace made row by row, and a run of it on an engine that sees every mistake.
+class Scene {
+public:
+    Row row(const std::string& conversation, TraceEvent event = TraceEvent::kHistory) {
+        Row row;
+        row.conversation = builder_.add_conversation(conversation, std::nullopt);
+        row.event = event;
+        row.max_tokens = traces::is_request(event) ? 4 : -1;
+        return row;
+    }
+    RowIndex add(const Row& row, int32_t own_tokens = 0) {
+        if (own_tokens > 0) {
+            builder_.add_piece({next_space_++, 0, own_tokens, true, true});
+        }
+        return builder_.add_row(row);
+    }
+    RowIndex turn_after(RowIndex previous, const std::string& conversation, int32_t own_tokens) {
+        Row next = row(conversation);
+        next.from = next.wait_for = previous;
+        next.take = Take::kAll;
+        return add(next, own_tokens);
+    }
+    uint32_t turn_id(const std::string& id) { return builder_.add_name(id); }
+
+    Result<DriverReport> run(int64_t max_model_len = 4096) {
+        EngineConfig config;
+        config.cache.block_size = 4;
+        config.cache.num_blocks = 256;
+        config.cache.num_state_rows = 32;
+        config.max_model_len = max_model_len;
+        config.digest_heads = true;
+        engine_.emplace(config, executor_, policy_, store_, recorder_);
+        trace_ = builder_.finish();
+        EXPECT_TRUE(traces::validate(trace_).has_value()) << traces::validate(trace_).error().message;
+        requests_.emplace(*traces::RequestMaker::create(trace_, store_));
+        TraceDriver driver({.step_ns = kSecond, .verify_every_step = true}, trace_, *requests_, *engine_, store_);
+        return driver.run();
+    }
+    Engine& engine() { return *engine_; }
+    ConversationKey key(const std::string& id) { return {{}, id}; }
+
+private:
+    traces::TraceBuilder builder_;
+    uint64_t next_space_ = 1;
+    traces::Trace trace_;
+    TokenStore store_{1000};
+    testing::HashExecutor executor_{{.block_size = 4, .num_blocks = 256, .num_state_rows = 32}};
+    LruEviction policy_;
+    DigestRecorder recorder_;
+    std::optional<Engine> engine_;
+    std::optional<traces::RequestMaker> requests_;
+};
+
+TEST(TraceDriver, ATurnThatContinuesReusesWhatTheOneBeforeCommitted) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    scene.turn_after(first, "a", 5);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value()) << report.error().message;
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->served, 2);
+    EXPECT_EQ(scene.engine().stats().reused_tokens, 10 + 4 - 1);
+    EXPECT_EQ(scene.engine().stats().attaches, 1);
+    EXPECT_EQ(scene.engine().ledger().find(scene.key("a"))->committed.size(), 10 + 4 + 5 + 4);
+}
+
+TEST(TraceDriver, ATurnWaitsForTheAnswerItFollows) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    Row next = scene.row("a");
+    next.from = next.wait_for = first;
+    next.take = Take::kAll;
+    next.arrival_ns = kSecond;  // four tokens take four steps of a second
+    scene.add(next, 5);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->client_wait_ns, 3 * kSecond);
+    EXPECT_EQ(report->peak_running, 1);
+}
+
+TEST(TraceDriver, ThinkTimeCountsFromTheAnswerAndIdleTimeIsJumpedOver) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    Row next = scene.row("a");
+    next.from = next.wait_for = first;
+    next.take = Take::kAll;
+    next.start = Start::kAfterAnswer;
+    next.think_ns = 1000 * kSecond;
+    scene.add(next, 5);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->virtual_ns, (4 + 1000 + 4 + 1) * kSecond);  // the last step ends the slot
+    EXPECT_LT(scene.engine().stats().steps, 20);
+}
+
+TEST(TraceDriver, AClientThatLeavesDiscardsItsTurn) {
+    Scene scene;
+    Row leaves = scene.row("a");
+    leaves.max_tokens = 100;
+    leaves.abort_after = 3;
+    scene.add(leaves, 10);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->aborted, 1);
+    EXPECT_EQ(scene.engine().stats().generated_tokens, 3);
+    EXPECT_EQ(scene.engine().ledger().find(scene.key("a")), nullptr);
+}
+
+TEST(TraceDriver, AClientCanLeaveBeforeTheFirstToken) {
+    Scene scene;
+    Row leaves = scene.row("a");
+    leaves.abort_after = 0;
+    scene.add(leaves, 1000);  // two steps of 512 tokens
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->aborted, 1);
+    EXPECT_EQ(scene.engine().stats().generated_tokens, 0);
+    EXPECT_EQ(scene.engine().stats().computed_prompt_tokens, 512);
+}
+
+TEST(TraceDriver, ASecondWriterIsSentWhileTheFirstRunsAndIsRefused) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    Row second = scene.row("a");
+    second.start = Start::kWhileRunning;
+    second.wait_for = first;
+    second.expect = Expect::kBusy;
+    scene.add(second, 3);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->refused, 1);
+    EXPECT_EQ(scene.engine().stats().refusals[static_cast<size_t>(RefusalReason::kBusy)], 1);
+}
+
+TEST(TraceDriver, ARetryOfATurnGetsTheRecordedAnswer) {
+    Scene scene;
+    Row asked = scene.row("a");
+    asked.turn = scene.turn_id("t1");
+    const RowIndex first = scene.add(asked, 10);
+    asked.wait_for = first;
+    asked.expect = Expect::kRecorded;
+    scene.add(asked, 10);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->recorded, 1);
+    EXPECT_EQ(scene.engine().stats().repeats, 1);
+    EXPECT_EQ(scene.engine().stats().generated_tokens, 4);
+}
+
+TEST(TraceDriver, ForksAndRewindsGoToTheTurnThatTheRowCommitted) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    const RowIndex second = scene.turn_after(first, "a", 5);
+    Row fork = scene.row("b", TraceEvent::kFork);
+    fork.from = first;
+    fork.wait_for = second;
+    const RowIndex forked = scene.add(fork);
+    Row rewind = scene.row("a", TraceEvent::kRewind);
+    rewind.from = first;
+    rewind.wait_for = forked;
+    scene.add(rewind);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(scene.engine().ledger().find(scene.key("a"))->turns.size(), 1u);
+    EXPECT_EQ(scene.engine().ledger().find(scene.key("b"))->committed.size(), 14);
+    EXPECT_EQ(scene.engine().stats().forks, 1);
+    EXPECT_EQ(scene.engine().stats().rewinds, 1);
+}
+
+TEST(TraceDriver, WhatExceedsTheContextIsRejectedAndCounted) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 90);
+    scene.turn_after(first, "a", 20);
+    scene.add(scene.row("b"), 10);
+    const auto report = scene.run(100);
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->rejected, 1);
+    EXPECT_EQ(report->served, 2);
+}
+
+TEST(TraceDriver, ARowThatIsToldSomethingElseThanTheTraceExpectsIsReported) {
+    Scene scene;
+    Row row = scene.row("a");
+    row.expect = Expect::kBusy;
+    scene.add(row, 10);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    ASSERT_THAT(report->unexpected, SizeIs(1));
+    EXPECT_THAT(report->unexpected[0], HasSubstr("trace row 0 ('a'): expected busy, got served"));
+}
+
+TEST(TraceDriver, ARowThatIsToRunBesideOneThatIsOverIsAnError) {
+    Scene scene;
+    Row refused = scene.row("a", TraceEvent::kSuffix);  // of an unknown conversation
+    refused.expect = Expect::kRefused;
+    const RowIndex first = scene.add(refused, 5);
+    Row second = scene.row("a");
+    second.start = Start::kWhileRunning;
+    second.wait_for = first;
+    scene.add(second, 3);
+    const auto report = scene.run();
+    ASSERT_FALSE(report.has_value());
+    EXPECT_THAT(report.error().message, HasSubstr("can never start"));
+}
+
+}  // namespace
+}  // namespace verbatim
