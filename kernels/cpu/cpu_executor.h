@@ -1,0 +1,65 @@
+// kernels/cpu/cpu_executor.h: the exact profile on the CPU: paged KV, pooled state rows, every sequence of a step in one batch, threads.
+//
+//   X1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may make, any block
+//       size, number of threads and instruction set
+//   X2  the pools' bytes are allocated once; a step allocates activations alone
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/paged_kv.h"
+#include "kernels/cpu/state_rows.h"
+#include "reference/numeric_executor.h"
+#include "reference/reference_model.h"
+#include "reference/worker_pool.h"
+
+namespace verbatim::cpu {
+
+struct CpuExecutorConfig {
+    int32_t block_size = 16;     // tokens
+    int32_t num_blocks = 0;      // of the KV pool; unused by a model without attention
+    int32_t num_state_rows = 0;  // unused by a model without state
+    int32_t num_threads = 1;
+    std::optional<Isa> isa = {};  // none: the best that this processor has
+};
+
+class CpuExecutor final : public reference::NumericExecutor {
+public:
+    // Borrows config and weights.
+    CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu);
+
+    bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
+    [[nodiscard]] Isa isa() const { return isa_; }
+
+protected:
+    void compute(const StepPlan& plan) override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+
+private:
+    struct Slot {
+        std::optional<int32_t> fault_layer;
+        int64_t logit_row = -1;  // in the last step
+    };
+    void read_kv(int32_t layer, const HeadImage& image, const reference::HeadReader& reader) const;
+
+    Isa isa_;
+    reference::ReferenceModel model_;
+    PagedKv kv_;
+    StateRows states_;
+    reference::WorkerPool pool_;
+    CpuBackend backend_;
+    std::vector<Slot> slots_;
+    // Of the step in progress.
+    std::vector<TokenId> tokens_;
+    std::vector<reference::WalkSequence> walk_sequences_;
+    std::vector<CpuSequence> sequences_;
+    std::vector<int32_t> logit_rows_;
+};
+
+}  // namespace verbatim::cpu

@@ -1,0 +1,21 @@
+// kernels/cpu/pair.h: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low half, 2j + 1 in the
+// high half. It is what VDPBF16PS takes, and two shifts make two binary32 of it.
+#pragma once
+
+#include <cstdint>
+
+#include "reference/numerics/float_bits.h"
+
+namespace verbatim::cpu {
+
+using Pair = uint32_t;
+
+constexpr Pair make_pair_of(uint16_t even, uint16_t odd) { return Pair{even} | Pair{odd} << 16; }
+constexpr float even_of(Pair pair) { return reference::float_from_bits(pair << 16); }
+constexpr float odd_of(Pair pair) { return reference::float_from_bits(pair & 0xFFFF0000u); }
+constexpr uint16_t even_bits(Pair pair) { return static_cast<uint16_t>(pair); }
+constexpr uint16_t odd_bits(Pair pair) { return static_cast<uint16_t>(pair >> 16); }
+
+constexpr int64_t num_pairs(int64_t count) { return (count + 1) / 2; }
+
+}  // namespace verbatim::cpu
