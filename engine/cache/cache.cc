@@ -178,8 +178,8 @@ std::optional<Pending> Cache::snapshot(const SequenceMemory& memory, TokenSeq to
 bool Cache::make_room(int32_t kv_blocks, int32_t state_rows, HeadId except) {
     eviction_exception_ = except;
     const auto short_pool = [&]() -> std::optional<Pool> {
-        if (kv_.pool().num_free() + kv_.pool().num_fenced() < kv_blocks) return Pool::kKv;
-        if (state_.pool().num_free() + state_.pool().num_fenced() < state_rows) return Pool::kState;
+        if (config_.has_kv && kv_.pool().num_free() + kv_.pool().num_fenced() < kv_blocks) return Pool::kKv;
+        if (state_.enabled() && state_.pool().num_free() + state_.pool().num_fenced() < state_rows) return Pool::kState;
         return std::nullopt;
     };
     while (const auto pool = short_pool()) {

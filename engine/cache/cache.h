@@ -118,7 +118,8 @@ public:
     void unpin(SequenceMemory& memory);
     void release(SequenceMemory& memory);
 
-    // Evicts heads until `kv_blocks` and `state_rows` units are free or fenced. False when no head may go any more.
+    // Evicts heads until `kv_blocks` and `state_rows` units are free or fenced; of a group that the model does not have, none are
+    // asked for. False when no head may go any more.
     bool make_room(int32_t kv_blocks, int32_t state_rows, HeadId except = kNoHead);
 
     // The sequence's memory as a pending of all it has computed: `tokens`, and nothing beyond them. Moves, copies nothing.

@@ -1,0 +1,334 @@
+// The cache without an engine around it: what attaching, publishing, evicting and names do to heads and memory.
+#include "engine/cache/cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/engine_scene.h"
+
+namespace verbatim {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::iota_tokens;
+
+constexpr const char* kNumerics = "a/1";
+
+CacheConfig config_of(int32_t num_blocks, int32_t num_rows) {
+    CacheConfig config;
+    config.has_kv = num_blocks > 0;
+    config.has_state = num_rows > 0;
+    config.block_size = 4;
+    config.num_blocks = num_blocks;
+    config.num_state_rows = num_rows;
+    config.kv_bytes_per_block = 100;
+    config.state_bytes_per_row = 1000;
+    return config;
+}
+
+struct Scene {
+    explicit Scene(const CacheConfig& config = config_of(16, 8)) : cache(config, policy) {}
+
+    static ConversationKey key(const std::string& id, std::optional<std::string> salt = {}) {
+        return {CacheSalt{std::move(salt)}, id};
+    }
+    // A head over the first `length` of the tokens 0, 1, 2, ..., from zero.
+    HeadId publish(const std::string& id, int64_t length, HeadKind kind = HeadKind::kTurn, TokenId first = 0,
+                   const std::string& numerics = kNumerics) {
+        auto memory = cache.attach(kNoHead);
+        EXPECT_TRUE(memory && cache.grow(*memory, length));
+        return publish_from(*memory, id, length, kind, first, numerics);
+    }
+    HeadId publish_from(SequenceMemory& memory, const std::string& id, int64_t length, HeadKind kind = HeadKind::kTurn,
+                        TokenId first = 0, const std::string& numerics = kNumerics) {
+        Pending pending = cache.hand_over(memory, store.store(iota_tokens(first, length)));
+        pending.key = key(id);
+        pending.kind = kind;
+        cache.release(memory);
+        return cache.publish(cache.stage(std::move(pending)), numerics, {});
+    }
+    LookupResult lookup(const std::string& id, int64_t size, int64_t num_committed = 0, std::optional<int64_t> seam = {},
+                        bool use_cache = true) {
+        const ConversationKey conversation = key(id);
+        const TokenSeq tokens = store.store(iota_tokens(0, size));
+        return cache.lookup({.key = conversation, .tokens = tokens, .num_committed = num_committed, .seam = seam,
+                             .use_cache = use_cache, .numerics_id = kNumerics});
+    }
+    std::vector<int64_t> lengths(const std::string& id) {
+        std::vector<int64_t> found;
+        for (const NamedHead& entry : cache.find(key(id))->heads) {
+            if (entry.head != kNoHead) found.push_back(entry.length);
+        }
+        return found;
+    }
+
+    TokenStore store{1000};
+    LruEviction policy;
+    Cache cache;
+};
+
+NotReusedRange range(int64_t end, NotReused reason) { return {end, reason}; }
+
+TEST(Cache, AttachesAtEveryLengthAndGivesEverythingBack) {
+    for (int64_t length = 1; length <= 13; ++length) {
+        SCOPED_TRACE(length);
+        Scene scene;
+        const HeadId head = scene.publish("a", length);
+        const int32_t used = scene.cache.kv().pool().num_used();
+        auto memory = scene.cache.attach(head);
+        ASSERT_TRUE(memory);
+        EXPECT_EQ(memory->num_shared_blocks, length / 4);
+        EXPECT_EQ(memory->state_src, scene.cache.find(head)->state);
+        EXPECT_NE(memory->state, memory->state_src);
+        EXPECT_EQ(memory->copy.has_value(), length % 4 != 0);
+        EXPECT_EQ(scene.cache.find(head)->num_pins, 1);
+        scene.cache.release(*memory);
+        EXPECT_EQ(scene.cache.find(head)->num_pins, 0);
+        EXPECT_EQ(scene.cache.kv().pool().num_used(), used);
+        scene.cache.verify({});
+    }
+}
+
+TEST(Cache, AnAttachWithoutRoomChangesNothing) {
+    Scene no_row(config_of(16, 1));
+    const HeadId a = no_row.publish("a", 6);
+    EXPECT_FALSE(no_row.cache.attach(a));
+    EXPECT_EQ(no_row.cache.find(a)->num_pins, 0);
+    Scene no_block(config_of(2, 4));
+    const HeadId b = no_block.publish("a", 6);
+    EXPECT_FALSE(no_block.cache.attach(b));
+    EXPECT_EQ(no_block.cache.state().pool().num_used(), 1);
+    no_block.cache.verify({});
+}
+
+TEST(Cache, FindsTheDeepestHeadThatIsStrictlyShorter) {
+    Scene scene;
+    const HeadId prompt = scene.publish("a", 5, HeadKind::kPrompt);
+    const HeadId turn = scene.publish("a", 9);
+    EXPECT_EQ(scene.lookup("a", 10).head, turn);
+    EXPECT_EQ(scene.lookup("a", 9).head, prompt);
+    EXPECT_EQ(scene.lookup("a", 6).head, prompt);
+    EXPECT_EQ(scene.lookup("a", 5).head, kNoHead);
+    EXPECT_EQ(scene.lookup("b", 10).head, kNoHead);
+}
+
+TEST(Cache, AHeadOfOtherTokensIsNotFound) {
+    Scene scene;
+    scene.publish("a", 9, HeadKind::kTurn, 1);
+    EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);
+}
+
+TEST(Cache, MarginalBytesDecideWhoIsEvicted) {
+    Scene scene(config_of(5, 8));
+    const HeadId first = scene.publish("a", 8);  // blocks 0 1
+    auto memory = scene.cache.attach(first);
+    ASSERT_TRUE(memory && scene.cache.grow(*memory, 16));  // shares both, two more
+    const HeadId second = scene.publish_from(*memory, "b", 16);
+    // `first` is the least recently used, but frees no block by itself.
+    ASSERT_TRUE(scene.cache.make_room(3, 0));
+    EXPECT_NE(scene.cache.find(first), nullptr);
+    EXPECT_EQ(scene.cache.find(second), nullptr);
+    ASSERT_TRUE(scene.cache.make_room(0, 8));
+    EXPECT_EQ(scene.cache.find(first), nullptr);
+}
+
+TEST(Cache, HeadsThatShareEverythingGoOneAfterTheOther) {
+    Scene scene(config_of(3, 8));
+    auto memory = scene.cache.attach(kNoHead);
+    ASSERT_TRUE(scene.cache.grow(*memory, 8));
+    auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, 8)));
+    pending->key = Scene::key("a");
+    pending->kind = HeadKind::kPrompt;
+    scene.cache.publish(scene.cache.stage(*std::move(pending)), kNumerics, {});
+    scene.publish_from(*memory, "a", 8);
+    EXPECT_EQ(scene.cache.heads().size(), 2u);
+    EXPECT_TRUE(scene.cache.make_room(3, 0));
+    EXPECT_TRUE(scene.cache.heads().empty());
+    scene.cache.verify({});
+}
+
+TEST(Cache, APinnedHeadIsNotEvicted) {
+    Scene scene;
+    const HeadId head = scene.publish("a", 6);
+    auto memory = scene.cache.attach(head);
+    EXPECT_FALSE(scene.cache.make_room(15, 0));
+    ASSERT_NE(scene.cache.find(head), nullptr);
+    scene.cache.unpin(*memory);
+    EXPECT_FALSE(scene.cache.make_room(16, 0));  // the sequence's own blocks stay
+    EXPECT_EQ(scene.cache.find(head), nullptr);
+    scene.cache.release(*memory);
+    EXPECT_EQ(scene.cache.kv().pool().num_free(), 16);
+}
+
+TEST(Cache, AttachingMakesAHeadTheMostRecentlyUsed) {
+    Scene scene(config_of(4, 8));
+    const HeadId old = scene.publish("a", 4);
+    const HeadId newer = scene.publish("b", 4);
+    auto memory = scene.cache.attach(old);
+    scene.cache.release(*memory);
+    ASSERT_TRUE(scene.cache.make_room(3, 0));
+    EXPECT_NE(scene.cache.find(old), nullptr);
+    EXPECT_EQ(scene.cache.find(newer), nullptr);
+}
+
+TEST(Cache, RoomForAModelWithoutStateAsksForNoRow) {
+    Scene scene(config_of(4, 0));
+    const HeadId head = scene.publish("a", 4);
+    EXPECT_TRUE(scene.cache.make_room(1, 1));
+    EXPECT_NE(scene.cache.find(head), nullptr);
+}
+
+TEST(Cache, RoomForAModelWithoutAttentionAsksForNoBlock) {
+    Scene scene(config_of(0, 3));
+    const HeadId head = scene.publish("a", 4);
+    EXPECT_TRUE(scene.cache.make_room(1, 1));
+    EXPECT_NE(scene.cache.find(head), nullptr);
+}
+
+TEST(Cache, ANameKeepsItsTwoNewestTurnHeadsAndOnePromptHead) {
+    Scene scene;
+    for (int64_t turn = 1; turn <= 3; ++turn) {
+        scene.publish("a", 4 * turn - 1, HeadKind::kPrompt);
+        scene.publish("a", 4 * turn);
+    }
+    EXPECT_THAT(scene.lengths("a"), ElementsAre(8, 11, 12));
+    EXPECT_EQ(scene.lookup("a", 6, 6).not_reused.front(), range(4, NotReused::kNotRetained));
+}
+
+TEST(Cache, AnAttachedHeadThatIsLetGoLivesUntilItIsUnpinned) {
+    Scene scene;
+    const HeadId head = scene.publish("a", 6);
+    auto memory = scene.cache.attach(head);
+    scene.cache.remove(Scene::key("a"));
+    ASSERT_NE(scene.cache.find(head), nullptr);
+    EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);
+    scene.cache.release(*memory);
+    EXPECT_EQ(scene.cache.find(head), nullptr);
+    EXPECT_EQ(scene.cache.kv().pool().num_free(), 16);
+}
+
+TEST(Cache, AForkListsTheSameHeadsAndOutlivesItsOrigin) {
+    Scene scene;
+    const HeadId head = scene.publish("a", 6);
+    scene.cache.fork(Scene::key("a"), Scene::key("b"));
+    scene.cache.remove(Scene::key("a"));
+    EXPECT_EQ(scene.lookup("b", 7).head, head);
+    scene.cache.verify({});
+    scene.cache.remove(Scene::key("b"));
+    EXPECT_TRUE(scene.cache.heads().empty());
+}
+
+TEST(Cache, RewindTakesLongerHeadsOffTheName) {
+    Scene scene;
+    const HeadId first = scene.publish("a", 4);
+    scene.publish("a", 8);
+    scene.cache.rewind(Scene::key("a"), 5);
+    EXPECT_EQ(scene.lookup("a", 9).head, first);
+    EXPECT_EQ(scene.cache.heads().size(), 1u);
+}
+
+TEST(Cache, ACommitTakesHeadsOfAnAbandonedHistoryOffTheName) {
+    Scene scene;
+    scene.publish("a", 4);
+    scene.publish("a", 9, HeadKind::kCheckpoint, 100);  // other tokens: an edit that was given up
+    scene.publish("a", 8);
+    EXPECT_THAT(scene.lengths("a"), ElementsAre(4, 8));
+}
+
+TEST(Cache, ASnapshotSharesBlocksAndHasARowOfItsOwn) {
+    Scene scene;
+    auto memory = scene.cache.attach(kNoHead);
+    ASSERT_TRUE(scene.cache.grow(*memory, 10));
+    auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, 6)));
+    ASSERT_TRUE(pending);
+    EXPECT_EQ(pending->blocks, memory->blocks.prefix(2));
+    EXPECT_NE(pending->state, memory->state);
+    pending->key = Scene::key("a");
+    const PendingId id = scene.cache.stage(*std::move(pending));
+    EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);  // staged is not published
+    scene.cache.discard(id);
+    scene.cache.release(*memory);
+    EXPECT_EQ(scene.cache.kv().pool().num_free(), 16);
+    EXPECT_EQ(scene.cache.state().pool().num_free(), 8);
+}
+
+TEST(Cache, EveryTokenThatIsNotReusedHasAReason) {
+    Scene scene;
+    EXPECT_THAT(scene.lookup("a", 5).not_reused, ElementsAre(range(5, NotReused::kNewConversation)));
+    scene.publish("a", 6);
+    EXPECT_THAT(scene.lookup("a", 10, 7, 6).not_reused,
+                ElementsAre(range(7, NotReused::kSeam), range(10, NotReused::kNewTokens)));
+    EXPECT_THAT(scene.lookup("a", 10, 10, 8).not_reused,
+                ElementsAre(range(8, NotReused::kBetweenHeads), range(9, NotReused::kSeam),
+                            range(10, NotReused::kLastToken)));
+    EXPECT_THAT(scene.lookup("a", 10, 7, 6, false).not_reused, ElementsAre(range(10, NotReused::kCacheOff)));
+}
+
+TEST(Cache, AnEvictedHeadIsTheReasonBelowItsLength) {
+    Scene scene;
+    scene.publish("a", 6);
+    ASSERT_TRUE(scene.cache.make_room(16, 0));
+    EXPECT_THAT(scene.lookup("a", 10, 7, 6).not_reused,
+                ElementsAre(range(6, NotReused::kEvicted), range(7, NotReused::kSeam), range(10, NotReused::kNewTokens)));
+}
+
+TEST(Cache, AHeadOfOtherArithmeticIsTheReasonBelowItsLength) {
+    Scene scene;
+    const HeadId own = scene.publish("a", 4);
+    scene.publish("a", 8, HeadKind::kTurn, 0, "b/1");
+    const LookupResult found = scene.lookup("a", 10, 9, 8);
+    EXPECT_EQ(found.head, own);
+    EXPECT_EQ(found.not_reused.front(), range(8, NotReused::kOtherNumerics));
+}
+
+TEST(Cache, PrefixLookupFindsAHeadOfAnotherConversationOfTheSameSalt) {
+    CacheConfig config = config_of(16, 8);
+    config.lookup = LookupMode::kPrefix;
+    Scene scene(config);
+    const HeadId head = scene.publish("a", 6);
+    EXPECT_EQ(scene.lookup("b", 8).head, head);
+    const ConversationKey salted = Scene::key("b", "s");
+    const TokenSeq tokens = scene.store.store(iota_tokens(0, 8));
+    EXPECT_EQ(scene.cache.lookup({.key = salted, .tokens = tokens, .seam = {}, .numerics_id = kNumerics}).head, kNoHead);
+    scene.cache.remove(Scene::key("a"));
+    EXPECT_EQ(scene.lookup("b", 8).head, kNoHead);
+}
+
+TEST(Cache, TheCostOfAHeadIsTheWayFromTheNextDeepest) {
+    class Costs final : public EvictionPolicy {
+    public:
+        std::optional<HeadId> choose(const EvictionView& view, Pool) override {
+            for (auto head = view.first(); head; head = view.after(*head)) costs.push_back(view.recompute_tokens(*head));
+            return std::nullopt;
+        }
+        std::vector<int64_t> costs;
+    };
+    Costs policy;
+    Scene scene;
+    Cache cache(config_of(16, 8), policy);
+    for (const int64_t length : {5, 9}) {
+        auto memory = cache.attach(kNoHead);
+        ASSERT_TRUE(cache.grow(*memory, length));
+        Pending pending = cache.hand_over(*memory, scene.store.store(iota_tokens(0, length)));
+        pending.key = Scene::key("a");
+        cache.publish(cache.stage(std::move(pending)), kNumerics, {});
+    }
+    EXPECT_FALSE(cache.make_room(16, 0));
+    EXPECT_THAT(policy.costs, ElementsAre(5, 4));
+}
+
+TEST(Cache, ConfigurationsWithoutMemoryAreRefused) {
+    CacheConfig config = config_of(16, 8);
+    EXPECT_TRUE(validate(config));
+    config.num_blocks = 0;
+    config.num_state_rows = 0;
+    config.block_size = 0;
+    const Status status = validate(config);
+    ASSERT_FALSE(status);
+    for (const char* field : {"num_blocks", "num_state_rows", "block_size"}) {
+        EXPECT_THAT(status.error().message, ::testing::HasSubstr(field));
+    }
+}
+
+}  // namespace
+}  // namespace verbatim

@@ -1,0 +1,203 @@
+#include "tests/support/engine_scene.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim::testing {
+namespace {
+
+constexpr int32_t kVocabulary = 1000;
+
+HashExecutorConfig executor_config(const SceneOptions& options) {
+    HashExecutorConfig config;
+    config.vocab_size = kVocabulary;
+    config.block_size = options.block_size;
+    config.num_blocks = options.num_blocks;
+    config.num_state_rows = options.num_state_rows;
+    config.lag_steps = options.lag_steps;
+    config.fail_at_step = options.fail_at_step;
+    config.fault_token = options.fault_token;
+    return config;
+}
+
+EngineConfig engine_config(const SceneOptions& options) {
+    EngineConfig config;
+    config.cache.has_kv = options.num_blocks > 0;
+    config.cache.has_state = options.num_state_rows > 0;
+    config.cache.block_size = options.block_size;
+    config.cache.num_blocks = options.num_blocks;
+    config.cache.num_state_rows = options.num_state_rows;
+    config.cache.kv_bytes_per_block = 100;
+    config.cache.state_bytes_per_row = 1000;
+    config.cache.lookup = options.lookup;
+    config.cache.keep_turn_heads = options.keep_turn_heads;
+    config.cache.keep_prompt_heads = options.keep_prompt_heads;
+    config.cache.keep_checkpoints = options.keep_checkpoints;
+    config.scheduler.step_tokens = options.step_tokens;
+    config.scheduler.max_num_sequences = options.max_num_sequences;
+    config.scheduler.max_checkpoints = options.max_checkpoints;
+    config.token_template.end_of_turn = options.end_of_turn;
+    config.max_model_len = options.max_model_len;
+    config.default_max_tokens = options.default_max_tokens;
+    config.seed = options.seed;
+    config.digest_heads = true;
+    return config;
+}
+
+}  // namespace
+
+std::vector<Event> RunLog::of(EventKind kind) const {
+    std::vector<Event> found;
+    std::ranges::copy_if(events, std::back_inserter(found), [&](const Event& event) { return event.kind == kind; });
+    return found;
+}
+
+std::vector<int64_t> RunLog::values(EventKind kind) const {
+    std::vector<int64_t> found;
+    for (const Event& event : of(kind)) found.push_back(event.value);
+    return found;
+}
+
+std::vector<TokenId> iota_tokens(TokenId first, int64_t count) {
+    std::vector<TokenId> tokens(static_cast<size_t>(count));
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
+}
+
+std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+EngineScene::EngineScene(const SceneOptions& scene_options)
+    : options(scene_options),
+      store(kVocabulary),
+      executor(executor_config(options)),
+      engine(engine_config(options), executor, policy, store, log) {}
+
+ConversationKey EngineScene::key(const std::string& id, std::optional<std::string> salt) const {
+    return {CacheSalt{std::move(salt)}, id};
+}
+
+ChatRequest EngineScene::history(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens) {
+    ChatRequest request;
+    request.conversation = key(id);
+    request.messages.push_back({store.store(tokens), true});
+    request.max_tokens = max_tokens;
+    return request;
+}
+
+ChatRequest EngineScene::suffix(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens) {
+    ChatRequest request = history(id, tokens, max_tokens);
+    request.input = InputKind::kSuffix;
+    return request;
+}
+
+ChatRequest EngineScene::regenerate(const std::string& id, int64_t max_tokens) {
+    ChatRequest request = history(id, {}, max_tokens);
+    request.messages.clear();
+    request.input = InputKind::kRegenerate;
+    return request;
+}
+
+RequestId EngineScene::submit(ChatRequest request) {
+    const auto accepted = engine.submit(std::move(request));
+    CHECK(accepted.has_value(), "refused ({}): {}", name(accepted.error().reason), accepted.error().message);
+    CHECK(!accepted->recorded, "answered from the record");
+    return accepted->request;
+}
+
+RefusalReason EngineScene::refused(ChatRequest request) {
+    const auto accepted = engine.submit(std::move(request));
+    CHECK(!accepted.has_value(), "accepted as request {}", index(accepted->request));
+    CHECK(!accepted.error().message.empty(), "a refusal without a message");
+    return accepted.error().reason;
+}
+
+bool EngineScene::step() {
+    const auto stepped = engine.step();
+    CHECK(stepped.has_value(), "{}", stepped.error().message);
+    take_events();
+    engine.verify();
+    return *stepped;
+}
+
+int64_t EngineScene::run(int64_t limit) {
+    int64_t num_steps = 0;
+    while (step()) CHECK(++num_steps <= limit, "{} steps and still not idle", num_steps);
+    return num_steps;
+}
+
+void EngineScene::abort(RequestId request) {
+    CHECK(engine.abort(request), "request {} is over", index(request));
+    take_events();
+}
+
+EngineEvent EngineScene::complete(ChatRequest request) {
+    const RequestId id = submit(std::move(request));
+    run();
+    return finished(id);
+}
+
+void EngineScene::take_events() {
+    for (const EngineEvent& event : engine.take_events()) {
+        if (event.kind == EngineEvent::Kind::kToken) {
+            CHECK(!is_finished(event.request), "a token after the end");
+            streamed_[event.request].push_back(event.token);
+        } else {
+            CHECK(finished_.emplace(event.request, event).second, "finished twice");
+        }
+    }
+}
+
+std::vector<TokenId> EngineScene::committed(const std::string& id) const {
+    const auto* conversation = engine.ledger().find(key(id));
+    return conversation == nullptr ? std::vector<TokenId>{} : conversation->committed.to_vector();
+}
+
+std::vector<int64_t> EngineScene::head_lengths(const std::string& id, HeadKind kind) const {
+    std::vector<int64_t> lengths;
+    const Name* name = engine.cache().find(key(id));
+    if (name == nullptr) return lengths;
+    for (const NamedHead& entry : name->heads) {
+        if (entry.kind == kind && entry.head != kNoHead) lengths.push_back(entry.length);
+    }
+    return lengths;
+}
+
+int64_t EngineScene::not_reused(NotReused reason) const {
+    return engine.stats().not_reused[static_cast<size_t>(reason)];
+}
+
+int64_t EngineScene::refusals(RefusalReason reason) const {
+    return engine.stats().refusals[static_cast<size_t>(reason)];
+}
+
+std::vector<TokenId> EngineScene::expected(std::vector<TokenId> prompt, int64_t count) const {
+    std::vector<TokenId> output;
+    for (int64_t i = 0; i < count; ++i) {
+        output.push_back(executor.expected_token(prompt, {}));
+        prompt.push_back(output.back());
+    }
+    return output;
+}
+
+void EngineScene::expect_home() {
+    engine.verify();
+    take_events();
+    CHECK(engine.idle());
+    CHECK_EQ(engine.ledger().num_leases(), 0u);
+    CHECK_EQ(engine.cache().num_pendings(), 0u);
+    CHECK_EQ(engine.cache().kv().num_active_blocks(), 0);
+    CHECK(executor.violations().empty(), "{}", executor.violations().front());
+    for (const Head* head : engine.cache().heads()) {
+        CHECK_EQ(head->num_pins, 0);
+        CHECK(head->digest == executor.expected_digest(head->tokens.to_vector()), "head {} of {} tokens", index(head->id),
+              head->length());
+    }
+}
+
+}  // namespace verbatim::testing

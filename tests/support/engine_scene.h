@@ -1,0 +1,107 @@
+// tests/support/engine_scene.h: an engine with the hash executor under it, and what a test wants to know of a run.
+//
+// Every step is followed by Engine::verify() (I1..I7 and, as heads carry digests, I3), so that a test that only runs
+// requests checks the invariants too.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine/engine.h"
+#include "tests/support/hash_executor.h"
+
+namespace verbatim::testing {
+
+// Keeps everything it is told.
+class RunLog final : public Recorder {
+public:
+    void on_plan(const StepPlan& plan) override { plans.push_back(plan); }
+    void on_token(RequestId request, TokenId token) override { tokens[request].push_back(token); }
+    void on_event(const Event& event) override { events.push_back(event); }
+
+    [[nodiscard]] std::vector<Event> of(EventKind kind) const;
+    [[nodiscard]] std::vector<int64_t> values(EventKind kind) const;
+
+    std::vector<StepPlan> plans;
+    std::vector<Event> events;
+    std::map<RequestId, std::vector<TokenId>> tokens;
+};
+
+struct SceneOptions {
+    int32_t block_size = 4;
+    int32_t num_blocks = 64;      // 0: a model without attention layers
+    int32_t num_state_rows = 16;  // 0: a model without Mamba layers
+    int32_t step_tokens = 512;
+    int32_t max_num_sequences = 256;
+    int32_t max_checkpoints = 4;
+    int32_t keep_turn_heads = 2;
+    int32_t keep_prompt_heads = 1;
+    int32_t keep_checkpoints = 4;
+    int32_t lag_steps = 0;
+    int64_t max_model_len = 4096;
+    int64_t default_max_tokens = 8;
+    int64_t fail_at_step = -1;
+    TokenId fault_token = -1;
+    LookupMode lookup = LookupMode::kConversation;
+    std::optional<TokenId> end_of_turn;
+    uint64_t seed = 1;
+};
+
+// `count` tokens first, first + 1, ...
+[[nodiscard]] std::vector<TokenId> iota_tokens(TokenId first, int64_t count);
+[[nodiscard]] std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b);
+
+class EngineScene {
+public:
+    explicit EngineScene(const SceneOptions& options = {});
+
+    // Requests. Salt, conversation, one message per vector of tokens.
+    [[nodiscard]] ConversationKey key(const std::string& id, std::optional<std::string> salt = {}) const;
+    [[nodiscard]] ChatRequest history(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens = 4);
+    [[nodiscard]] ChatRequest suffix(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens = 4);
+    [[nodiscard]] ChatRequest regenerate(const std::string& id, int64_t max_tokens = 4);
+
+    RequestId submit(ChatRequest request);                 // REQUIRES: accepted, to be run
+    [[nodiscard]] RefusalReason refused(ChatRequest request);  // REQUIRES: refused
+    // One step, verified. False when there was nothing to do.
+    bool step();
+    // Steps until nothing is left to do: how many. More than `limit` stop the program: a livelock.
+    int64_t run(int64_t limit = 10000);
+    // Submits, runs to the end and returns what the client saw last.
+    EngineEvent complete(ChatRequest request);
+
+    void abort(RequestId request);  // REQUIRES: not over yet
+
+    // What clients were told.
+    [[nodiscard]] const std::vector<TokenId>& streamed(RequestId request) { return streamed_[request]; }
+    [[nodiscard]] bool is_finished(RequestId request) const { return finished_.contains(request); }
+    [[nodiscard]] const EngineEvent& finished(RequestId request) const { return finished_.at(request); }
+
+    // What the ledger and the cache hold.
+    [[nodiscard]] std::vector<TokenId> committed(const std::string& id) const;
+    [[nodiscard]] std::vector<int64_t> head_lengths(const std::string& id, HeadKind kind) const;  // newest last, living ones
+    [[nodiscard]] int64_t not_reused(NotReused reason) const;
+    [[nodiscard]] int64_t refusals(RefusalReason reason) const;
+
+    // What a right engine answers to `prompt`: greedy, `count` tokens.
+    [[nodiscard]] std::vector<TokenId> expected(std::vector<TokenId> prompt, int64_t count) const;
+    // Nothing is held but by heads, nothing is pinned, leased or pending; heads hold what they should.
+    void expect_home();
+
+    SceneOptions options;
+    TokenStore store;
+    HashExecutor executor;
+    LruEviction policy;
+    RunLog log;
+    Engine engine;
+
+private:
+    void take_events();
+
+    std::map<RequestId, std::vector<TokenId>> streamed_;
+    std::map<RequestId, EngineEvent> finished_;
+};
+
+}  // namespace verbatim::testing
