@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/kernels/executor_scene.h"
+#include "tests/reference/executor_scene.h"
 
 namespace verbatim::cpu {
 namespace {

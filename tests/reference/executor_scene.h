@@ -1,4 +1,4 @@
-// tests/kernels/executor_scene.h: an executor driven by plans written by hand, and what the uncached reference says.
+// tests/reference/executor_scene.h: an executor driven by plans written by hand, and what the uncached reference says.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,0 +1,233 @@
+#include "reference/lockstep_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/check.h"
+#include "reference/numerics/bf16.h"
+#include "reference/numerics/float_bits.h"
+
+namespace verbatim::reference {
+namespace {
+
+bool same(float a, float b) { return bits_from_float(a) == bits_from_float(b) || (std::isnan(a) && std::isnan(b)); }
+
+// The first element that differs, and that there is one.
+std::optional<int64_t> first_different(std::span<const float> a, std::span<const float> b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+        if (!same(a[i], b[i])) return static_cast<int64_t>(i);
+    }
+    return std::nullopt;
+}
+
+const char* part_name(HeadPart part) {
+    switch (part) {
+        case HeadPart::kSsm: return "head ssm";
+        case HeadPart::kConv: return "head conv";
+        case HeadPart::kK: return "head k";
+        case HeadPart::kV: return "head v";
+    }
+    return "head";
+}
+
+// A head's bytes, written out. KV in binary32, which holds bf16 exactly.
+struct HeadTensor {
+    int32_t layer = 0;
+    HeadPart part = HeadPart::kSsm;
+    std::vector<float> values;
+};
+std::vector<HeadTensor> read_tensors(NumericExecutor& executor, const HeadImage& image) {
+    std::vector<HeadTensor> tensors;
+    executor.read_head(image, [&](const HeadPiece& piece) {
+        if (tensors.empty() || tensors.back().layer != piece.layer || tensors.back().part != piece.part) {
+            tensors.push_back({piece.layer, piece.part, {}});
+        }
+        auto& values = tensors.back().values;
+        values.insert(values.end(), piece.floats.begin(), piece.floats.end());
+        for (const uint16_t bits : piece.bf16) values.push_back(bf16_to_float(bits));
+    });
+    return tensors;
+}
+
+// An upper bound of what one position writes over a whole walk: every buffer's width, for every time it is written.
+int64_t activation_bytes(const ModelConfig& config) {
+    int64_t floats = config.hidden_size;
+    for (const LayerConfig& layer : config.layers) {
+        floats += 6 * int64_t{config.hidden_size};
+        if (layer.mamba) floats += 7 * layer.mamba->in_rows() + config.hidden_size;
+        if (layer.attention) floats += 3 * layer.attention->q_rows() + 4 * layer.attention->kv_rows() + config.hidden_size;
+        if (layer.mlp) floats += 3 * int64_t{layer.mlp->d_ff} + config.hidden_size;
+    }
+    return floats * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+std::string to_string(const Difference& d) {
+    return fmt::format("step {}, request {}, position {}, layer {}, {}, element {}: {:.9g} and {:.9g}", d.step, index(d.request),
+                       d.position, d.layer, d.op, d.element, d.primary, d.secondary);
+}
+
+LockstepExecutor::LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options)
+    : primary_(primary), secondary_(secondary), options_(options), row_bytes_(activation_bytes(primary.config())) {
+    CHECK(primary.config() == secondary.config(), "lockstep over two models");
+}
+
+Status LockstepExecutor::execute(const StepPlan& plan, StepResult& result) {
+    step_ = plan.step;
+    watch(plan);
+    RETURN_IF_ERROR(primary_.execute(plan, result));
+    RETURN_IF_ERROR(secondary_.execute(plan, secondary_result_));
+    // Oldest sequence first, and of a sequence the operation that differs before the logits that follow from it.
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        Watch& watch = watches_[index(sequence.slot)];
+        counts_.compared_operations += watch.num_rows;
+        if (watch.difference) report(*watch.difference);
+    }
+    compare_draws(plan, result, secondary_result_);
+    if (options_.stop_at_first && first_difference_) return error("{}", to_string(*first_difference_));
+    return {};
+}
+
+bool LockstepExecutor::fits(const StepPlan& plan) const {
+    int64_t num_rows = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) num_rows += sequence.num_new_tokens;
+    const int64_t head_bytes = primary_.config().vocab_size * int64_t{8} * static_cast<int64_t>(plan.sequences.size());
+    return num_rows * row_bytes_ + head_bytes <= options_.max_watched_bytes;
+}
+
+void LockstepExecutor::watch(const StepPlan& plan) {
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        const auto slot = static_cast<size_t>(index(sequence.slot));
+        if (slot >= watches_.size()) watches_.resize(slot + 1);
+        watches_[slot] = {};
+    }
+    // After the first difference everything differs: there is nothing more to learn from operations.
+    const bool wanted = options_.watch_operations && !first_difference_;
+    const bool watched = wanted && fits(plan);
+    counts_.unwatched_steps += wanted && !watched ? 1 : 0;
+    primary_.set_observer(watched ? [this](const Observation& o) { keep(o); } : StepObserver());
+    secondary_.set_observer(watched ? [this](const Observation& o) { compare(o); } : StepObserver());
+}
+
+// An executor may cut a sequence's rows into pieces, each a walk of its own: its operations continue those of the piece before.
+void LockstepExecutor::keep(const Observation& observation) {
+    Watch& watch = watches_[index(observation.slot)];
+    if (observation.point.op == WalkOp::kEmbed) watch.next = 0;
+    if (watch.next == watch.written.size()) {
+        watch.written.push_back({observation.point, observation.first_position, 0, {}});
+    }
+    Written& written = watch.written[watch.next++];
+    CHECK(written.point == observation.point, "a walk goes from {} to {}", to_string(written.point),
+          to_string(observation.point));
+    written.num_rows += observation.rows.num_rows;
+    for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
+        const float* row = observation.rows.row(r);
+        written.values.insert(written.values.end(), row, row + observation.rows.width);
+    }
+}
+
+void LockstepExecutor::compare(const Observation& observation) {
+    Watch& watch = watches_[index(observation.slot)];
+    if (observation.point.op == WalkOp::kEmbed) watch.next = 0;
+    if (watch.difference) return;
+    CHECK(watch.next < watch.written.size() && watch.written[watch.next].point == observation.point,
+          "the walks part at {}", to_string(observation.point));
+    compare_rows(watch, observation, watch.written[watch.next++]);
+}
+
+void LockstepExecutor::compare_rows(Watch& watch, const Observation& observation, const Written& written) {
+    const auto width = static_cast<size_t>(observation.rows.width);
+    for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
+        const int64_t position = observation.first_position + r;
+        const int64_t row = position - written.first_position;
+        CHECK(row >= 0 && row < written.num_rows, "position {} was not computed by both", position);
+        const std::span<const float> mine(written.values.data() + row * observation.rows.width, width);
+        const std::span<const float> other(observation.rows.row(r), width);
+        ++watch.num_rows;
+        const auto element = first_different(mine, other);
+        if (!element) continue;
+        const WalkPoint& point = observation.point;
+        watch.difference = {step_,
+                            primary_.tables().at(observation.slot).request,
+                            position,
+                            point.layer,
+                            fmt::format("{} {}", walk_op_name(point.op), buffer_name(point.buffer)),
+                            point.columns.first + *element,
+                            mine[*element],
+                            other[*element]};
+        return;
+    }
+}
+
+void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& mine, const StepResult& other) {
+    CHECK_EQ(mine.sampled.size(), other.sampled.size());
+    const auto num_layers = static_cast<int32_t>(primary_.config().layers.size());
+    size_t i = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (!sequence.samples) continue;
+        const SampledToken& a = mine.sampled[i];
+        const SampledToken& b = other.sampled[i++];
+        Difference difference{step_, primary_.tables().at(sequence.slot).request,
+                              sequence.num_computed_tokens + sequence.num_new_tokens - 1, num_layers, "logits"};
+        const auto a_logits = primary_.logits(sequence.slot);
+        const auto b_logits = secondary_.logits(sequence.slot);
+        counts_.compared_logits += static_cast<int64_t>(a_logits.size());
+        if (const auto element = first_different(a_logits, b_logits)) {
+            difference.element = *element;
+            difference.primary = a_logits[*element];
+            difference.secondary = b_logits[*element];
+        } else if (a.fault_layer != b.fault_layer) {
+            difference.op = "fault";
+            difference.primary = a.fault_layer;
+            difference.secondary = b.fault_layer;
+        } else if (a.token != b.token) {
+            difference.op = "token";
+            difference.primary = a.token;
+            difference.secondary = b.token;
+        } else {
+            continue;
+        }
+        report(std::move(difference));
+    }
+}
+
+std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {
+    const auto mine = primary_.head_digest(image);
+    const auto other = secondary_.head_digest(image);
+    if (!mine || !other) return mine;
+    ++counts_.compared_states;
+    if (*mine != *other) compare_heads(image);
+    return mine;
+}
+
+// Digests differ: which element?
+void LockstepExecutor::compare_heads(const HeadImage& image) {
+    if (first_difference_) return;
+    Difference difference{step_, RequestId{-1}, image.length, -1, "head digest"};
+    if (image.writer != kNoSlot && primary_.tables().is_live(image.writer)) {
+        difference.request = primary_.tables().at(image.writer).request;
+    }
+    const auto mine = read_tensors(primary_, image);
+    const auto other = read_tensors(secondary_, image);
+    for (size_t i = 0; i < std::min(mine.size(), other.size()); ++i) {
+        CHECK_EQ(mine[i].values.size(), other[i].values.size());
+        const auto element = first_different(mine[i].values, other[i].values);
+        if (!element) continue;
+        difference.layer = mine[i].layer;
+        difference.op = part_name(mine[i].part);
+        difference.element = *element;
+        difference.primary = mine[i].values[*element];
+        difference.secondary = other[i].values[*element];
+        break;
+    }
+    report(std::move(difference));
+}
+
+void LockstepExecutor::report(Difference difference) {
+    if (!first_difference_) first_difference_ = std::move(difference);
+}
+
+}  // namespace verbatim::reference

@@ -1,0 +1,96 @@
+// reference/lockstep_executor.h: two executors side by side on every plan, compared bit by bit.
+//
+// Compared are, of every sequence that draws, each logit; drawn tokens and faults; digests of heads that both hold. While
+// operations are watched, so is all that both wrote for the same positions, in the walk's order: a difference is named where
+// it arises. A NaN equals a NaN: payloads are not part of the numbers' ABI.
+//   L1  results are the primary's: the engine cannot tell that somebody looks on
+//   L2  first_difference() is set once and stays
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/numeric_executor.h"
+
+namespace verbatim::reference {
+
+// Plain data; what is unknown is -1 or empty.
+struct Difference {
+    int64_t step = -1;
+    RequestId request{-1};
+    int64_t position = -1;  // absolute, of the row; of a head: its length
+    int32_t layer = -1;     // -1: the embedding; number of layers: final norm, logits
+    std::string op;         // "scan mixed", "logits", "token", "fault", "head ssm", ...
+    int64_t element = -1;   // within the row or tensor
+    double primary = 0;
+    double secondary = 0;
+    friend bool operator==(const Difference&, const Difference&) = default;
+};
+std::string to_string(const Difference& difference);
+
+struct LockstepOptions {
+    bool watch_operations = true;
+    int64_t max_watched_bytes = int64_t{256} << 20;  // of one step's activations; a larger step is compared by its logits alone
+    bool stop_at_first = false;                      // execute() answers the first difference with an error
+};
+
+struct LockstepCounts {
+    int64_t compared_logits = 0;      // values
+    int64_t compared_states = 0;      // heads whose digests both had
+    int64_t compared_operations = 0;  // rows
+    int64_t unwatched_steps = 0;      // larger than max_watched_bytes
+    friend bool operator==(const LockstepCounts&, const LockstepCounts&) = default;
+};
+
+class LockstepExecutor final : public Executor {
+public:
+    // Both are borrowed, are of one model and fresh. REQUIRES: their observers are not used by anybody else.
+    LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options = {});
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    // The primary's; the secondary's is compared with it where there is one.
+    std::optional<Digest> head_digest(const HeadImage& image) override;
+    [[nodiscard]] std::string numerics_id() const override { return primary_.numerics_id(); }
+
+    [[nodiscard]] const LockstepCounts& counts() const { return counts_; }
+    [[nodiscard]] const std::optional<Difference>& first_difference() const { return first_difference_; }
+    [[nodiscard]] bool identical() const { return !first_difference_; }
+
+private:
+    // One operation of the primary's walk over a sequence's new positions.
+    struct Written {
+        WalkPoint point;
+        int64_t first_position = 0;
+        int64_t num_rows = 0;
+        std::vector<float> values;  // [num_rows, width]
+    };
+    // A slot's share in the step in progress; slots are compared side by side.
+    struct Watch {
+        std::vector<Written> written;
+        size_t next = 0;  // in `written`: the operation that comes next
+        int64_t num_rows = 0;
+        std::optional<Difference> difference;
+    };
+    void watch(const StepPlan& plan);
+    void keep(const Observation& observation);
+    void compare(const Observation& observation);
+    void compare_rows(Watch& watch, const Observation& observation, const Written& written);
+    void compare_draws(const StepPlan& plan, const StepResult& mine, const StepResult& other);
+    void compare_heads(const HeadImage& image);
+    void report(Difference difference);
+    [[nodiscard]] bool fits(const StepPlan& plan) const;
+
+    NumericExecutor& primary_;
+    NumericExecutor& secondary_;
+    LockstepOptions options_;
+    LockstepCounts counts_;
+    std::optional<Difference> first_difference_;
+    std::vector<Watch> watches_;  // by slot
+    StepResult secondary_result_;
+    int64_t step_ = -1;
+    int64_t row_bytes_ = 0;  // of one position's activations, all operations
+};
+
+}  // namespace verbatim::reference

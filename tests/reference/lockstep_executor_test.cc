@@ -1,0 +1,188 @@
+#include "reference/lockstep_executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "reference/reference_executor.h"
+#include "tests/reference/executor_scene.h"
+
+namespace verbatim::reference {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::SceneModel;
+using testing::SequenceSpec;
+
+constexpr uint64_t kSeed = 12;
+
+ModelConfig small_granite() { return draw_small_config(Architecture::kGraniteHybrid, kSeed); }
+
+// Two models with the same weights, the second to be changed.
+struct Pair {
+    explicit Pair(const ModelConfig& config = small_granite()) : first(config, kSeed), second(config, kSeed) {}
+
+    // Runs a prefill of 20 tokens and two more steps on both; returns what the last plan said.
+    Status run(LockstepOptions options = {}, int32_t num_threads = 1) {
+        primary.emplace(first.model.config, first.model.weights, num_threads);
+        secondary.emplace(second.model.config, second.model.weights);
+        lockstep.emplace(*primary, *secondary, options);
+        testing::PlanBuilder plans(first.model.config.vocab_size);
+        auto tokens = first.tokens(20, 1);
+        plans.next().start({.slot = 0, .tokens = tokens}).compute({.slot = 0, .num_new_tokens = 15, .state_dst = 0,
+                                                                   .state_writes = {{7, StateIndex{1}}}});
+        RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
+        plans.next().compute({.slot = 0, .num_computed_tokens = 15, .num_new_tokens = 5, .samples = true});
+        RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
+        plans.next().compute({.slot = 0, .num_computed_tokens = 20, .num_new_tokens = 1, .samples = true,
+                              .appended = {result.sampled.at(0).token}});
+        return lockstep->execute(plans.plan(), result);
+    }
+    [[nodiscard]] int32_t mamba_layer() const {
+        const auto& layers = first.model.config.layers;
+        for (size_t i = 0; i < layers.size(); ++i) {
+            if (layers[i].mamba) return static_cast<int32_t>(i);
+        }
+        return -1;
+    }
+
+    SceneModel first, second;
+    std::optional<ReferenceExecutor> primary, secondary;
+    std::optional<LockstepExecutor> lockstep;
+    StepResult result;
+};
+
+TEST(LockstepExecutor, EqualExecutorsAreIdentical) {
+    Pair pair;
+    ASSERT_TRUE(pair.run({}, 2));
+    EXPECT_TRUE(pair.lockstep->identical());
+    EXPECT_EQ(pair.lockstep->counts().compared_logits, 2 * pair.first.model.config.vocab_size);
+    EXPECT_GT(pair.lockstep->counts().compared_operations, 21 * 5);
+    EXPECT_EQ(pair.lockstep->counts().unwatched_steps, 0);
+    const auto digest = pair.lockstep->head_digest({.writer = SequenceSlot{0}, .length = 7, .blocks = {}});
+    EXPECT_EQ(digest, pair.primary->head_digest({.writer = SequenceSlot{0}, .length = 7, .blocks = {}}));
+    EXPECT_EQ(pair.lockstep->counts().compared_states, 1);
+}
+
+// One weight of the head: one logit differs, and nothing before it.
+void change_logit(Pair& pair, int32_t token, std::vector<uint16_t>& table) {
+    auto& head = pair.second.model.weights.lm_head;
+    table.assign(head.data, head.data + head.rows * head.cols);
+    table[token * head.cols] ^= 0x0080;  // doubles or halves it
+    head.data = table.data();
+}
+
+TEST(LockstepExecutor, OneLogitIsNamed) {
+    for (const bool watch : {true, false}) {
+        Pair pair;
+        std::vector<uint16_t> table;
+        change_logit(pair, 9, table);
+        ASSERT_TRUE(pair.run({.watch_operations = watch}));
+        ASSERT_TRUE(pair.lockstep->first_difference().has_value());
+        const Difference& difference = *pair.lockstep->first_difference();
+        EXPECT_EQ(difference.step, 2);
+        EXPECT_EQ(difference.request, RequestId{0});
+        EXPECT_EQ(difference.position, 19);
+        EXPECT_EQ(difference.layer, static_cast<int32_t>(pair.first.model.config.layers.size()));
+        EXPECT_EQ(difference.op, watch ? "matmul logits" : "logits");
+        EXPECT_EQ(difference.element, 9);
+        EXPECT_NE(difference.primary, difference.secondary);
+    }
+}
+
+TEST(LockstepExecutor, OperationThatPartsIsNamedBeforeTheLogits) {
+    Pair pair;
+    const int32_t layer = pair.mamba_layer();
+    ASSERT_GE(layer, 0);
+    auto& weights = pair.second.model.weights.layers[layer].mamba;
+    std::vector<float> d(weights.d.begin(), weights.d.end());
+    d.back() += 1;
+    weights.d = d;
+    ASSERT_TRUE(pair.run());
+    ASSERT_TRUE(pair.lockstep->first_difference().has_value());
+    const Difference& difference = *pair.lockstep->first_difference();
+    const MambaConfig& mamba = *pair.first.model.config.layers[layer].mamba;
+    EXPECT_EQ(difference.step, 1);
+    EXPECT_EQ(difference.position, 0);
+    EXPECT_EQ(difference.layer, layer);
+    EXPECT_EQ(difference.op, "scan mixed");
+    EXPECT_EQ(difference.element, mamba.d_inner() - mamba.head_dim);
+    EXPECT_THAT(to_string(difference), HasSubstr(fmt::format("position 0, layer {}, scan mixed, element ", layer)));
+}
+
+TEST(LockstepExecutor, StopsAtTheFirstDifferenceWhenTold) {
+    Pair pair;
+    std::vector<uint16_t> table;
+    change_logit(pair, 9, table);
+    const Status status = pair.run({.stop_at_first = true});
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("step 2, request 0, position 19"));
+}
+
+TEST(LockstepExecutor, StepsTooLargeToWatchAreComparedByTheirLogits) {
+    Pair pair;
+    std::vector<uint16_t> table;
+    change_logit(pair, 9, table);
+    ASSERT_TRUE(pair.run({.max_watched_bytes = 100}));
+    EXPECT_EQ(pair.lockstep->counts().unwatched_steps, 2);  // after the difference there is nothing to watch
+    EXPECT_EQ(pair.lockstep->first_difference()->op, "logits");
+}
+
+TEST(LockstepExecutor, ResultIsThePrimarys) {
+    Pair pair;
+    std::vector<float> norm(pair.second.model.weights.final_norm.size(), 0.0F);
+    pair.second.model.weights.final_norm = norm;  // all logits 0: token 0
+    ASSERT_TRUE(pair.run());
+    Pair alone;
+    ASSERT_TRUE(alone.run());
+    EXPECT_EQ(pair.result, alone.result);
+    EXPECT_FALSE(pair.lockstep->identical());
+}
+
+// Head digests: the sequences agree, one of the two reads another layer's bytes.
+class StaleHead final : public NumericExecutor {
+public:
+    StaleHead(ReferenceExecutor& inner, const ModelConfig& config)
+        : NumericExecutor(config, {.vocab_size = config.vocab_size, .check_memory = false}), inner_(inner) {}
+    bool read_head(const HeadImage& image, const HeadReader& reader) override {
+        return inner_.read_head(image, [&](const HeadPiece& piece) {
+            std::vector<float> changed(piece.floats.begin(), piece.floats.end());
+            HeadPiece copy = piece;
+            if (piece.part == HeadPart::kConv) changed[3] = 12345;
+            copy.floats = changed;
+            reader(copy);
+        });
+    }
+    std::span<const float> logits(SequenceSlot slot) const override { return inner_.logits(slot); }
+
+protected:
+    void compute(const StepPlan& plan) override {
+        StepResult ignored;
+        CHECK(inner_.execute(plan, ignored));
+    }
+    std::optional<int32_t> fault_layer(SequenceSlot) const override { return std::nullopt; }
+
+private:
+    ReferenceExecutor& inner_;
+};
+
+TEST(LockstepExecutor, HeadThatDiffersIsNamedByTensorAndElement) {
+    const SceneModel model(small_granite(), kSeed);
+    ReferenceExecutor primary(model.model.config, model.model.weights);
+    ReferenceExecutor inner(model.model.config, model.model.weights);
+    StaleHead secondary(inner, model.model.config);
+    LockstepExecutor lockstep(primary, secondary, {.watch_operations = false});
+    testing::PlanBuilder plans(model.model.config.vocab_size);
+    plans.next().start({.slot = 0, .tokens = model.tokens(5, 1)}).compute({.slot = 0, .num_new_tokens = 5, .samples = true});
+    StepResult result;
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    EXPECT_TRUE(lockstep.identical());
+    EXPECT_TRUE(lockstep.head_digest({.writer = SequenceSlot{0}, .length = 5, .blocks = {}}).has_value());
+    ASSERT_TRUE(lockstep.first_difference().has_value());
+    EXPECT_EQ(lockstep.first_difference()->op, "head conv");
+    EXPECT_EQ(lockstep.first_difference()->element, 3);
+    EXPECT_EQ(lockstep.first_difference()->secondary, 12345);
+    EXPECT_EQ(lockstep.first_difference()->position, 5);
+}
+
+}  // namespace
+}  // namespace verbatim::reference
