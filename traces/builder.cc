@@ -53,6 +53,18 @@ std::optional<ConversationIndex> TraceBuilder::find_conversation(std::string_vie
     return found == conversations_.end() ? std::nullopt : std::optional(found->second);
 }
 
+void TraceBuilder::add_piece(const Piece& piece) {
+    if (num_own_pieces() > 0) {
+        Piece& last = trace_.pieces.back();
+        const bool goes_on = !last.ends_message && last.space == piece.space && last.begin + last.length == piece.begin;
+        if (goes_on && piece.space != Piece::kExplicit && last.length <= INT32_MAX - piece.length) {
+            last.length += piece.length;
+            return;
+        }
+    }
+    trace_.pieces.push_back(piece);
+}
+
 void TraceBuilder::add_explicit_piece(std::span<const TokenId> ids) {
     CHECK(!ids.empty());
     Piece piece;

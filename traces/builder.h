@@ -24,7 +24,9 @@ public:
     [[nodiscard]] std::optional<ConversationIndex> find_conversation(std::string_view name,
                                                                      const std::optional<std::string>& salt) const;
     // Own tokens of the row to come, in order.
-    void add_piece(const Piece& piece) { trace_.pieces.push_back(piece); }
+    // A piece that goes on where the one before ends, in the same message, becomes part of it.
+    void add_piece(const Piece& piece);
+    [[nodiscard]] size_t num_own_pieces() const { return trace_.pieces.size() - first_piece_; }
     void add_explicit_piece(std::span<const TokenId> ids);
     // Marks the last piece. REQUIRES: add_piece was called for this row.
     void end_message(bool checkpoint);

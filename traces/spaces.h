@@ -14,8 +14,8 @@ namespace verbatim::traces {
 enum class SpaceKind : uint8_t {
     kWritten = 0,     // numbers that a person wrote into a file
     kOutput = 1,      // key: row. Stands for output that was not generated
-    kBlocks = 2,      // key: session or 0. Token k of block `id` is at id * tokens-per-id + k
-    kPartial = 3,     // key: (id, length in tokens of the source). A last partial block that the source identifies
+    kBlocks = 2,      // key: strand (traces/recording.h). Token k of block `id` is at id * tokens-per-id + k
+    kPartial = 3,     // key: strand. Token k of a last block of `length` tokens is at (id * block + length) * block + k
     kSharedText = 4,  // key: (tool tokens, system tokens). The prompt prefix of all sessions with this pair
     kOwn = 5,         // key: row of the source. Tokens that belong to this row alone
 };

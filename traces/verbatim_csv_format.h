@@ -37,6 +37,7 @@ inline constexpr std::string_view kNoHeadWord = "none"; // column parent
 inline constexpr int64_t kMaxNs = int64_t{1} << 61;
 inline constexpr int64_t kMaxRowTokens = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxPromptTokens = int64_t{1} << 40;
+inline constexpr int64_t kMaxBegin = int64_t{1} << 50;
 inline constexpr size_t kMaxStopIds = 65536;
 
 }  // namespace verbatim::traces::csv_format

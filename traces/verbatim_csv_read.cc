@@ -242,7 +242,7 @@ private:
         const auto space = parse_number<uint64_t>(take_until(text, ':'));
         const auto begin = parse_number<int64_t>(take_until(text, '+'));
         const auto length = parse_number<int32_t>(text);
-        const bool valid = space && begin && length && *begin >= 0 && *begin <= kMaxPromptTokens && *length > 0;
+        const bool valid = space && begin && length && *begin >= 0 && *begin <= kMaxBegin && *length > 0;
         if (!valid || *space >> 63 != 0 || kind_of(*space) == SpaceKind::kOutput) {
             return columns_.wrong(kTokens, fmt::format("SPACE:BEGIN+LENGTH or =ID.ID... at {}", shown(whole)));
         }

@@ -1,0 +1,264 @@
+#include "traces/conversations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "engine/base/check.h"
+#include "traces/builder.h"
+#include "traces/spaces.h"
+
+namespace verbatim::traces {
+namespace {
+
+// Which ids of a strand stand for text that all sessions with the same (tool tokens, system tokens) share.
+class SharedText {
+public:
+    // Of the blocks that the pair covers, those that the strand's first request has there. An id that was seen keeps its text.
+    SharedText(const Recording& recording, const Strand& strand) {
+        space_ = shared_text_space(strand.tool_tokens, strand.system_tokens);
+        const int64_t num_shared = (int64_t{strand.tool_tokens} + strand.system_tokens) / recording.block_tokens;
+        const RecordedRequest& first = recording.requests[strand.first_request];
+        int64_t place = 0;
+        for (size_t k = 0; k < first.num_runs && place < num_shared; ++k) {
+            const IdRun& run = recording.runs[first.first_run + k];
+            add(run.first, std::min(run.count, num_shared - place), place);
+            place += run.count;
+        }
+    }
+
+    struct Part {
+        bool shared = false;
+        int64_t place = 0;  // shared: the block's place in the shared text
+        int64_t count = 0;  // ids from the asked one on for which this holds
+    };
+    [[nodiscard]] Part part_at(int64_t id) const {
+        const auto next = runs_.upper_bound(id);
+        if (next != runs_.begin()) {
+            const auto& [first, run] = *std::prev(next);
+            if (id < first + run.count) return {true, run.place + (id - first), first + run.count - id};
+        }
+        return {false, 0, next == runs_.end() ? kMaxBlockId + 1 - id : next->first - id};
+    }
+    [[nodiscard]] uint64_t space() const { return space_; }
+
+private:
+    struct Run {
+        int64_t count = 0;
+        int64_t place = 0;
+    };
+    void add(int64_t first, int64_t count, int64_t place) {
+        while (count > 0) {
+            const Part part = part_at(first);
+            const int64_t step = std::min(count, part.count);
+            if (!part.shared) runs_[first] = {step, place};
+            first += step;
+            place += step;
+            count -= step;
+        }
+    }
+    std::map<int64_t, Run> runs_;  // by first id; apart from each other
+    uint64_t space_ = 0;
+};
+
+// Builds the rows of one strand after the other.
+class TraceMaker {
+public:
+    TraceMaker(const Recording& recording, const std::vector<Link>& links, int64_t tokens_per_id)
+        : recording_(recording),
+          links_(links),
+          per_block_(tokens_per_id > 0 ? tokens_per_id : recording.block_tokens),
+          row_of_(recording.requests.size(), kNoRow) {
+        exact_.ignore_stop = true;
+        num_roots_ = recording.num_sessions;  // roots of strands without a session get numbers of their own
+    }
+
+    Trace make() {
+        // Sub-agents come after their session's strand, so the request that they follow has its row already.
+        for (strand_ = 0; strand_ < recording_.strands.size(); ++strand_) make_strand(recording_.strands[strand_]);
+        return builder_.finish();
+    }
+
+private:
+    [[nodiscard]] bool scaled() const { return per_block_ != recording_.block_tokens; }
+    // ceil(length * N / block)
+    [[nodiscard]] int64_t scale(int64_t length) const {
+        return (length * per_block_ + recording_.block_tokens - 1) / recording_.block_tokens;
+    }
+
+    void make_strand(const Strand& strand) {
+        if (strand.num_requests == 0) return;
+        shared_.emplace(recording_, strand);
+        RowIndex previous = kNoRow;
+        for (size_t k = 0; k < strand.num_requests; ++k) {
+            const size_t i = strand.first_request + k;
+            const int64_t number = strand.name.empty() ? recording_.requests[i].source_row : static_cast<int64_t>(k);
+            previous = make_row(strand, i, previous, fmt::format("{}{}{}", strand.name, strand.name.empty() ? "" : ".", number));
+            row_of_[i] = previous;
+        }
+    }
+
+    RowIndex make_row(const Strand& strand, size_t i, RowIndex previous, const std::string& name) {
+        const RecordedRequest& request = recording_.requests[i];
+        const Link& link = links_[i];
+        Row row;
+        row.from = link.from < 0 ? kNoRow : row_of_[static_cast<size_t>(link.from)];
+        row.take_tokens = taken_tokens(link, row);
+        row.max_tokens = scale(request.output_tokens);
+        row.options = builder_.add_options(exact_);
+        row.name = builder_.add_name(name);
+        set_start(strand, request, previous, row);
+        set_conversation(strand, name, row);
+        add_own_tokens(request, link, row.take_tokens);
+        const RowIndex added = builder_.add_row(row);
+        chain_of(row.conversation).push_back(added);
+        return added;
+    }
+
+    [[nodiscard]] int64_t taken_tokens(const Link& link, const Row& row) const {
+        if (row.from == kNoRow) return 0;
+        const Row& from = builder_.trace().row(row.from);
+        if (link.relation == Relation::kContinuation) return planned_end(from);
+        return link.relation == Relation::kRewrite ? from.prompt_tokens : link.common_blocks * per_block_;
+    }
+
+    void set_start(const Strand& strand, const RecordedRequest& request, RowIndex previous, Row& row) const {
+        row.arrival_ns = request.time_ns;
+        row.wait_for = row.from;
+        if (!strand.closed) return;
+        row.wait_for = previous;
+        row.think_ns = request.think_ns;
+        if (previous == kNoRow && strand.after >= 0) {
+            row.wait_for = row_of_[static_cast<size_t>(strand.after)];
+            row.think_ns = strand.offset_ns;
+        }
+        if (row.wait_for != kNoRow) row.start = Start::kAfterAnswer;
+        if (row.wait_for == kNoRow) row.think_ns = 0;  // the first request of a session starts it
+    }
+
+    // --- conversations
+
+    std::vector<RowIndex>& chain_of(ConversationIndex conversation) {
+        chains_.resize(builder_.trace().conversations.size());
+        return chains_[static_cast<size_t>(index(conversation))];
+    }
+
+    // A request goes on in its predecessor's conversation where that is the last turn; otherwise in a new one, forked at the
+    // predecessor if that is still one of its turns.
+    void set_conversation(const Strand& strand, const std::string& name, Row& row) {
+        if (row.from == kNoRow) {
+            row.session = static_cast<int32_t>(strand.session >= 0 ? strand.session : num_roots_++);
+            row.conversation = builder_.add_conversation(name, std::nullopt);
+            return;
+        }
+        const Row& from = builder_.trace().row(row.from);
+        row.session = from.session;
+        row.conversation = from.conversation;
+        std::vector<RowIndex> turns = chain_of(from.conversation);
+        if (turns.empty() || turns.back() != row.from) {
+            row.conversation = builder_.add_conversation(name, std::nullopt);
+            const auto place = std::find(turns.begin(), turns.end(), row.from);
+            if (place == turns.end()) return;
+            turns.erase(place + 1, turns.end());
+            add_fork(row);
+        }
+        // A rewrite or edit takes the turns away that it does not begin with.
+        while (!turns.empty() && planned_end(builder_.trace().row(turns.back())) > row.take_tokens) turns.pop_back();
+        chain_of(row.conversation) = std::move(turns);
+    }
+
+    void add_fork(Row& row) {
+        Row fork;
+        fork.event = Event::kFork;
+        fork.conversation = row.conversation;
+        fork.session = row.session;
+        fork.from = row.from;
+        fork.arrival_ns = row.arrival_ns;
+        fork.start = row.start;
+        fork.think_ns = row.think_ns;
+        fork.wait_for = row.wait_for;
+        row.wait_for = builder_.add_row(fork);
+        row.think_ns = 0;
+    }
+
+    // --- tokens
+
+    void add_own_tokens(const RecordedRequest& request, const Link& link, int64_t position) {
+        in_shared_prefix_ = position == 0;
+        const size_t num_before = builder_.trace().pieces.size();
+        int64_t block = 0;  // of the prompt
+        for (size_t k = 0; k < request.num_runs; ++k) {
+            const IdRun& run = recording_.runs[request.first_run + k];
+            const int64_t skipped = std::clamp<int64_t>(position - block * per_block_, 0, run.count * per_block_);
+            add_text(run.first, skipped, run.count * per_block_);
+            block += run.count;
+        }
+        const int64_t end = scale(request.prompt_tokens);
+        const int64_t tail = block * per_block_;  // where the partial block begins
+        if (end > std::max(position, tail)) add_tail(request, std::max(position, tail) - tail, end - tail);
+        if (scaled() && link.relation == Relation::kContinuation && end <= position) {
+            // Rounding up took the room of what is new in this prompt.
+            add_piece({private_space(SpaceKind::kOwn, static_cast<uint64_t>(request.source_row)), kMaxRecordedTokens, 1, false, false});
+        }
+        if (builder_.trace().pieces.size() > num_before) builder_.end_message(in_shared_prefix_);
+    }
+
+    // Tokens [begin, end) of the blocks with ids from `first_id` on.
+    void add_text(int64_t first_id, int64_t begin, int64_t end) {
+        while (begin < end) {
+            const int64_t id = first_id + begin / per_block_;
+            const int64_t offset = begin % per_block_;
+            const SharedText::Part part = shared_->part_at(id);
+            const int64_t length = std::min(end - begin, part.count * per_block_ - offset);
+            const uint64_t space = part.shared ? shared_->space() : private_space(SpaceKind::kBlocks, strand_);
+            const int64_t first = (part.shared ? part.place : id) * per_block_ + offset;
+            add_piece({space, first, static_cast<int32_t>(length), false, false});
+            begin += length;
+        }
+    }
+
+    // Tokens [begin, end) of the last, partial block.
+    void add_tail(const RecordedRequest& request, int64_t begin, int64_t end) {
+        uint64_t space = private_space(SpaceKind::kOwn, static_cast<uint64_t>(request.source_row));
+        int64_t first = 0;
+        if (request.partial_id >= 0) {
+            const int64_t length = request.prompt_tokens % recording_.block_tokens;
+            space = private_space(SpaceKind::kPartial, strand_);
+            first = (request.partial_id * recording_.block_tokens + length) * recording_.block_tokens;
+        }
+        add_piece({space, first + begin, static_cast<int32_t>(end - begin), false, false});
+    }
+
+    // The shared text at the start of a prompt is a message of its own, so that its end is a checkpoint.
+    void add_piece(const Piece& piece) {
+        const bool shared = kind_of(piece.space) == SpaceKind::kSharedText;
+        if (in_shared_prefix_ && !shared) {
+            const bool any = builder_.num_own_pieces() > 0;
+            if (any) builder_.end_message(/*checkpoint=*/true);
+            in_shared_prefix_ = false;
+        }
+        builder_.add_piece(piece);
+    }
+
+    const Recording& recording_;
+    const std::vector<Link>& links_;
+    int64_t per_block_;
+    std::vector<RowIndex> row_of_;  // by request
+    TraceBuilder builder_;
+    RowOptions exact_;
+    std::optional<SharedText> shared_;           // of the strand at hand
+    size_t strand_ = 0;
+    int64_t num_roots_ = 0;
+    bool in_shared_prefix_ = false;
+    std::vector<std::vector<RowIndex>> chains_;  // by conversation: the rows that are its turns now
+};
+
+}  // namespace
+
+Trace make_trace(const Recording& recording, const std::vector<Link>& links, int64_t tokens_per_id) {
+    return TraceMaker(recording, links, tokens_per_id).make();
+}
+
+}  // namespace verbatim::traces

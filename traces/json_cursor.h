@@ -1,0 +1,92 @@
+// traces/json_cursor.h: reads one line of JSON from left to right, strictly (RFC 8259), and always knows its column.
+//
+// The trace readers use it instead of a document tree because their errors name the column of a value of the wrong kind, and
+// because a line of a trace can be long. The first error stays; every call after it fails too.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "traces/strict.h"
+
+namespace verbatim::traces {
+
+class JsonCursor {
+public:
+    // `text` is borrowed. `where` begins every message: "FILE:LINE".
+    JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
+
+    // Calls read(key) for every member; it must consume the value and return a Status. A key that comes twice is an error for
+    // read() to find: it knows the keys.
+    template <typename F>
+    Status object(F&& read) {
+        return sequence('{', '}', "an object", [&]() -> Status {
+            ASSIGN_OR_RETURN(const std::string key, string());
+            RETURN_IF_ERROR(punctuation(':'));
+            return read(std::string_view(key));
+        });
+    }
+    // Calls read() for every element; it must consume the value and return a Status.
+    template <typename F>
+    Status array(F&& read) {
+        return sequence('[', ']', "an array", std::forward<F>(read));
+    }
+    Result<std::string> string();
+    // A JSON number that is a whole number in [low, high], written without fraction and exponent.
+    Result<int64_t> integer(int64_t low, int64_t high);
+    // Seconds, as nanoseconds: 0 to 2^60 ns, rounded to the nearest.
+    Result<int64_t> seconds();
+    Status skip();  // any value
+    Status end();   // nothing but white space is left
+
+    [[nodiscard]] size_t column() const { return position_ + 1; }
+    // FILE:LINE:COLUMN: got ..., wanted W. At the value that comes next.
+    [[nodiscard]] tl::unexpected<Error> wrong(std::string_view wanted);
+    // The same about the value that was read last, which began at `column`.
+    [[nodiscard]] tl::unexpected<Error> wrong_at(size_t column, std::string_view wanted) const;
+    // Where the next value begins.
+    size_t mark() {
+        skip_space();
+        return column();
+    }
+
+private:
+    static constexpr int kMaxDepth = 64;
+
+    template <typename F>
+    Status sequence(char open, char close, std::string_view wanted, F&& read_one) {
+        skip_space();
+        if (!next_is(open)) return wrong(wanted);
+        if (++depth_ > kMaxDepth) return wrong("at most 64 levels of nesting");
+        ++position_;
+        skip_space();
+        bool more = !next_is(close);
+        while (more) {
+            skip_space();
+            RETURN_IF_ERROR(read_one());
+            skip_space();
+            more = next_is(',');
+            if (!more && !next_is(close)) return wrong(close == '}' ? "',' or '}'" : "',' or ']'");
+            if (more) ++position_;
+        }
+        ++position_;
+        --depth_;
+        return {};
+    }
+    void skip_space();
+    [[nodiscard]] bool next_is(char c) const { return position_ < text_.size() && text_[position_] == c; }
+    Status punctuation(char c);
+    Result<std::string_view> number_text();
+    Status escape(std::string& out);
+    Result<uint32_t> hex4();
+
+    std::string_view text_;
+    std::string where_;
+    size_t position_ = 0;
+    int depth_ = 0;
+};
+
+}  // namespace verbatim::traces

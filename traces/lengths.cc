@@ -1,0 +1,174 @@
+// Logs that tell lengths only: the Azure LLM inference trace (2023) and BurstGPT, both CSV. See traces/README.md.
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <unordered_map>
+
+#include "traces/csv_columns.h"
+#include "traces/recording.h"
+#include "traces/strict.h"
+
+namespace verbatim::traces {
+namespace {
+
+// No blocks to take the unit of --tokens-per-id from; the same as the agentic sessions'.
+constexpr int64_t kBlockTokens = 64;
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+// Digits only, all of them.
+std::optional<int64_t> digits(std::string_view text) {
+    if (text.empty() || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+    return parse_number<int64_t>(text);
+}
+
+// "2023-11-16 18:15:46.6805900", up to nine digits after the point, as nanoseconds since 1970.
+std::optional<int64_t> parse_timestamp(std::string_view text) {
+    const auto number = [&](size_t begin, size_t count) { return digits(text.substr(begin, count)); };
+    if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[10] != ' ' || text[13] != ':' || text[16] != ':') return std::nullopt;
+    const auto year = number(0, 4), month = number(5, 2), day = number(8, 2);
+    const auto hour = number(11, 2), minute = number(14, 2), second = number(17, 2);
+    if (!year || !month || !day || !hour || !minute || !second || *hour > 23 || *minute > 59 || *second > 59) return std::nullopt;
+    const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(*year)), std::chrono::month(static_cast<unsigned>(*month)),
+                                           std::chrono::day(static_cast<unsigned>(*day))};
+    if (!date.ok() || *year < 1970 || *year > 2200) return std::nullopt;
+    int64_t fraction = 0;
+    if (text.size() > 19) {
+        std::string padded(text.substr(20));
+        if (text[19] != '.' || padded.empty() || padded.size() > 9) return std::nullopt;
+        padded.resize(9, '0');
+        const auto value = digits(padded);
+        if (!value) return std::nullopt;
+        fraction = *value;
+    }
+    const int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
+    return (days * 86400 + *hour * 3600 + *minute * 60 + *second) * kNsPerSecond + fraction;
+}
+
+// "12", "12.5": seconds as nanoseconds, exact up to nine digits after the point.
+std::optional<int64_t> parse_seconds(std::string_view text) {
+    const size_t point = text.find('.');
+    const auto whole = digits(text.substr(0, point));
+    if (!whole || *whole > (int64_t{1} << 30)) return std::nullopt;
+    if (point == std::string_view::npos) return *whole * kNsPerSecond;
+    std::string padded(text.substr(point + 1, 9));
+    if (!digits(text.substr(point + 1))) return std::nullopt;
+    padded.resize(9, '0');
+    return *whole * kNsPerSecond + *digits(padded);
+}
+
+// Adds a request; the first one is at time 0.
+class LengthsRecorder {
+public:
+    LengthsRecorder(Recording& recording, Format format) : recording_(recording) {
+        recording.format = format;
+        recording.block_tokens = kBlockTokens;
+    }
+    void add(int64_t time_ns, int64_t prompt_tokens, int64_t output_tokens) {
+        if (recording_.requests.empty()) start_ns_ = time_ns;
+        RecordedRequest request;
+        request.source_row = static_cast<int64_t>(recording_.requests.size());
+        request.time_ns = time_ns - start_ns_;
+        request.prompt_tokens = prompt_tokens;
+        request.output_tokens = output_tokens;
+        recording_.requests.push_back(request);
+    }
+    // May `time_ns` come after what was added so far?
+    [[nodiscard]] bool in_order(int64_t time_ns) const {
+        return recording_.requests.empty() || time_ns - start_ns_ >= recording_.requests.back().time_ns;
+    }
+
+private:
+    Recording& recording_;
+    int64_t start_ns_ = 0;
+};
+
+bool wants_more(const Recording& recording, const ReadOptions& options) {
+    return options.limit == 0 || static_cast<int64_t>(recording.requests.size()) < options.limit;
+}
+
+// Strands of sessions first, in the order of their first requests; then one of all requests without a session.
+void group_by_session(Recording& recording, const std::vector<int64_t>& sessions) {
+    std::vector<size_t> order(sessions.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto rank = [&](size_t i) { return sessions[i] < 0 ? recording.num_sessions : sessions[i]; };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
+    std::vector<RecordedRequest> grouped;
+    grouped.reserve(order.size());
+    for (const size_t i : order) {
+        if (grouped.empty() || rank(i) != recording.strands.back().session) {
+            Strand strand;
+            strand.first_request = grouped.size();
+            strand.session = rank(i);
+            strand.has_ids = false;
+            recording.strands.push_back(strand);
+        }
+        ++recording.strands.back().num_requests;
+        grouped.push_back(recording.requests[i]);
+    }
+    recording.requests = std::move(grouped);
+    if (!recording.strands.empty() && recording.strands.back().session == recording.num_sessions) {
+        recording.strands.back().session = -1;
+        recording.strands.back().has_ids = true;  // that they have none says: nothing in common
+    }
+}
+
+}  // namespace
+
+Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
+    enum Column : size_t { kTimestamp, kContext, kGenerated, kCount };
+    ASSIGN_OR_RETURN(auto columns, CsvColumns<kCount>::open(std::move(input), {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}));
+    for (size_t column = 0; column < kCount; ++column) {
+        if (!columns.has(column)) return columns.wrong(column, "this column in the header");
+    }
+    Recording recording;
+    LengthsRecorder recorder(recording, Format::kAzure);
+    while (wants_more(recording, options)) {
+        ASSIGN_OR_RETURN(const bool more, columns.next());
+        if (!more) break;
+        const auto time_ns = parse_timestamp(columns.field(kTimestamp));
+        if (!time_ns) return columns.wrong(kTimestamp, "a time such as 2023-11-16 18:15:46.6805900");
+        if (!recorder.in_order(*time_ns)) return columns.wrong(kTimestamp, "a time that is not before the line before");
+        ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kContext, 1, kMaxRecordedTokens));
+        ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kGenerated, 0, kMaxRecordedTokens));
+        recorder.add(*time_ns, prompt, output);
+    }
+    Strand all;
+    all.num_requests = recording.requests.size();
+    recording.strands.push_back(all);
+    return recording;
+}
+
+Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
+    enum Column : size_t { kTimestamp, kSession, kElapsed, kModel, kRequest, kResponse, kTotal, kLogType, kCount };
+    ASSIGN_OR_RETURN(auto columns, CsvColumns<kCount>::open(std::move(input), {"Timestamp", "Session ID", "Elapsed time", "Model", "Request tokens",
+                                                                               "Response tokens", "Total tokens", "Log Type"}));
+    for (const Column column : {kTimestamp, kModel, kRequest, kResponse, kTotal, kLogType}) {
+        if (!columns.has(column)) return columns.wrong(column, "this column in the header");
+    }
+    Recording recording;
+    LengthsRecorder recorder(recording, Format::kBurstGpt);
+    std::unordered_map<std::string, int64_t> numbers;
+    std::vector<int64_t> sessions;  // by request; -1: none
+    while (wants_more(recording, options)) {
+        ASSIGN_OR_RETURN(const bool more, columns.next());
+        if (!more) break;
+        const auto time_ns = parse_seconds(columns.field(kTimestamp));
+        if (!time_ns) return columns.wrong(kTimestamp, "seconds, such as 12 or 12.5");
+        if (!recorder.in_order(*time_ns)) return columns.wrong(kTimestamp, "a time that is not before the line before");
+        ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kRequest, 1, kMaxRecordedTokens));
+        ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kResponse, 0, kMaxRecordedTokens));
+        ASSIGN_OR_RETURN(const int64_t total, columns.number<int64_t>(kTotal, 1, 2 * kMaxRecordedTokens));
+        if (total != prompt + output) return columns.wrong(kTotal, fmt::format("{}, the sum of both", prompt + output));
+        if (!columns.field(kElapsed).empty() && !parse_seconds(columns.field(kElapsed))) return columns.wrong(kElapsed, "seconds");
+        const std::string session(columns.field(kSession));
+        if (session.size() > 200) return columns.wrong(kSession, "at most 200 characters");
+        sessions.push_back(session.empty() ? -1 : numbers.emplace(session, numbers.size()).first->second);
+        recorder.add(*time_ns, prompt, output);
+    }
+    recording.num_sessions = static_cast<int64_t>(numbers.size());
+    group_by_session(recording, sessions);
+    return recording;
+}
+
+}  // namespace verbatim::traces
