@@ -48,7 +48,8 @@ Matrix rms_norm(const Matrix& x, VectorView weight, double eps, int32_t num_grou
     for (Index t = 0; t < x.rows(); ++t)
         for (Index g = 0; g < num_groups; ++g) {
             const auto part = x.row(t).segment(g * width, width);
-            y.row(t).segment(g * width, width) = part / std::sqrt(part.squaredNorm() / static_cast<double>(width) + eps);
+            y.row(t).segment(g * width, width) =
+                part / std::sqrt(part.squaredNorm() / static_cast<double>(width) + eps);
         }
     return y.array().rowwise() * widen(weight).array();
 }
@@ -62,8 +63,8 @@ std::vector<double> inverse_frequencies(const RopeConfig& rope) {
         if (rope.kind == RopeKind::kLinear) f /= rope.factor;
         if (rope.kind == RopeKind::kLlama3) {
             const double wavelength = 2.0 * std::numbers::pi / f;
-            const double blend = (original / wavelength - rope.low_freq_factor) /
-                                 (rope.high_freq_factor - rope.low_freq_factor);
+            const double blend =
+                (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
             const double kept = std::clamp(blend, 0.0, 1.0);
             f = (1.0 - kept) * f / rope.factor + kept * f;
         }
@@ -104,8 +105,7 @@ Matrix attention(const AttentionConfig& config, const AttentionWeights& weights,
         for (Index t = 0; t < x.rows(); ++t) {
             RowVector p = scores.row(t).head(t + 1) * config.scale;  // causal: positions 0 .. t
             p = (p.array() - p.maxCoeff()).exp();
-            mixed.row(t).segment(from, config.head_dim) =
-                p / p.sum() * v.block(0, kv_from, t + 1, config.head_dim);
+            mixed.row(t).segment(from, config.head_dim) = p / p.sum() * v.block(0, kv_from, t + 1, config.head_dim);
         }
     }
     return project(mixed, weights.o, weights.o_bias) * config.out_multiplier;
@@ -129,7 +129,8 @@ Matrix convolve(const MambaConfig& config, const MambaWeights& weights, const Ma
 // The state-space recurrence (Mamba-2, arXiv 2405.21060, eq. 1 with scalar A per head), one head:
 //   h[t] = exp(dt·A)·h[t−1] + dt·x[t]⊗B[t],   y[t] = h[t]·C[t] + D·x[t]
 // x [num_tokens, head_dim], B and C [num_tokens, d_state], dt [num_tokens]; returns y, leaves h [head_dim, d_state].
-Matrix scan(const Matrix& x, const Matrix& b, const Matrix& c, const Eigen::VectorXd& dt, double a, double d, Matrix& h) {
+Matrix scan(const Matrix& x, const Matrix& b, const Matrix& c, const Eigen::VectorXd& dt, double a, double d,
+            Matrix& h) {
     Matrix y(x.rows(), x.cols());
     h = Matrix::Zero(x.cols(), b.cols());
     for (Index t = 0; t < x.rows(); ++t) {

@@ -40,9 +40,8 @@ int run_init(const ModelOptions& options) {
     const int64_t num_parameters = geometry(*config).num_parameters;
     {
         ProgressBar bar("writing", static_cast<uint64_t>(num_parameters));
-        const Status written = write_random_checkpoint(*config, options.seed, options.folder, [&](int64_t done) {
-            bar.update(static_cast<uint64_t>(done));
-        });
+        const Status written = write_random_checkpoint(*config, options.seed, options.folder,
+                                                       [&](int64_t done) { bar.update(static_cast<uint64_t>(done)); });
         if (!written) return report_error(written.error(), kExitMachine);
     }
     if (options.format == OutputFormat::kJson) {
@@ -71,8 +70,8 @@ int run_info(const ModelOptions& options) {
     } else {
         const auto config = preset(options.model);
         if (!config)
-            return report_error(Error{fmt::format("{:?} is neither a folder nor a preset: {}", options.model,
-                                                  config.error().message)});
+            return report_error(
+                Error{fmt::format("{:?} is neither a folder nor a preset: {}", options.model, config.error().message)});
         info.config = *config;
     }
     print(options.format == OutputFormat::kJson ? info_json(info) : info_table(info));
@@ -109,7 +108,8 @@ void add_init(CLI::App& model, const Options& options, int& exit_code) {
 }
 
 void add_info(CLI::App& model, const Options& options, int& exit_code) {
-    CLI::App* verb = model.add_subcommand("info", "layers, parameters, bytes of KV and state of a checkpoint or preset");
+    CLI::App* verb =
+        model.add_subcommand("info", "layers, parameters, bytes of KV and state of a checkpoint or preset");
     verb->footer(kExitCodes);
     verb->add_option("model", options->model, "a checkpoint's folder, or a preset's name")
         ->required()
@@ -121,8 +121,9 @@ void add_info(CLI::App& model, const Options& options, int& exit_code) {
 
 void add_check(CLI::App& model, const Options& options, int& exit_code) {
     CLI::App* verb = model.add_subcommand("check", "compare the double and the exact model with a golden file");
-    verb->footer(fmt::format("Right are: double, max error / max logit <= {:g}; exact, rms error / rms logit <= {:g}.\n{}",
-                             kDoubleTolerance, kExactTolerance, kExitCodes));
+    verb->footer(
+        fmt::format("Right are: double, max error / max logit <= {:g}; exact, rms error / rms logit <= {:g}.\n{}",
+                    kDoubleTolerance, kExactTolerance, kExitCodes));
     verb->add_option("folder", options->folder, "a checkpoint's folder")->required()->type_name("DIR");
     verb->add_option("--golden", options->golden, "the golden file; DIR/golden.safetensors by default")
         ->type_name("FILE");

@@ -37,7 +37,8 @@ struct StateBytes {
 };
 StateBytes state_bytes(const ModelConfig& config) {
     StateBytes bytes;
-    for (const StateTensor& tensor : state_row(config)) (tensor.name == "ssm" ? bytes.ssm : bytes.conv) += tensor.num_bytes();
+    for (const StateTensor& tensor : state_row(config))
+        (tensor.name == "ssm" ? bytes.ssm : bytes.conv) += tensor.num_bytes();
     return bytes;
 }
 
@@ -68,8 +69,8 @@ Json load_json(const LoadReport& load) {
 void add_load_rows(const LoadReport& load, Table& table) {
     table.add_row({"files, tensors", fmt::format("{}, {}", load.num_files, load.num_tensors)});
     table.add_row({"matrix values that were fp16, fp32", fmt::format("{}, {}", load.num_float16, load.num_float32)});
-    table.add_row({"rounded to bf16", fmt::format("{} (by at most {:.3g} of the value)", load.num_rounded,
-                                                  load.max_relative_change)});
+    table.add_row({"rounded to bf16",
+                   fmt::format("{} (by at most {:.3g} of the value)", load.num_rounded, load.max_relative_change)});
     table.add_row({"flushed to 0 (below 2^-56)", fmt::to_string(load.num_flushed)});
     table.add_row({"overflowed, not finite", fmt::format("{}, {}", load.num_overflowed, load.num_not_finite)});
 }
@@ -159,16 +160,17 @@ std::string info_json(const ModelInfo& info) {
 }
 
 std::string check_table(const std::string& checkpoint, const GoldenReport& report) {
-    Table table({"prompt", "positions", "double max", "double rms", "double hidden", "exact max", "exact rms",
-                 "exact hidden"});
+    Table table(
+        {"prompt", "positions", "double max", "double rms", "double hidden", "exact max", "exact rms", "exact hidden"});
     for (size_t i = 0; i < report.prompts.size(); ++i) {
         const GoldenPromptReport& prompt = report.prompts[i];
         add_error_row(fmt::to_string(i), prompt.num_tokens, prompt.double_model, prompt.exact, table);
     }
     add_error_row("all", report.num_positions, report.double_model, report.exact, table);
-    return fmt::format("{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}\n",
-                       checkpoint, table.to_string(), error_text(report.double_model.states.max_error()),
-                       error_text(report.exact.states.rms_error()), report.passes() ? "right" : "WRONG");
+    return fmt::format(
+        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}\n",
+        checkpoint, table.to_string(), error_text(report.double_model.states.max_error()),
+        error_text(report.exact.states.rms_error()), report.passes() ? "right" : "WRONG");
 }
 
 std::string check_json(const std::string& checkpoint, const GoldenReport& report) {

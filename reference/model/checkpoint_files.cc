@@ -65,8 +65,8 @@ Result<Index> parse_index(std::string_view text, std::string_view source) {
     std::set<std::string_view> shards;
     for (const auto& [tensor, shard] : map->items()) {
         if (!shard.is_string() || !is_plain_shard_name(shard.get_ref<const std::string&>()))
-            return error("{}: weight_map {} = {}, wanted the plain name of a .safetensors file in the same folder", source,
-                         quote_text(tensor), quote_json(shard));
+            return error("{}: weight_map {} = {}, wanted the plain name of a .safetensors file in the same folder",
+                         source, quote_text(tensor), quote_json(shard));
         shards.insert(index.emplace(tensor, shard.get<std::string>()).first->second);
         if (shards.size() > kMaxShards) return error("{}: more than {} shards", source, kMaxShards);
     }

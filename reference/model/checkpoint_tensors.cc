@@ -22,15 +22,17 @@ struct FamilyNames {
 FamilyNames family_names(Architecture architecture) {
     switch (architecture) {
         case Architecture::kGraniteHybrid:
-            return {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm",
-                    "mamba.", "self_attn.", "shared_mlp.", "input_linear", "output_linear"};
+            return {"model.", "embed_tokens", "norm",        "input_layernorm", "post_attention_layernorm",
+                    "mamba.", "self_attn.",   "shared_mlp.", "input_linear",    "output_linear"};
         case Architecture::kLlama:
-            return {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm",
-                    "mamba.", "self_attn.", "mlp.", "", "down_proj"};
+            return {"model.",     "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm", "mamba.",
+                    "self_attn.", "mlp.",         "",     "down_proj"};
         case Architecture::kBamba:
         case Architecture::kFalconH1:
-            return {"model.", "embed_tokens", "final_layernorm", "input_layernorm", "pre_ff_layernorm",
-                    "mamba.", "self_attn.", "feed_forward.", "", "down_proj"};
+            return {"model.",          "embed_tokens",     "final_layernorm",
+                    "input_layernorm", "pre_ff_layernorm", "mamba.",
+                    "self_attn.",      "feed_forward.",    "",
+                    "down_proj"};
         case Architecture::kNemotronH:
         case Architecture::kMamba2: break;
     }
@@ -114,7 +116,8 @@ private:
     }
 
     void matrix(std::string_view name, MatrixView& view, int64_t rows, int64_t cols) {
-        tensors_.push_back({fmt::format("{}{}.weight", place_, name), {rows, cols}, TensorRole::kMatrix, {&view}, nullptr});
+        tensors_.push_back(
+            {fmt::format("{}{}.weight", place_, name), {rows, cols}, TensorRole::kMatrix, {&view}, nullptr});
     }
     void bias(std::string_view name, VectorView& view, int64_t size) {
         vector(name, ".bias", TensorRole::kBias, view, {size});

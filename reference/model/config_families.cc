@@ -33,13 +33,43 @@ void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys e
     fields.only_null("quantization_config");
     fields.only_null("sliding_window");
     // Of generation, training, storage and bookkeeping: none of them enters a forward pass at inference.
-    fields.harmless({"architectures", "model_type", "_name_or_path", "name_or_path", "model_name", "auto_map",
-                     "transformers_version", "torch_dtype", "dtype", "use_cache", "bos_token_id", "eos_token_id",
-                     "pad_token_id", "unk_token_id", "attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop",
-                     "initializer_range", "init_method", "num_logits_to_keep", "return_dict", "output_attentions",
-                     "output_hidden_states", "torchscript", "chunk_size_feed_forward", "id2label", "label2id",
-                     "problem_type", "is_decoder", "_attn_implementation_autoset", "rescale_prenorm_residual",
-                     "residual_in_fp32", "use_mamba_kernels", "add_bos_token", "unsloth_fixed", "unsloth_version"});
+    fields.harmless({"architectures",
+                     "model_type",
+                     "_name_or_path",
+                     "name_or_path",
+                     "model_name",
+                     "auto_map",
+                     "transformers_version",
+                     "torch_dtype",
+                     "dtype",
+                     "use_cache",
+                     "bos_token_id",
+                     "eos_token_id",
+                     "pad_token_id",
+                     "unk_token_id",
+                     "attention_dropout",
+                     "hidden_dropout",
+                     "embd_pdrop",
+                     "resid_pdrop",
+                     "initializer_range",
+                     "init_method",
+                     "num_logits_to_keep",
+                     "return_dict",
+                     "output_attentions",
+                     "output_hidden_states",
+                     "torchscript",
+                     "chunk_size_feed_forward",
+                     "id2label",
+                     "label2id",
+                     "problem_type",
+                     "is_decoder",
+                     "_attn_implementation_autoset",
+                     "rescale_prenorm_residual",
+                     "residual_in_fp32",
+                     "use_mamba_kernels",
+                     "add_bos_token",
+                     "unsloth_fixed",
+                     "unsloth_version"});
 }
 
 int32_t read_num_layers(ConfigFields& fields) {
@@ -237,8 +267,7 @@ int64_t read_expanded_width(ConfigFields& fields, std::string_view key, int32_t 
 std::vector<LayerKind> read_bamba_kinds(ConfigFields& fields) {
     const int32_t num_layers = read_num_layers(fields);
     const Json& indices = fields.value("attn_layer_indices");
-    if (indices.is_null())
-        return require_layer_list(fields, num_layers, {LayerKind::kMamba, LayerKind::kAttention});
+    if (indices.is_null()) return require_layer_list(fields, num_layers, {LayerKind::kMamba, LayerKind::kAttention});
     std::vector<LayerKind> kinds(static_cast<size_t>(num_layers), LayerKind::kMamba);
     if (!indices.is_array()) fields.problem("attn_layer_indices = {}, wanted a list of layers", quote_json(indices));
     for (const Json& index : indices.is_array() ? indices : Json::array()) {

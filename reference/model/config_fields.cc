@@ -43,7 +43,8 @@ const Json& ConfigFields::agreed(Keys keys, std::string& name) {
             first = &here;
             name = key;
         } else if (*first != here) {
-            problem("{}{} = {} contradicts {}{} = {}", prefix_, key, quote_json(here), prefix_, name, quote_json(*first));
+            problem("{}{} = {} contradicts {}{} = {}", prefix_, key, quote_json(here), prefix_, name,
+                    quote_json(*first));
         }
     }
     return *first;

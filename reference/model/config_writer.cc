@@ -221,9 +221,10 @@ Result<std::string> write_config(const ModelConfig& config) {
     // The reader is the judge of what this dialect can say.
     ASSIGN_OR_RETURN(const ModelConfig again, parse_config(text, "config.json to be written"));
     if (again != config)
-        return error("a config.json of {} cannot express this config: its layers differ in shape, or it has a switch the "
-                     "family lacks",
-                     architecture_name(config.architecture));
+        return error(
+            "a config.json of {} cannot express this config: its layers differ in shape, or it has a switch the "
+            "family lacks",
+            architecture_name(config.architecture));
     return text;
 }
 

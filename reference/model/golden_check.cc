@@ -12,11 +12,11 @@ namespace {
 
 // What one model computed of what a golden file may ask, everything in the golden file's order.
 struct Computed {
-    std::vector<double> logits;                    // [num_tokens, vocab]
-    std::vector<std::vector<double>> hidden;       // [K] of [num_tokens, hidden]
-    std::map<int32_t, std::vector<double>> ssm;    // by layer: [n_heads, head_dim, d_state]
-    std::map<int32_t, std::vector<double>> conv;   // by layer: [conv_dim, d_conv]
-    bool oldest_conv_input = true;                 // false: conv's first column was not kept
+    std::vector<double> logits;                   // [num_tokens, vocab]
+    std::vector<std::vector<double>> hidden;      // [K] of [num_tokens, hidden]
+    std::map<int32_t, std::vector<double>> ssm;   // by layer: [n_heads, head_dim, d_state]
+    std::map<int32_t, std::vector<double>> conv;  // by layer: [conv_dim, d_conv]
+    bool oldest_conv_input = true;                // false: conv's first column was not kept
 };
 
 Computed compute_double(const Model& model, std::span<const int32_t> tokens) {
@@ -61,7 +61,8 @@ Computed compute_exact(const ReferenceModel& model, std::span<const int32_t> tok
     Computed computed;
     computed.oldest_conv_input = false;
     const auto observer = [&](const WalkPoint& point, ConstFloatRows written) {
-        const bool complete = point.op == WalkOp::kEmbed || (point.op == WalkOp::kLayer && point.layer + 1 < num_layers) ||
+        const bool complete = point.op == WalkOp::kEmbed ||
+                              (point.op == WalkOp::kLayer && point.layer + 1 < num_layers) ||
                               point.op == WalkOp::kFinalNorm;
         if (complete) computed.hidden.push_back(widen(written));
     };

@@ -52,7 +52,8 @@ std::vector<T> copy_values(const TensorEntry& tensor) {
 Result<std::vector<int32_t>> read_tokens(const TensorEntry& tensor, const ModelConfig& config) {
     if (tensor.shape.size() != 1 || tensor.bytes.empty() ||
         (tensor.dtype != TensorDtype::kI32 && tensor.dtype != TensorDtype::kI64))
-        return error("{} is {} {}, wanted I32 [length]", tensor.name, dtype_name(tensor.dtype), shape_text(tensor.shape));
+        return error("{} is {} {}, wanted I32 [length]", tensor.name, dtype_name(tensor.dtype),
+                     shape_text(tensor.shape));
     if (tensor.shape[0] > config.max_position_embeddings)
         return error("{} has {} tokens, the model {} positions", tensor.name, tensor.shape[0],
                      config.max_position_embeddings);

@@ -36,7 +36,8 @@ class ErrorMeter {
 public:
     void add(double value, double truth);
     void merge(const ErrorMeter& other);
-    [[nodiscard]] double max_error() const;  // 0 when all truth is 0 and so are the values; infinite or NaN if a value is
+    [[nodiscard]] double max_error()
+        const;  // 0 when all truth is 0 and so are the values; infinite or NaN if a value is
     [[nodiscard]] double rms_error() const;
     [[nodiscard]] int64_t count() const { return count_; }
 

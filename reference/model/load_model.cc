@@ -53,8 +53,8 @@ Status check_extra(const std::string& name, const TensorEntry& got, const Checkp
         if (std::ranges::equal(got.bytes, embedding.bytes) && got.dtype == embedding.dtype) return {};
         return error("{}: lm_head.weight is not the embedding, config.json says tie_word_embeddings = true", folder);
     }
-    return error("{}: tensor {} of shape {} is not part of a {} with this config.json: is this the right config?", folder,
-                 quote_text(name), shape_text(got.shape), architecture_name(config.architecture));
+    return error("{}: tensor {} of shape {} is not part of a {} with this config.json: is this the right config?",
+                 folder, quote_text(name), shape_text(got.shape), architecture_name(config.architecture));
 }
 
 Status fill_weights(CheckpointFiles& files, std::string_view folder, Model& model) {

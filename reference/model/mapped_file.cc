@@ -33,7 +33,8 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
     const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd.get() < 0) return error("{}: cannot be opened: {}", path.string(), std::strerror(errno));
     struct stat status = {};
-    if (::fstat(fd.get(), &status) != 0) return error("{}: cannot be examined: {}", path.string(), std::strerror(errno));
+    if (::fstat(fd.get(), &status) != 0)
+        return error("{}: cannot be examined: {}", path.string(), std::strerror(errno));
     if (!S_ISREG(status.st_mode)) return error("{}: is not a regular file", path.string());
     const auto size = static_cast<size_t>(status.st_size);
     if (size == 0) return MappedFile({});

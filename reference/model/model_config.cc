@@ -24,7 +24,8 @@ public:
         if (value < min || value > max) add("{} = {}, wanted {}..{}", name, value, min, max);
     }
     void divides(std::string_view divisor_name, int64_t divisor, std::string_view name, int64_t value) {
-        if (divisor > 0 && value % divisor != 0) add("{} = {} does not divide {} = {}", divisor_name, divisor, name, value);
+        if (divisor > 0 && value % divisor != 0)
+            add("{} = {} does not divide {} = {}", divisor_name, divisor, name, value);
     }
     void finite(std::string_view name, double value) {
         if (!std::isfinite(value)) add("{} = {}, wanted a finite number", name, value);
@@ -168,7 +169,8 @@ ModelGeometry geometry(const ModelConfig& config) {
     }
     for (const StateTensor& tensor : state_row(config)) g.state_bytes_per_row += tensor.num_bytes();
     ModelWeights weights;
-    for (const CheckpointTensor& tensor : checkpoint_tensors(config, weights)) g.num_parameters += tensor.num_elements();
+    for (const CheckpointTensor& tensor : checkpoint_tensors(config, weights))
+        g.num_parameters += tensor.num_elements();
     if (g.kv_bytes_per_token > 0)
         g.break_even_tokens = (g.state_bytes_per_row + g.kv_bytes_per_token - 1) / g.kv_bytes_per_token;
     return g;

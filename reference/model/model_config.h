@@ -39,9 +39,9 @@ struct RopeConfig {
     RopeKind kind = RopeKind::kNone;
     int32_t n_rotary_dims = 0;  // even, 2 <= n_rotary_dims <= head_dim unless kNone
     double theta = 10000.0;
-    double factor = 1.0;            // kLinear, kLlama3
-    double low_freq_factor = 1.0;   // kLlama3
-    double high_freq_factor = 4.0;  // kLlama3
+    double factor = 1.0;                           // kLinear, kLlama3
+    double low_freq_factor = 1.0;                  // kLlama3
+    double high_freq_factor = 4.0;                 // kLlama3
     int32_t original_max_position_embeddings = 0;  // kLlama3
     friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -175,9 +175,9 @@ struct ModelGeometry {
     int32_t num_attention_layers = 0;  // layers with attention (a Falcon-H1 layer counts here and below)
     int32_t num_mamba_layers = 0;
     int32_t num_mlp_layers = 0;
-    int64_t num_parameters = 0;        // a tied head is counted once
-    int64_t kv_bytes_per_token = 0;    // bf16 K and V of all attention layers
-    int64_t state_bytes_per_row = 0;   // all of state_row
+    int64_t num_parameters = 0;       // a tied head is counted once
+    int64_t kv_bytes_per_token = 0;   // bf16 K and V of all attention layers
+    int64_t state_bytes_per_row = 0;  // all of state_row
     // The sequence length from which the KV outweighs the state row: ceil(state / kv per token). Empty without attention.
     std::optional<int64_t> break_even_tokens;
     friend bool operator==(const ModelGeometry&, const ModelGeometry&) = default;

@@ -67,8 +67,8 @@ ModelConfig sizes(Architecture architecture, int32_t vocab_size, int32_t hidden_
 }
 
 // A layer per character: M Mamba-2, * attention, - MLP. `mlp_in_all` puts an MLP behind each mixer as well.
-void add_layers(ModelConfig& config, std::string_view pattern, const MambaConfig& mamba, const AttentionConfig& attention,
-                const MlpConfig& mlp, bool mlp_in_all) {
+void add_layers(ModelConfig& config, std::string_view pattern, const MambaConfig& mamba,
+                const AttentionConfig& attention, const MlpConfig& mlp, bool mlp_in_all) {
     for (const char c : pattern) {
         LayerConfig& layer = config.layers.emplace_back();
         if (c == 'M') layer.mamba = mamba;
@@ -149,8 +149,8 @@ ModelConfig tiny_bamba() {
                  attention_heads(4, 2, 16), 64);
 }
 
-ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, MambaConfig mamba, const AttentionConfig& attention,
-                       int32_t d_ff) {
+ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, MambaConfig mamba,
+                       const AttentionConfig& attention, int32_t d_ff) {
     mamba.n_norm_groups = mamba.n_groups;
     add_layers(config, pattern, mamba, attention, mlp_width(d_ff, MlpKind::kReluSquared), false);
     return config;
@@ -177,8 +177,8 @@ struct FalconMultipliers {
     MambaMultipliers ssm;
 };
 
-ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba, AttentionConfig attention, int32_t d_ff,
-                      const FalconMultipliers& multipliers) {
+ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba, AttentionConfig attention,
+                      int32_t d_ff, const FalconMultipliers& multipliers) {
     config.embedding_multiplier = multipliers.embedding;
     config.logits_multiplier = multipliers.lm_head;
     attention.rope = whole_rope(attention.head_dim, 1e11);
@@ -225,8 +225,7 @@ ModelConfig tiny_falcon_h1() {
 }
 
 ModelConfig mamba2(int32_t vocab_size, int32_t hidden_size, int32_t num_layers, const MambaConfig& mamba) {
-    ModelConfig config =
-        sizes(Architecture::kMamba2, vocab_size, hidden_size, std::numeric_limits<int32_t>::max());
+    ModelConfig config = sizes(Architecture::kMamba2, vocab_size, hidden_size, std::numeric_limits<int32_t>::max());
     config.tie_word_embeddings = true;
     add_layers(config, std::string(static_cast<size_t>(num_layers), 'M'), mamba, {}, {}, false);
     return config;
@@ -274,7 +273,8 @@ std::span<const std::string_view> preset_names() { return kNames; }
 
 Result<ModelConfig> preset(std::string_view name) {
     const auto* found = std::find_if(kPresets.begin(), kPresets.end(), [&](const Preset& p) { return p.name == name; });
-    if (found == kPresets.end()) return error("there is no preset {:?}: wanted one of {}", name, fmt::join(kNames, ", "));
+    if (found == kPresets.end())
+        return error("there is no preset {:?}: wanted one of {}", name, fmt::join(kNames, ", "));
     return found->make();
 }
 

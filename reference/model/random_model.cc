@@ -123,7 +123,8 @@ struct Parts {
 };
 
 Parts draw_parts(ShapeDraw& draw, ModelConfig& config) {
-    Parts parts{draw_mamba(draw), draw_attention(draw), draw_mlp(draw, config.architecture != Architecture::kGraniteHybrid)};
+    Parts parts{draw_mamba(draw), draw_attention(draw),
+                draw_mlp(draw, config.architecture != Architecture::kGraniteHybrid)};
     switch (config.architecture) {
         case Architecture::kGraniteHybrid: scale_granite(draw, config, parts.attention); break;
         case Architecture::kLlama:

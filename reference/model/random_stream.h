@@ -25,9 +25,7 @@ public:
     [[nodiscard]] uint64_t word(uint64_t index) const { return mix64(key_ + (index + 1) * 0x9E37'79B9'7F4A'7C15u); }
 
     // In [0, 1), a multiple of 2^-24: exact in binary32.
-    [[nodiscard]] float uniform(uint64_t index) const {
-        return static_cast<float>(word(index) >> 40) * 0x1p-24F;
-    }
+    [[nodiscard]] float uniform(uint64_t index) const { return static_cast<float>(word(index) >> 40) * 0x1p-24F; }
 
     // Close to normal with mean 0 and deviation 1: the sum of four 16-bit uniforms, centred. No libm, so every machine
     // gives the same bits. Four uniforms have the variance 4 · (2^32 − 1) / 12 = 37837.23^2.

@@ -151,8 +151,8 @@ Result<Json> parse_header(std::span<const std::byte> file, uint64_t& data_begin,
     uint64_t header_bytes = 0;
     std::memcpy(&header_bytes, file.data(), kLengthBytes);
     if (header_bytes > kMaxHeaderBytes || header_bytes > file.size() - kLengthBytes)
-        return error("{}: header of {} bytes does not fit into the file's {}: truncated, or no safetensors file", source,
-                     header_bytes, file.size());
+        return error("{}: header of {} bytes does not fit into the file's {}: truncated, or no safetensors file",
+                     source, header_bytes, file.size());
     const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, header_bytes);
     if (!text.starts_with('{')) return error("{}: the header does not begin with '{{': no safetensors file", source);
     ASSIGN_OR_RETURN(Json header, parse_strict_json(text, fmt::format("{}: header", source)));
@@ -195,9 +195,8 @@ std::string safetensors_prefix(std::span<const TensorLayout> tensors) {
     for (const TensorLayout& tensor : tensors) {
         const auto bytes = wanted_bytes(tensor.shape, tensor.dtype);
         CHECK(bytes.has_value(), "{} {}", tensor.name, shape_text(tensor.shape));
-        header[tensor.name] = {{"dtype", dtype_name(tensor.dtype)},
-                               {"shape", tensor.shape},
-                               {"data_offsets", {offset, offset + *bytes}}};
+        header[tensor.name] = {
+            {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
         offset += *bytes;
     }
     std::string text = header.dump();

@@ -16,7 +16,23 @@
 
 namespace verbatim::reference {
 
-enum class TensorDtype : uint8_t { kBool, kU8, kI8, kF8E4M3, kF8E5M2, kU16, kI16, kF16, kBf16, kU32, kI32, kF32, kU64, kI64, kF64 };
+enum class TensorDtype : uint8_t {
+    kBool,
+    kU8,
+    kI8,
+    kF8E4M3,
+    kF8E5M2,
+    kU16,
+    kI16,
+    kF16,
+    kBf16,
+    kU32,
+    kI32,
+    kF32,
+    kU64,
+    kI64,
+    kF64
+};
 std::string_view dtype_name(TensorDtype dtype);  // as in the file: "BF16"
 int64_t dtype_bytes(TensorDtype dtype);
 

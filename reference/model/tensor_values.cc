@@ -69,7 +69,8 @@ bool is_canonical_bf16(const TensorEntry& tensor) {
     for (int64_t i = 0; i < count; ++i) {
         const auto bits = load<uint16_t>(tensor.bytes.data(), i);
         const auto magnitude = static_cast<uint16_t>(bits & ~kSign);
-        num_odd |= static_cast<uint32_t>(magnitude >= kInfinity) | static_cast<uint32_t>(magnitude < kSmallest && bits != 0);
+        num_odd |=
+            static_cast<uint32_t>(magnitude >= kInfinity) | static_cast<uint32_t>(magnitude < kSmallest && bits != 0);
     }
     return num_odd == 0;
 }

@@ -78,8 +78,8 @@ struct ModelWeights {
     ModelWeights& operator=(ModelWeights&&) noexcept;
     ~ModelWeights();
 
-    MatrixView embedding;  // [vocab, hidden]
-    MatrixView lm_head;    // [vocab, hidden]; the embedding itself when tied
+    MatrixView embedding;   // [vocab, hidden]
+    MatrixView lm_head;     // [vocab, hidden]; the embedding itself when tied
     VectorView final_norm;  // [hidden]
     std::vector<LayerWeights> layers;
     std::unique_ptr<WeightStorage> storage;
@@ -90,12 +90,12 @@ struct LoadReport {
     int64_t num_files = 0;
     int64_t num_tensors = 0;
     int64_t num_parameters = 0;
-    int64_t num_float16 = 0;       // matrix elements that were fp16
-    int64_t num_float32 = 0;       // matrix elements that were fp32
-    int64_t num_rounded = 0;       // elements whose value changed when rounded to bf16 (flushed ones apart)
-    int64_t num_flushed = 0;       // nonzero elements below 2^-56 that became +0
-    int64_t num_overflowed = 0;    // finite elements that became infinite
-    int64_t num_not_finite = 0;    // elements that were NaN or infinite in the file
+    int64_t num_float16 = 0;           // matrix elements that were fp16
+    int64_t num_float32 = 0;           // matrix elements that were fp32
+    int64_t num_rounded = 0;           // elements whose value changed when rounded to bf16 (flushed ones apart)
+    int64_t num_flushed = 0;           // nonzero elements below 2^-56 that became +0
+    int64_t num_overflowed = 0;        // finite elements that became infinite
+    int64_t num_not_finite = 0;        // elements that were NaN or infinite in the file
     double max_relative_change = 0.0;  // over the rounded elements
     friend bool operator==(const LoadReport&, const LoadReport&) = default;
 };

@@ -26,7 +26,9 @@ struct BadField {
     std::string wanted_error;
 };
 
-void PrintTo(const BadField& bad, std::ostream* out) { *out << bad.golden << "." << bad.key << " = " << bad.value.dump(); }
+void PrintTo(const BadField& bad, std::ostream* out) {
+    *out << bad.golden << "." << bad.key << " = " << bad.value.dump();
+}
 
 const Json kRemoved = Json(Json::value_t::discarded);
 
@@ -69,19 +71,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"granite-hybrid", "num_hidden_layers", 5, "layer_types has 4 names, num_hidden_layers = 5"},
         BadField{"granite-hybrid", "num_hidden_layers", 2000000000, "wanted at most 4096"},
         BadField{"granite-hybrid", "num_key_value_heads", 3, "n_kv_heads = 3 does not divide n_heads = 4"},
-        BadField{"granite-hybrid", "num_attention_heads", 6, "num_attention_heads = 6 does not divide hidden_size = 64"},
+        BadField{"granite-hybrid", "num_attention_heads", 6,
+                 "num_attention_heads = 6 does not divide hidden_size = 64"},
         BadField{"granite-hybrid", "mamba_n_heads", 7, "mamba_n_heads * mamba_d_head = 7 * 16 is not"},
         BadField{"granite-hybrid", "mamba_n_groups", 3, "n_groups = 3 does not divide n_heads = 8"},
         BadField{"granite-hybrid", "mamba_d_conv", 5, "d_conv = 5, wanted 2..4"},
         BadField{"granite-hybrid", "mamba_expand", 1e300, "mamba_expand * hidden_size"},
         BadField{"granite-hybrid", "mamba_proj_bias", 1, "mamba_proj_bias = 1, wanted true or false"},
-        BadField{"granite-hybrid", "time_step_limit", Json({0.5, 0.1}), "time_step_limit = [0.5,0.1], wanted [low, high]"},
+        BadField{"granite-hybrid", "time_step_limit", Json({0.5, 0.1}),
+                 "time_step_limit = [0.5,0.1], wanted [low, high]"},
         BadField{"granite-hybrid", "time_step_limit", Json({0.5}), "time_step_limit = [0.5]"},
         BadField{"granite-hybrid", "quantization_config", Json{{"bits", 4}}, "quantization_config"},
         BadField{"granite-hybrid", "sliding_window", 4096, "sliding_window = 4096"},
         BadField{"granite-hybrid", "query_pre_attn_scalar", 256,
                  "\"query_pre_attn_scalar\" = 256 is not understood and might change the arithmetic"},
-        BadField{"granite-hybrid", "residual_multiplier", "0.22", "residual_multiplier = \"0.22\", wanted a finite number"},
+        BadField{"granite-hybrid", "residual_multiplier", "0.22",
+                 "residual_multiplier = \"0.22\", wanted a finite number"},
         BadField{"granite-hybrid", "logits_scaling", 0, "logits_divisor = 0"},
         BadField{"granite-hybrid", "model_type", "llama", "model_type = \"llama\" contradicts"},
         BadField{"granite-hybrid", "architectures", Json({"Qwen3NextForCausalLM"}),
@@ -110,13 +115,17 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     OtherFamilies, BadConfigField,
     testing::Values(
-        BadField{"bamba", "attn_layer_indices", Json({1, 4}), "attn_layer_indices names layer 4, num_hidden_layers = 4"},
+        BadField{"bamba", "attn_layer_indices", Json({1, 4}),
+                 "attn_layer_indices names layer 4, num_hidden_layers = 4"},
         BadField{"bamba", "attn_layer_indices", Json({-1}), "attn_layer_indices names layer -1"},
-        BadField{"nemotron-h", "hybrid_override_pattern", "M-M*EM-", "hybrid_override_pattern[4] = \"E\": mixture-of-experts"},
+        BadField{"nemotron-h", "hybrid_override_pattern", "M-M*EM-",
+                 "hybrid_override_pattern[4] = \"E\": mixture-of-experts"},
         BadField{"nemotron-h", "hybrid_override_pattern", "M-M*xM-", "wanted M, * or -"},
         BadField{"nemotron-h", "hybrid_override_pattern", "M-M", "num_hidden_layers = 7, the layers' pattern has 3"},
-        BadField{"nemotron-h", "hybrid_override_pattern", kRemoved, "hybrid_override_pattern or layers_block_type is missing"},
-        BadField{"nemotron-h", "layers_block_type", Json({"moe", "mamba"}), "mixture-of-experts layers are not supported"},
+        BadField{"nemotron-h", "hybrid_override_pattern", kRemoved,
+                 "hybrid_override_pattern or layers_block_type is missing"},
+        BadField{"nemotron-h", "layers_block_type", Json({"moe", "mamba"}),
+                 "mixture-of-experts layers are not supported"},
         BadField{"nemotron-h", "mlp_hidden_act", "silu", "mlp_hidden_act = \"silu\", wanted relu2"},
         BadField{"nemotron-h", "mamba_proj_bias", true, "mamba_proj_bias = true contradicts use_bias = false"},
         BadField{"nemotron-h", "num_nextn_predict_layers", 1, "num_nextn_predict_layers = 1"},

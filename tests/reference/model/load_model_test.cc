@@ -71,7 +71,9 @@ void PrintTo(const BadCheckpoint& bad, std::ostream* out) { *out << bad.claim; }
 
 // A weight_map entry that leads elsewhere.
 std::function<void(const Checkpoint&)> shard_named(const Json& name) {
-    return [name](const Checkpoint& c) { c.change_json(kIndex, [&](Json& j) { j["weight_map"]["model.norm.weight"] = name; }); };
+    return [name](const Checkpoint& c) {
+        c.change_json(kIndex, [&](Json& j) { j["weight_map"]["model.norm.weight"] = name; });
+    };
 }
 
 const std::vector<BadCheckpoint> kBadCheckpoints = {
@@ -96,12 +98,15 @@ const std::vector<BadCheckpoint> kBadCheckpoints = {
      "leave the file, which has"},
     {"MissingTensor", "granite-hybrid",
      [](const auto& c) {
-         c.change_tensors(kFile, [](auto& t) { std::erase_if(t, [](auto& x) { return x.layout.name == "model.norm.weight"; }); });
+         c.change_tensors(
+             kFile, [](auto& t) { std::erase_if(t, [](auto& x) { return x.layout.name == "model.norm.weight"; }); });
      },
      "tensor model.norm.weight of shape [64] is missing: is this the right config?"},
     {"ExtraTensor", "granite-hybrid",
      [](const auto& c) {
-         c.change_tensors(kFile, [](auto& t) { t.push_back({{"model.layers.0.extra", TensorDtype::kBf16, {1}}, "00"}); });
+         c.change_tensors(kFile, [](auto& t) {
+             t.push_back({{"model.layers.0.extra", TensorDtype::kBf16, {1}}, "00"});
+         });
      },
      "tensor \"model.layers.0.extra\" of shape [1] is not part of a GraniteMoeHybridForCausalLM"},
     {"BiasThatTheConfigDenies", "llama",
@@ -115,13 +120,17 @@ const std::vector<BadCheckpoint> kBadCheckpoints = {
      [](const auto& c) { c.change_json("config.json", [](Json& j) { j["intermediate_size"] = 175; }); },
      "model.layers.0.mlp.gate_proj.weight has shape [176, 64], config.json wants [175, 64]: is this the right config?"},
     {"MisshapedVector", "mamba2",
-     [](const auto& c) { c.change_tensors(kFile, [](auto& t) { find_tensor(t, "backbone.layers.0.mixer.D").layout.shape = {8, 1}; }); },
+     [](const auto& c) {
+         c.change_tensors(kFile, [](auto& t) { find_tensor(t, "backbone.layers.0.mixer.D").layout.shape = {8, 1}; });
+     },
      "backbone.layers.0.mixer.D has shape [8, 1], config.json wants [8]"},
     {"ShapesOfALargerModel", "llama",
      [](const auto& c) { c.change_json("config.json", [](Json& j) { j["vocab_size"] = 16'000'000; }); },
      "config.json wants [16000000, 64]"},
     {"IntegerWeights", "llama",
-     [](const auto& c) { c.change_tensors(kFile, [](auto& t) { find_tensor(t, "model.norm.weight").layout.dtype = TensorDtype::kI16; }); },
+     [](const auto& c) {
+         c.change_tensors(kFile, [](auto& t) { find_tensor(t, "model.norm.weight").layout.dtype = TensorDtype::kI16; });
+     },
      "model.norm.weight has dtype I16, wanted BF16, F16 or F32: is the checkpoint quantised?"},
     {"TiedHeadThatDiffers", "llama",
      [](const auto& c) {
@@ -136,29 +145,37 @@ const std::vector<BadCheckpoint> kBadCheckpoints = {
     {"IndexIsNoJson", "granite-rope", [](const auto& c) { c.write(kIndex, "weight_map"); }, "index.json: parse error"},
     {"IndexIsAList", "granite-rope", [](const auto& c) { c.write(kIndex, "[]"); }, "wanted an object"},
     {"IndexHasNoMap", "granite-rope", [](const auto& c) { c.write(kIndex, "{}"); }, "weight_map is missing"},
-    {"IndexMapIsEmpty", "granite-rope", [](const auto& c) { c.write(kIndex, R"({"weight_map":{}})"); }, "weight_map is {}"},
+    {"IndexMapIsEmpty", "granite-rope", [](const auto& c) { c.write(kIndex, R"({"weight_map":{}})"); },
+     "weight_map is {}"},
     {"IndexHasAnUnknownKey", "granite-rope",
-     [](const auto& c) { c.change_json(kIndex, [](Json& j) { j["shards"] = 2; }); }, "key \"shards\" is not part of the format"},
+     [](const auto& c) { c.change_json(kIndex, [](Json& j) { j["shards"] = 2; }); },
+     "key \"shards\" is not part of the format"},
     {"IndexNamesATensorTwice", "granite-rope",
      [](const auto& c) { c.write(kIndex, R"({"weight_map":{"a":"x.safetensors","a":"y.safetensors"}})"); },
      "key \"a\" occurs twice"},
-    {"ShardLeavesTheFolder", "granite-rope", shard_named("../model-00002-of-00002.safetensors"), "wanted the plain name"},
+    {"ShardLeavesTheFolder", "granite-rope", shard_named("../model-00002-of-00002.safetensors"),
+     "wanted the plain name"},
     {"ShardIsAnAbsolutePath", "granite-rope", shard_named("/etc/passwd.safetensors"), "wanted the plain name"},
     {"ShardHasABackslash", "granite-rope", shard_named("..\\x.safetensors"), "wanted the plain name"},
     {"ShardHasANul", "granite-rope", shard_named(std::string("x\0.safetensors", 14)), "wanted the plain name"},
     {"ShardIsHidden", "granite-rope", shard_named(".safetensors"), "wanted the plain name"},
     {"ShardIsNoSafetensors", "granite-rope", shard_named("pytorch_model.bin"), "wanted the plain name"},
     {"ShardIsNoString", "granite-rope", shard_named(2), "weight_map \"model.norm.weight\" = 2, wanted the plain name"},
-    {"ShardIsMissing", "granite-rope", [](const auto& c) { c.remove(kShard1); }, "00001-of-00002.safetensors: cannot be opened"},
+    {"ShardIsMissing", "granite-rope", [](const auto& c) { c.remove(kShard1); },
+     "00001-of-00002.safetensors: cannot be opened"},
     {"ShardLacksATensor", "granite-rope", shard_named(kShard1),
      "the index places tensor \"model.norm.weight\" here, but it is not in the file"},
     {"ShardHasATensorOfAnother", "granite-rope",
      [](const auto& c) {
-         c.change_tensors(kShard1, [](auto& t) { t.push_back({{"model.norm.weight", TensorDtype::kBf16, {1}}, "00"}); });
+         c.change_tensors(kShard1, [](auto& t) {
+             t.push_back({{"model.norm.weight", TensorDtype::kBf16, {1}}, "00"});
+         });
      },
      "tensor \"model.norm.weight\" is in this shard, the index places it in \"model-00002-of-00002.safetensors\""},
     {"ShardHasATensorOfNone", "granite-rope",
-     [](const auto& c) { c.change_tensors(kShard1, [](auto& t) { t.push_back({{"x", TensorDtype::kBf16, {1}}, "00"}); }); },
+     [](const auto& c) {
+         c.change_tensors(kShard1, [](auto& t) { t.push_back({{"x", TensorDtype::kBf16, {1}}, "00"}); });
+     },
      "tensor \"x\" is not in the index"},
 };
 
@@ -290,7 +307,8 @@ TEST(LoadModel, EveryFp16ValueIsWidenedExactly) {
     for (size_t first = 0; first < 65536; first += kCount) {
         checkpoint.change_tensors(kFile, [&](FileTensors& tensors) {
             std::vector<uint32_t> bits;
-            for (size_t i = first; i < std::min<size_t>(65536, first + kCount); ++i) bits.push_back(static_cast<uint32_t>(i));
+            for (size_t i = first; i < std::min<size_t>(65536, first + kCount); ++i)
+                bits.push_back(static_cast<uint32_t>(i));
             set_values(find_tensor(tensors, "model.embed_tokens.weight"), TensorDtype::kF16, bits);
         });
         const auto model = load_model(checkpoint.path());
@@ -298,7 +316,7 @@ TEST(LoadModel, EveryFp16ValueIsWidenedExactly) {
         for (size_t i = first; i < std::min<size_t>(65536, first + kCount); ++i) {
             const int exponent = static_cast<int>(i >> 10 & 31);
             const double mantissa = static_cast<double>(i & 1023) / 1024;
-            const double magnitude = exponent == 31   ? (mantissa == 0 ? INFINITY : NAN)
+            const double magnitude = exponent == 31  ? (mantissa == 0 ? INFINITY : NAN)
                                      : exponent == 0 ? std::ldexp(mantissa, -14)
                                                      : std::ldexp(1 + mantissa, exponent - 15);
             const auto wanted = round_to_bf16(static_cast<float>(i & 0x8000 ? -magnitude : magnitude));
@@ -317,17 +335,25 @@ void PrintTo(const BadGolden& bad, std::ostream* out) { *out << bad.claim; }
 
 const std::vector<BadGolden> kBadGoldens = {
     {"NoTensors", [](FileTensors& t) { t.clear(); }, "has no tokens.0"},
-    {"UnknownTensor", [](FileTensors& t) { t.push_back({{"extra", TensorDtype::kU8, {1}}, "0"}); }, "\"extra\" is not part of"},
+    {"UnknownTensor",
+     [](FileTensors& t) {
+         t.push_back({{"extra", TensorDtype::kU8, {1}}, "0"});
+     },
+     "\"extra\" is not part of"},
     {"NumberIsNoNumber", [](FileTensors& t) { find_tensor(t, "logits.0").layout.name = "logits.x"; }, "\"logits.x\""},
     {"NoLogits", [](FileTensors& t) { std::erase_if(t, [](auto& x) { return x.layout.name == "logits.2"; }); },
      "tokens.2 has no logits.2"},
     {"NoTokens", [](FileTensors& t) { std::erase_if(t, [](auto& x) { return x.layout.name == "tokens.2"; }); },
      "logits.2 has no tokens.2"},
-    {"TokenOutsideTheVocabulary", [](FileTensors& t) { set_values(find_tensor(t, "tokens.1"), TensorDtype::kI32, {160}); },
+    {"TokenOutsideTheVocabulary",
+     [](FileTensors& t) { set_values(find_tensor(t, "tokens.1"), TensorDtype::kI32, {160}); },
      "tokens.1 has token 160, the vocabulary 160"},
     {"NegativeToken", [](FileTensors& t) { set_values(find_tensor(t, "tokens.1"), TensorDtype::kI32, {0xFFFFFFFF}); },
      "tokens.1 has token -1"},
-    {"LogitsOfAnotherDtype", [](FileTensors& t) { find_tensor(t, "logits.0").layout = {"logits.0", TensorDtype::kF32, {2, 160}}; },
+    {"LogitsOfAnotherDtype",
+     [](FileTensors& t) {
+         find_tensor(t, "logits.0").layout = {"logits.0", TensorDtype::kF32, {2, 160}};
+     },
      "logits.0 is F32 [2, 160], wanted F64 [1, 160]"},
     {"StateOfAnAttentionLayer", [](FileTensors& t) { find_tensor(t, "ssm.3.0").layout.name = "ssm.3.2"; },
      "ssm.3.2 is of a layer that is no Mamba-2 layer"},

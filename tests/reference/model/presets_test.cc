@@ -35,9 +35,9 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
     EXPECT_EQ(geometry_of("falcon-h1-0.5b").num_parameters, 521'411'104);
     EXPECT_EQ(geometry_of("mamba2-130m").num_parameters, 128'989'632);
     EXPECT_EQ(geometry_of("mamba2-2.7b").num_parameters, 2'702'599'680);
-    const std::map<std::string_view, double> in_billions = {
-        {"granite-4.0-h-350m", 0.34}, {"granite-4.0-h-1b", 1.46}, {"granite-4.0-h-micro", 3.19},
-        {"bamba-9b", 9.78},           {"nemotron-h-8b", 8.10},    {"falcon-h1-7b", 7.59}};
+    const std::map<std::string_view, double> in_billions = {{"granite-4.0-h-350m", 0.34},  {"granite-4.0-h-1b", 1.46},
+                                                            {"granite-4.0-h-micro", 3.19}, {"bamba-9b", 9.78},
+                                                            {"nemotron-h-8b", 8.10},       {"falcon-h1-7b", 7.59}};
     for (const auto& [name, billions] : in_billions)
         EXPECT_NEAR(static_cast<double>(geometry_of(name).num_parameters) / 1e9, billions, 0.005) << name;
 }

@@ -133,7 +133,8 @@ TEST(RandomConfig, DrawsEverySwitchBothWays) {
     EXPECT_EQ(gates, (std::set<int>{0, 1, 2}));
     EXPECT_EQ(ropes, (std::set<int>{0, 1, 2, 3}));
     EXPECT_EQ(n_groups, (std::set<int>{1, 2, 3}));
-    for (const auto& both : {in_bias, conv_bias, qkv_bias, mlp_bias, limited, tied, odd_head}) EXPECT_EQ(both.size(), 2u);
+    for (const auto& both : {in_bias, conv_bias, qkv_bias, mlp_bias, limited, tied, odd_head})
+        EXPECT_EQ(both.size(), 2u);
 }
 
 TEST(WriteCheckpoint, LoadsBackAsTheModelOfTheSeedBitForBit) {

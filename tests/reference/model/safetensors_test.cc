@@ -104,7 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Files, MalformedSafetensors, testing::ValuesIn(kBadFile
                          [](const auto& info) { return info.param.claim; });
 
 TEST(Safetensors, EveryTruncationOfASoundFileIsAnError) {
-    const std::string file = safetensors_file(R"({"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})", "01234567");
+    const std::string file =
+        safetensors_file(R"({"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})", "01234567");
     ASSERT_TRUE(parse(file));
     for (size_t length = 0; length < file.size(); ++length) EXPECT_FALSE(parse(file.substr(0, length))) << length;
 }
