@@ -137,6 +137,22 @@ TEST(ReferenceModel, AFaultNamesTheFirstLayerWhoseStateIsNotFinite) {
     EXPECT_TRUE(first_not_finite(sequence.ssm_state(1)));
 }
 
+TEST(ReferenceModel, TheConvWindowIsPartOfTheStateThatMustBeFinite) {
+    Model model = make_random_model(draw_small_config(Architecture::kMamba2, 1), 1);
+    MatrixView& in_proj = model.weights.layers[0].mamba.in_proj;
+    std::vector<uint16_t> bits(in_proj.data, in_proj.data + in_proj.rows * in_proj.cols);
+    // C enters the window and y, but not the SSM state.
+    const Columns c = projected_columns(*model.config.layers[0].mamba).c;
+    std::fill_n(bits.begin() + c.first * in_proj.cols, c.count * in_proj.cols, uint16_t{0x7F80});
+    in_proj.data = bits.data();
+    const ReferenceModel reference(model.config, model.weights);
+    ReferenceSequence sequence(reference);
+    sequence.append(draw_tokens(model.config, 1, 1));
+    EXPECT_EQ(sequence.fault_layer(), 0);
+    EXPECT_FALSE(first_not_finite(sequence.ssm_state(0)));
+    EXPECT_TRUE(first_not_finite(sequence.conv_window(0)));
+}
+
 TEST(ReferenceModel, AFaultInTheLogitsNamesTheHead) {
     Model model = make_random_model(draw_small_config(Architecture::kLlama, 1), 1);
     const std::vector<float> norm(static_cast<size_t>(model.config.hidden_size),

@@ -125,6 +125,7 @@ TEST(TopP, KeepsTheShortestPrefixThatReachesItsShare) {
     EXPECT_EQ(kept_ids(logits, 0, 0.75F), (std::vector<int32_t>{0, 1, 2}));
     EXPECT_EQ(kept_ids(logits, 0, std::nextafter(1.0F, 0.0F)), (std::vector<int32_t>{0, 1, 2, 3}));
     EXPECT_EQ(kept_ids(logits, 0, std::numeric_limits<float>::denorm_min()), (std::vector<int32_t>{0}));
+    EXPECT_EQ(kept_ids(logits, 0, 1e-20F), (std::vector<int32_t>{0}));   // a share below one unit of weight rounds up
     EXPECT_EQ(kept_ids(logits, 3, 0.5F), (std::vector<int32_t>{0, 1}));  // of what top_k left
 }
 
@@ -146,6 +147,21 @@ RC_GTEST_PROP(TopP, TheKeptShareReachesTopPAndNoShorterPrefixDoes, (uint64_t see
     RC_ASSERT(sum >= wanted);
     RC_ASSERT(sum - weight(kept.back()) < wanted);
     RC_ASSERT(std::equal(kept.begin(), kept.end(), order.begin()));
+}
+
+TEST(Sampling, EqualScoresOfUnequalLogitsGoToTheLowestId) {
+    // Near 2^27 neighbours are 8 apart, so the noise often lifts the lower logit to the other's score.
+    const std::vector<float> logits = {0x1p+27F - 8.0F, 0x1p+27F};
+    int num_ties = 0;
+    SamplingArgs args = args_of(logits, {.temperature = 1.0F, .seed = 2});
+    for (args.position = 0; args.position < 2000; ++args.position) {
+        const float first = logits[0] + gumbel_noise(2, args.position, 0);
+        const float second = logits[1] + gumbel_noise(2, args.position, 1);
+        if (first != second) continue;
+        ++num_ties;
+        ASSERT_EQ(sample(args), 0);
+    }
+    EXPECT_GT(num_ties, 0);
 }
 
 TEST(Sampling, DrawsOnlyFromWhatIsKept) {
