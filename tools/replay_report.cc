@@ -54,10 +54,10 @@ const std::vector<Counter>& counters() {
 
 ordered_json difference_json(const ReplayRun& run) {
     if (!run.difference) return nullptr;
-    const ReplayDifference& d = *run.difference;
-    return {{"trace", d.trace}, {"what", d.what},   {"step", d.step},       {"request", d.request},
-            {"position", d.position}, {"layer", d.layer}, {"op", d.op},     {"element", d.element},
-            {"got", d.got},     {"wanted", d.wanted}};
+    const reference::Difference& d = *run.difference;
+    return {{"trace", run.trace}, {"step", d.step},       {"request", index(d.request)}, {"position", d.position},
+            {"layer", d.layer},   {"op", d.op},           {"element", d.element},        {"got", d.primary},
+            {"wanted", d.secondary}};
 }
 
 ordered_json reasons_json(const EngineStats& stats) {
@@ -84,17 +84,6 @@ ordered_json run_json(const ReplayRun& run) {
     return json;
 }
 
-std::string describe(const ReplayDifference& d) {
-    std::string text = fmt::format("{} differ", d.what);
-    if (d.step >= 0) text += fmt::format(", step {}", d.step);
-    if (d.request >= 0) text += fmt::format(", request {}", d.request);
-    if (d.position >= 0) text += fmt::format(", position {}", d.position);
-    if (d.layer >= 0) text += fmt::format(", layer {}", d.layer);
-    if (!d.op.empty()) text += fmt::format(", {}", d.op);
-    if (d.element >= 0) text += fmt::format(", element {}", d.element);
-    return text + fmt::format(": got {}, wanted {}", d.got, d.wanted);
-}
-
 void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label,
              const std::function<std::string(const ReplayRun&)>& cell) {
     std::vector<std::string> cells{std::move(label)};
@@ -106,7 +95,7 @@ void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label
 
 std::vector<std::string> ReplayRun::problems() const {
     std::vector<std::string> found = driver.unexpected;
-    if (difference) found.push_back(describe(*difference));
+    if (difference) found.push_back("first difference: " + to_string(*difference));
     if (!all_counters) return found;
     for (const Counter& counter : counters()) {
         if (counter.engages && counter.value(*this) == 0) {

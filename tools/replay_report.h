@@ -10,23 +10,10 @@
 
 #include "engine/base/digest.h"
 #include "engine/stats.h"
+#include "reference/lockstep_executor.h"
 #include "simulator/trace_driver.h"
 
 namespace verbatim::tools {
-
-// The first place where the two sides differ. Counts that do not apply are -1, texts are empty.
-struct ReplayDifference {
-    std::string trace;
-    std::string what;  // "logits", "state", "token"
-    int64_t step = -1;
-    int64_t request = -1;
-    int64_t position = -1;  // of the token
-    int32_t layer = -1;
-    std::string op;  // the operation or tensor where the layer differs
-    int64_t element = -1;
-    std::string got;     // value and bits on the replayed side
-    std::string wanted;  // on the side beside it
-};
 
 // Bytes of the two memory groups.
 struct GroupBytes {
@@ -44,7 +31,7 @@ struct ReplayRun {
     GroupBytes state;
     int64_t compared_logits = 0;  // values
     int64_t compared_states = 0;
-    std::optional<ReplayDifference> difference;
+    std::optional<reference::Difference> difference;  // the first one
     bool all_counters = false;  // a counter that stays zero is a failure
     Digest digest;              // of plans, tokens and cache events
 

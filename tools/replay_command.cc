@@ -1,0 +1,112 @@
+// `verbatim replay`: the main job. Runs a trace through the engine with the cache and, beside it, through another executor, by
+// default the uncached reference; compares every logit and every head, bit by bit.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <thread>
+
+#include "tools/cli.h"
+#include "tools/model_choice.h"
+#include "tools/replay_run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr const char* kSampleSessions = VERBATIM_SOURCE_DIR "/traces/data/agentic_slice.jsonl.gz";
+constexpr const char* kSampleScenario = VERBATIM_SOURCE_DIR "/traces/scenario.csv";
+
+struct ReplayOptions {
+    std::string trace;  // empty: the two samples
+    std::string model = "tiny-granite";
+    traces::ReadOptions read;
+    ReplayConfig replay;
+    uint64_t cache_bytes = uint64_t{256} << 20;
+    uint64_t kv_bytes = 0;
+    uint64_t state_bytes = 0;
+    CLI::Option* has_kv_bytes = nullptr;
+    CLI::Option* has_state_bytes = nullptr;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+Result<ReplayRun> replay_file(const ReplayOptions& options, const ReplayConfig& config, const reference::Model& model,
+                              const std::string& path, const traces::ReadOptions& read) {
+    ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
+    return run_replay(config, model, path.substr(path.find_last_of('/') + 1), trace.trace);
+}
+
+// What the samples are replayed with: sessions scaled down to a tiny model; the scenario under memory pressure.
+Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options, const reference::Model& model) {
+    std::vector<ReplayRun> runs;
+    traces::ReadOptions sessions = options.read;
+    if (sessions.tokens_per_id == 0) sessions.tokens_per_id = 1;
+    ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(options, options.replay, model, kSampleSessions, sessions));
+    ReplayConfig pressed = options.replay;
+    pressed.all_counters = true;
+    ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(options, pressed, model, kSampleScenario, options.read));
+    return runs;
+}
+
+Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
+    options.replay.cache_bytes = static_cast<int64_t>(options.cache_bytes);
+    if (options.has_kv_bytes->count() > 0) options.replay.kv_bytes = static_cast<int64_t>(options.kv_bytes);
+    if (options.has_state_bytes->count() > 0) options.replay.state_bytes = static_cast<int64_t>(options.state_bytes);
+    options.read.seed = options.replay.seed;
+    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.replay.seed));
+    if (options.trace.empty()) return replay_samples(options, model);
+    ASSIGN_OR_RETURN(auto run, replay_file(options, options.replay, model, options.trace, options.read));
+    return std::vector{std::move(run)};
+}
+
+int run_replay_command(const ReplayOptions& options) {
+    const auto runs = replay(options);
+    if (!runs) return report_error(runs.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", replay_json(*runs).dump(2));
+    } else {
+        fmt::print("{}", replay_table(*runs));
+    }
+    for (const ReplayRun& run : *runs) {
+        if (!run.problems().empty()) return kExitDifference;
+    }
+    return kExitOk;
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<ReplayOptions>();
+    options->replay.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    CLI::App* verb = app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
+    verb->add_option("--trace", options->trace,
+                     "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
+    verb->add_option("--tokens-per-id", options->read.tokens_per_id, "scale down: a block of the trace becomes N tokens")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+    verb->add_option("--limit", options->read.limit, "read only the first N rows")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
+        ->capture_default_str();
+    std::vector<std::string> names(executor_names().begin(), executor_names().end());
+    verb->add_option("--executor", options->replay.executor, "who computes, with the cache")
+        ->check(CLI::IsMember(names))->capture_default_str();
+    names.emplace_back("none");
+    verb->add_option("--beside", options->replay.beside, "who it is compared with")
+        ->check(CLI::IsMember(names))->capture_default_str();
+    verb->add_option("--threads", options->replay.num_threads, "threads of an executor; the result does not depend on it")
+        ->check(CLI::Range(1, 1024));
+    verb->add_option("--block-size", options->replay.block_size, "tokens of a KV block")
+        ->check(CLI::Range(1, 4096))->capture_default_str();
+    verb->add_option("--step-tokens", options->replay.step_tokens, "tokens computed in a step, at most")
+        ->check(CLI::Range(1, 1 << 20))->capture_default_str();
+    add_bytes_option(*verb, "--cache-bytes", options->cache_bytes, "for KV and state together");
+    options->has_kv_bytes = add_bytes_option(*verb, "--kv-bytes", options->kv_bytes, "for KV; else half of --cache-bytes");
+    options->has_state_bytes =
+        add_bytes_option(*verb, "--state-bytes", options->state_bytes, "for Mamba states; else half of --cache-bytes");
+    const std::map<std::string, LookupMode> lookups = {{"conversation", LookupMode::kConversation},
+                                                       {"prefix", LookupMode::kPrefix}};
+    verb->add_option("--lookup", options->replay.lookup, "find heads by conversation id, or also by prefix in the salt")
+        ->transform(CLI::CheckedTransformer(lookups));
+    add_seed_option(*verb, options->replay.seed);
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_replay_command(*options); });
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,136 @@
+#include "tools/replay_run.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "engine/cache/budget.h"
+#include "engine/engine/engine.h"
+#include "kernels/cpu/cpu_executor.h"
+#include "reference/lockstep_executor.h"
+#include "reference/reference_executor.h"
+#include "tools/cli.h"
+#include "tools/model_choice.h"
+#include "traces/requests.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace reference;
+
+constexpr std::array<std::string_view, 2> kExecutorNames = {"cpu", "reference"};
+
+UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
+    return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
+}
+
+// A budget of more units than the largest trace could use is not allocated in vain.
+Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
+    const ModelGeometry shape = geometry(model);
+    const UnitBytes unit = unit_bytes(shape, config.block_size);
+    ASSIGN_OR_RETURN(const Budget budget, split_budget({config.cache_bytes, config.kv_bytes, config.state_bytes}, unit));
+    EngineConfig engine;
+    engine.cache.has_kv = unit.kv_block > 0;
+    engine.cache.has_state = unit.state_row > 0;
+    engine.cache.block_size = config.block_size;
+    engine.cache.num_blocks = budget.num_blocks;
+    engine.cache.num_state_rows = budget.num_state_rows;
+    engine.cache.kv_bytes_per_block = unit.kv_block;
+    engine.cache.state_bytes_per_row = unit.state_row;
+    engine.cache.lookup = config.lookup;
+    engine.scheduler.step_tokens = config.step_tokens;
+    engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.max_model_len = model.max_position_embeddings;
+    engine.seed = config.seed;
+    engine.digest_heads = true;
+    RETURN_IF_ERROR(validate(engine));
+    return engine;
+}
+
+Result<std::unique_ptr<NumericExecutor>> make_executor(const std::string& name, const ReplayConfig& config,
+                                                       const EngineConfig& engine, const Model& model) {
+    if (name == "reference") {
+        return std::make_unique<ReferenceExecutor>(model.config, model.weights, config.num_threads);
+    }
+    if (name == "cpu") {
+        cpu::CpuExecutorConfig cpu;
+        cpu.block_size = engine.cache.block_size;
+        cpu.num_blocks = engine.cache.num_blocks;
+        cpu.num_state_rows = engine.cache.num_state_rows;
+        cpu.num_threads = config.num_threads;
+        return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu);
+    }
+    return error("no executor is called '{}': there are {}", name, fmt::join(kExecutorNames, ", "));
+}
+
+Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
+                      const traces::Trace& trace) {
+    Digester digester;
+    digester.add(model_digest(model));
+    digester.add(std::string_view(config.executor));
+    for (const int64_t value : {int64_t{engine.cache.num_blocks}, int64_t{engine.cache.num_state_rows},
+                                int64_t{engine.cache.block_size}, int64_t{config.step_tokens},
+                                int64_t{config.max_num_sequences}, static_cast<int64_t>(config.lookup), config.step_ns,
+                                static_cast<int64_t>(config.seed), static_cast<int64_t>(trace.rows.size())}) {
+        digester.add(value);
+    }
+    for (const traces::Row& row : trace.rows) {
+        for (const int64_t value : {row.arrival_ns, row.prompt_tokens, row.max_tokens, int64_t{index(row.conversation)}}) {
+            digester.add(value);
+        }
+    }
+    return digester.digest();
+}
+
+void measure(GroupBytes& group, int64_t used_units, int64_t unit) { group.peak = std::max(group.peak, used_units * unit); }
+
+}  // namespace
+
+std::span<const std::string_view> executor_names() { return kExecutorNames; }
+
+Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& trace_name,
+                             const traces::Trace& trace) {
+    ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
+    ASSIGN_OR_RETURN(const auto primary, make_executor(config.executor, config, engine_settings, model));
+    std::unique_ptr<NumericExecutor> witness;
+    std::unique_ptr<LockstepExecutor> lockstep;
+    if (config.beside != "none") {
+        ASSIGN_OR_RETURN(witness, make_executor(config.beside, config, engine_settings, model));
+        lockstep = std::make_unique<LockstepExecutor>(*primary, *witness);
+    }
+    Executor& executor = lockstep ? static_cast<Executor&>(*lockstep) : *primary;
+
+    TokenStore store(model.config.vocab_size);
+    LruEviction policy;
+    DigestRecorder recorder;
+    Engine engine(engine_settings, executor, policy, store, recorder);
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
+    TraceDriver driver({.step_ns = config.step_ns}, trace, requests, engine, store);
+
+    ReplayRun run;
+    run.trace = trace_name;
+    run.seed = config.seed;
+    run.all_counters = config.all_counters;
+    run.fingerprint = fingerprint_of(config, engine_settings, model, trace);
+    const CacheConfig& cache = engine_settings.cache;
+    run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
+    run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;
+    ProgressBar progress(trace_name, trace.rows.size());
+    ASSIGN_OR_RETURN(run.driver, driver.run([&](int64_t rows_over) {
+        measure(run.kv, engine.cache().kv().pool().num_used(), cache.kv_bytes_per_block);
+        measure(run.state, engine.cache().state().pool().num_used(), cache.state_bytes_per_row);
+        progress.update(static_cast<uint64_t>(rows_over));
+    }));
+    engine.verify();
+    run.stats = engine.stats();
+    run.digest = recorder.digest();
+    if (lockstep) {
+        run.compared_logits = lockstep->counts().compared_logits;
+        run.compared_states = lockstep->counts().compared_states;
+        run.difference = lockstep->first_difference();
+    }
+    return run;
+}
+
+}  // namespace verbatim::tools

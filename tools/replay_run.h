@@ -1,0 +1,39 @@
+// tools/replay_run.h: one trace through the engine on one executor and, side by side, through another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/base/result.h"
+#include "engine/cache/cache.h"
+#include "reference/model/weights.h"
+#include "tools/replay_report.h"
+#include "traces/trace.h"
+
+namespace verbatim::tools {
+
+struct ReplayConfig {
+    std::string executor = "cpu";       // replayed with the cache
+    std::string beside = "reference";   // compared with it; "none": nothing is
+    int32_t num_threads = 1;
+    int32_t block_size = 16;            // tokens
+    int32_t step_tokens = 512;
+    int32_t max_num_sequences = 256;
+    int64_t cache_bytes = 256 << 20;    // split between the pools (engine/cache/budget.h)
+    std::optional<int64_t> kv_bytes;
+    std::optional<int64_t> state_bytes;
+    LookupMode lookup = LookupMode::kConversation;
+    int64_t step_ns = 100'000'000;      // virtual time of a step
+    uint64_t seed = 0;
+    bool all_counters = false;          // a counter that stays zero is a failure
+};
+
+// The names that --executor and --beside take, "none" apart.
+std::span<const std::string_view> executor_names();
+
+// Runs the trace to its end, or to the first difference's step and on. Errors: a name, a budget or a trace that the model cannot take.
+Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& trace_name,
+                             const traces::Trace& trace);
+
+}  // namespace verbatim::tools
