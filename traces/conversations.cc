@@ -3,65 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "engine/base/check.h"
 #include "traces/builder.h"
+#include "traces/shared_text.h"
 #include "traces/spaces.h"
 
 namespace verbatim::traces {
 namespace {
-
-// Which ids of a strand stand for text that all sessions with the same (tool tokens, system tokens) share.
-class SharedText {
-public:
-    // Of the blocks that the pair covers, those that the strand's first request has there. An id that was seen keeps its text.
-    SharedText(const Recording& recording, const Strand& strand) {
-        space_ = shared_text_space(strand.tool_tokens, strand.system_tokens);
-        const int64_t num_shared = (int64_t{strand.tool_tokens} + strand.system_tokens) / recording.block_tokens;
-        const RecordedRequest& first = recording.requests[strand.first_request];
-        int64_t place = 0;
-        for (size_t k = 0; k < first.num_runs && place < num_shared; ++k) {
-            const IdRun& run = recording.runs[first.first_run + k];
-            add(run.first, std::min(run.count, num_shared - place), place);
-            place += run.count;
-        }
-    }
-
-    struct Part {
-        bool shared = false;
-        int64_t place = 0;  // shared: the block's place in the shared text
-        int64_t count = 0;  // ids from the asked one on for which this holds
-    };
-    [[nodiscard]] Part part_at(int64_t id) const {
-        const auto next = runs_.upper_bound(id);
-        if (next != runs_.begin()) {
-            const auto& [first, run] = *std::prev(next);
-            if (id < first + run.count) return {true, run.place + (id - first), first + run.count - id};
-        }
-        return {false, 0, next == runs_.end() ? kMaxBlockId + 1 - id : next->first - id};
-    }
-    [[nodiscard]] uint64_t space() const { return space_; }
-
-private:
-    struct Run {
-        int64_t count = 0;
-        int64_t place = 0;
-    };
-    void add(int64_t first, int64_t count, int64_t place) {
-        while (count > 0) {
-            const Part part = part_at(first);
-            const int64_t step = std::min(count, part.count);
-            if (!part.shared) runs_[first] = {step, place};
-            first += step;
-            place += step;
-            count -= step;
-        }
-    }
-    std::map<int64_t, Run> runs_;  // by first id; apart from each other
-    uint64_t space_ = 0;
-};
 
 // Builds the rows of one strand after the other.
 class TraceMaker {

@@ -11,7 +11,7 @@ PrefixTree::Place PrefixTree::descend(std::span<const IdRun> runs) const {
         const int64_t next_id = run.first + place.in_run;
         const IdRun& edge = nodes_[place.node].edge;
         if (place.in_edge == edge.count) {
-            const auto child = children_.find(key(place.node, next_id));
+            const auto child = children_.find({place.node, next_id});
             if (child == children_.end()) break;
             place.node = child->second;
             place.in_edge = 0;
@@ -44,10 +44,10 @@ void PrefixTree::split(size_t node, int64_t in_edge) {
     const IdRun edge = nodes_[node].edge;
     nodes_.push_back({{edge.first, in_edge}, nodes_[node].latest, {}});
     parents_.push_back(parents_[node]);
-    children_[key(parents_[node], edge.first)] = upper;
+    children_[{parents_[node], edge.first}] = upper;
     nodes_[node].edge = {edge.first + in_edge, edge.count - in_edge};
     parents_[node] = upper;
-    children_[key(upper, nodes_[node].edge.first)] = node;
+    children_[{upper, nodes_[node].edge.first}] = node;
 }
 
 void PrefixTree::insert(std::span<const IdRun> runs, int64_t number) {
@@ -62,7 +62,7 @@ void PrefixTree::insert(std::span<const IdRun> runs, int64_t number) {
         const size_t child = nodes_.size();
         nodes_.push_back({rest, number, {}});
         parents_.push_back(place.node);
-        children_[key(place.node, rest.first)] = child;
+        children_[{place.node, rest.first}] = child;
         place.node = child;
     }
     nodes_[place.node].complete.push_back(number);

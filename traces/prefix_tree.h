@@ -25,6 +25,18 @@ public:
     };
     // Valid until the next insert. The ids of a run and of runs that follow each other may be anything.
     [[nodiscard]] Match longest(std::span<const IdRun> runs) const;
+    // Calls visit(num_blocks, complete) for every earlier sequence length that is a prefix of this one, the longest last.
+    template <typename F>
+    void prefixes(std::span<const IdRun> runs, F&& visit) const {
+        const Place place = descend(runs);
+        std::vector<size_t> path;
+        for (size_t node = place.node; node != 0; node = parents_[node]) path.push_back(node);
+        int64_t num_blocks = 0;
+        for (auto node = path.rbegin(); node != path.rend(); ++node) {
+            num_blocks += nodes_[*node].edge.count;
+            if (num_blocks <= place.num_blocks) visit(num_blocks, std::span<const int64_t>(nodes_[*node].complete));
+        }
+    }
     // `number` is larger than those of all insertions before.
     void insert(std::span<const IdRun> runs, int64_t number);
 
@@ -41,12 +53,21 @@ private:
         int64_t in_run = 0;        // common blocks of it
         int64_t num_blocks = 0;
     };
-    static uint64_t key(size_t node, int64_t first_id) { return uint64_t{node} << 31 | static_cast<uint64_t>(first_id); }
+    struct Key {
+        size_t parent = 0;
+        int64_t first_id = 0;
+        friend bool operator==(const Key&, const Key&) = default;
+    };
+    struct KeyHash {
+        size_t operator()(const Key& key) const {
+            return (static_cast<uint64_t>(key.first_id) * 0x9e3779b97f4a7c15u ^ key.parent) * 0xbf58476d1ce4e5b9u >> 7;
+        }
+    };
     [[nodiscard]] Place descend(std::span<const IdRun> runs) const;
     void split(size_t node, int64_t in_edge);
 
     std::vector<Node> nodes_;                          // [0] is the root
-    std::unordered_map<uint64_t, size_t> children_;    // by (parent, first id of the edge)
+    std::unordered_map<Key, size_t, KeyHash> children_;
     std::vector<size_t> parents_{0};
 };
 

@@ -69,6 +69,7 @@ Result<ReadTrace> convert(TextInput input, Format format, const ReadOptions& opt
     const std::vector<Link> links = infer_links(recording);
     ReadTrace result;
     count_links(recording, links, result.report);
+    if (options.keep_blocks) result.blocks = make_block_log(recording);
     if (options.tokens_per_id > recording.block_tokens) {
         return error("--tokens-per-id: got {}, wanted at most {}, the tokens of a block in this trace", options.tokens_per_id, recording.block_tokens);
     }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "traces/trace.h"
@@ -35,6 +36,7 @@ struct ReadOptions {
     double session_rate = 0.1;            // agentic: sessions started per second, on average
     int64_t sessions_scale = 1;           // this many copies of every session, with fresh ids and seeded starts
     uint64_t seed = 0;                    // of the starts
+    bool keep_blocks = false;             // fill in ReadTrace::blocks
 };
 [[nodiscard]] Status validate(const ReadOptions& options);
 
@@ -58,9 +60,24 @@ struct ReadReport {
     int64_t over_context = 0;            // rows longer than max_context
 };
 
+// Which blocks each request of a recording had, partial ones too, in the order of the file: what block-aligned caches look at.
+struct BlockLog {
+    struct Run {
+        int64_t first = 0;  // blocks of different text have different ids, in all of the log
+        int64_t count = 0;
+        friend bool operator==(const Run&, const Run&) = default;
+    };
+    int64_t block_tokens = 0;  // 0: the format has no blocks
+    std::vector<int64_t> prompt_tokens;
+    std::vector<int64_t> output_tokens;
+    std::vector<size_t> run_ends;  // request i has runs[run_ends[i - 1] .. run_ends[i])
+    std::vector<Run> runs;
+};
+
 struct ReadTrace {
     Trace trace;
     ReadReport report;
+    BlockLog blocks;  // with ReadOptions::keep_blocks
 };
 
 // Plain, gzip or zstd, told from the first bytes. Errors say file, line, column, got and wanted.

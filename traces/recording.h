@@ -13,11 +13,7 @@
 namespace verbatim::traces {
 
 // `count` blocks with consecutive ids.
-struct IdRun {
-    int64_t first = 0;
-    int64_t count = 0;
-    friend bool operator==(const IdRun&, const IdRun&) = default;
-};
+using IdRun = BlockLog::Run;
 
 struct RecordedRequest {
     int64_t source_row = 0;     // of the file, counted from 0
@@ -64,5 +60,8 @@ Result<Recording> read_agentic(TextInput input, const ReadOptions& options);
 Result<Recording> read_mooncake(TextInput input, const ReadOptions& options);
 Result<Recording> read_azure(TextInput input, const ReadOptions& options);
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options);
+
+// Its blocks as a block-aligned cache sees them: strands apart, shared text together, partial blocks by their id.
+[[nodiscard]] BlockLog make_block_log(const Recording& recording);
 
 }  // namespace verbatim::traces

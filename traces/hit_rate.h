@@ -1,0 +1,47 @@
+// traces/hit_rate.h: what block-aligned caches would reuse of a recording: one answer per convention, because conventions
+// move a hit rate by several points. The figures of traces/README.md come from here.
+//
+// A cache of whole blocks: a request looks up its blocks from the first one to the first that is absent (hits), then touches
+// all of them, the deepest first, then the cache is cut back to its room by least recent use.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "traces/read.h"
+
+namespace verbatim::traces {
+
+inline constexpr int64_t kUnlimited = -1;
+
+// Sums over requests [first_row, end).
+struct HitCount {
+    int64_t requests = 0;
+    int64_t requests_hit = 0;      // with at least one block
+    int64_t blocks = 0;            // looked up: all of every prompt
+    int64_t blocks_hit = 0;
+    int64_t tokens = 0;
+    int64_t tokens_hit = 0;        // min(blocks hit * block, prompt)
+    double sum_request_rates = 0;  // of tokens_hit / prompt
+    [[nodiscard]] double block_rate() const { return blocks == 0 ? 0 : static_cast<double>(blocks_hit) / static_cast<double>(blocks); }
+    [[nodiscard]] double token_rate() const { return tokens == 0 ? 0 : static_cast<double>(tokens_hit) / static_cast<double>(tokens); }
+    [[nodiscard]] double request_rate() const { return requests == 0 ? 0 : sum_request_rates / static_cast<double>(requests); }
+};
+
+struct HitRates {
+    HitCount whole;        // all requests
+    HitCount second_half;  // from request (number of requests) / 2 on: the steady state
+};
+
+[[nodiscard]] int64_t num_lookups(const BlockLog& log);
+[[nodiscard]] int64_t num_unique_blocks(const BlockLog& log);
+// `room_blocks` blocks at most stay after a request. Takes time and memory in proportion to the lookups.
+[[nodiscard]] HitRates lru_hit_rates(const BlockLog& log, int64_t room_blocks);
+// The same without a limit, in proportion to the runs.
+[[nodiscard]] HitRates unlimited_hit_rates(const BlockLog& log);
+
+// Tokens that a cache of whole conversations would reuse if the log's partial blocks were taken by their id, literally: an
+// earlier request whose blocks, the partial one included, all begin this one, and whose prompt and output fit in it.
+[[nodiscard]] int64_t literal_continuation_tokens(const BlockLog& log);
+
+}  // namespace verbatim::traces
