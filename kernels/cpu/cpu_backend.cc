@@ -296,55 +296,73 @@ void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     fresh(Buffer::kMixed, mamba.d_inner());
     const int64_t heads = mamba.n_heads;
     pool_.for_each(static_cast<int64_t>(sequences_.size()) * heads, [&](int64_t part) {
-        scan_heads(layer, mamba, static_cast<size_t>(part / heads), part % heads, part % heads + 1);
+        scan_head(layer, mamba, static_cast<size_t>(part / heads), part % heads);
     });
 }
 
-// Heads [begin, end) of one sequence, over all its tokens.
-void CpuBackend::scan_heads(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t begin, int64_t end) {
+namespace {
+
+// Of one head, for each token: the time step after bias, softplus and limits, and exp(dt · A).
+struct TimeSteps {
+    std::vector<float> dt, decay;  // [num_tokens]
+};
+TimeSteps time_steps(ConstFloatRows raw, int64_t head, float bias, float a, const reference::MambaConfig& mamba) {
+    const auto dt_min = static_cast<float>(mamba.dt_min);
+    const auto dt_max = static_cast<float>(mamba.dt_max);
+    TimeSteps steps{std::vector<float>(raw.num_rows), std::vector<float>(raw.num_rows)};
+    for (int64_t t = 0; t < raw.num_rows; ++t) {
+        const float dt = reference::softplus_f32(raw.row(t)[head] + bias);
+        steps.dt[t] = dt < dt_min ? dt_min : dt > dt_max ? dt_max : dt;
+        steps.decay[t] = reference::exp_f32(steps.dt[t] * a);
+    }
+    return steps;
+}
+
+}  // namespace
+
+// One head of one sequence, over all its tokens, stopping where a state has to be written out.
+void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head) {
     const reference::MambaWeights& w = model_.weights().layers[layer].mamba;
     const CpuSequence& own = sequences_[sequence];
     const auto& part = batch_.sequences[sequence];
     const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim()).rows(part.first_row, part.num_rows);
-    const Columns dt_columns = reference::projected_columns(mamba).dt;
-    const ConstFloatRows dt_raw = rows(Buffer::kProjected, mamba.in_rows())
-                                      .columns(dt_columns.first, dt_columns.count)
-                                      .rows(part.first_row, part.num_rows);
+    const Columns dt = reference::projected_columns(mamba).dt;
+    const ConstFloatRows dt_raw = rows(Buffer::kProjected, mamba.in_rows()).columns(dt.first, dt.count);
     const FloatRows y = rows(Buffer::kMixed, mamba.d_inner()).rows(part.first_row, part.num_rows);
-    const auto dt_min = static_cast<float>(mamba.dt_min);
-    const auto dt_max = static_cast<float>(mamba.dt_max);
+    const TimeSteps steps = time_steps(dt_raw.rows(part.first_row, part.num_rows), head, w.dt_bias[head],
+                                       model_.decay_rates(layer)[head], mamba);
     const int64_t head_size = int64_t{mamba.d_state} * mamba.head_dim;
-    const auto copies = snapshots(sequence, layer, HeadPart::kSsm);
-    std::vector<float> scratch(static_cast<size_t>(3 * mamba.head_dim));
-    for (int64_t head = begin; head < end; ++head) {
-        float* state = states_.tensor(own.state_dst, layer, HeadPart::kSsm).data() + head * head_size;
-        if (own.state_src == kNoState) {
-            std::fill_n(state, head_size, 0.0F);
-        } else if (own.state_src != own.state_dst) {
-            std::copy_n(states_.tensor(own.state_src, layer, HeadPart::kSsm).data() + head * head_size, head_size, state);
-        }
-        const int64_t group = head / (mamba.n_heads / mamba.n_groups);
-        auto copy = copies.begin();
-        for (int64_t t = 0; t < part.num_rows; ++t) {
-            float dt = reference::softplus_f32(dt_raw.row(t)[head] + w.dt_bias[head]);
-            dt = dt < dt_min ? dt_min : dt > dt_max ? dt_max : dt;
-            const float* b = conv.row(t) + mamba.d_inner() + group * mamba.d_state;
-            ops_.scan_token({.head_dim = mamba.head_dim,
-                             .d_state = mamba.d_state,
-                             .dt = dt,
-                             .decay = reference::exp_f32(dt * model_.decay_rates(layer)[head]),
-                             .d = w.d[head],
-                             .x = conv.row(t) + head * mamba.head_dim,
-                             .b = b,
-                             .c = b + mamba.bc_rows(),
-                             .state = state,
-                             .y = y.row(t) + head * mamba.head_dim,
-                             .scratch = scratch.data()});
-            if (copy == copies.end() || copy->num_tokens != t + 1) continue;
-            std::copy_n(state, head_size, copy->out + head * head_size);
-            ++copy;
-        }
+    const int64_t b_column = mamba.d_inner() + head / (mamba.n_heads / mamba.n_groups) * mamba.d_state;
+    float* state = states_.tensor(own.state_dst, layer, HeadPart::kSsm).data() + head * head_size;
+    if (own.state_src == kNoState) {
+        std::fill_n(state, head_size, 0.0F);
+    } else if (own.state_src != own.state_dst) {
+        std::copy_n(states_.tensor(own.state_src, layer, HeadPart::kSsm).data() + head * head_size, head_size, state);
     }
+    std::vector<float> scratch(static_cast<size_t>(2 * mamba.head_dim));
+    const auto scan_tokens = [&](int64_t begin, int64_t end) {
+        ops_.scan({.head_dim = mamba.head_dim,
+                   .d_state = mamba.d_state,
+                   .num_tokens = end - begin,
+                   .dt = steps.dt.data() + begin,
+                   .decay = steps.decay.data() + begin,
+                   .d = w.d[head],
+                   .x = conv.row(begin) + head * mamba.head_dim,
+                   .b = conv.row(begin) + b_column,
+                   .c = conv.row(begin) + b_column + mamba.bc_rows(),
+                   .stride = conv.stride,
+                   .state = state,
+                   .y = y.row(begin) + head * mamba.head_dim,
+                   .y_stride = y.stride,
+                   .scratch = scratch.data()});
+    };
+    int64_t done = 0;
+    for (const reference::StateSnapshot& copy : snapshots(sequence, layer, HeadPart::kSsm)) {
+        scan_tokens(done, copy.num_tokens);
+        std::copy_n(state, head_size, copy.out + head * head_size);
+        done = copy.num_tokens;
+    }
+    if (done < part.num_rows) scan_tokens(done, part.num_rows);
 }
 
 void CpuBackend::check_state(int32_t layer) {

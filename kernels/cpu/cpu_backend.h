@@ -77,7 +77,7 @@ private:
     [[nodiscard]] const PackedMatrix& packed(reference::MatrixId id) const;
     RoundedRows round_rows(reference::ConstFloatRows x, float multiplier);
     void panel(const PackedMatrix& matrix, const float* bias, const RoundedRows& in, int64_t panel, reference::FloatRows out) const;
-    void scan_heads(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t begin, int64_t end);
+    void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
     std::vector<reference::StateSnapshot> snapshots(size_t sequence, int32_t layer, reference::HeadPart part) const;
 
     const reference::ReferenceModel& model_;

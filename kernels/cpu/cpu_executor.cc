@@ -24,7 +24,7 @@ SlotTablesConfig tables_config(const ModelConfig& config, const CpuExecutorConfi
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu)
     : NumericExecutor(config, tables_config(config, cpu)),
-      isa_(cpu.isa.value_or(supported_isas().back())),
+      isa_(cpu.isa ? *cpu.isa : best_isa()),
       model_(config, weights),
       kv_(config, cpu.block_size, tables().config().num_blocks),
       states_(config, tables().config().num_state_rows),

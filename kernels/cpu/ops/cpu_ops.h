@@ -20,6 +20,7 @@ enum class Isa : uint8_t {
 };
 std::string_view isa_name(Isa isa);
 std::span<const Isa> supported_isas();  // of this processor, kPortable first
+Isa best_isa();                         // by a short race between their matmuls; the bits are the same
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. Both forms hold the same values.
 struct RoundedRows {
@@ -65,26 +66,30 @@ struct AttendTileArgs {
     float* pv = nullptr;            // [head_dim], scratch
 };
 
-// One token of one head: h = fma(h, decay, u · b[n]), y = fma(d, x, sums of c[n] · h)     reference/ops/ssm_scan.h
-struct ScanTokenArgs {
+// One head over some tokens in order: per token h = fma(h, decay, u · b[n]), y = fma(d, x, sums of c[n] · h); reference/ops/ssm_scan.h.
+// Rows of x, y, b and c are `stride` floats apart.
+struct ScanArgs {
     int64_t head_dim = 0;
     int64_t d_state = 0;
-    float dt = 0.0F;           // after softplus and limits
-    float decay = 0.0F;        // exp(dt · A)
-    float d = 0.0F;            // D
-    const float* x = nullptr;  // [head_dim]
-    const float* b = nullptr;  // [d_state]
-    const float* c = nullptr;  // [d_state]
-    float* state = nullptr;    // [d_state, head_dim]
-    float* y = nullptr;        // [head_dim]
-    float* scratch = nullptr;  // [3 · head_dim]
+    int64_t num_tokens = 0;
+    const float* dt = nullptr;     // [num_tokens], after softplus and limits
+    const float* decay = nullptr;  // [num_tokens], exp(dt · A)
+    float d = 0.0F;                // D
+    const float* x = nullptr;      // [num_tokens, head_dim]
+    const float* b = nullptr;      // [num_tokens, d_state]
+    const float* c = nullptr;      // [num_tokens, d_state]
+    int64_t stride = 0;            // of x, b and c
+    float* state = nullptr;        // [d_state, head_dim]
+    float* y = nullptr;            // [num_tokens, head_dim]; apart from x
+    int64_t y_stride = 0;
+    float* scratch = nullptr;      // [2 · head_dim]
 };
 
 struct CpuOps {
     bool takes_pairs = false;  // which form of RoundedRows panel() reads
     void (*panel)(const PanelArgs& args) = nullptr;
     void (*attend_tile)(const AttendTileArgs& args, SoftmaxState& run) = nullptr;
-    void (*scan_token)(const ScanTokenArgs& args) = nullptr;
+    void (*scan)(const ScanArgs& args) = nullptr;
 };
 // REQUIRES: supported.
 const CpuOps& cpu_ops(Isa isa);

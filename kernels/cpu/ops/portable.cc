@@ -140,25 +140,31 @@ void merge_run(const SoftmaxState& run, int64_t head_dim, SoftmaxState& row) {
     row.m = m;
 }
 
-VERBATIM_CLONES void scan_token_portable(const ScanTokenArgs& args) {
+// y serves as the total. Channels are independent of each other, so they are vectorised; n is in order.
+VERBATIM_CLONES void scan_portable(const ScanArgs& args) {
     const int64_t width = args.head_dim;
     float* u = args.scratch;
     float* acc = u + width;
-    float* total = acc + width;
-    for (int64_t p = 0; p < width; ++p) u[p] = args.dt * args.x[p];
-    std::fill_n(total, width, 0.0F);
-    for (int64_t first = 0; first < args.d_state; first += kScanChunk) {
-        std::fill_n(acc, width, 0.0F);
-        for (int64_t n = first; n < std::min(first + kScanChunk, args.d_state); ++n) {
-            float* h = args.state + n * width;
-            for (int64_t p = 0; p < width; ++p) {
-                h[p] = fma_f32(h[p], args.decay, u[p] * args.b[n]);
-                acc[p] = fma_f32(args.c[n], h[p], acc[p]);
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+        const float* x = args.x + t * args.stride;
+        const float* b = args.b + t * args.stride;
+        const float* c = args.c + t * args.stride;
+        float* y = args.y + t * args.y_stride;
+        for (int64_t p = 0; p < width; ++p) u[p] = args.dt[t] * x[p];
+        std::fill_n(y, width, 0.0F);
+        for (int64_t first = 0; first < args.d_state; first += kScanChunk) {
+            std::fill_n(acc, width, 0.0F);
+            for (int64_t n = first; n < std::min(first + kScanChunk, args.d_state); ++n) {
+                float* h = args.state + n * width;
+                for (int64_t p = 0; p < width; ++p) {
+                    h[p] = fma_f32(h[p], args.decay[t], u[p] * b[n]);
+                    acc[p] = fma_f32(c[n], h[p], acc[p]);
+                }
             }
+            for (int64_t p = 0; p < width; ++p) y[p] += acc[p];
         }
-        for (int64_t p = 0; p < width; ++p) total[p] += acc[p];
+        for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], y[p]);
     }
-    for (int64_t p = 0; p < width; ++p) args.y[p] = fma_f32(args.d, args.x[p], total[p]);
 }
 
 }  // namespace verbatim::cpu

@@ -7,6 +7,6 @@ namespace verbatim::cpu {
 
 void panel_portable(const PanelArgs& args);
 void attend_tile_portable(const AttendTileArgs& args, SoftmaxState& run);
-void scan_token_portable(const ScanTokenArgs& args);
+void scan_portable(const ScanArgs& args);
 
 }  // namespace verbatim::cpu

@@ -166,7 +166,8 @@ TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
 
 // A model whose token 0 is embedded as NaN; the head that turns rows into logits stays sound.
 struct PoisonedModel {
-    PoisonedModel() : scene(reference::draw_small_config(Architecture::kGraniteHybrid, 6), 6) {
+    PoisonedModel() : scene(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8) {
+        CHECK(scene.has_kv && scene.has_state);
         auto& embedding = scene.model.weights.embedding;
         table.assign(embedding.data, embedding.data + embedding.rows * embedding.cols);
         std::fill_n(table.begin(), embedding.cols, uint16_t{0x7FC0});
@@ -176,6 +177,11 @@ struct PoisonedModel {
         auto tokens = scene.tokens(count, seed);
         for (TokenId& token : tokens) token = std::max(token, 1);
         return tokens;
+    }
+    [[nodiscard]] int32_t first_mamba_layer() const {
+        const auto& layers = scene.model.config.layers;
+        const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.mamba.has_value(); });
+        return static_cast<int32_t>(found - layers.begin());
     }
     std::vector<uint16_t> table;
     SceneModel scene;
@@ -193,7 +199,7 @@ TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
     scene.compute({.slot = 1, .num_new_tokens = 20, .samples = true, .state_dst = 1, .new_blocks = {2, 3}});
     scene.step();
     ASSERT_EQ(scene.result.sampled.size(), 2u);
-    EXPECT_EQ(scene.result.sampled[0].fault_layer, 0);
+    EXPECT_EQ(scene.result.sampled[0].fault_layer, model.first_mamba_layer());
     EXPECT_EQ(scene.result.sampled[1].fault_layer, -1);
     scene.expect_uncached(1, sound, "beside a NaN");
 }
@@ -215,6 +221,25 @@ TEST(CpuExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
             scene.step();
             EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
             scene.expect_uncached(0, sound, where(Architecture::kGraniteHybrid, block_size, length));
+        }
+    }
+}
+
+TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
+    for (const Isa isa : supported_isas()) {
+        for (const Architecture family : kFamilies) {
+            const SceneModel model = model_of(family, 9);
+            CpuExecutorConfig config = config_of(16, 2);
+            config.isa = isa;
+            CpuExecutor executor(model.model.config, model.model.weights, config);
+            EXPECT_EQ(executor.isa(), isa);
+            Scene scene(model, executor, 16);
+            const auto tokens = model.tokens(140, 1);
+            scene.next().start({.slot = 0, .tokens = tokens});
+            scene.compute({.slot = 0, .num_new_tokens = 140, .samples = true, .state_dst = 0, .new_blocks = iota(0, 9)});
+            scene.step();
+            scene.expect_uncached(0, tokens, std::string(isa_name(isa)));
+            scene.expect_head(tokens, iota(0, 9), 0, std::string(isa_name(isa)));
         }
     }
 }
