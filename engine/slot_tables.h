@@ -1,11 +1,15 @@
-// engine/slot_tables.h: what every executor knows of its slots, kept incrementally from plans: tokens, computed length, block
-// table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
+// engine/slot_tables.h: what every executor knows of its slots, kept incrementally from plans: tokens, computed
+// length, block table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
 //   L1  ends name live slots; starts name free ones; a slot is scheduled at most once, in order of admission (P1)
-//   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new position
+//   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new
+//       position
 //   L3  a block that is written or new is in its writer's table and in no other live one (P2)
-//   L4  an attached length that is no multiple of the block size comes with one copy of its tail, of exactly that many slots
-//   L5  the first step of a slot reads a row other than its own (none, at length 0); the later ones read and write their own
-//   L6  a destination (new block, state_dst, StateWrite) is read or written by nobody else in the step (P3, as far as it shows)
+//   L4  an attached length that is no multiple of the block size comes with one copy of its tail, of exactly that
+//       many slots
+//   L5  the first step of a slot reads a row other than its own (none, at length 0); the later ones read and write
+//       their own
+//   L6  a destination (new block, state_dst, StateWrite) is read or written by nobody else in the step (P3, as far
+//       as it shows)
 #pragma once
 
 #include <cstdint>
@@ -29,11 +33,11 @@ struct SlotTable {
     bool live = false;
     bool stepped = false;  // has been scheduled since its start
     RequestId request{};
-    int64_t admission = 0;          // ascending over starts
+    int64_t admission = 0;            // ascending over starts
     int64_t num_prompt_tokens = 0;    // of `tokens`
     int64_t num_attached_tokens = 0;  // computed before its start
-    int64_t length = 0;             // computed tokens; during a step: before it
-    std::vector<TokenId> tokens;    // everything known
+    int64_t length = 0;               // computed tokens; during a step: before it
+    std::vector<TokenId> tokens;      // everything known
     std::vector<BlockId> blocks;
     StateIndex state = kNoState;  // its own row, from its first step on
     SamplingParams sampling;
@@ -43,7 +47,8 @@ class SlotTables {
 public:
     explicit SlotTables(SlotTablesConfig config);
 
-    // Ends, starts, appended tokens and new blocks. An error says which rule the plan breaks; the tables mean nothing after it.
+    // Ends, starts, appended tokens and new blocks. An error says which rule the plan breaks; the tables mean
+    // nothing after it.
     Status apply(const StepPlan& plan);
     // The plan has been carried out: its sequences are longer by their new tokens.
     void advance(const StepPlan& plan);

@@ -57,7 +57,8 @@ int64_t activation_bytes(const ModelConfig& config) {
     for (const LayerConfig& layer : config.layers) {
         floats += 6 * int64_t{config.hidden_size};
         if (layer.mamba) floats += 7 * layer.mamba->in_rows() + config.hidden_size;
-        if (layer.attention) floats += 3 * layer.attention->q_rows() + 4 * layer.attention->kv_rows() + config.hidden_size;
+        if (layer.attention)
+            floats += 3 * layer.attention->q_rows() + 4 * layer.attention->kv_rows() + config.hidden_size;
         if (layer.mlp) floats += 3 * int64_t{layer.mlp->d_ff} + config.hidden_size;
     }
     return floats * static_cast<int64_t>(sizeof(float));
@@ -66,8 +67,8 @@ int64_t activation_bytes(const ModelConfig& config) {
 }  // namespace
 
 std::string to_string(const Difference& d) {
-    return fmt::format("step {}, request {}, position {}, layer {}, {}, element {}: {:.9g} and {:.9g}", d.step, index(d.request),
-                       d.position, d.layer, d.op, d.element, d.primary, d.secondary);
+    return fmt::format("step {}, request {}, position {}, layer {}, {}, element {}: {:.9g} and {:.9g}", d.step,
+                       index(d.request), d.position, d.layer, d.op, d.element, d.primary, d.secondary);
 }
 
 LockstepExecutor::LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options)
@@ -112,7 +113,8 @@ void LockstepExecutor::watch(const StepPlan& plan) {
     secondary_.set_observer(watched ? [this](const Observation& o) { compare(o); } : StepObserver());
 }
 
-// An executor may cut a sequence's rows into pieces, each a walk of its own: its operations continue those of the piece before.
+// An executor may cut a sequence's rows into pieces, each a walk of its own: its operations continue those of the
+// piece before.
 void LockstepExecutor::keep(const Observation& observation) {
     Watch& watch = watches_[index(observation.slot)];
     if (observation.point.op == WalkOp::kEmbed) watch.next = 0;

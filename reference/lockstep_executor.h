@@ -1,8 +1,8 @@
 // reference/lockstep_executor.h: two executors side by side on every plan, compared bit by bit.
 //
-// Compared are, of every sequence that draws, each logit; drawn tokens and faults; digests of heads that both hold. While
-// operations are watched, so is all that both wrote for the same positions, in the walk's order: a difference is named where
-// it arises. A NaN equals a NaN: payloads are not part of the numbers' ABI.
+// Compared are, of every sequence that draws, each logit; drawn tokens and faults; digests of heads that both hold.
+// While operations are watched, so is all that both wrote for the same positions, in the walk's order: a difference
+// is named where it arises. A NaN equals a NaN: payloads are not part of the numbers' ABI.
 //   L1  results are the primary's: the engine cannot tell that somebody looks on
 //   L2  first_difference() is set once and stays
 #pragma once
@@ -32,8 +32,8 @@ std::string to_string(const Difference& difference);
 
 struct LockstepOptions {
     bool watch_operations = true;
-    int64_t max_watched_bytes = int64_t{256} << 20;  // of one step's activations; a larger step is compared by its logits alone
-    bool stop_at_first = false;                      // execute() answers the first difference with an error
+    int64_t max_watched_bytes = 1 << 28;  // of one step's activations; a larger step is compared by its logits alone
+    bool stop_at_first = false;           // execute() answers the first difference with an error
 };
 
 struct LockstepCounts {

@@ -1,5 +1,5 @@
-// reference/numeric_executor.h: what executors that really compute have in common: they keep the slots' tables, draw tokens by
-// NUMERICS N7, and show what they computed: logits, heads, and every operation of a step.
+// reference/numeric_executor.h: what executors that really compute have in common: they keep the slots' tables, draw
+// tokens by NUMERICS N7, and show what they computed: logits, heads, and every operation of a step.
 //
 //   N1  a plan that breaks the rules of engine/slot_tables.h stops the program: it is the engine's bug
 //   N2  a sequence's tokens, logits and heads depend on its tokens and sampling parameters alone
@@ -21,16 +21,16 @@
 
 namespace verbatim::reference {
 
-// What one operation of a step wrote for one sequence: row r is position first_position + r. Logits and their final norm have
-// one row, the last position's.
+// What one operation of a step wrote for one sequence: row r is position first_position + r. Logits and their final
+// norm have one row, the last position's.
 struct Observation {
     SequenceSlot slot{};
     int64_t first_position = 0;
     WalkPoint point;
     ConstFloatRows rows;  // valid during the call
 };
-// Called from several threads at once for different slots; for one slot in the walk's order. A step may pass a sequence's rows in
-// several pieces, each a whole walk over ascending positions.
+// Called from several threads at once for different slots; for one slot in the walk's order. A step may pass a
+// sequence's rows in several pieces, each a whole walk over ascending positions.
 using StepObserver = std::function<void(const Observation& observation)>;
 
 // A piece of a head in the order of reference/head_digest.h; one of the spans is empty.
@@ -50,7 +50,8 @@ public:
 
     // False, and nothing is read, when this executor does not hold the head (see Executor::head_digest).
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
-    // The row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature. REQUIRES: it drew.
+    // The row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature.
+    // REQUIRES: it drew.
     [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) const = 0;
 
     // Null switches it off. It sees the steps that follow.

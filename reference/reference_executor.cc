@@ -38,7 +38,8 @@ void ReferenceExecutor::compute(const StepPlan& plan) {
     // The model's tables grow before the threads share them.
     for (size_t i = 0; i < config().layers.size(); ++i) {
         const auto& attention = config().layers[i].attention;
-        if (attention && attention->rope.kind != RopeKind::kNone) model_.rope_table(static_cast<int32_t>(i), max_length);
+        if (attention && attention->rope.kind != RopeKind::kNone)
+            model_.rope_table(static_cast<int32_t>(i), max_length);
     }
     pool_.for_each(static_cast<int64_t>(plan.sequences.size()), [&](int64_t i) { compute(plan, plan.sequences[i]); });
 }
@@ -78,7 +79,8 @@ void ReferenceExecutor::append(SequenceSlot slot, int64_t end, LogitRows which, 
 ReferenceExecutor::StateRow ReferenceExecutor::state_row_of(const ReferenceSequence& sequence) const {
     StateRow row;
     for (size_t i = 0; i < config().layers.size(); ++i) {
-        for (const auto part : {sequence.ssm_state(static_cast<int32_t>(i)), sequence.conv_window(static_cast<int32_t>(i))}) {
+        for (const auto part :
+             {sequence.ssm_state(static_cast<int32_t>(i)), sequence.conv_window(static_cast<int32_t>(i))}) {
             row.insert(row.end(), part.begin(), part.end());
         }
     }
@@ -105,13 +107,21 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
     for (size_t i = 0; i < config().layers.size(); ++i) {
         const auto layer = static_cast<int32_t>(i);
         if (const auto& mamba = config().layers[i].mamba) {
-            reader({.layer = layer, .part = HeadPart::kSsm, .floats = next(mamba->d_inner() * mamba->d_state), .bf16 = {}});
-            reader({.layer = layer, .part = HeadPart::kConv, .floats = next((mamba->d_conv - 1) * mamba->conv_dim()), .bf16 = {}});
+            reader({.layer = layer,
+                    .part = HeadPart::kSsm,
+                    .floats = next(mamba->d_inner() * mamba->d_state),
+                    .bf16 = {}});
+            reader({.layer = layer,
+                    .part = HeadPart::kConv,
+                    .floats = next((mamba->d_conv - 1) * mamba->conv_dim()),
+                    .bf16 = {}});
         }
         if (const auto& attention = config().layers[i].attention) {
             const int64_t count = image.length * attention->kv_rows();
-            reader({.layer = layer, .part = HeadPart::kK, .floats = {}, .bf16 = running.sequence->k(layer).first(count)});
-            reader({.layer = layer, .part = HeadPart::kV, .floats = {}, .bf16 = running.sequence->v(layer).first(count)});
+            reader(
+                {.layer = layer, .part = HeadPart::kK, .floats = {}, .bf16 = running.sequence->k(layer).first(count)});
+            reader(
+                {.layer = layer, .part = HeadPart::kV, .floats = {}, .bf16 = running.sequence->v(layer).first(count)});
         }
     }
     return true;

@@ -1,9 +1,10 @@
-// reference/reference_executor.h: the uncached reference as an executor. It ignores blocks, copies and rows: a sequence that starts,
-// attached or not, is computed from position 0 with KV and states of its own, then goes on. Whatever a cache does, this
-// executor's results are those of a run without one.
+// reference/reference_executor.h: the uncached reference as an executor. It ignores blocks, copies and rows: a
+// sequence that starts, attached or not, is computed from position 0 with KV and states of its own, then goes on.
+// Whatever a cache does, this executor's results are those of a run without one.
 //
 //   E1  logits and tokens depend on a sequence's tokens alone: no number of a plan that names memory is read
-//   E2  it holds heads of living writers only: at the writer's present length, and at the lengths of StateWrites it has passed
+//   E2  it holds heads of living writers only: at the writer's present length, and at the lengths of StateWrites it
+//       has passed
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ public:
 
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
-    [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }  // attached, and computed all the same
+    // Attached by the plan, and computed all the same.
+    [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }
 
 protected:
     void compute(const StepPlan& plan) override;

@@ -1,4 +1,5 @@
-// kernels/cpu/aligned_array.h: memory for vector loads: 64-byte aligned, zeros at first, grows without keeping its content.
+// kernels/cpu/aligned_array.h: memory for vector loads: 64-byte aligned, zeros at first, grows without keeping its
+// content.
 #pragma once
 
 #include <cstdint>

@@ -220,7 +220,8 @@ RoundedRows CpuBackend::round_rows(ConstFloatRows x, float multiplier) {
             }
             for (int64_t j = 0; words != nullptr && j < pairs; ++j) {
                 const float odd = 2 * j + 1 < x.width ? in[2 * j + 1] * multiplier : 0.0F;
-                words[r * pairs + j] = make_pair_of(reference::round_to_bf16(in[2 * j] * multiplier), reference::round_to_bf16(odd));
+                words[r * pairs + j] =
+                    make_pair_of(reference::round_to_bf16(in[2 * j] * multiplier), reference::round_to_bf16(odd));
             }
         }
     });
@@ -252,7 +253,8 @@ void CpuBackend::panel(const PackedMatrix& matrix, const float* bias, const Roun
     for (int64_t r = 0; r < out.num_rows; ++r) {
         float* y = out.row(r) + first;
         const float* total = totals + r * kPanelOutputs;
-        for (int64_t i = 0; i < matrix.outputs_in(panel); ++i) y[i] = bias != nullptr ? total[i] + bias[first + i] : total[i];
+        for (int64_t i = 0; i < matrix.outputs_in(panel); ++i)
+            y[i] = bias != nullptr ? total[i] + bias[first + i] : total[i];
     }
 }
 
@@ -261,8 +263,8 @@ void CpuBackend::panel(const PackedMatrix& matrix, const float* bias, const Roun
 std::vector<reference::StateSnapshot> CpuBackend::snapshots(size_t sequence, int32_t layer, HeadPart part) const {
     std::vector<reference::StateSnapshot> result;
     for (const StateWrite& write : sequences_[sequence].writes) {
-        result.push_back({write.length - batch_.sequences[sequence].first_position,
-                          states_.tensor(write.dst, layer, part).data()});
+        result.push_back(
+            {write.length - batch_.sequences[sequence].first_position, states_.tensor(write.dst, layer, part).data()});
     }
     return result;
 }
@@ -295,9 +297,8 @@ void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
 void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     fresh(Buffer::kMixed, mamba.d_inner());
     const int64_t heads = mamba.n_heads;
-    pool_.for_each(static_cast<int64_t>(sequences_.size()) * heads, [&](int64_t part) {
-        scan_head(layer, mamba, static_cast<size_t>(part / heads), part % heads);
-    });
+    pool_.for_each(static_cast<int64_t>(sequences_.size()) * heads,
+                   [&](int64_t part) { scan_head(layer, mamba, static_cast<size_t>(part / heads), part % heads); });
 }
 
 namespace {

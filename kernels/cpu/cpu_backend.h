@@ -1,9 +1,10 @@
-// kernels/cpu/cpu_backend.h: the walk's operations over a batch of sequences with paged KV and pooled state rows. Threads share out
-// outputs, never the terms of one sum.
+// kernels/cpu/cpu_backend.h: the walk's operations over a batch of sequences with paged KV and pooled state rows.
+// Threads share out outputs, never the terms of one sum.
 //
 //   C1  bit-equal to reference/ops, whatever the batch, block size, threads and instruction set
 //   C2  of KV, only positions up to a row's own enter its result
-//   C3  a sequence's state goes from its source row (none: zeros) to its destination row and, on the way, to the rows of its StateWrites
+//   C3  a sequence's state goes from its source row (none: zeros) to its destination row and, on the way, to the
+//       rows of its StateWrites
 #pragma once
 
 #include <array>
@@ -76,7 +77,8 @@ private:
     reference::FloatRows rows(reference::Buffer buffer, int64_t width);
     [[nodiscard]] const PackedMatrix& packed(reference::MatrixId id) const;
     RoundedRows round_rows(reference::ConstFloatRows x, float multiplier);
-    void panel(const PackedMatrix& matrix, const float* bias, const RoundedRows& in, int64_t panel, reference::FloatRows out) const;
+    void panel(const PackedMatrix& matrix, const float* bias, const RoundedRows& in, int64_t panel,
+               reference::FloatRows out) const;
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
     std::vector<reference::StateSnapshot> snapshots(size_t sequence, int32_t layer, reference::HeadPart part) const;
 
@@ -85,8 +87,8 @@ private:
     PagedKv& kv_;
     StateRows& states_;
     reference::WorkerPool& pool_;
-    std::vector<PackedMatrix> packed_;           // in the order of matrices_of
-    std::vector<std::array<int32_t, 10>> place_; // [layer][matrix] in packed_
+    std::vector<PackedMatrix> packed_;            // in the order of matrices_of
+    std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in packed_
 
     // Of the walk in progress.
     reference::WalkBatch batch_;

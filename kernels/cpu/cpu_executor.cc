@@ -62,7 +62,8 @@ void CpuExecutor::compute(const StepPlan& plan) {
 }
 
 std::span<const float> CpuExecutor::logits(SequenceSlot slot) const {
-    CHECK(tables().is_live(slot) && slots_[index(slot)].logit_row >= 0, "slot {} did not draw in the last step", index(slot));
+    CHECK(tables().is_live(slot) && slots_[index(slot)].logit_row >= 0, "slot {} did not draw in the last step",
+          index(slot));
     return backend_.logits(slots_[index(slot)].logit_row);
 }
 

@@ -1,7 +1,8 @@
-// kernels/cpu/cpu_executor.h: the exact profile on the CPU: paged KV, pooled state rows, every sequence of a step in one batch, threads.
+// kernels/cpu/cpu_executor.h: the exact profile on the CPU: paged KV, pooled state rows, every sequence of a step in
+// one batch, threads.
 //
-//   X1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may make, any block
-//       size, number of threads and instruction set
+//   X1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
+//       make, any block size, number of threads and instruction set
 //   X2  the pools' bytes are allocated once; a step allocates activations alone
 #pragma once
 

@@ -3,9 +3,7 @@
 namespace verbatim::cpu {
 
 PackedMatrix::PackedMatrix(reference::MatrixView weight)
-    : num_outputs_(weight.rows),
-      num_k_(weight.cols),
-      pairs_(num_panels() * num_pairs(weight.cols) * kPanelOutputs) {
+    : num_outputs_(weight.rows), num_k_(weight.cols), pairs_(num_panels() * num_pairs(weight.cols) * kPanelOutputs) {
     for (int64_t n = 0; n < num_outputs_; ++n) {
         const uint16_t* row = weight.data + n * num_k_;
         Pair* lane = pairs_.data() + n / kPanelOutputs * num_pairs(num_k_) * kPanelOutputs + n % kPanelOutputs;

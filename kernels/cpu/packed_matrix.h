@@ -1,7 +1,7 @@
 // kernels/cpu/packed_matrix.h: a matmul's weights in the order in which its kernel reads them, made once at load.
 //
-// [ceil(N/64)][ceil(K/2)][64] pairs: a panel of 64 outputs, one per vector lane, walks along K without a horizontal sum. Outputs
-// beyond N and the partner of an odd K's last element are +0.
+// [ceil(N/64)][ceil(K/2)][64] pairs: a panel of 64 outputs, one per vector lane, walks along K without a horizontal
+// sum. Outputs beyond N and the partner of an odd K's last element are +0.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// kernels/cpu/paged_kv.h: owns the bytes of the KV blocks, bf16, laid out so that no dot product needs a horizontal sum.
+// kernels/cpu/paged_kv.h: owns the bytes of the KV blocks, bf16, laid out so that no dot product needs a horizontal
+// sum.
 //
 // Of a block, per attention layer and KV head:
 //   K page  [ceil(head_dim/2)][block_size]   pairs along head_dim: a vector holds one pair of 16 positions

@@ -1,5 +1,5 @@
-// kernels/cpu/pair.h: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low half, 2j + 1 in the
-// high half. It is what VDPBF16PS takes, and two shifts make two binary32 of it.
+// kernels/cpu/pair.h: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low half,
+// 2j + 1 in the high half. It is what VDPBF16PS takes, and two shifts make two binary32 of it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// kernels/cpu/state_rows.h: owns the bytes of the state rows. A row is the list of tensors of reference::state_row, each in its logical
-// order (an SSM state is [n_heads, d_state, head_dim]: its vectors run along head_dim), starting on a 64-byte line.
+// kernels/cpu/state_rows.h: owns the bytes of the state rows. A row is the list of tensors of reference::state_row,
+// each in its logical order (an SSM state is [n_heads, d_state, head_dim]: its vectors run along head_dim), starting
+// on a 64-byte line.
 #pragma once
 
 #include <cstdint>

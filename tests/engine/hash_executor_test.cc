@@ -30,7 +30,11 @@ struct Scene {
     // Slot 0 computes all of kTokens but the last in blocks 0 1 2 and row 0, and row 1 as after 6 tokens.
     void write_head() {
         plans.next().start({.slot = 0, .tokens = kTokens});
-        plans.compute({.slot = 0, .num_new_tokens = 9, .state_dst = 0, .new_blocks = {0, 1, 2}, .state_writes = {{6, StateIndex{1}}}});
+        plans.compute({.slot = 0,
+                       .num_new_tokens = 9,
+                       .state_dst = 0,
+                       .new_blocks = {0, 1, 2},
+                       .state_writes = {{6, StateIndex{1}}}});
         ASSERT_TRUE(step());
     }
     // Slot 1 attaches to the first 6 of kTokens: block 0 shared, 2 slots of block 1 copied to block 5, row 1.
@@ -39,7 +43,12 @@ struct Scene {
         return plans;
     }
     static SequenceSpec rest() {
-        return {.slot = 1, .num_computed_tokens = 6, .num_new_tokens = 4, .samples = true, .state_src = 1, .state_dst = 3,
+        return {.slot = 1,
+                .num_computed_tokens = 6,
+                .num_new_tokens = 4,
+                .samples = true,
+                .state_src = 1,
+                .state_dst = 3,
                 .new_blocks = {5, 6}};
     }
 
@@ -54,8 +63,12 @@ TEST(HashExecutor, AnyChunkingDrawsTheExpectedToken) {
         run.plans.next().start({.slot = 0, .tokens = kTokens});
         run.plans.compute({.slot = 0, .num_new_tokens = first, .state_dst = 0, .new_blocks = {4, 2, 7}});
         ASSERT_TRUE(run.step());
-        run.plans.next().compute({.slot = 0, .num_computed_tokens = first, .num_new_tokens = 10 - first, .samples = true,
-                                  .state_src = 0, .state_dst = 0});
+        run.plans.next().compute({.slot = 0,
+                                  .num_computed_tokens = first,
+                                  .num_new_tokens = 10 - first,
+                                  .samples = true,
+                                  .state_src = 0,
+                                  .state_dst = 0});
         ASSERT_TRUE(run.step());
         EXPECT_EQ(run.token(), run.executor.expected_token(kTokens, {}));
         EXPECT_EQ(run.first_violation(), "");
@@ -69,8 +82,13 @@ TEST(HashExecutor, AttachedSequenceDrawsTheExpectedTokens) {
     ASSERT_TRUE(run.step());
     const TokenId token = run.token();
     EXPECT_EQ(token, run.executor.expected_token(kTokens, {}));
-    run.plans.next().compute({.slot = 1, .num_computed_tokens = 10, .num_new_tokens = 1, .samples = true, .state_src = 3,
-                              .state_dst = 3, .appended = {token}});
+    run.plans.next().compute({.slot = 1,
+                              .num_computed_tokens = 10,
+                              .num_new_tokens = 1,
+                              .samples = true,
+                              .state_src = 3,
+                              .state_dst = 3,
+                              .appended = {token}});
     ASSERT_TRUE(run.step());
     EXPECT_EQ(run.token(), run.executor.expected_token(with(kTokens, token), {}));
     EXPECT_EQ(run.first_violation(), "");

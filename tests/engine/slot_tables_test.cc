@@ -10,9 +10,9 @@
 namespace verbatim {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::PlanBuilder;
 using testing::SequenceSpec;
-using ::testing::HasSubstr;
 
 const std::vector<TokenId> kTokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
@@ -20,7 +20,11 @@ const std::vector<TokenId> kTokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 struct Fixture {
     Fixture() {
         plans.next().start({.slot = 0, .tokens = kTokens});
-        plans.compute({.slot = 0, .num_new_tokens = 6, .state_dst = 0, .new_blocks = {0, 1}, .state_writes = {{5, StateIndex{1}}}});
+        plans.compute({.slot = 0,
+                       .num_new_tokens = 6,
+                       .state_dst = 0,
+                       .new_blocks = {0, 1},
+                       .state_writes = {{5, StateIndex{1}}}});
         CHECK(tables.apply(plans.plan()));
         tables.advance(plans.plan());
         plans.next();
@@ -35,7 +39,12 @@ struct Fixture {
         return plans;
     }
     static SequenceSpec attached() {
-        return {.slot = 1, .num_computed_tokens = 5, .num_new_tokens = 5, .samples = true, .state_src = 1, .state_dst = 3,
+        return {.slot = 1,
+                .num_computed_tokens = 5,
+                .num_new_tokens = 5,
+                .samples = true,
+                .state_src = 1,
+                .state_dst = 3,
                 .new_blocks = {4, 5}};
     }
     static SequenceSpec continued() {

@@ -116,7 +116,8 @@ public:
                                  << want.logits[different];
     }
     // The head in these places has the digest of an uncached run over `tokens`.
-    void expect_head(std::span<const TokenId> tokens, const std::vector<int32_t>& blocks, int32_t row, const std::string& where) {
+    void expect_head(std::span<const TokenId> tokens, const std::vector<int32_t>& blocks, int32_t row,
+                     const std::string& where) {
         const auto got = head(static_cast<int64_t>(tokens.size()), blocks, row);
         ASSERT_TRUE(got.has_value()) << where;
         EXPECT_EQ(got->hex(), uncached(model_.reference, tokens).digest.hex()) << where;

@@ -28,12 +28,16 @@ struct Pair {
         lockstep.emplace(*primary, *secondary, options);
         testing::PlanBuilder plans(first.model.config.vocab_size);
         auto tokens = first.tokens(20, 1);
-        plans.next().start({.slot = 0, .tokens = tokens}).compute({.slot = 0, .num_new_tokens = 15, .state_dst = 0,
-                                                                   .state_writes = {{7, StateIndex{1}}}});
+        plans.next()
+            .start({.slot = 0, .tokens = tokens})
+            .compute({.slot = 0, .num_new_tokens = 15, .state_dst = 0, .state_writes = {{7, StateIndex{1}}}});
         RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
         plans.next().compute({.slot = 0, .num_computed_tokens = 15, .num_new_tokens = 5, .samples = true});
         RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
-        plans.next().compute({.slot = 0, .num_computed_tokens = 20, .num_new_tokens = 1, .samples = true,
+        plans.next().compute({.slot = 0,
+                              .num_computed_tokens = 20,
+                              .num_new_tokens = 1,
+                              .samples = true,
                               .appended = {result.sampled.at(0).token}});
         return lockstep->execute(plans.plan(), result);
     }
@@ -172,7 +176,9 @@ TEST(LockstepExecutor, HeadThatDiffersIsNamedByTensorAndElement) {
     StaleHead secondary(inner, model.model.config);
     LockstepExecutor lockstep(primary, secondary, {.watch_operations = false});
     testing::PlanBuilder plans(model.model.config.vocab_size);
-    plans.next().start({.slot = 0, .tokens = model.tokens(5, 1)}).compute({.slot = 0, .num_new_tokens = 5, .samples = true});
+    plans.next()
+        .start({.slot = 0, .tokens = model.tokens(5, 1)})
+        .compute({.slot = 0, .num_new_tokens = 5, .samples = true});
     StepResult result;
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     EXPECT_TRUE(lockstep.identical());

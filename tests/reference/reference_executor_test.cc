@@ -24,7 +24,12 @@ TEST(ReferenceExecutor, AttachedSequenceIsComputedFromItsFirstToken) {
         // Nobody ever wrote those blocks and that row.
         scene.next().start({.slot = 0, .tokens = tokens, .num_computed_tokens = 40, .blocks = {7, 5}});
         scene.copy(6, 9, 8);
-        scene.compute({.slot = 0, .num_computed_tokens = 40, .num_new_tokens = 10, .samples = true, .state_src = 3, .state_dst = 2,
+        scene.compute({.slot = 0,
+                       .num_computed_tokens = 40,
+                       .num_new_tokens = 10,
+                       .samples = true,
+                       .state_src = 3,
+                       .state_dst = 2,
                        .new_blocks = {9, 10}});
         scene.step();
         scene.expect_uncached(0, tokens, "attached");
@@ -39,22 +44,35 @@ TEST(ReferenceExecutor, ChunksSnapshotsAndDecodingChangeNothing) {
         Scene scene(model, executor, 16);
         auto tokens = model.tokens(300, 2);
         scene.next().start({.slot = 0, .tokens = tokens});
-        scene.compute({.slot = 0, .num_new_tokens = 290, .state_dst = 0, .new_blocks = iota(0, 20),
+        scene.compute({.slot = 0,
+                       .num_new_tokens = 290,
+                       .state_dst = 0,
+                       .new_blocks = iota(0, 20),
                        .state_writes = {{1, StateIndex{1}}, {77, StateIndex{2}}, {290, StateIndex{3}}}});
         scene.step();
-        scene.next().compute({.slot = 0, .num_computed_tokens = 290, .num_new_tokens = 10, .samples = true, .state_src = 0,
+        scene.next().compute({.slot = 0,
+                              .num_computed_tokens = 290,
+                              .num_new_tokens = 10,
+                              .samples = true,
+                              .state_src = 0,
                               .state_dst = 0});
         scene.step();
         scene.expect_uncached(0, tokens, "prefill");
         tokens.push_back(scene.result.sampled.at(0).token);
-        scene.next().compute({.slot = 0, .num_computed_tokens = 300, .num_new_tokens = 1, .samples = true, .state_src = 0,
-                              .state_dst = 0, .appended = {tokens.back()}});
+        scene.next().compute({.slot = 0,
+                              .num_computed_tokens = 300,
+                              .num_new_tokens = 1,
+                              .samples = true,
+                              .state_src = 0,
+                              .state_dst = 0,
+                              .appended = {tokens.back()}});
         scene.step();
         scene.expect_uncached(0, tokens, "decode");
     }
 }
 
-// At its present length, and at those that state writes named: with the digests of uncached runs over just those tokens.
+// At its present length, and at those that state writes named: with the digests of uncached runs over just those
+// tokens.
 TEST(ReferenceExecutor, HoldsTheHeadsOfLivingWriters) {
     for (const Architecture family : kFamilies) {
         const SceneModel model = model_of(family);
@@ -62,10 +80,14 @@ TEST(ReferenceExecutor, HoldsTheHeadsOfLivingWriters) {
         Scene scene(model, executor, 16);
         const auto tokens = model.tokens(60, 3);
         scene.next().start({.slot = 0, .tokens = tokens});
-        scene.compute({.slot = 0, .num_new_tokens = 50, .state_dst = 0, .new_blocks = iota(0, 4),
+        scene.compute({.slot = 0,
+                       .num_new_tokens = 50,
+                       .state_dst = 0,
+                       .new_blocks = iota(0, 4),
                        .state_writes = {{20, StateIndex{1}}, {50, StateIndex{2}}}});
         scene.step();
-        scene.next().compute({.slot = 0, .num_computed_tokens = 50, .num_new_tokens = 10, .state_src = 0, .state_dst = 0});
+        scene.next().compute(
+            {.slot = 0, .num_computed_tokens = 50, .num_new_tokens = 10, .state_src = 0, .state_dst = 0});
         scene.step();
         for (const int64_t length : {20, 50, 60}) {
             const auto digest = executor.head_digest({.writer = SequenceSlot{0}, .length = length, .blocks = {}});
@@ -73,7 +95,8 @@ TEST(ReferenceExecutor, HoldsTheHeadsOfLivingWriters) {
             EXPECT_EQ(digest->hex(), testing::uncached(model.reference, std::span(tokens).first(length)).digest.hex());
         }
         EXPECT_EQ(executor.head_digest({.writer = SequenceSlot{0}, .length = 61, .blocks = {}}), std::nullopt);
-        EXPECT_EQ(executor.head_digest({.writer = SequenceSlot{0}, .length = 30, .blocks = {}}).has_value(), !model.has_state);
+        EXPECT_EQ(executor.head_digest({.writer = SequenceSlot{0}, .length = 30, .blocks = {}}).has_value(),
+                  !model.has_state);
         EXPECT_EQ(executor.head_digest({.writer = kNoSlot, .length = 60, .blocks = {}}), std::nullopt);
         scene.next().end(0);
         scene.step();
@@ -105,11 +128,15 @@ TEST(ReferenceExecutor, ThreadsChangeNothing) {
             scene.next();
             for (int32_t slot = 0; slot < 5; ++slot) {
                 scene.start({.slot = slot, .tokens = model.tokens(30 + slot, slot)});
-                scene.compute({.slot = slot, .num_new_tokens = 30 + slot, .samples = true, .state_dst = slot,
+                scene.compute({.slot = slot,
+                               .num_new_tokens = 30 + slot,
+                               .samples = true,
+                               .state_dst = slot,
                                .new_blocks = iota(3 * slot, 3)});
             }
             scene.step();
-            for (int32_t slot = 0; slot < 5; ++slot) scene.expect_uncached(slot, model.tokens(30 + slot, slot), "threads");
+            for (int32_t slot = 0; slot < 5; ++slot)
+                scene.expect_uncached(slot, model.tokens(30 + slot, slot), "threads");
         }
     }
 }

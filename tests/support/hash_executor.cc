@@ -137,8 +137,8 @@ void HashExecutor::check_attached(const StepPlan& plan) {
     const int64_t materialised = step_ - config_.lag_steps;
     const auto check = [&](const Cell& cell, const char* what, int64_t place) {
         if (cell.step <= materialised) return;
-        violate(fmt::format("step {}: attaches {} {}, written in step {}, but only step {} is materialised", plan.step, what, place,
-                            cell.step, materialised));
+        violate(fmt::format("step {}: attaches {} {}, written in step {}, but only step {} is materialised", plan.step,
+                            what, place, cell.step, materialised));
     };
     for (const SequenceStart& start : plan.starts) {
         if (config_.num_blocks == 0) break;
@@ -215,7 +215,7 @@ SampledToken HashExecutor::sample(const ScheduledSequence& sequence) {
 void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where) {
     if (cell.position == position && cell.prefix == prefix) return;
     violate(fmt::format("step {}: {} reads position {}, but finds {}", step_, where, position,
-                        cell.position < 0          ? "nothing"
+                        cell.position < 0           ? "nothing"
                         : cell.position != position ? fmt::format("position {}", cell.position)
                                                     : "that of other tokens"));
 }

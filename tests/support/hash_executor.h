@@ -1,8 +1,9 @@
 // tests/support/hash_executor.h: an executor without arithmetic that sees every mistake of an engine.
 //
-// It has a paged KV pool and a pool of state rows like a real one, but a KV slot holds (position, hash of the token prefix that ends
-// there) and a state row (length, hash of the prefix). The token it draws is a hash of the KV and state it *read*, so that a
-// wrong block, a tail copied short, a stale row or a wrong length changes tokens and digests. Beyond that it knows what it should have read:
+// It has a paged KV pool and a pool of state rows like a real one, but a KV slot holds (position, hash of the token
+// prefix that ends there) and a state row (length, hash of the prefix). The token it draws is a hash of the KV and
+// state it *read*, so that a wrong block, a tail copied short, a stale row or a wrong length changes tokens and
+// digests. Beyond that it knows what it should have read:
 //   X1  plans keep the rules of engine/slot_tables.h
 //   X2  every KV slot and row it reads was written, by a sequence with the same tokens, at the same position
 //   X3  what a start attaches (blocks, tail, row) was materialised when the plan came
@@ -28,8 +29,8 @@ struct HashExecutorConfig {
     int32_t num_state_rows = 16;  // 0: a model without state
     int32_t lag_steps = 0;        // materialised_through_step = step - lag_steps
     bool fail_on_violation = true;
-    TokenId fault_token = -1;     // a sequence that samples after this token has a fault in layer 0
-    int64_t fail_at_step = -1;    // execute() of this step returns an error
+    TokenId fault_token = -1;   // a sequence that samples after this token has a fault in layer 0
+    int64_t fail_at_step = -1;  // execute() of this step returns an error
     std::string numerics_id = "hash/1";
 };
 

@@ -64,8 +64,8 @@ void panel_avx2(const PanelArgs& args) {
         for (int64_t r = 0; r < args.rows.num_rows; r += kRows) {
             const auto kernel = kPanelRows[std::min<int64_t>(kRows, args.rows.num_rows - r)];
             for (int64_t lane = 0; lane < kPanelOutputs; lane += kVectors * kLanes) {
-                kernel(args.rows.floats + r * stride + first * 2, stride, args.panel + first * kPanelOutputs + lane, count,
-                       args.totals + r * kPanelOutputs + lane);
+                kernel(args.rows.floats + r * stride + first * 2, stride, args.panel + first * kPanelOutputs + lane,
+                       count, args.totals + r * kPanelOutputs + lane);
             }
         }
     }

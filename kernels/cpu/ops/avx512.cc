@@ -1,5 +1,6 @@
-// 16 outputs per vector. A pair's odd half is the word with its low half cleared, its even half the word shifted up: N3's two fma.
-// VDPBF16PS is the same two in one instruction: odd first, rounded to nearest even, and subnormals cannot occur (NUMERICS N2, N3).
+// 16 outputs per vector. A pair's odd half is the word with its low half cleared, its even half the word shifted up:
+// N3's two fma. VDPBF16PS is the same two in one instruction: odd first, rounded to nearest even, and subnormals
+// cannot occur (NUMERICS N2, N3).
 #include "kernels/cpu/ops/avx512.h"
 
 #if defined(__x86_64__)
@@ -10,7 +11,8 @@
 
 #include "reference/numerics/constants.h"
 
-// Functions, not files, are compiled for the instruction set: a file would leave its copies of inline functions to everybody.
+// Functions, not files, are compiled for the instruction set: a file would leave its copies of inline functions to
+// everybody.
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define AVX512_BF16 __attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 
@@ -89,10 +91,16 @@ AVX512_BF16 void panel_rows_bf16(const Pair* a, int64_t stride, const Pair* pane
 
 // The kernel for each number of rows, 1 ... kRows.
 using PanelRows = void (*)(const float*, int64_t, const Pair*, int64_t, float*);
-constexpr PanelRows kPanelRows[] = {nullptr, panel_rows<1>, panel_rows<2>, panel_rows<3>, panel_rows<4>, panel_rows<5>, panel_rows<6>};
+constexpr PanelRows kPanelRows[] = {nullptr,       panel_rows<1>, panel_rows<2>, panel_rows<3>,
+                                    panel_rows<4>, panel_rows<5>, panel_rows<6>};
 using PanelRowsBf16 = void (*)(const Pair*, int64_t, const Pair*, int64_t, float*);
-constexpr PanelRowsBf16 kPanelRowsBf16[] = {nullptr,            panel_rows_bf16<1>, panel_rows_bf16<2>, panel_rows_bf16<3>,
-                                            panel_rows_bf16<4>, panel_rows_bf16<5>, panel_rows_bf16<6>};
+constexpr PanelRowsBf16 kPanelRowsBf16[] = {nullptr,
+                                            panel_rows_bf16<1>,
+                                            panel_rows_bf16<2>,
+                                            panel_rows_bf16<3>,
+                                            panel_rows_bf16<4>,
+                                            panel_rows_bf16<5>,
+                                            panel_rows_bf16<6>};
 
 // Chunk by chunk, so that a chunk of the panel (32 KiB) stays in the first cache for all rows.
 template <typename A, typename Kernels>
@@ -131,7 +139,8 @@ AVX512 void tile_scores(const AttendTileArgs& args, float* s) {
         }
         for (int g = 0; g < groups; ++g) total[g] = _mm512_add_ps(total[g], acc[g]);
     }
-    for (int g = 0; g < groups; ++g) _mm512_storeu_ps(s + g * kLanes, _mm512_mul_ps(total[g], _mm512_set1_ps(args.scale)));
+    for (int g = 0; g < groups; ++g)
+        _mm512_storeu_ps(s + g * kLanes, _mm512_mul_ps(total[g], _mm512_set1_ps(args.scale)));
 }
 
 template <int groups>
@@ -151,7 +160,8 @@ AVX512_BF16 void tile_scores_bf16(const AttendTileArgs& args, float* s) {
         }
         for (int g = 0; g < groups; ++g) total[g] = _mm512_add_ps(total[g], acc[g]);
     }
-    for (int g = 0; g < groups; ++g) _mm512_storeu_ps(s + g * kLanes, _mm512_mul_ps(total[g], _mm512_set1_ps(args.scale)));
+    for (int g = 0; g < groups; ++g)
+        _mm512_storeu_ps(s + g * kLanes, _mm512_mul_ps(total[g], _mm512_set1_ps(args.scale)));
 }
 
 using TileScores = void (*)(const AttendTileArgs&, float*);
@@ -159,11 +169,15 @@ constexpr TileScores kTileScores[] = {nullptr, tile_scores<1>, tile_scores<2>, t
 constexpr TileScores kTileScoresBf16[] = {nullptr, tile_scores_bf16<1>, tile_scores_bf16<2>, tile_scores_bf16<3>,
                                           tile_scores_bf16<4>};
 
-constexpr __mmask16 mask_of(int64_t count) { return static_cast<__mmask16>(count >= kLanes ? 0xFFFF : (1 << count) - 1); }
+// The first `count` lanes: none for a vector that lies beyond the end.
+constexpr __mmask16 mask_of(int64_t count) {
+    return static_cast<__mmask16>((uint32_t{1} << std::clamp<int64_t>(count, 0, kLanes)) - 1);
+}
 
 // o = pv of the tile for dims [first, first + 16 · vectors), or fma(o, decay, pv). Dims beyond head_dim are masked.
 template <int vectors>
-AVX512 void tile_values(const float* p, const KvTileRefs& tile, int64_t first, int64_t head_dim, bool assign, float decay, float* o) {
+AVX512 void tile_values(const float* p, const KvTileRefs& tile, int64_t first, int64_t head_dim, bool assign,
+                        float decay, float* o) {
     __mmask16 masks[vectors];
     __m512 acc[vectors];
     for (int v = 0; v < vectors; ++v) {
@@ -209,7 +223,8 @@ void attend(const AttendTileArgs& args, const TileScores* scores, SoftmaxState& 
 
 // --- scan
 
-// 16 channels over all tokens, for one chunk of the state's n: the chunk stays in registers. y is the total over the chunks so far.
+// 16 channels over all tokens, for one chunk of the state's n: the chunk stays in registers. y is the total over the
+// chunks so far.
 template <bool full>
 AVX512 void scan_chunk(const ScanArgs& args, int64_t first_n, int64_t first_p, __mmask16 mask) {
     const int64_t count = full ? kScanChunk : std::min(kScanChunk, args.d_state - first_n);

@@ -1,4 +1,5 @@
-// kernels/cpu/ops/avx512.h: the loops of Isa::kAvx512 and Isa::kAvx512Bf16. Call them on processors that have them alone.
+// kernels/cpu/ops/avx512.h: the loops of Isa::kAvx512 and Isa::kAvx512Bf16. Call them on processors that have them
+// alone.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"

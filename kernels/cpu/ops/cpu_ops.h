@@ -1,5 +1,5 @@
-// kernels/cpu/ops/cpu_ops.h: the inner loops that pay, one table of them per instruction set, chosen at run time. All tables
-// give the same bits: those of the contracts in reference/ops/.
+// kernels/cpu/ops/cpu_ops.h: the inner loops that pay, one table of them per instruction set, chosen at run time.
+// All tables give the same bits: those of the contracts in reference/ops/.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ std::string_view isa_name(Isa isa);
 std::span<const Isa> supported_isas();  // of this processor, kPortable first
 Isa best_isa();                         // by a short race between their matmuls; the bits are the same
 
-// Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. Both forms hold the same values.
+// Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. Both forms hold the same
+// values.
 struct RoundedRows {
     const float* floats = nullptr;  // [num_rows, 2 · num_pairs]
     const Pair* pairs = nullptr;    // [num_rows, num_pairs]
@@ -45,8 +46,8 @@ inline constexpr int64_t kTilePairs = reference::kKvTile / 2;
 struct KvTileRefs {
     const Pair* k[kTileGroups] = {};  // pair i of the group's position lane at [i · k_stride + lane]
     int64_t k_stride = 0;
-    const Pair* v[kTilePairs] = {};   // [head_dim]; an invisible odd half may hold anything
-    int64_t num_visible = 0;          // 1 ... 64, from the tile's first position on
+    const Pair* v[kTilePairs] = {};  // [head_dim]; an invisible odd half may hold anything
+    int64_t num_visible = 0;         // 1 ... 64, from the tile's first position on
 };
 
 // What a query row has gathered over some tiles (reference/ops/attention.h).
@@ -63,11 +64,11 @@ struct AttendTileArgs {
     int64_t head_dim = 0;
     float scale = 1.0F;
     const KvTileRefs* tile = nullptr;
-    float* pv = nullptr;            // [head_dim], scratch
+    float* pv = nullptr;  // [head_dim], scratch
 };
 
-// One head over some tokens in order: per token h = fma(h, decay, u · b[n]), y = fma(d, x, sums of c[n] · h); reference/ops/ssm_scan.h.
-// Rows of x, y, b and c are `stride` floats apart.
+// One head over some tokens in order: per token h = fma(h, decay, u · b[n]), y = fma(d, x, sums of c[n] · h);
+// reference/ops/ssm_scan.h. Rows of x, y, b and c are `stride` floats apart.
 struct ScanArgs {
     int64_t head_dim = 0;
     int64_t d_state = 0;
@@ -82,7 +83,7 @@ struct ScanArgs {
     float* state = nullptr;        // [d_state, head_dim]
     float* y = nullptr;            // [num_tokens, head_dim]; apart from x
     int64_t y_stride = 0;
-    float* scratch = nullptr;      // [2 · head_dim]
+    float* scratch = nullptr;  // [2 · head_dim]
 };
 
 struct CpuOps {
@@ -96,8 +97,8 @@ const CpuOps& cpu_ops(Isa isa);
 
 // A run of tiles joins those before it, left to right.
 void merge_run(const SoftmaxState& run, int64_t head_dim, SoftmaxState& row);
-// The tile's softmax: from s [64] to p [64], rounded to bf16 values; l and m of `run` move on. Returns exp(m - m'), which o has to be
-// multiplied with unless the run was empty.
+// The tile's softmax: from s [64] to p [64], rounded to bf16 values; l and m of `run` move on. Returns exp(m - m'),
+// which o has to be multiplied with unless the run was empty.
 float softmax_tile(float* s, int64_t num_visible, SoftmaxState& run);
 
 }  // namespace verbatim::cpu

@@ -17,7 +17,10 @@ namespace {
 class TileReader {
 public:
     TileReader(const PagedAttentionArgs& args, int64_t kv_head)
-        : args_(args), kv_head_(kv_head), block_size_(args.kv->block_size()), k_direct_(block_size_ % kGroup == 0 && !planted(Planted::kTilesFromAttach)),
+        : args_(args),
+          kv_head_(kv_head),
+          block_size_(args.kv->block_size()),
+          k_direct_(block_size_ % kGroup == 0 && !planted(Planted::kTilesFromAttach)),
           v_direct_(block_size_ % 2 == 0 && !planted(Planted::kTilesFromAttach)) {
         if (!k_direct_) k_.resize(kTileGroups * num_pairs(args.head_dim) * kGroup);
         if (!v_direct_) v_.resize(kTilePairs * args.head_dim);
@@ -41,7 +44,9 @@ public:
 
 private:
     [[nodiscard]] BlockId block(int64_t position) const { return args_.blocks[position / block_size_]; }
-    [[nodiscard]] const Pair* k_page(int64_t position) const { return args_.kv->k_page(args_.layer, block(position), kv_head_); }
+    [[nodiscard]] const Pair* k_page(int64_t position) const {
+        return args_.kv->k_page(args_.layer, block(position), kv_head_);
+    }
     [[nodiscard]] const Pair* v_row(int64_t position) const {
         const int64_t pair = position % block_size_ / 2;
         return args_.kv->v_page(args_.layer, block(position), kv_head_) + pair * args_.head_dim;
@@ -82,7 +87,10 @@ private:
 class RowAttention {
 public:
     RowAttention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head)
-        : ops_(ops), args_(args), num_heads_(args.n_heads / args.n_kv_heads), first_head_(kv_head * num_heads_),
+        : ops_(ops),
+          args_(args),
+          num_heads_(args.n_heads / args.n_kv_heads),
+          first_head_(kv_head * num_heads_),
           tiles_(args, kv_head) {
         const int64_t pairs = num_pairs(args.head_dim);
         q_.resize(num_heads_ * 2 * pairs);
@@ -121,7 +129,8 @@ private:
             for (int64_t i = 0; i < args_.head_dim; ++i) q_[h * 2 * pairs + i] = reference::bf16_value(q[i]);
             for (int64_t i = 0; i < pairs; ++i) {
                 const float* two = &q_[2 * (h * pairs + i)];
-                q_pairs_[h * pairs + i] = make_pair_of(reference::round_to_bf16(two[0]), reference::round_to_bf16(two[1]));
+                q_pairs_[h * pairs + i] =
+                    make_pair_of(reference::round_to_bf16(two[0]), reference::round_to_bf16(two[1]));
             }
         }
     }

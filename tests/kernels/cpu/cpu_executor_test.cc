@@ -1,4 +1,5 @@
-// Plans written by hand: whatever is cached, chunked, batched or threaded, the bits are those of the uncached reference.
+// Plans written by hand: whatever is cached, chunked, batched or threaded, the bits are those of the uncached
+// reference.
 #include "kernels/cpu/cpu_executor.h"
 
 #include <gmock/gmock.h>
@@ -10,9 +11,9 @@ namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
+using testing::iota;
 using testing::Scene;
 using testing::SceneModel;
-using testing::iota;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
                                       Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
@@ -43,19 +44,25 @@ TEST(CpuExecutor, AnyChunkingGivesTheUncachedBits) {
             int64_t done = 0;
             for (const int32_t chunk : chunkings[i]) {
                 if (done > 0) scene.next();
-                scene.compute({.slot = 0, .num_computed_tokens = done, .num_new_tokens = chunk, .samples = done + chunk == 75,
-                               .state_src = done > 0 ? 2 : -1, .state_dst = 2,
+                scene.compute({.slot = 0,
+                               .num_computed_tokens = done,
+                               .num_new_tokens = chunk,
+                               .samples = done + chunk == 75,
+                               .state_src = done > 0 ? 2 : -1,
+                               .state_dst = 2,
                                .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(3, scene.blocks_for(75))});
                 scene.step();
                 done += chunk;
             }
             scene.expect_uncached(0, tokens, where(family, block_size, static_cast<int64_t>(i)));
-            scene.expect_head(tokens, iota(3, scene.blocks_for(75)), 2, where(family, block_size, static_cast<int64_t>(i)));
+            scene.expect_head(tokens, iota(3, scene.blocks_for(75)), 2,
+                              where(family, block_size, static_cast<int64_t>(i)));
         }
     }
 }
 
-// Slot 0 computes `tokens` with a snapshot at `length`; slot 1 attaches there and computes them with another end, twice over.
+// Slot 0 computes `tokens` with a snapshot at `length`; slot 1 attaches there and computes them with another end,
+// twice over.
 void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, const std::string& name) {
     CpuExecutor executor(model.model.config, model.model.weights, config_of(block_size));
     Scene scene(model, executor, block_size);
@@ -63,7 +70,11 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
     const auto num_blocks = static_cast<int32_t>(scene.blocks_for(90));
     const std::vector<TokenId> head(tokens.begin(), tokens.begin() + length);
     scene.next().start({.slot = 0, .tokens = tokens});
-    scene.compute({.slot = 0, .num_new_tokens = 90, .samples = true, .state_dst = 0, .new_blocks = iota(0, num_blocks),
+    scene.compute({.slot = 0,
+                   .num_new_tokens = 90,
+                   .samples = true,
+                   .state_dst = 0,
+                   .new_blocks = iota(0, num_blocks),
                    .state_writes = {{length, StateIndex{1}}}});
     scene.step();
     scene.expect_uncached(0, tokens, name);
@@ -77,8 +88,13 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
         const int32_t first_new = num_blocks * (1 + 2 * slot);
         scene.next().start({.slot = slot, .tokens = other, .num_computed_tokens = length, .blocks = iota(0, full)});
         scene.copy(full, first_new, length % block_size);
-        scene.compute({.slot = slot, .num_computed_tokens = length, .num_new_tokens = end - length, .samples = true,
-                       .state_src = 1, .state_dst = 2 + slot, .new_blocks = iota(first_new, scene.blocks_for(end) - full)});
+        scene.compute({.slot = slot,
+                       .num_computed_tokens = length,
+                       .num_new_tokens = end - length,
+                       .samples = true,
+                       .state_src = 1,
+                       .state_dst = 2 + slot,
+                       .new_blocks = iota(first_new, scene.blocks_for(end) - full)});
         scene.step();
         scene.expect_uncached(slot, other, name);
     }
@@ -109,8 +125,13 @@ TEST(CpuExecutor, DecodedTokensGiveTheBitsOfPrefill) {
             ASSERT_EQ(scene.result.sampled.size(), 1u);
             ASSERT_EQ(scene.result.sampled[0].fault_layer, -1);
             tokens.push_back(scene.result.sampled[0].token);
-            scene.next().compute({.slot = 0, .num_computed_tokens = 60 + i, .num_new_tokens = 1, .samples = true, .state_src = 0,
-                                  .state_dst = 0, .appended = {tokens.back()}});
+            scene.next().compute({.slot = 0,
+                                  .num_computed_tokens = 60 + i,
+                                  .num_new_tokens = 1,
+                                  .samples = true,
+                                  .state_src = 0,
+                                  .state_dst = 0,
+                                  .appended = {tokens.back()}});
             scene.step();
             scene.expect_uncached(0, tokens, where(family, 16, i));
         }
@@ -127,13 +148,22 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
             Scene scene(model, executor, block_size);
             const auto tokens = model.tokens(boundary + 3, 9);
             scene.next().start({.slot = 0, .tokens = {tokens.begin(), tokens.begin() + boundary - 2}});
-            scene.compute({.slot = 0, .num_new_tokens = boundary - 2, .samples = true, .state_dst = 0,
+            scene.compute({.slot = 0,
+                           .num_new_tokens = boundary - 2,
+                           .samples = true,
+                           .state_dst = 0,
                            .new_blocks = iota(0, scene.blocks_for(boundary + 3))});
             scene.step();
             for (int32_t length = boundary - 2; length <= boundary + 2; ++length) {
-                scene.expect_uncached(0, std::span(tokens).first(length), where(Architecture::kGraniteHybrid, block_size, length));
-                scene.next().compute({.slot = 0, .num_computed_tokens = length, .num_new_tokens = 1, .samples = true, .state_src = 0,
-                                      .state_dst = 0, .appended = {tokens[length]}});
+                scene.expect_uncached(0, std::span(tokens).first(length),
+                                      where(Architecture::kGraniteHybrid, block_size, length));
+                scene.next().compute({.slot = 0,
+                                      .num_computed_tokens = length,
+                                      .num_new_tokens = 1,
+                                      .samples = true,
+                                      .state_src = 0,
+                                      .state_dst = 0,
+                                      .appended = {tokens[length]}});
                 scene.step();
             }
         }
@@ -151,14 +181,17 @@ TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
             for (int32_t slot = 0; slot < 3; ++slot) {
                 const auto length = static_cast<int32_t>(all[slot].size());
                 scene.start({.slot = slot, .tokens = all[slot]});
-                scene.compute({.slot = slot, .num_new_tokens = length, .samples = true, .state_dst = slot,
+                scene.compute({.slot = slot,
+                               .num_new_tokens = length,
+                               .samples = true,
+                               .state_dst = slot,
                                .new_blocks = iota(20 * slot, scene.blocks_for(length))});
             }
             scene.step();
             for (int32_t slot = 0; slot < 3; ++slot) {
                 scene.expect_uncached(slot, all[slot], where(family, num_threads, slot));
-                scene.expect_head(all[slot], iota(20 * slot, scene.blocks_for(static_cast<int64_t>(all[slot].size()))), slot,
-                                  where(family, num_threads, slot));
+                scene.expect_head(all[slot], iota(20 * slot, scene.blocks_for(static_cast<int64_t>(all[slot].size()))),
+                                  slot, where(family, num_threads, slot));
             }
         }
     }
@@ -180,7 +213,8 @@ struct PoisonedModel {
     }
     [[nodiscard]] int32_t first_mamba_layer() const {
         const auto& layers = scene.model.config.layers;
-        const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.mamba.has_value(); });
+        const auto found =
+            std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.mamba.has_value(); });
         return static_cast<int32_t>(found - layers.begin());
     }
     std::vector<uint16_t> table;
@@ -205,22 +239,29 @@ TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
 }
 
 // A block comes back with the KV of another sequence in it, NaN among it, also at the odd half of the last pair.
+void reuse_blocks(const PoisonedModel& model, Isa isa, int32_t block_size, int32_t length) {
+    CpuExecutorConfig config = config_of(block_size);
+    config.isa = isa;
+    CpuExecutor executor(model.scene.model.config, model.scene.model.weights, config);
+    Scene scene(model.scene, executor, block_size);
+    const auto blocks = iota(0, scene.blocks_for(32));
+    scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
+    scene.compute({.slot = 0, .num_new_tokens = 32, .samples = true, .state_dst = 0, .new_blocks = blocks});
+    scene.step();
+    const auto sound = model.sound_tokens(length, 3);
+    scene.next().end(0).start({.slot = 0, .tokens = sound});
+    scene.compute({.slot = 0, .num_new_tokens = length, .samples = true, .state_dst = 0, .new_blocks = blocks});
+    scene.step();
+    EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
+    const auto name = fmt::format("{}, blocks of {}, length {}", isa_name(isa), block_size, length);
+    scene.expect_uncached(0, sound, name);
+}
+
 TEST(CpuExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
     const PoisonedModel model;
-    for (const int32_t block_size : {3, 16}) {
-        for (int32_t length = 1; length <= 18; ++length) {
-            CpuExecutor executor(model.scene.model.config, model.scene.model.weights, config_of(block_size));
-            Scene scene(model.scene, executor, block_size);
-            const auto blocks = iota(0, scene.blocks_for(32));
-            scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
-            scene.compute({.slot = 0, .num_new_tokens = 32, .samples = true, .state_dst = 0, .new_blocks = blocks});
-            scene.step();
-            const auto sound = model.sound_tokens(length, 3);
-            scene.next().end(0).start({.slot = 0, .tokens = sound});
-            scene.compute({.slot = 0, .num_new_tokens = length, .samples = true, .state_dst = 0, .new_blocks = blocks});
-            scene.step();
-            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
-            scene.expect_uncached(0, sound, where(Architecture::kGraniteHybrid, block_size, length));
+    for (const Isa isa : supported_isas()) {
+        for (const int32_t block_size : {3, 16}) {
+            for (int32_t length = 1; length <= 18; ++length) reuse_blocks(model, isa, block_size, length);
         }
     }
 }
@@ -236,7 +277,8 @@ TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
             Scene scene(model, executor, 16);
             const auto tokens = model.tokens(140, 1);
             scene.next().start({.slot = 0, .tokens = tokens});
-            scene.compute({.slot = 0, .num_new_tokens = 140, .samples = true, .state_dst = 0, .new_blocks = iota(0, 9)});
+            scene.compute(
+                {.slot = 0, .num_new_tokens = 140, .samples = true, .state_dst = 0, .new_blocks = iota(0, 9)});
             scene.step();
             scene.expect_uncached(0, tokens, std::string(isa_name(isa)));
             scene.expect_head(tokens, iota(0, 9), 0, std::string(isa_name(isa)));
@@ -246,7 +288,8 @@ TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
 
 TEST(CpuExecutor, SamplingKnowsTheAbsolutePositionAndThePrompt) {
     const SceneModel model = model_of(Architecture::kGraniteHybrid, 7);
-    const SamplingParams sampling{.temperature = 2.0F, .repetition_penalty = 1.5F, .presence_penalty = 0.5F, .seed = 99};
+    const SamplingParams sampling{
+        .temperature = 2.0F, .repetition_penalty = 1.5F, .presence_penalty = 0.5F, .seed = 99};
     const auto tokens = model.tokens(40, 1);
     std::vector<TokenId> drawn;
     for (const bool attached : {false, true}) {
@@ -260,10 +303,19 @@ TEST(CpuExecutor, SamplingKnowsTheAbsolutePositionAndThePrompt) {
         const int32_t length = attached ? 32 : 0;
         scene.next();
         if (attached) scene.end(1);
-        scene.start({.slot = 0, .tokens = tokens, .num_computed_tokens = length, .blocks = attached ? iota(0, 2) : iota(0, 0),
-                     .sampling = sampling, .num_prompt_tokens = 20});
-        scene.compute({.slot = 0, .num_computed_tokens = length, .num_new_tokens = 40 - length, .samples = true,
-                       .state_src = attached ? 0 : -1, .state_dst = 1, .new_blocks = attached ? iota(2, 1) : iota(0, 3)});
+        scene.start({.slot = 0,
+                     .tokens = tokens,
+                     .num_computed_tokens = length,
+                     .blocks = attached ? iota(0, 2) : iota(0, 0),
+                     .sampling = sampling,
+                     .num_prompt_tokens = 20});
+        scene.compute({.slot = 0,
+                       .num_computed_tokens = length,
+                       .num_new_tokens = 40 - length,
+                       .samples = true,
+                       .state_src = attached ? 0 : -1,
+                       .state_dst = 1,
+                       .new_blocks = attached ? iota(2, 1) : iota(0, 3)});
         scene.step();
         drawn.push_back(scene.result.sampled.at(0).token);
     }

@@ -11,8 +11,8 @@ namespace {
 
 using reference::Architecture;
 using reference::LockstepExecutor;
-using testing::SceneModel;
 using testing::iota;
+using testing::SceneModel;
 
 // A prefill in two chunks with a snapshot that cuts the reference's walk, then a decode.
 void run(const SceneModel& model, LockstepExecutor& lockstep) {
@@ -25,11 +25,20 @@ void run(const SceneModel& model, LockstepExecutor& lockstep) {
     if (model.has_state) first.state_writes = {{100, StateIndex{1}}};
     plans.next().start({.slot = 0, .tokens = tokens}).compute(first);
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    plans.next().compute({.slot = 0, .num_computed_tokens = 290, .num_new_tokens = 10, .samples = true, .state_src = row,
+    plans.next().compute({.slot = 0,
+                          .num_computed_tokens = 290,
+                          .num_new_tokens = 10,
+                          .samples = true,
+                          .state_src = row,
                           .state_dst = row});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    plans.next().compute({.slot = 0, .num_computed_tokens = 300, .num_new_tokens = 1, .samples = true, .state_src = row,
-                          .state_dst = row, .appended = {result.sampled.at(0).token}});
+    plans.next().compute({.slot = 0,
+                          .num_computed_tokens = 300,
+                          .num_new_tokens = 1,
+                          .samples = true,
+                          .state_src = row,
+                          .state_dst = row,
+                          .appended = {result.sampled.at(0).token}});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     const std::vector<BlockRun> table{{BlockId{0}, model.has_kv ? 20 : 0}};
     lockstep.head_digest({.writer = SequenceSlot{0}, .length = 301, .blocks = table, .state = StateIndex{row}});

@@ -9,10 +9,10 @@
 namespace verbatim::cpu {
 namespace {
 
-using reference::Values;
 using reference::bits_of;
 using reference::dense_rows;
 using reference::draw_values;
+using reference::Values;
 
 struct ScanShape {
     int64_t head_dim, d_state, num_tokens;
@@ -71,14 +71,14 @@ void expect_scan(Isa isa, Values kind, const ScanShape& shape) {
                        .y = y.data(),
                        .y_stride = shape.head_dim,
                        .scratch = scratch.data()});
-    const auto where = fmt::format("{}, values {}, head of {}, state of {}, {} tokens", isa_name(isa), static_cast<int>(kind),
-                                   shape.head_dim, shape.d_state, shape.num_tokens);
+    const auto where = fmt::format("{}, values {}, head of {}, state of {}, {} tokens", isa_name(isa),
+                                   static_cast<int>(kind), shape.head_dim, shape.d_state, shape.num_tokens);
     ASSERT_EQ(bits_of(y), bits_of(want_y)) << where;
     ASSERT_EQ(bits_of(state), bits_of(want_state)) << where;
 }
 
 TEST(Scan, EveryInstructionSetHasTheBitsOfTheDefinition) {
-    const ScanShape shapes[] = {{1, 1, 1},  {7, 15, 3},  {16, 16, 5},  {20, 17, 4}, {33, 40, 2},
+    const ScanShape shapes[] = {{1, 1, 1},    {7, 15, 3},  {16, 16, 5},  {20, 17, 4}, {33, 40, 2},
                                 {64, 128, 9}, {5, 128, 1}, {80, 31, 20}, {48, 48, 1}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
@@ -116,7 +116,8 @@ TEST(Conv1d, RangesOfChannelsHaveTheBitsOfTheDefinition) {
                 args.out = dense_rows(got.data(), num_tokens, dim);
                 for (const int64_t begin : {20, 0, 10, 30}) conv1d_channels(args, begin, std::min(begin + 10, dim));
                 ASSERT_EQ(bits_of(got), bits_of(want)) << d_conv << " " << num_tokens << " " << has_window;
-                ASSERT_EQ(bits_of(got_window), bits_of(want_window)) << d_conv << " " << num_tokens << " " << has_window;
+                ASSERT_EQ(bits_of(got_window), bits_of(want_window))
+                    << d_conv << " " << num_tokens << " " << has_window;
                 ASSERT_EQ(bits_of(got_copy), bits_of(want_copy)) << d_conv << " " << num_tokens << " " << has_window;
             }
         }

@@ -8,9 +8,9 @@
 namespace verbatim::cpu {
 namespace {
 
-using reference::Values;
 using reference::bits_of;
 using reference::dense_rows;
+using reference::Values;
 
 struct Shape {
     int64_t n_heads, n_kv_heads, head_dim;
@@ -19,8 +19,9 @@ struct Shape {
 };
 
 std::string name_of(Isa isa, Values kind, const Shape& s) {
-    return fmt::format("{}, values {}, {}/{} heads of {}, blocks of {}, rows {} + {}", isa_name(isa), static_cast<int>(kind),
-                       s.n_heads, s.n_kv_heads, s.head_dim, s.block_size, s.first_position, s.num_rows);
+    return fmt::format("{}, values {}, {}/{} heads of {}, blocks of {}, rows {} + {}", isa_name(isa),
+                       static_cast<int>(kind), s.n_heads, s.n_kv_heads, s.head_dim, s.block_size, s.first_position,
+                       s.num_rows);
 }
 
 reference::ModelConfig one_layer(const Shape& shape) {
@@ -85,9 +86,10 @@ void expect_definition(Isa isa, Values kind, const Shape& shape) {
 }
 
 TEST(PagedAttention, EveryInstructionSetAndBlockSizeHasTheBitsOfTheDefinition) {
-    const Shape shapes[] = {{1, 1, 1, 16, 0, 3},    {2, 1, 7, 1, 0, 70},    {4, 2, 16, 3, 60, 9},  {3, 3, 20, 16, 0, 130},
-                            {6, 2, 64, 16, 510, 5}, {2, 2, 80, 20, 127, 3}, {4, 1, 33, 32, 63, 2}, {8, 2, 128, 64, 1000, 1},
-                            {1, 1, 258, 16, 30, 4}, {2, 1, 65, 5, 600, 2}};
+    const Shape shapes[] = {{1, 1, 1, 16, 0, 3},    {2, 1, 7, 1, 0, 70},      {4, 2, 16, 3, 60, 9},
+                            {3, 3, 20, 16, 0, 130}, {6, 2, 64, 16, 510, 5},   {2, 2, 80, 20, 127, 3},
+                            {4, 1, 33, 32, 63, 2},  {8, 2, 128, 64, 1000, 1}, {1, 1, 258, 16, 30, 4},
+                            {2, 1, 65, 5, 600, 2}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : {Values::kNormal, Values::kTiny, Values::kCancelling}) {
             for (const Shape& shape : shapes) expect_definition(isa, kind, shape);
@@ -103,7 +105,8 @@ TEST(PagedKv, ReadsBackWhatWasStoredInLogicalOrder) {
     for (int64_t i = 0; i < 12; ++i) {  // [block, slot, head]
         k.emplace_back(values.begin() + i * 5, values.begin() + i * 5 + 5);
         v.emplace_back(values.begin() + 60 + i * 5, values.begin() + 60 + i * 5 + 5);
-        kv.store(0, BlockId{static_cast<int32_t>(i / 6)}, static_cast<int32_t>(i / 2 % 3), i % 2, k.back().data(), v.back().data());
+        kv.store(0, BlockId{static_cast<int32_t>(i / 6)}, static_cast<int32_t>(i / 2 % 3), i % 2, k.back().data(),
+                 v.back().data());
     }
     const auto expect = [&](int32_t block, int32_t slot, int32_t from_block) {
         std::vector<uint16_t> row(10);

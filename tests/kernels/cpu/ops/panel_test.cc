@@ -8,17 +8,17 @@
 namespace verbatim::cpu {
 namespace {
 
-using reference::Values;
 using reference::bf16_to_float;
 using reference::bits_from_float;
+using reference::Values;
 
 struct Shape {
     int64_t num_rows, num_outputs, num_k;
 };
 
 std::string name_of(Isa isa, Values kind, const Shape& shape) {
-    return fmt::format("{}, values {}, {} rows, {} outputs, K {}", isa_name(isa), static_cast<int>(kind), shape.num_rows,
-                       shape.num_outputs, shape.num_k);
+    return fmt::format("{}, values {}, {} rows, {} outputs, K {}", isa_name(isa), static_cast<int>(kind),
+                       shape.num_rows, shape.num_outputs, shape.num_k);
 }
 
 void expect_definition(Isa isa, Values kind, const Shape& shape) {
@@ -50,8 +50,8 @@ void expect_definition(Isa isa, Values kind, const Shape& shape) {
 }
 
 TEST(Panel, EveryInstructionSetHasTheBitsOfTheDefinition) {
-    const Shape shapes[] = {{1, 1, 1}, {1, 64, 2}, {2, 65, 255}, {3, 63, 256}, {4, 64, 257}, {5, 130, 600}, {6, 64, 64},
-                            {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
+    const Shape shapes[] = {{1, 1, 1},     {1, 64, 2},  {2, 65, 255}, {3, 63, 256},  {4, 64, 257},
+                            {5, 130, 600}, {6, 64, 64}, {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
             for (const Shape& shape : shapes) expect_definition(isa, kind, shape);
