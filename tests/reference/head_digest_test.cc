@@ -14,8 +14,15 @@ constexpr int64_t kLength = 3;
 
 // One Mamba layer, one attention layer, one with both.
 ModelConfig config_of_three() {
-    const MambaConfig mamba{.n_heads = 2, .head_dim = 2, .d_state = 2, .n_groups = 1, .d_conv = 3};
-    const AttentionConfig attention{.n_heads = 2, .n_kv_heads = 1, .head_dim = 2};
+    MambaConfig mamba;
+    mamba.n_heads = 2;
+    mamba.head_dim = 2;
+    mamba.d_state = 2;
+    mamba.d_conv = 3;
+    AttentionConfig attention;
+    attention.n_heads = 2;
+    attention.n_kv_heads = 1;
+    attention.head_dim = 2;
     ModelConfig config;
     config.layers.resize(3);
     config.layers[0].mamba = mamba;

@@ -62,6 +62,23 @@ ModelConfig small_config() {
     return config;
 }
 
+MambaConfig small_mamba() {
+    MambaConfig mamba;
+    mamba.n_heads = 2;
+    mamba.head_dim = 4;
+    mamba.d_state = 3;
+    return mamba;
+}
+
+AttentionConfig small_attention(int32_t n_heads, double scale) {
+    AttentionConfig attention;
+    attention.n_heads = n_heads;
+    attention.n_kv_heads = 1;
+    attention.head_dim = 2;
+    attention.scale = scale;
+    return attention;
+}
+
 constexpr WalkSequence kTwoRows{0, 2, 0};
 const std::vector<TokenId> kTwoTokens = {1, 2};
 
@@ -76,11 +93,11 @@ TEST(Walk, ALayerWithBothMixersRunsMambaThenAttentionOnTheSameNormedRows) {
     config.embedding_multiplier = 12.0;
     config.logits_divisor = 3.0;
     LayerConfig layer;
-    layer.mamba = MambaConfig{.n_heads = 2, .head_dim = 4, .d_state = 3};
+    layer.mamba = small_mamba();
     layer.mamba->in_multiplier = 1.25;
     layer.mamba->multipliers = {.z = 0.5, .x = 1.0, .b = 0.25, .c = 2.0, .dt = 4.0};
     layer.mamba->out_multiplier = 0.75;
-    layer.attention = AttentionConfig{.n_heads = 2, .n_kv_heads = 1, .head_dim = 2, .scale = 0.5};
+    layer.attention = small_attention(2, 0.5);
     layer.attention->in_multiplier = 0.5;
     layer.attention->key_multiplier = 8.0;
     layer.attention->rope = {.kind = RopeKind::kDefault, .n_rotary_dims = 2};
@@ -104,7 +121,7 @@ TEST(Walk, ALayerOfOneBranchHasOneNorm) {
     ModelConfig config = small_config();
     config.layers.resize(2);
     config.layers[0].mlp = MlpConfig{.kind = MlpKind::kReluSquared, .d_ff = 5};
-    config.layers[1].attention = AttentionConfig{.n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .scale = 1.0};
+    config.layers[1].attention = small_attention(1, 1.0);
     EXPECT_THAT(entries_of(config, {}),
                 ElementsAre("begin 2 rows 0 logits", "embed 1", "norm 0 1", "matmul 0 up normed*1 up", "activation 0",
                             "matmul 0 down up*1 branch", "add_branch 1 1", "norm 1 0", "matmul 1 q normed*1 q",
@@ -147,8 +164,8 @@ TEST(Walk, NamesEveryMatmulOfAPassInOrderAndItsWeights) {
 TEST(Walk, BuffersAreAsWideAsTheWidestLayer) {
     ModelConfig config = small_config();
     config.layers.resize(2);
-    config.layers[0].mamba = MambaConfig{.n_heads = 2, .head_dim = 4, .d_state = 3};
-    config.layers[1].attention = AttentionConfig{.n_heads = 5, .n_kv_heads = 1, .head_dim = 2, .scale = 1.0};
+    config.layers[0].mamba = small_mamba();
+    config.layers[1].attention = small_attention(5, 1.0);
     EXPECT_EQ(width_of(config, Buffer::kMixed), 10);
     EXPECT_EQ(width_of(config, Buffer::kProjected), 8 + 8 + 3 + 3 + 2);
     EXPECT_EQ(width_of(config, Buffer::kConv), 14);

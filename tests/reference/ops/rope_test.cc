@@ -41,7 +41,9 @@ TEST(RopeTable, FrequenciesAreThoseOfTheThreeScalings) {
             EXPECT_NEAR(table.inv_freq()[i] / wanted, 1.0, 1e-14) << static_cast<int>(kind) << " " << i;
         }
         // All three branches of Llama 3's rule were taken.
-        if (kind == RopeKind::kLlama3) EXPECT_TRUE(num_kept > 0 && num_slowed > 0 && num_kept + num_slowed < 32);
+        if (kind == RopeKind::kLlama3) {
+            EXPECT_TRUE(num_kept > 0 && num_slowed > 0 && num_kept + num_slowed < 32);
+        }
     }
 }
 
