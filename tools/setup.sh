@@ -1,6 +1,6 @@
 # tools/setup.sh: what tools/verbatim and tools/check share. Sourced by bash with `root` set to the repository.
 #   install_missing_packages   installs what tools/packages.txt lists and this machine lacks
-#   build_preset NAME          configures and builds a preset of CMakePresets.json
+#   build_preset NAME FLAGS... configures and builds a preset of CMakePresets.json; the flags are ninja's
 # Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/cli.h).
 
 say() { printf '%s\n' "$*" >&2; }
@@ -61,6 +61,7 @@ install_missing_packages() {
 # Configures quietly (all of it is shown when it fails) and builds with as many jobs as the machine has cores.
 build_preset() {
     local preset=$1 folder=$root/build/$1
+    shift
     mkdir -p "$folder"
     # A checkout that was moved: CMake refuses a build folder made elsewhere.
     if [ -e "$folder/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
@@ -71,5 +72,5 @@ build_preset() {
         cat "$folder/configure.log" >&2
         return 1
     fi
-    (cd "$root" && cmake --build --preset "$preset" -j "$(nproc)") >&2
+    (cd "$root" && cmake --build --preset "$preset" -j "$(nproc)" -- "$@") >&2
 }
