@@ -302,8 +302,8 @@ void Cache::keep_prefixes_of(Name& name, const TokenSeq& tokens) {
 void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
     const Name* origin = find(from);
     if (origin == nullptr) return;
+    remove(to);
     auto& name = names_[key_of(to)];
-    CHECK(name == nullptr, "fork to a name that exists: {}", to.conversation_id);
     name = std::make_unique<Name>(Name{to, origin->heads});
     for (const NamedHead& entry : name->heads) {
         if (entry.head != kNoHead && !planted(Planted::kForkUncounted))

@@ -135,7 +135,8 @@ public:
     HeadId publish(PendingId id, const std::string& numerics_id, const Digest& digest);
     void discard(PendingId id);
 
-    // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was published).
+    // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was published). `fork`
+    // takes the place of what turns that never committed have left under `to`.
     void fork(const ConversationKey& from, const ConversationKey& to);
     void rewind(const ConversationKey& key, int64_t length);
     void remove(const ConversationKey& key);

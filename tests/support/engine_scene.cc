@@ -195,8 +195,8 @@ void EngineScene::expect_home() {
     CHECK(executor.violations().empty(), "{}", executor.violations().front());
     for (const Head* head : engine.cache().heads()) {
         CHECK_EQ(head->num_pins, 0);
-        CHECK(head->digest == executor.expected_digest(head->tokens.to_vector()), "head {} of {} tokens", index(head->id),
-              head->length());
+        CHECK(head->digest == executor.expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
+              index(head->id), head->length());
     }
 }
 

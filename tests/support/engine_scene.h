@@ -59,11 +59,12 @@ public:
 
     // Requests. Salt, conversation, one message per vector of tokens.
     [[nodiscard]] ConversationKey key(const std::string& id, std::optional<std::string> salt = {}) const;
-    [[nodiscard]] ChatRequest history(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens = 4);
+    [[nodiscard]] ChatRequest history(const std::string& id, const std::vector<TokenId>& tokens,
+                                      int64_t max_tokens = 4);
     [[nodiscard]] ChatRequest suffix(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens = 4);
     [[nodiscard]] ChatRequest regenerate(const std::string& id, int64_t max_tokens = 4);
 
-    RequestId submit(ChatRequest request);                 // REQUIRES: accepted, to be run
+    RequestId submit(ChatRequest request);                     // REQUIRES: accepted, to be run
     [[nodiscard]] RefusalReason refused(ChatRequest request);  // REQUIRES: refused
     // One step, verified. False when there was nothing to do.
     bool step();
@@ -81,7 +82,8 @@ public:
 
     // What the ledger and the cache hold.
     [[nodiscard]] std::vector<TokenId> committed(const std::string& id) const;
-    [[nodiscard]] std::vector<int64_t> head_lengths(const std::string& id, HeadKind kind) const;  // newest last, living ones
+    [[nodiscard]] std::vector<int64_t> head_lengths(const std::string& id,
+                                                    HeadKind kind) const;  // newest last, living ones
     [[nodiscard]] int64_t not_reused(NotReused reason) const;
     [[nodiscard]] int64_t refusals(RefusalReason reason) const;
 

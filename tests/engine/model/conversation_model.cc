@@ -1,0 +1,219 @@
+#include "tests/engine/model/conversation_model.h"
+
+#include <algorithm>
+
+#include "tests/support/must.h"
+
+namespace verbatim::testing {
+namespace {
+
+bool ends_with(const Tokens& tokens, const Tokens& end) {
+    return tokens.size() >= end.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
+}
+
+size_t common_prefix(const Tokens& a, const Tokens& b) {
+    size_t n = 0;
+    while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
+    return n;
+}
+
+Tokens of_messages(const ChatRequest& request) {
+    Tokens tokens;
+    for (const Message& message : request.messages) {
+        const Tokens part = message.tokens.to_vector();
+        tokens.insert(tokens.end(), part.begin(), part.end());
+    }
+    return tokens;
+}
+
+}  // namespace
+
+auto ConversationModel::answer(const ChatRequest& request) const -> Answer {
+    static const ModelConversation kNothing;
+    const auto found = conversations_.find(request.conversation);
+    const ModelConversation& known = found == conversations_.end() ? kNothing : found->second;
+    Answer answer;
+    for (const ModelTurn& turn : known.turns) {
+        if (request.turn_id && turn.turn_id == request.turn_id) answer.recorded = &turn;
+    }
+    if (answer.recorded != nullptr) return answer;
+    answer.refusal = refusal_of(request, known);
+    if (answer.refusal) return answer;
+    if (request.input == InputKind::kSuffix) {
+        answer.prompt = known.committed;
+        const auto end_of_turn = config_.token_template.end_of_turn;
+        if (end_of_turn && answer.prompt.back() != *end_of_turn) answer.prompt.push_back(*end_of_turn);
+    } else if (request.input == InputKind::kRegenerate) {
+        answer.prompt.assign(known.committed.begin(), known.committed.begin() + known.turns.back().prompt_end);
+    }
+    const Tokens given = of_messages(request);
+    answer.prompt.insert(answer.prompt.end(), given.begin(), given.end());
+    const auto size = static_cast<int64_t>(answer.prompt.size());
+    const int64_t wanted = std::min(max_tokens(request, answer.prompt.size()), config_.max_model_len + 1);
+    const int64_t total = size + wanted;
+    const CacheConfig& cache = config_.cache;
+    if (total > config_.max_model_len) {
+        answer.refusal = RefusalReason::kTooLong;
+    } else if (cache.has_kv && (total + cache.block_size - 1) / cache.block_size + 1 > cache.num_blocks) {
+        answer.refusal = RefusalReason::kTooLarge;
+    }
+    return answer;
+}
+
+std::optional<RefusalReason> ConversationModel::refusal_of(const ChatRequest& request,
+                                                           const ModelConversation& known) const {
+    if (leases_.contains(request.conversation)) return RefusalReason::kBusy;
+    if (request.input != InputKind::kHistory && known.turns.empty()) return RefusalReason::kUnknownConversation;
+    const HeadId head = known.turns.empty() ? kNoHead : known.turns.back().head;
+    if (request.parent_head && *request.parent_head != head) return RefusalReason::kParentMismatch;
+    if (request.input == InputKind::kSuffix && of_messages(request).empty()) return RefusalReason::kEmptySuffix;
+    return std::nullopt;
+}
+
+int64_t ConversationModel::max_tokens(const ChatRequest& request, size_t prompt_size) const {
+    if (!request.forced_output.empty()) return request.forced_output.size();
+    if (request.max_tokens) return *request.max_tokens;
+    const int64_t room = config_.max_model_len - static_cast<int64_t>(prompt_size);
+    return std::min(config_.default_max_tokens, std::max<int64_t>(room, 1));
+}
+
+void ConversationModel::start(RequestId id, const ChatRequest& request, Tokens prompt, const SamplingParams& sampling) {
+    ModelRequest turn;
+    turn.key = request.conversation;
+    turn.prompt = std::move(prompt);
+    turn.turn_id = request.turn_id;
+    draw(turn, request, sampling);
+    leases_[turn.key] = id;
+    running_.emplace(id, std::move(turn));
+}
+
+void ConversationModel::draw(ModelRequest& turn, const ChatRequest& request, SamplingParams sampling) const {
+    Tokens all = turn.prompt;
+    const int64_t limit = max_tokens(request, turn.prompt.size());
+    const Tokens forced = request.forced_output.to_vector();
+    const bool stops = !request.ignore_stop && forced.empty();
+    turn.reason = FinishReason::kLength;
+    for (int64_t i = 0; i < limit && turn.reason == FinishReason::kLength; ++i) {
+        if (all.back() == fault_token_) {
+            turn.reason = FinishReason::kNonFinite;
+            return;
+        }
+        const TokenId token = forced.empty() ? executor_.expected_token(all, sampling) : forced[static_cast<size_t>(i)];
+        all.push_back(token);
+        turn.output.push_back(token);
+        turn.num_text = turn.output.size();
+        if (!stops) continue;
+        size_t cut = 0;
+        for (const Tokens& stop : request.stop_strings) {
+            if (ends_with(turn.output, stop)) cut = std::max(cut, stop.size());
+        }
+        if (std::ranges::count(request.stop_tokens, token) > 0) {
+            turn.reason = FinishReason::kStopToken;
+        } else if (cut > 0) {
+            turn.reason = FinishReason::kStopString;
+            turn.num_text -= cut;
+        }
+    }
+}
+
+void ConversationModel::finish(const EngineEvent& event, const Tokens& streamed) {
+    const auto found = running_.find(event.request);
+    MUST(found != running_.end(), "request {} does not run", index(event.request));
+    const ModelRequest turn = std::move(found->second);
+    running_.erase(found);
+    if (turn.has_lease) leases_.erase(turn.key);
+    MUST(streamed.size() <= turn.output.size() && common_prefix(streamed, turn.output) == streamed.size(),
+         "request {} streamed [{}], wanted [{}]", index(event.request), fmt::join(streamed, " "),
+         fmt::join(turn.output, " "));
+    if (event.reason == FinishReason::kAborted || event.reason == FinishReason::kExecutorFailed) {
+        MUST(!event.committed, "request {}", index(event.request));
+        return;
+    }
+    MUST(event.reason == turn.reason, "request {} ended by {}, wanted {}", index(event.request), name(event.reason),
+         name(turn.reason));
+    MUST(event.committed == (turn.has_lease && turn.reason != FinishReason::kNonFinite), "request {}: committed {}",
+         index(event.request), event.committed);
+    if (turn.reason == FinishReason::kNonFinite) return;
+    MUST(event.num_output_tokens == static_cast<int64_t>(turn.output.size()), "request {}: {} generated, wanted {}",
+         index(event.request), event.num_output_tokens, turn.output.size());
+    MUST(streamed.size() == turn.num_text, "request {} streamed {} of {}", index(event.request), streamed.size(),
+         turn.num_text);
+    if (event.committed) commit(turn, event.head);
+}
+
+void ConversationModel::commit(const ModelRequest& turn, HeadId head) {
+    ModelConversation& conversation = conversations_[turn.key];
+    const size_t common = common_prefix(conversation.committed, turn.prompt);
+    std::erase_if(conversation.turns,
+                  [&](const ModelTurn& old) { return old.end > common || old.end == turn.prompt.size(); });
+    conversation.committed = turn.prompt;
+    conversation.committed.insert(conversation.committed.end(), turn.output.begin(), turn.output.end());
+    conversation.turns.push_back(
+        {turn.prompt.size(), conversation.committed.size(), turn.num_text, turn.turn_id, turn.reason, head});
+}
+
+bool ConversationModel::revoke(const ConversationKey& key) {
+    const auto lease = leases_.find(key);
+    if (lease == leases_.end()) return false;
+    running_.at(lease->second).has_lease = false;
+    leases_.erase(lease);
+    return true;
+}
+
+std::optional<RefusalReason> ConversationModel::fork(const ConversationKey& from, const std::string& to,
+                                                     std::optional<size_t> num_turns) {
+    const auto origin = conversations_.find(from);
+    if (origin == conversations_.end()) return RefusalReason::kUnknownConversation;
+    const ConversationKey target{from.salt, to};
+    if (conversations_.contains(target) || leases_.contains(target)) return RefusalReason::kNameTaken;
+    const size_t kept = num_turns.value_or(origin->second.turns.size());
+    if (kept == 0 || kept > origin->second.turns.size()) return RefusalReason::kNoSuchTurn;
+    ModelConversation fork = origin->second;
+    fork.turns.resize(kept);
+    fork.committed.resize(fork.turns.back().end);
+    conversations_.emplace(target, std::move(fork));
+    return std::nullopt;
+}
+
+std::optional<RefusalReason> ConversationModel::rewind(const ConversationKey& key, size_t num_turns) {
+    const auto found = conversations_.find(key);
+    if (found == conversations_.end()) return RefusalReason::kUnknownConversation;
+    if (leases_.contains(key)) return RefusalReason::kBusy;
+    if (num_turns == 0 || num_turns > found->second.turns.size()) return RefusalReason::kNoSuchTurn;
+    found->second.turns.resize(num_turns);
+    found->second.committed.resize(found->second.turns.back().end);
+    return std::nullopt;
+}
+
+std::optional<RefusalReason> ConversationModel::remove(const ConversationKey& key) {
+    if (!conversations_.contains(key)) return RefusalReason::kUnknownConversation;
+    if (leases_.contains(key)) return RefusalReason::kBusy;
+    conversations_.erase(key);
+    return std::nullopt;
+}
+
+void ConversationModel::check(const Ledger& ledger) const {
+    MUST(ledger.num_leases() == leases_.size(), "{} leases, wanted {}", ledger.num_leases(), leases_.size());
+    std::set<ConversationKey> keys;
+    for (const auto& [key, conversation] : conversations_) keys.insert(key);
+    for (const auto& [key, request] : leases_) keys.insert(key);
+    MUST(ledger.num_conversations() == keys.size(), "{} conversations, wanted {}", ledger.num_conversations(),
+         keys.size());
+    for (const auto& [key, wanted] : conversations_) {
+        const auto* got = ledger.find(key);
+        MUST(got != nullptr, "'{}' is not known", key.conversation_id);
+        MUST(got->committed.to_vector() == wanted.committed, "'{}' holds [{}], wanted [{}]", key.conversation_id,
+             fmt::join(got->committed.to_vector(), " "), fmt::join(wanted.committed, " "));
+        MUST(got->turns.size() == wanted.turns.size(), "'{}' has {} turns, wanted {}", key.conversation_id,
+             got->turns.size(), wanted.turns.size());
+        for (size_t i = 0; i < wanted.turns.size(); ++i) {
+            const Turn& turn = got->turns[i];
+            MUST(static_cast<size_t>(turn.prompt_end) == wanted.turns[i].prompt_end &&
+                     static_cast<size_t>(turn.end) == wanted.turns[i].end && turn.head == wanted.turns[i].head &&
+                     turn.turn_id == wanted.turns[i].turn_id,
+                 "'{}': turn {} is [{}, {})", key.conversation_id, i, turn.prompt_end, turn.end);
+        }
+    }
+}
+
+}  // namespace verbatim::testing

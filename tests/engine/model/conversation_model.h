@@ -1,0 +1,89 @@
+// tests/engine/model/conversation_model.h: what the engine should answer, said as simply as it can be.
+//
+// A conversation is a vector of tokens and the ends of its turns. There is no cache, no memory, no batch and no step: an answer is
+// drawn from the whole of its tokens when the request comes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/engine/engine.h"
+#include "tests/support/hash_executor.h"
+
+namespace verbatim::testing {
+
+using Tokens = std::vector<TokenId>;
+
+struct ModelTurn {
+    size_t prompt_end = 0;
+    size_t end = 0;
+    size_t num_text = 0;
+    std::optional<std::string> turn_id;
+    FinishReason finish = FinishReason::kLength;
+    HeadId head = kNoHead;
+};
+
+struct ModelConversation {
+    Tokens committed;
+    std::vector<ModelTurn> turns;
+};
+
+// A turn that runs, and how it will end if nobody ends it before.
+struct ModelRequest {
+    ConversationKey key;
+    Tokens prompt;
+    Tokens output;
+    size_t num_text = 0;  // of the output
+    FinishReason reason = FinishReason::kLength;
+    std::optional<std::string> turn_id;
+    bool has_lease = true;
+};
+
+class ConversationModel {
+public:
+    ConversationModel(const EngineConfig& config, const HashExecutor& executor, TokenId fault_token)
+        : config_(config), executor_(executor), fault_token_(fault_token) {}
+
+    // What submitting must answer: a refusal, a recorded turn, or (neither) a turn that runs.
+    struct Answer {
+        std::optional<RefusalReason> refusal;
+        const ModelTurn* recorded = nullptr;
+        Tokens prompt;
+    };
+    [[nodiscard]] Answer answer(const ChatRequest& request) const;
+    // The turn runs: from now on the conversation is leased. `sampling` has the seed that the engine chose.
+    void start(RequestId id, const ChatRequest& request, Tokens prompt, const SamplingParams& sampling);
+    // The turn ended; throws unless it ended as it must. `streamed` is what its client got.
+    void finish(const EngineEvent& event, const Tokens& streamed);
+
+    [[nodiscard]] bool revoke(const ConversationKey& key);
+    [[nodiscard]] std::optional<RefusalReason> fork(const ConversationKey& from, const std::string& to,
+                                                    std::optional<size_t> num_turns);
+    [[nodiscard]] std::optional<RefusalReason> rewind(const ConversationKey& key, size_t num_turns);
+    [[nodiscard]] std::optional<RefusalReason> remove(const ConversationKey& key);
+
+    // Throws unless the ledger holds exactly these conversations.
+    void check(const Ledger& ledger) const;
+
+    [[nodiscard]] const std::map<ConversationKey, ModelConversation>& conversations() const { return conversations_; }
+    [[nodiscard]] const std::map<RequestId, ModelRequest>& running() const { return running_; }
+
+private:
+    [[nodiscard]] std::optional<RefusalReason> refusal_of(const ChatRequest& request,
+                                                          const ModelConversation& known) const;
+    [[nodiscard]] int64_t max_tokens(const ChatRequest& request, size_t prompt_size) const;
+    void draw(ModelRequest& turn, const ChatRequest& request, SamplingParams sampling) const;
+    void commit(const ModelRequest& turn, HeadId head);
+
+    EngineConfig config_;
+    const HashExecutor& executor_;
+    TokenId fault_token_;
+    std::map<ConversationKey, ModelConversation> conversations_;
+    std::map<ConversationKey, RequestId> leases_;
+    std::map<RequestId, ModelRequest> running_;
+};
+
+}  // namespace verbatim::testing

@@ -1,0 +1,453 @@
+#include "tests/engine/model/random_world.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "tests/support/must.h"
+
+namespace verbatim::testing {
+namespace {
+
+template <typename T, size_t N>
+T pick(Prng& prng, const std::array<T, N>& values) {
+    return values[prng.below(N)];
+}
+
+// Operations, and the greatest weight that a seed may give each.
+enum Operation : uint8_t { kSubmit, kStep, kHalfStep, kAbort, kRename, kRevoke, kNumOperations };
+constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3};
+
+}  // namespace
+
+WorldConfig WorldConfig::draw(uint64_t seed) {
+    Prng prng(seed);
+    WorldConfig config;
+    CacheConfig& cache = config.engine.cache;
+    cache.has_kv = prng.below(8) != 0;
+    cache.has_state = !cache.has_kv || prng.below(8) != 0;
+    cache.block_size = pick(prng, std::array{1, 2, 3, 16});
+    const auto pool_tokens = static_cast<int32_t>(40 + prng.below(200));
+    cache.num_blocks = cache.has_kv ? pool_tokens / cache.block_size + 2 : 0;
+    cache.num_state_rows = cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
+    cache.kv_bytes_per_block = 64 * cache.block_size;
+    cache.state_bytes_per_row = 4096;
+    cache.lookup = prng.below(2) == 0 ? LookupMode::kConversation : LookupMode::kPrefix;
+    cache.keep_turn_heads = static_cast<int32_t>(1 + prng.below(3));
+    cache.keep_prompt_heads = static_cast<int32_t>(prng.below(3));
+    cache.keep_checkpoints = static_cast<int32_t>(prng.below(4));
+    config.engine.scheduler.step_tokens = pick(prng, std::array{1, 2, 3, 7, 16, 64, 512});
+    config.engine.scheduler.max_num_sequences = pick(prng, std::array{1, 2, 3, 256});
+    config.engine.scheduler.max_checkpoints = static_cast<int32_t>(prng.below(4));
+    config.engine.max_model_len = static_cast<int64_t>(60 + prng.below(120));
+    config.engine.default_max_tokens = static_cast<int64_t>(1 + prng.below(12));
+    config.engine.digest_heads = true;
+    config.engine.seed = seed;
+    HashExecutorConfig& executor = config.executor;
+    executor.vocab_size = static_cast<int32_t>(2 + prng.below(30));
+    if (prng.below(2) == 0) config.engine.token_template.end_of_turn = TokenId{1};
+    executor.block_size = cache.block_size;
+    executor.num_blocks = cache.num_blocks;
+    executor.num_state_rows = cache.num_state_rows;
+    executor.lag_steps = static_cast<int32_t>(prng.below(2) == 0 ? 0 : prng.below(4));
+    if (prng.below(4) == 0) executor.fault_token = executor.vocab_size - 1;
+    if (prng.below(12) == 0) executor.fail_at_step = static_cast<int64_t>(prng.below(60));
+    return config;
+}
+
+RandomWorld::RandomWorld(uint64_t seed)
+    : config_(WorldConfig::draw(seed)),
+      prng_(seed ^ 0x776f726c64u),
+      store_(config_.executor.vocab_size),
+      executor_(config_.executor),
+      engine_(config_.engine, executor_, policy_, store_, *this),
+      model_(config_.engine, executor_, config_.executor.fault_token) {
+    for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
+    if (config_.executor.fail_at_step >= 0) weights_[kHalfStep] = 0;  // only step() takes an executor's error
+    weights_[kSubmit] += 1;
+    weights_[kStep] += 3;
+    system_prompt_ = draw_tokens(20);
+}
+
+void RandomWorld::run(int num_operations) {
+    for (int i = 0; i < num_operations && !failed_; ++i) {
+        operate();
+        check();
+    }
+    come_home();
+}
+
+void RandomWorld::operate() {
+    uint64_t total = 0;
+    for (const uint64_t weight : weights_) total += weight;
+    uint64_t drawn = prng_.below(total);
+    int operation = 0;
+    while (drawn >= weights_[operation]) drawn -= weights_[operation++];
+    switch (operation) {
+        case kSubmit: return submit(draw_request());
+        case kStep: return step();
+        case kHalfStep: return open_plan_ != nullptr ? finish_step() : begin_step();
+        case kAbort: return abort_one();
+        case kRename: return rename();
+        default: {
+            const ConversationKey key = draw_key();
+            const bool wanted = model_.revoke(key);
+            coverage_.revoked += wanted ? 1 : 0;
+            MUST(engine_.revoke(key) == wanted, "revoke '{}'", key.conversation_id);
+        }
+    }
+}
+
+// --- requests
+
+void RandomWorld::submit(ChatRequest request) {
+    const ConversationModel::Answer wanted = model_.answer(request);
+    const auto got = engine_.submit(request);
+    if (wanted.refusal) {
+        MUST(!got && got.error().reason == *wanted.refusal, "wanted the refusal {}, got {}", name(*wanted.refusal),
+             got ? "none" : name(got.error().reason));
+        return;
+    }
+    MUST(got.has_value(), "refused ({}): {}", name(got.error().reason), got.error().message);
+    if (wanted.recorded != nullptr) {
+        MUST(got->recorded.has_value(), "a known turn_id is computed again");
+        const ModelConversation& known = model_.conversations().at(request.conversation);
+        const auto begin = known.committed.begin() + static_cast<std::ptrdiff_t>(wanted.recorded->prompt_end);
+        const Tokens text(begin, begin + static_cast<std::ptrdiff_t>(wanted.recorded->num_text));
+        MUST(got->recorded->output.to_vector() == text && got->recorded->finish == wanted.recorded->finish &&
+             got->recorded->head == wanted.recorded->head);
+        return;
+    }
+    MUST(!got->recorded, "an unknown turn_id has a record");
+    const Sequence* sequence = engine_.find(got->request);
+    MUST(sequence != nullptr && sequence->turn.prompt.to_vector() == wanted.prompt, "prompt [{}], wanted [{}]",
+         fmt::join(sequence->turn.prompt.to_vector(), " "), fmt::join(wanted.prompt, " "));
+    MUST(!request.seed || sequence->request.sampling.seed == *request.seed);
+    deleted_.erase(request.conversation);
+    model_.start(got->request, request, wanted.prompt, sequence->request.sampling);
+}
+
+ConversationKey RandomWorld::draw_key() {
+    static const std::array<std::optional<std::string>, 3> kSalts = {std::nullopt, "", "x"};
+    return {CacheSalt{kSalts[prng_.below(3)]}, std::string(1, static_cast<char>('a' + prng_.below(3)))};
+}
+
+Tokens RandomWorld::draw_tokens(uint64_t max_size) {
+    Tokens tokens(prng_.below(max_size + 1));
+    for (TokenId& token : tokens) token = static_cast<TokenId>(prng_.below(static_cast<uint64_t>(store_.vocab_size())));
+    return tokens;
+}
+
+void RandomWorld::add_message(ChatRequest& request, const Tokens& tokens) {
+    request.messages.push_back({store_.store(tokens), !chance(3)});
+}
+
+ChatRequest RandomWorld::draw_request() {
+    ChatRequest request;
+    request.conversation = draw_key();
+    draw_input(request);
+    draw_limits(request);
+    const auto known = model_.conversations().find(request.conversation);
+    const bool has_turns = known != model_.conversations().end();
+    if (chance(2)) request.turn_id = fmt::format("t{}", next_turn_id_++);
+    if (has_turns && chance(6)) request.turn_id = known->second.turns[prng_.below(known->second.turns.size())].turn_id;
+    if (has_turns && chance(3)) request.parent_head = known->second.turns.back().head;
+    if (chance(20)) request.parent_head = kNoHead;
+    return request;
+}
+
+void RandomWorld::draw_input(ChatRequest& request) {
+    switch (prng_.below(6)) {
+        case 0:
+        case 1:
+        case 2:
+            request.input = InputKind::kSuffix;
+            for (uint64_t n = 1 + prng_.below(2); n > 0; --n) add_message(request, draw_tokens(10));
+            return;
+        case 3: request.input = InputKind::kRegenerate; return;
+        default: return draw_history(request);
+    }
+}
+
+// The committed tokens, whole or cut somewhere, or without the text that a stop string took, or something new.
+void RandomWorld::draw_history(ChatRequest& request) {
+    request.input = InputKind::kHistory;
+    const auto known = model_.conversations().find(request.conversation);
+    if (known != model_.conversations().end() && !chance(4)) {
+        Tokens tokens = known->second.committed;
+        const ModelTurn& last = known->second.turns.back();
+        if (chance(3)) {
+            tokens.resize(last.prompt_end + last.num_text);
+        } else if (chance(2)) {
+            tokens.resize(prng_.below(tokens.size() + 1));
+        }
+        if (tokens.size() > 1) add_message(request, Tokens(tokens.begin(), tokens.begin() + 1));
+        if (tokens.size() > 1) tokens.erase(tokens.begin());
+        add_message(request, tokens);
+    } else if (chance(2)) {
+        add_message(request, system_prompt_);
+    }
+    add_message(request, draw_tokens(15));
+    int64_t size = 0;
+    for (const Message& message : request.messages) size += message.tokens.size();
+    if (size == 0) add_message(request, Tokens{0});
+}
+
+void RandomWorld::draw_limits(ChatRequest& request) {
+    if (!chance(6)) request.max_tokens = static_cast<int64_t>(prng_.below(12));
+    if (chance(8)) request.max_tokens = 0;
+    if (chance(30)) request.max_tokens = std::numeric_limits<int64_t>::max();
+    if (chance(3)) request.sampling.temperature = 0.5f + static_cast<float>(prng_.below(3));
+    if (chance(3)) request.seed = prng_.next();
+    if (chance(3)) request.stop_tokens = draw_tokens(2);
+    for (uint64_t n = prng_.below(3); n > 0; --n) {
+        Tokens stop = draw_tokens(3);
+        if (!stop.empty()) request.stop_strings.push_back(std::move(stop));
+    }
+    request.ignore_stop = chance(8);
+    request.use_cache = !chance(12);
+    if (chance(8)) request.forced_output = store_.store(draw_tokens(8));
+}
+
+// --- steps
+
+void RandomWorld::step() {
+    if (open_plan_ != nullptr) return finish_step();
+    const auto stepped = engine_.step();
+    failed_ = !stepped;
+    MUST(!failed_ || config_.executor.fail_at_step >= 0, "{}", stepped.error().message);
+    coverage_.executor_failures += failed_ ? 1 : 0;
+}
+
+// A step in two halves: the executor runs early or late, and other operations come between.
+void RandomWorld::begin_step() {
+    if (engine_.idle()) return;
+    open_plan_ = &engine_.plan_step();
+    executed_ = chance(2);
+    if (executed_) execute();
+}
+
+void RandomWorld::execute() {
+    const Status executed = executor_.execute(*open_plan_, result_);
+    MUST(executed.has_value(), "{}", executed.error().message);
+}
+
+void RandomWorld::finish_step() {
+    if (!executed_) execute();
+    const auto& scheduled = engine_.scheduler().scheduled();
+    for (const Scheduled& share : scheduled) lost_tokens_ += share.sequence == nullptr ? share.num_new_tokens : 0;
+    open_plan_ = nullptr;
+    engine_.apply(result_);
+}
+
+void RandomWorld::take_events() {
+    for (const EngineEvent& event : engine_.take_events()) {
+        if (event.kind == EngineEvent::Kind::kToken) {
+            streamed_[event.request].push_back(event.token);
+            continue;
+        }
+        ++coverage_.finished[event.reason];
+        model_.finish(event, streamed_[event.request]);
+    }
+}
+
+void RandomWorld::abort_one() {
+    if (model_.running().empty()) return;
+    auto victim = model_.running().begin();
+    std::advance(victim, prng_.below(model_.running().size()));
+    const RequestId id = victim->first;
+    coverage_.aborted_in_open_step += open_plan_ != nullptr ? 1 : 0;
+    MUST(engine_.abort(id), "request {} is over", index(id));
+    MUST(!engine_.abort(id), "request {} is aborted twice", index(id));
+}
+
+// --- names
+
+void RandomWorld::rename() {
+    const ConversationKey key = draw_key();
+    const uint64_t what = prng_.below(4);
+    if (what == 0) {
+        const auto wanted = model_.remove(key);
+        coverage_.removed += wanted ? 0 : 1;
+        if (!wanted) deleted_.insert(key);
+        return expect_same(wanted, engine_.remove(key), "delete");
+    }
+    if (what == 1) {
+        const size_t num_turns = prng_.below(5);
+        return expect_same(model_.rewind(key, num_turns), engine_.rewind(key, num_turns), "rewind");
+    }
+    const std::string to = draw_key().conversation_id;
+    const auto num_turns = chance(2) ? std::optional<size_t>(prng_.below(4)) : std::nullopt;
+    const auto wanted = model_.fork(key, to, num_turns);
+    if (!wanted) deleted_.erase({key.salt, to});
+    expect_same(wanted, engine_.fork(key, to, num_turns), "fork");
+}
+
+void RandomWorld::expect_same(const std::optional<RefusalReason>& wanted, const OrRefusal<int64_t>& got,
+                              const char* what) {
+    MUST(got.has_value() == !wanted, "{}: wanted {}, got {}", what, wanted ? name(*wanted) : "success",
+         got ? "success" : name(got.error().reason));
+    MUST(got || got.error().reason == *wanted, "{}: wanted {}, got {}", what, name(*wanted), name(got.error().reason));
+}
+
+// --- checks from scratch
+
+void RandomWorld::check() {
+    take_events();
+    engine_.verify();
+    MUST(executor_.violations().empty(), "{}", executor_.violations().front());
+    model_.check(engine_.ledger());
+    check_heads();
+    check_order();
+    check_deleted();
+    const EngineStats& stats = engine_.stats();
+    int64_t not_reused = 0;
+    for (const int64_t tokens : stats.not_reused) not_reused += tokens;
+    MUST(not_reused == stats.computed_prompt_tokens, "{} tokens with a reason, {} computed", not_reused,
+         stats.computed_prompt_tokens);
+    if (open_plan_ != nullptr || failed_) return;
+    const int64_t counted = stats.computed_prompt_tokens + stats.computed_output_tokens + stats.recomputed_tokens;
+    MUST(executor_.num_computed_tokens() == counted + lost_tokens_, "{} computed, {} counted, {} lost",
+         executor_.num_computed_tokens(), counted, lost_tokens_);
+    MUST(stats.tail_copies == tail_copies_, "{} tail copies counted, {} planned", stats.tail_copies, tail_copies_);
+    MUST(stats.state_copies == state_copies_, "{} state copies counted, {} planned", stats.state_copies, state_copies_);
+}
+
+// I3 and I7: a head holds what computing its tokens from the start gives.
+void RandomWorld::check_heads() {
+    for (const Head* head : engine_.cache().heads()) {
+        if (!checked_heads_.insert(head->id).second) continue;
+        MUST(head->digest == executor_.expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
+             index(head->id), head->length());
+    }
+    for (const auto& [key, conversation] : model_.conversations()) {
+        const ModelTurn& turn = conversation.turns.back();
+        const Head* head = engine_.cache().find(turn.head);
+        if (head == nullptr) continue;  // evicted since
+        const size_t resident = turn.end - (turn.end > turn.prompt_end ? 1 : 0);
+        const Tokens wanted(conversation.committed.begin(),
+                            conversation.committed.begin() + static_cast<std::ptrdiff_t>(resident));
+        MUST(head->tokens.to_vector() == wanted && head->salt == key.salt, "'{}': head {}", key.conversation_id,
+             index(head->id));
+    }
+}
+
+void RandomWorld::check_deleted() {
+    for (const ConversationKey& key : deleted_) {
+        MUST(engine_.cache().find(key) == nullptr, "'{}' was deleted and is back", key.conversation_id);
+    }
+}
+
+// D2: the oldest are served first.
+void RandomWorld::check_order() {
+    RequestId last{-1};
+    for (const Sequence* sequence : engine_.scheduler().running()) {
+        MUST(sequence->id > last, "request {} runs after {}", index(sequence->id), index(last));
+        last = sequence->id;
+    }
+    for (const Sequence* sequence : engine_.scheduler().waiting()) {
+        MUST(sequence->id > last, "request {} waits after {}", index(sequence->id), index(last));
+        last = sequence->id;
+    }
+}
+
+void RandomWorld::on_plan(const StepPlan& plan) {
+    tail_copies_ += static_cast<int64_t>(plan.copies.size());
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        state_copies_ += sequence.state_src != kNoState && sequence.state_src != sequence.state_dst ? 1 : 0;
+    }
+}
+
+void RandomWorld::on_event(const Event& event) {
+    if (event.kind == EventKind::kAttach) check_lookup(event);
+    if (event.kind == EventKind::kPreempt) {
+        MUST(event.request != engine_.scheduler().running().front()->id, "the oldest is preempted");
+    }
+}
+
+// The attached head is the longest of all that may be used.
+void RandomWorld::check_lookup(const Event& attached) {
+    const Sequence& sequence = *engine_.find(attached.request);
+    if (sequence.no_room_to_copy) return;
+    TokenSeq tokens = sequence.turn.prompt;
+    tokens.append(store_.store(sequence.output));
+    const ConversationKey& key = sequence.request.conversation;
+    const Name* name = engine_.cache().find(key);
+    int64_t longest = 0;
+    for (const Head* head : engine_.cache().heads()) {
+        const bool listed = name != nullptr && std::ranges::count(name->heads, head->id, &NamedHead::head) > 0;
+        const bool shared = head->in_prefix_index && head->salt == key.salt;
+        const bool fits = head->length() < tokens.size() && tokens.starts_with(head->tokens);
+        if (sequence.request.use_cache && (listed || shared) && fits) longest = std::max(longest, head->length());
+    }
+    MUST(attached.value == longest, "request {} attached at {}, a head lies at {}", index(attached.request),
+         attached.value, longest);
+}
+
+// --- the end
+
+// Every sequence takes its turn at being the oldest, and the oldest computes a token in every lag + 2 steps at least.
+int64_t RandomWorld::step_limit() const {
+    int64_t tokens = 0;
+    for (const auto& [id, turn] : model_.running()) {
+        tokens += static_cast<int64_t>(turn.prompt.size() + turn.output.size()) + 2;
+    }
+    return 50 + tokens * (config_.executor.lag_steps + 3);
+}
+
+void RandomWorld::come_home() {
+    if (open_plan_ != nullptr) finish_step();
+    check();
+    if (chance(3)) {
+        while (!model_.running().empty()) {
+            abort_one();
+            check();
+        }
+    }
+    const int64_t limit = step_limit();
+    for (int64_t steps = 0; !engine_.idle() && !failed_; ++steps) {
+        MUST(steps < limit, "{} steps, and {} requests still run", steps, model_.running().size());
+        step();
+        check();
+    }
+    check();
+    MUST(model_.running().empty(), "{} requests still run", model_.running().size());
+    MUST(engine_.cache().num_pendings() == 0 && engine_.cache().kv().num_active_blocks() == 0);
+    const auto& heads = engine_.cache().heads();
+    for (const Head* head : heads) MUST(head->num_pins == 0, "head {} is pinned", index(head->id));
+    if (config_.engine.cache.has_state) {
+        MUST(engine_.cache().state().pool().num_used() == static_cast<int32_t>(heads.size()), "{} rows for {} heads",
+             engine_.cache().state().pool().num_used(), heads.size());
+    }
+}
+
+RandomWorld::Coverage RandomWorld::coverage() const {
+    Coverage coverage = coverage_;
+    coverage.stats = engine_.stats();
+    return coverage;
+}
+
+void RandomWorld::Coverage::add(const Coverage& other) {
+    stats.repeats += other.stats.repeats;
+    stats.steps += other.stats.steps;
+    stats.attaches += other.stats.attaches;
+    stats.tail_copies += other.stats.tail_copies;
+    stats.state_copies += other.stats.state_copies;
+    stats.preemptions += other.stats.preemptions;
+    stats.evictions += other.stats.evictions;
+    stats.commits += other.stats.commits;
+    stats.discards += other.stats.discards;
+    stats.forks += other.stats.forks;
+    stats.rewinds += other.stats.rewinds;
+    stats.recomputed_tokens += other.stats.recomputed_tokens;
+    stats.snapshots_without_room += other.stats.snapshots_without_room;
+    for (size_t i = 0; i < stats.not_reused.size(); ++i) stats.not_reused[i] += other.stats.not_reused[i];
+    for (size_t i = 0; i < stats.refusals.size(); ++i) stats.refusals[i] += other.stats.refusals[i];
+    revoked += other.revoked;
+    removed += other.removed;
+    aborted_in_open_step += other.aborted_in_open_step;
+    executor_failures += other.executor_failures;
+    for (const auto& [reason, count] : other.finished) finished[reason] += count;
+}
+
+}  // namespace verbatim::testing

@@ -1,0 +1,102 @@
+// tests/engine/model/random_world.h: a random engine and random clients beside the model of what they should get.
+//
+// One seed draws everything: sizes of the pools, block size, budgets, lag of the executor, the weights of the operations, and the
+// operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and by checks of the
+// heads, the lookups and the counters that are made from scratch.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "engine/engine/engine.h"
+#include "tests/engine/model/conversation_model.h"
+#include "tests/support/hash_executor.h"
+
+namespace verbatim::testing {
+
+struct WorldConfig {
+    EngineConfig engine;
+    HashExecutorConfig executor;
+    static WorldConfig draw(uint64_t seed);
+};
+
+class RandomWorld final : private Recorder {
+public:
+    explicit RandomWorld(uint64_t seed);
+
+    // `num_operations` of them, then the faults stop: everything ends or is aborted, within a bounded number of steps. Throws what is
+    // wrong.
+    void run(int num_operations);
+
+    // What happened, so that a test can show that enough did.
+    struct Coverage {
+        EngineStats stats;
+        int64_t revoked = 0;
+        int64_t removed = 0;
+        int64_t aborted_in_open_step = 0;
+        int64_t executor_failures = 0;
+        std::map<FinishReason, int64_t> finished;
+        void add(const Coverage& other);
+    };
+    [[nodiscard]] Coverage coverage() const;
+
+private:
+    void on_plan(const StepPlan& plan) override;
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event& event) override;
+
+    void operate();
+    void submit(ChatRequest request);
+    void step();
+    void begin_step();
+    void execute();
+    void finish_step();
+    void take_events();
+    void abort_one();
+    void rename();
+    void expect_same(const std::optional<RefusalReason>& wanted, const OrRefusal<int64_t>& got, const char* what);
+    void check();
+    void check_heads();
+    void check_order();
+    void check_deleted();
+    void check_lookup(const Event& attached);
+    void come_home();
+    [[nodiscard]] int64_t step_limit() const;
+
+    ChatRequest draw_request();
+    void draw_input(ChatRequest& request);
+    void draw_history(ChatRequest& request);
+    void draw_limits(ChatRequest& request);
+    Tokens draw_tokens(uint64_t max_size);
+    ConversationKey draw_key();
+    void add_message(ChatRequest& request, const Tokens& tokens);
+    bool chance(uint64_t one_in) { return prng_.below(one_in) == 0; }
+
+    WorldConfig config_;
+    Prng prng_;
+    TokenStore store_;
+    HashExecutor executor_;
+    LruEviction policy_;
+    Engine engine_;
+    ConversationModel model_;
+    std::vector<uint64_t> weights_;
+    Tokens system_prompt_;
+    std::map<RequestId, Tokens> streamed_;
+    std::set<HeadId> checked_heads_;
+    std::set<ConversationKey> deleted_;  // and not written to since
+    Coverage coverage_;
+    int64_t tail_copies_ = 0;
+    int64_t state_copies_ = 0;
+    int64_t lost_tokens_ = 0;  // computed for turns that were aborted while the step was open
+    int64_t next_turn_id_ = 0;
+    const StepPlan* open_plan_ = nullptr;
+    StepResult result_;
+    bool executed_ = false;  // the open plan
+    bool failed_ = false;
+};
+
+}  // namespace verbatim::testing
