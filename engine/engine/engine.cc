@@ -113,13 +113,13 @@ OrRefusal<Accepted> Engine::refuse(const ChatRequest& request, Refusal refusal) 
 }
 
 std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
-    const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
     const std::string& id = sequence.request.conversation.conversation_id;
-    if (tokens > config_.max_model_len) {
+    if (sequence.max_tokens > config_.max_model_len - sequence.num_prompt_tokens()) {  // the sum might not fit
         return Refusal{RefusalReason::kTooLong,
                        fmt::format("conversation '{}': {} prompt tokens and max_tokens {} exceed max_model_len {}", id,
                                    sequence.num_prompt_tokens(), sequence.max_tokens, config_.max_model_len)};
     }
+    const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
     const int64_t blocks = int64_t{cache_.kv().blocks_for(tokens)} + 1;  // and the copy of an attached tail
     if (config_.cache.has_kv && blocks > config_.cache.num_blocks) {
         return Refusal{RefusalReason::kTooLarge,
