@@ -407,8 +407,21 @@ OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
     const auto removed = ledger_.remove(key);
     if (!removed) return removed;
     cache_.remove(key);
+    drop_snapshots(key);
     event(EventKind::kDelete, RequestId{-1});
     return removed;
+}
+
+// Of turns that ended or cannot commit: else what they still publish would bring the name back.
+void Engine::drop_snapshots(const ConversationKey& key) {
+    std::erase_if(scheduler_.staged(), [&](const Scheduler::Staged& staged) {
+        if (cache_.pending(staged.pending).key != key) return false;
+        cache_.discard(staged.pending);
+        return true;
+    });
+    for (const auto& [id, sequence] : sequences_) {
+        if (sequence->request.conversation == key) sequence->snapshots.clear();
+    }
 }
 
 bool Engine::revoke(const ConversationKey& key) {

@@ -109,6 +109,7 @@ private:
     void commit(Sequence& sequence, PendingId pending, FinishReason reason);
     void end(Sequence& sequence, FinishReason reason, bool committed, HeadId head, int32_t fault_layer = -1);
     void fail_all();
+    void drop_snapshots(const ConversationKey& key);
     Digest digest_of(const Pending& pending, SequenceSlot writer);
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
 
