@@ -13,7 +13,7 @@ namespace verbatim::tools {
 namespace {
 
 constexpr const char* kSampleSessions = VERBATIM_SOURCE_DIR "/traces/data/agentic_slice.jsonl.gz";
-constexpr const char* kSampleScenario = VERBATIM_SOURCE_DIR "/traces/scenario.csv";
+constexpr const char* kSampleScenario = VERBATIM_SOURCE_DIR "/traces/data/scenario.csv";
 
 struct ReplayOptions {
     std::string trace;  // empty: the two samples
@@ -34,14 +34,20 @@ Result<ReplayRun> replay_file(const ReplayOptions& options, const ReplayConfig& 
     return run_replay(config, model, path.substr(path.find_last_of('/') + 1), trace.trace);
 }
 
-// What the samples are replayed with: sessions scaled down to a tiny model; the scenario under memory pressure.
+// What the samples are replayed with: sessions scaled down to a tiny model and pressed together in time, so that several run at
+// once; the scenario under memory pressure, where heads are also found by prefix, and every counter must move.
 Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options, const reference::Model& model) {
     std::vector<ReplayRun> runs;
     traces::ReadOptions sessions = options.read;
     if (sessions.tokens_per_id == 0) sessions.tokens_per_id = 1;
+    sessions.session_rate = 2;
+    sessions.think_scale = 0.01;
     ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(options, options.replay, model, kSampleSessions, sessions));
     ReplayConfig pressed = options.replay;
     pressed.all_counters = true;
+    pressed.lookup = LookupMode::kPrefix;
+    if (!pressed.kv_bytes) pressed.kv_bytes = int64_t{160} << 10;
+    if (!pressed.state_bytes) pressed.state_bytes = int64_t{1} << 20;
     ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(options, pressed, model, kSampleScenario, options.read));
     return runs;
 }
