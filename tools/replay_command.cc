@@ -13,7 +13,7 @@ namespace verbatim::tools {
 namespace {
 
 constexpr const char* kSampleSessions = VERBATIM_SOURCE_DIR "/traces/data/agentic_slice.jsonl.gz";
-constexpr const char* kSampleScenario = VERBATIM_SOURCE_DIR "/traces/data/scenario.csv";
+constexpr const char* kSampleScenario = VERBATIM_SOURCE_DIR "/traces/scenario.csv";
 
 struct ReplayOptions {
     std::string trace;  // empty: the two samples
