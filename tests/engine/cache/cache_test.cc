@@ -47,12 +47,16 @@ struct Scene {
         cache.release(memory);
         return cache.publish(cache.stage(std::move(pending)), numerics, {});
     }
-    LookupResult lookup(const std::string& id, int64_t size, int64_t num_committed = 0, std::optional<int64_t> seam = {},
-                        bool use_cache = true) {
+    LookupResult lookup(const std::string& id, int64_t size, int64_t num_committed = 0,
+                        std::optional<int64_t> seam = {}, bool use_cache = true) {
         const ConversationKey conversation = key(id);
         const TokenSeq tokens = store.store(iota_tokens(0, size));
-        return cache.lookup({.key = conversation, .tokens = tokens, .num_committed = num_committed, .seam = seam,
-                             .use_cache = use_cache, .numerics_id = kNumerics});
+        return cache.lookup({.key = conversation,
+                             .tokens = tokens,
+                             .num_committed = num_committed,
+                             .seam = seam,
+                             .use_cache = use_cache,
+                             .numerics_id = kNumerics});
     }
     std::vector<int64_t> lengths(const std::string& id) {
         std::vector<int64_t> found;
@@ -258,9 +262,9 @@ TEST(Cache, EveryTokenThatIsNotReusedHasAReason) {
     scene.publish("a", 6);
     EXPECT_THAT(scene.lookup("a", 10, 7, 6).not_reused,
                 ElementsAre(range(7, NotReused::kSeam), range(10, NotReused::kNewTokens)));
-    EXPECT_THAT(scene.lookup("a", 10, 10, 8).not_reused,
-                ElementsAre(range(8, NotReused::kBetweenHeads), range(9, NotReused::kSeam),
-                            range(10, NotReused::kLastToken)));
+    EXPECT_THAT(
+        scene.lookup("a", 10, 10, 8).not_reused,
+        ElementsAre(range(8, NotReused::kBetweenHeads), range(9, NotReused::kSeam), range(10, NotReused::kLastToken)));
     EXPECT_THAT(scene.lookup("a", 10, 7, 6, false).not_reused, ElementsAre(range(10, NotReused::kCacheOff)));
 }
 
@@ -268,8 +272,9 @@ TEST(Cache, AnEvictedHeadIsTheReasonBelowItsLength) {
     Scene scene;
     scene.publish("a", 6);
     ASSERT_TRUE(scene.cache.make_room(16, 0));
-    EXPECT_THAT(scene.lookup("a", 10, 7, 6).not_reused,
-                ElementsAre(range(6, NotReused::kEvicted), range(7, NotReused::kSeam), range(10, NotReused::kNewTokens)));
+    EXPECT_THAT(
+        scene.lookup("a", 10, 7, 6).not_reused,
+        ElementsAre(range(6, NotReused::kEvicted), range(7, NotReused::kSeam), range(10, NotReused::kNewTokens)));
 }
 
 TEST(Cache, AHeadOfOtherArithmeticIsTheReasonBelowItsLength) {
@@ -289,7 +294,8 @@ TEST(Cache, PrefixLookupFindsAHeadOfAnotherConversationOfTheSameSalt) {
     EXPECT_EQ(scene.lookup("b", 8).head, head);
     const ConversationKey salted = Scene::key("b", "s");
     const TokenSeq tokens = scene.store.store(iota_tokens(0, 8));
-    EXPECT_EQ(scene.cache.lookup({.key = salted, .tokens = tokens, .seam = {}, .numerics_id = kNumerics}).head, kNoHead);
+    EXPECT_EQ(scene.cache.lookup({.key = salted, .tokens = tokens, .seam = {}, .numerics_id = kNumerics}).head,
+              kNoHead);
     scene.cache.remove(Scene::key("a"));
     EXPECT_EQ(scene.lookup("b", 8).head, kNoHead);
 }
@@ -298,7 +304,8 @@ TEST(Cache, TheCostOfAHeadIsTheWayFromTheNextDeepest) {
     class Costs final : public EvictionPolicy {
     public:
         std::optional<HeadId> choose(const EvictionView& view, Pool) override {
-            for (auto head = view.first(); head; head = view.after(*head)) costs.push_back(view.recompute_tokens(*head));
+            for (auto head = view.first(); head; head = view.after(*head))
+                costs.push_back(view.recompute_tokens(*head));
             return std::nullopt;
         }
         std::vector<int64_t> costs;
