@@ -1,0 +1,230 @@
+#include "traces/generate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "engine/base/prng.h"
+#include "traces/builder.h"
+#include "traces/transform.h"
+
+namespace verbatim::traces {
+namespace {
+
+// Draws from one stream.
+class Chance {
+public:
+    explicit Chance(uint64_t seed) : prng_(seed) {}
+    double uniform() { return static_cast<double>(prng_.next() >> 11) * 0x1p-53; }  // [0, 1)
+    bool happens(double probability) { return uniform() < probability; }
+    double exponential(double mean) { return -mean * std::log1p(-uniform()); }
+    // Box and Muller (1958).
+    double normal() {
+        const double radius = std::sqrt(-2 * std::log1p(-uniform()));
+        return radius * std::cos(2 * std::numbers::pi * uniform());
+    }
+    int64_t below(int64_t bound) { return static_cast<int64_t>(uniform() * static_cast<double>(bound)); }
+    int64_t length(const LengthDistribution& of) {
+        constexpr double kLongest = 1 << 20;
+        return std::llround(std::clamp(of.median * std::exp(of.sigma * normal()), 1.0, kLongest));
+    }
+    // 1, 2, ... with this mean.
+    int64_t geometric(double mean) {
+        if (mean <= 1) return 1;
+        return 1 + static_cast<int64_t>(std::min(1e6, std::log1p(-uniform()) / std::log1p(-1 / mean)));
+    }
+
+private:
+    Prng prng_;
+};
+
+// Gamma gaps of shape 1/9 have a coefficient of variation of 3. Marsaglia and Tsang (2000) for shape + 1, boosted.
+double gamma_one_ninth(Chance& chance) {
+    constexpr double kShape = 1.0 / 9;
+    constexpr double kD = kShape + 1 - 1.0 / 3;
+    const double c = 1 / std::sqrt(9 * kD);
+    while (true) {
+        const double x = chance.normal();
+        const double v = std::pow(1 + c * x, 3);
+        if (v <= 0 || std::log(1 - chance.uniform()) >= 0.5 * x * x + kD - kD * v + kD * std::log(v)) continue;
+        return kD * v * std::pow(1 - chance.uniform(), 1 / kShape) / kShape;  // mean 1
+    }
+}
+
+std::vector<int64_t> start_times_ns(const GenerateOptions& options) {
+    Chance chance(options.seed);
+    std::vector<int64_t> starts;
+    double seconds = 0;
+    for (int64_t i = 0; i < options.conversations; ++i) {
+        starts.push_back(std::llround(seconds * 1e9));
+        double gap = 1;
+        if (options.arrivals == ArrivalProcess::kPoisson) gap = chance.exponential(1);
+        if (options.arrivals == ArrivalProcess::kBursty) gap = gamma_one_ninth(chance);
+        seconds += gap / options.rate;
+    }
+    return starts;
+}
+
+// Spaces: the system prompts are 0, 1, ...; conversation n speaks from space kFirstConversation + n.
+constexpr uint64_t kFirstConversation = 1'000'000;
+
+// The rows of one conversation and its forks.
+class ConversationMaker {
+public:
+    ConversationMaker(const GenerateOptions& options, TraceBuilder& builder, int64_t number, int64_t start_ns)
+        : options_(options), builder_(builder), number_(number), time_ns_(start_ns), chance_(seed_of(options.seed, number)) {
+        suffix_ = chance_.happens(options.suffix_share);
+        row_options_.deterministic = chance_.happens(options.deterministic_share);
+        row_options_.ignore_stop = true;
+        if (options.salts > 0) salt_ = fmt::format("salt-{}", chance_.below(options.salts));
+        system_prompt_ = options.system_prompts > 0 ? chance_.below(options.system_prompts) : -1;
+    }
+
+    void make() {
+        conversation_ = builder_.add_conversation(fmt::format("c{}", number_), salt_);
+        const int64_t num_turns = chance_.geometric(options_.mean_turns);
+        for (int64_t turn = 0; turn < num_turns; ++turn) {
+            if (chance_.happens(options_.abort_chance)) make_turn(/*abort=*/true);
+            make_turn(/*abort=*/false);
+            if (chance_.happens(options_.regenerate_chance)) regenerate();
+            if (chance_.happens(options_.fork_chance)) fork();
+        }
+    }
+
+private:
+    static uint64_t seed_of(uint64_t seed, int64_t number) {
+        Prng prng(seed ^ static_cast<uint64_t>(number) * 0x9e3779b97f4a7c15u);
+        return prng.next();
+    }
+
+    // A row after the conversation's last one, or its first.
+    Row next_row() {
+        Row row;
+        row.conversation = conversation_;
+        row.session = static_cast<int32_t>(number_);
+        row.wait_for = last_;
+        if (last_ != kNoRow) {
+            row.start = Start::kAfterAnswer;
+            row.think_ns = std::llround(chance_.exponential(options_.mean_think_seconds) * 1e9);
+            time_ns_ += row.think_ns;
+        }
+        row.arrival_ns = time_ns_;
+        return row;
+    }
+
+    RowIndex add(Row row) {
+        if (is_request(row.event)) {
+            row.name = builder_.add_name(fmt::format("c{}.{}", number_, num_rows_++));
+            row.options = builder_.add_options(row_options_);
+        }
+        last_ = builder_.add_row(row);
+        return last_;
+    }
+
+    void say(int64_t count) {
+        builder_.add_piece({kFirstConversation + static_cast<uint64_t>(number_), said_, static_cast<int32_t>(count), false, false});
+        builder_.end_message(/*checkpoint=*/true);
+        said_ += count;
+    }
+
+    void make_turn(bool abort) {
+        Row row = next_row();
+        row.from = tip_;
+        if (tip_ == kNoRow) {
+            if (system_prompt_ >= 0) {
+                builder_.add_piece({static_cast<uint64_t>(system_prompt_), 0, static_cast<int32_t>(options_.system_prompt_tokens), false, false});
+                builder_.end_message(/*checkpoint=*/true);
+            }
+            say(chance_.length(options_.first_tokens));
+        } else {
+            row.event = suffix_ ? Event::kSuffix : Event::kHistory;
+            row.take = suffix_ ? Take::kTokens : Take::kAll;
+            if (chance_.happens(options_.edit_chance)) {
+                row.event = Event::kHistory;
+                row.take = Take::kTokens;
+                row.take_tokens = 1 + chance_.below(builder_.trace().row(tip_).prompt_tokens);
+            }
+            say(chance_.length(options_.turn_tokens));
+        }
+        row.max_tokens = chance_.length(options_.output_tokens);
+        if (abort) row.abort_after = chance_.below(row.max_tokens);
+        const RowIndex added = add(row);
+        if (!abort) tip_ = added;
+    }
+
+    void regenerate() {
+        Row row = next_row();
+        row.event = Event::kRegenerate;
+        row.from = tip_;
+        row.max_tokens = chance_.length(options_.output_tokens);
+        tip_ = add(row);
+    }
+
+    // One turn in a conversation of its own; this one goes on as if nothing had happened.
+    void fork() {
+        const auto here = std::pair{conversation_, tip_};
+        Row row = next_row();
+        row.event = Event::kFork;
+        row.from = tip_;
+        row.conversation = conversation_ = builder_.add_conversation(fmt::format("c{}.f{}", number_, num_forks_++), salt_);
+        add(row);
+        make_turn(/*abort=*/false);
+        std::tie(conversation_, tip_) = here;
+    }
+
+    const GenerateOptions& options_;
+    TraceBuilder& builder_;
+    int64_t number_;
+    int64_t time_ns_;
+    Chance chance_;
+    ConversationIndex conversation_{};
+    RowIndex tip_ = kNoRow;   // the last turn that commits
+    RowIndex last_ = kNoRow;  // the last row
+    RowOptions row_options_;
+    std::optional<std::string> salt_;
+    int64_t system_prompt_ = -1;
+    int64_t said_ = 0;
+    int64_t num_rows_ = 0;
+    int64_t num_forks_ = 0;
+    bool suffix_ = false;
+};
+
+}  // namespace
+
+Status validate(const GenerateOptions& options) {
+    std::vector<std::string> problems;
+    const auto expect = [&](bool holds, const char* problem) {
+        if (!holds) problems.emplace_back(problem);
+    };
+    const auto positive = [](double value) { return value > 0 && value <= 1e9; };
+    const auto length = [](const LengthDistribution& of) { return of.median >= 1 && of.median <= 1e6 && of.sigma >= 0 && of.sigma <= 10; };
+    const auto share = [](double value) { return value >= 0 && value <= 1; };
+    expect(options.conversations >= 1 && options.conversations <= 10'000'000, "conversations: wanted 1 to 10000000");
+    expect(positive(options.rate), "rate: wanted more than 0, at most 1e9");
+    expect(options.mean_turns >= 1 && options.mean_turns <= 10'000, "mean turns: wanted 1 to 10000");
+    expect(length(options.first_tokens) && length(options.turn_tokens) && length(options.output_tokens),
+           "lengths: wanted a median from 1 to 1e6 and a sigma from 0 to 10");
+    expect(options.mean_think_seconds >= 0 && options.mean_think_seconds <= 1e6, "think time: wanted 0 to 1e6 seconds");
+    expect(options.system_prompts >= 0 && options.system_prompts <= 1'000'000, "system prompts: wanted 0 to 1000000");
+    expect(options.system_prompt_tokens >= 1 && options.system_prompt_tokens <= 1'000'000, "system prompt tokens: wanted 1 to 1000000");
+    expect(options.salts >= 0 && options.salts <= 1'000'000, "salts: wanted 0 to 1000000");
+    expect(share(options.suffix_share) && share(options.deterministic_share), "shares: wanted 0 to 1");
+    expect(share(options.fork_chance) && share(options.edit_chance) && share(options.regenerate_chance) && share(options.abort_chance),
+           "chances: wanted 0 to 1");
+    if (problems.empty()) return {};
+    return error("{}", fmt::join(problems, "; "));
+}
+
+Trace generate(const GenerateOptions& options) {
+    TraceBuilder builder;
+    const std::vector<int64_t> starts = start_times_ns(options);
+    for (size_t i = 0; i < starts.size(); ++i) ConversationMaker(options, builder, static_cast<int64_t>(i), starts[i]).make();
+    Trace trace = builder.finish();
+    sort_by_arrival(trace);
+    return trace;
+}
+
+}  // namespace verbatim::traces
