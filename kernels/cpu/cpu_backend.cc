@@ -5,7 +5,7 @@
 #include "engine/base/check.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/paged_attention.h"
-#include "reference/numerics/bf16.h"
+#include "kernels/cpu/ops/rounding.h"
 #include "reference/numerics/math.h"
 #include "reference/ops/elementwise.h"
 #include "reference/ops/embedding.h"
@@ -35,7 +35,13 @@ constexpr int64_t kAttentionRows = 16;  // query rows that one thread takes at a
 
 CpuBackend::CpuBackend(const reference::ReferenceModel& model, const CpuOps& ops, PagedKv& kv, StateRows& states,
                        reference::WorkerPool& pool)
-    : model_(model), ops_(ops), kv_(kv), states_(states), pool_(pool), place_(model.config().layers.size() + 1) {
+    : model_(model),
+      ops_(ops),
+      kv_(kv),
+      states_(states),
+      pool_(pool),
+      place_(model.config().layers.size() + 1),
+      conv_weights_(model.config().layers.size()) {
     const auto ids = reference::matrices_of(model.config());
     packed_.resize(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -43,6 +49,12 @@ CpuBackend::CpuBackend(const reference::ReferenceModel& model, const CpuOps& ops
     }
     pool.for_each(static_cast<int64_t>(ids.size()),
                   [&](int64_t i) { packed_[i] = PackedMatrix(linear_of(model.weights(), ids[i]).weight); });
+    for (size_t i = 0; i < conv_weights_.size(); ++i) {
+        const auto& mamba = config().layers[i].mamba;
+        if (!mamba) continue;
+        conv_weights_[i] =
+            taps_first(model.weights().layers[i].mamba.conv_weight.data(), mamba->conv_dim(), mamba->d_conv);
+    }
 }
 
 void CpuBackend::set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer) {
@@ -213,15 +225,10 @@ RoundedRows CpuBackend::round_rows(ConstFloatRows x, float multiplier) {
     Pair* words = ops_.takes_pairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
     pool_.for_ranges(x.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-            const float* in = x.row(r);
-            for (int64_t k = 0; k < 2 * pairs; ++k) {
-                const float value = k < x.width ? in[k] * multiplier : 0.0F;
-                if (floats != nullptr) floats[r * pairs * 2 + k] = reference::bf16_value(value);
-            }
-            for (int64_t j = 0; words != nullptr && j < pairs; ++j) {
-                const float odd = 2 * j + 1 < x.width ? in[2 * j + 1] * multiplier : 0.0F;
-                words[r * pairs + j] =
-                    make_pair_of(reference::round_to_bf16(in[2 * j] * multiplier), reference::round_to_bf16(odd));
+            if (ops_.takes_pairs) {
+                round_to_pairs(x.row(r), x.width, multiplier, words + r * pairs);
+            } else {
+                round_to_floats(x.row(r), x.width, multiplier, floats + r * pairs * 2);
             }
         }
     });
@@ -283,7 +290,7 @@ void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
         const reference::Conv1dArgs args{
             .d_conv = mamba.d_conv,
             .x = x.rows(rows.first_row, rows.num_rows),
-            .weight = w.conv_weight.data(),
+            .weight = conv_weights_[layer].data(),
             .bias = w.conv_bias.empty() ? nullptr : w.conv_bias.data(),
             .window_in = src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kConv).data(),
             .window_out = states_.tensor(sequences_[i].state_dst, layer, HeadPart::kConv).data(),
@@ -307,15 +314,21 @@ namespace {
 struct TimeSteps {
     std::vector<float> dt, decay;  // [num_tokens]
 };
-TimeSteps time_steps(ConstFloatRows raw, int64_t head, float bias, float a, const reference::MambaConfig& mamba) {
-    const auto dt_min = static_cast<float>(mamba.dt_min);
-    const auto dt_max = static_cast<float>(mamba.dt_max);
-    TimeSteps steps{std::vector<float>(raw.num_rows), std::vector<float>(raw.num_rows)};
-    for (int64_t t = 0; t < raw.num_rows; ++t) {
-        const float dt = reference::softplus_f32(raw.row(t)[head] + bias);
-        steps.dt[t] = dt < dt_min ? dt_min : dt > dt_max ? dt_max : dt;
-        steps.decay[t] = reference::exp_f32(steps.dt[t] * a);
+VERBATIM_CLONES void finish_time_steps(float bias, float a, float dt_min, float dt_max, int64_t count, float* dt,
+                                       float* decay) {
+    for (int64_t t = 0; t < count; ++t) {
+        const float raw = reference::softplus_f32(dt[t] + bias);
+        const float limited = raw > dt_max ? dt_max : raw;
+        dt[t] = raw < dt_min ? dt_min : limited;
+        decay[t] = reference::exp_f32(dt[t] * a);
     }
+}
+
+TimeSteps time_steps(ConstFloatRows raw, int64_t head, float bias, float a, const reference::MambaConfig& mamba) {
+    TimeSteps steps{std::vector<float>(raw.num_rows), std::vector<float>(raw.num_rows)};
+    for (int64_t t = 0; t < raw.num_rows; ++t) steps.dt[t] = raw.row(t)[head];
+    finish_time_steps(bias, a, static_cast<float>(mamba.dt_min), static_cast<float>(mamba.dt_max), raw.num_rows,
+                      steps.dt.data(), steps.decay.data());
     return steps;
 }
 

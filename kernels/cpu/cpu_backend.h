@@ -87,8 +87,9 @@ private:
     PagedKv& kv_;
     StateRows& states_;
     reference::WorkerPool& pool_;
-    std::vector<PackedMatrix> packed_;            // in the order of matrices_of
-    std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in packed_
+    std::vector<PackedMatrix> packed_;              // in the order of matrices_of
+    std::vector<std::array<int32_t, 10>> place_;    // [layer][matrix] in packed_
+    std::vector<std::vector<float>> conv_weights_;  // [layer][d_conv, conv_dim]
 
     // Of the walk in progress.
     reference::WalkBatch batch_;

@@ -12,17 +12,20 @@ namespace {
 
 constexpr int64_t kMaxTaps = 4;
 
-// inputs[j]: the input row of tap j, or null for zeros.
+// inputs[j]: the input row of tap j, or null for zeros, which are multiplied like any other. out serves as the sum.
 VERBATIM_CLONES void conv_token(const Conv1dArgs& args, const std::array<const float*, kMaxTaps>& inputs, int64_t begin,
                                 int64_t end, float* out) {
-    for (int64_t c = begin; c < end; ++c) {
-        float acc = args.bias != nullptr ? args.bias[c] : 0.0F;
-        for (int64_t j = 0; j < args.d_conv; ++j) {
-            const float input = inputs[j] != nullptr ? inputs[j][c] : 0.0F;
-            acc = reference::fma_f32(args.weight[c * args.d_conv + j], input, acc);
+    for (int64_t c = begin; c < end; ++c) out[c] = args.bias != nullptr ? args.bias[c] : 0.0F;
+    for (int64_t j = 0; j < args.d_conv; ++j) {
+        const float* weight = args.weight + j * args.x.width;
+        const float* input = inputs[j];
+        if (input == nullptr) {
+            for (int64_t c = begin; c < end; ++c) out[c] = reference::fma_f32(weight[c], 0.0F, out[c]);
+        } else {
+            for (int64_t c = begin; c < end; ++c) out[c] = reference::fma_f32(weight[c], input[c], out[c]);
         }
-        out[c] = reference::silu_f32(acc);
     }
+    for (int64_t c = begin; c < end; ++c) out[c] = reference::silu_f32(out[c]);
 }
 
 // The input `row` of the window followed by the call's tokens; null: zeros.
@@ -42,6 +45,14 @@ void copy_window(const Conv1dArgs& args, int64_t num_tokens, int64_t begin, int6
 }
 
 }  // namespace
+
+std::vector<float> taps_first(const float* weight, int64_t conv_dim, int64_t d_conv) {
+    std::vector<float> result(static_cast<size_t>(conv_dim * d_conv));
+    for (int64_t c = 0; c < conv_dim; ++c) {
+        for (int64_t j = 0; j < d_conv; ++j) result[j * conv_dim + c] = weight[c * d_conv + j];
+    }
+    return result;
+}
 
 void conv1d_channels(const Conv1dArgs& args, int64_t begin, int64_t end) {
     CHECK_LE(args.d_conv, kMaxTaps);

@@ -1,11 +1,17 @@
 // kernels/cpu/ops/conv1d.h: reference/ops/conv1d.h for a range of channels, so that threads share a sequence's conv.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "reference/ops/conv1d.h"
 
 namespace verbatim::cpu {
 
-// Channels [begin, end) of what `args` asks for: outputs, window and snapshots.
+// Weights as a vector of channels reads them: [d_conv, conv_dim] from [conv_dim, d_conv].
+std::vector<float> taps_first(const float* weight, int64_t conv_dim, int64_t d_conv);
+
+// Channels [begin, end) of what `args` asks for: outputs, window and snapshots. args.weight is taps_first.
 void conv1d_channels(const reference::Conv1dArgs& args, int64_t begin, int64_t end);
 
 }  // namespace verbatim::cpu

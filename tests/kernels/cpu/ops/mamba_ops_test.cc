@@ -110,6 +110,8 @@ TEST(Conv1d, RangesOfChannelsHaveTheBitsOfTheDefinition) {
                 reference::conv1d(args);
                 std::vector<float> got(x.size()), got_window = window, got_copy(window.size());
                 const reference::StateSnapshot got_snapshot[] = {{(num_tokens + 1) / 2, got_copy.data()}};
+                const auto taps = taps_first(weight.data(), dim, d_conv);
+                args.weight = taps.data();
                 args.window_in = has_window ? got_window.data() : nullptr;
                 args.window_out = got_window.data();
                 args.snapshots = got_snapshot;
