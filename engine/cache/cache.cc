@@ -183,6 +183,7 @@ bool Cache::make_room(int32_t kv_blocks, int32_t state_rows, HeadId except) {
         return std::nullopt;
     };
     while (const auto pool = short_pool()) {
+        eviction_pool_ = *pool;
         const auto victim = policy_.choose(*this, *pool);
         if (!victim) return false;
         Head& head = head_ref(*victim);
@@ -194,7 +195,9 @@ bool Cache::make_room(int32_t kv_blocks, int32_t state_rows, HeadId except) {
 
 std::optional<HeadId> Cache::evictable_from(std::list<HeadId>::const_iterator place) const {
     for (; place != lru_.end(); ++place) {
-        if (*place != eviction_exception_ && find(*place)->num_pins == 0) return *place;
+        const Head& head = *find(*place);
+        if (head.id == eviction_exception_ || head.num_pins > 0) continue;
+        if (eviction_pool_ == Pool::kState || kv_.has_inactive(head.blocks)) return head.id;
     }
     return std::nullopt;
 }

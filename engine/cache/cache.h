@@ -3,7 +3,7 @@
 //   C2  no unit is held under two salts                                                                   (I2)
 //   C3  a head is published when its bytes are materialised, with KV and state at one length, or not at all (I7)
 //   C4  a lookup depends on the names and heads of its own salt only                                      (I4)
-//   C5  a pinned head is not evicted
+//   C5  a pinned head is not evicted, nor for blocks one whose every block a running sequence holds: that would free nothing
 #pragma once
 
 #include <array>
@@ -193,6 +193,7 @@ private:
     std::map<PendingId, Pending> pendings_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix
     HeadId eviction_exception_ = kNoHead;
+    Pool eviction_pool_ = Pool::kKv;  // that is short
     int64_t next_head_ = 0;
     int64_t next_pending_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;

@@ -107,6 +107,15 @@ int32_t KvGroup::num_active_in(const BlockTable& head, int64_t length) const {
     return num_active;
 }
 
+bool KvGroup::has_inactive(const BlockTable& table) const {
+    for (auto run = table.runs().rbegin(); run != table.runs().rend(); ++run) {
+        for (int32_t i = index(run->first) + run->count - 1; i >= index(run->first); --i) {
+            if (num_sequences_[i] == 0) return true;
+        }
+    }
+    return false;
+}
+
 void KvGroup::activate(BlockRun run) {
     for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) num_active_ += num_sequences_[i]++ == 0;
 }

@@ -56,6 +56,8 @@ public:
     [[nodiscard]] int32_t marginal_blocks(const BlockTable& table) const;
     // Of the full blocks that attaching at `length` would share, those that some sequence holds already.
     [[nodiscard]] int32_t num_active_in(const BlockTable& head, int64_t length) const;
+    // Whether some block of the table is held by no sequence: else giving the table up frees nothing, whoever else gives up what.
+    [[nodiscard]] bool has_inactive(const BlockTable& table) const;
     [[nodiscard]] int32_t num_active_blocks() const { return num_active_; }
     [[nodiscard]] int32_t block_size() const { return block_size_; }
     [[nodiscard]] BlockPool& pool() { return pool_; }

@@ -1,0 +1,159 @@
+// What a client gets: tokens, the reason of the end, and nothing that a stop string takes back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/engine_scene.h"
+
+namespace verbatim::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
+
+TEST(Streams, AStopTokenIsReportedAndCommitted) {
+    EngineScene scene;
+    const std::vector<TokenId> wanted = scene.expected(kPrompt, 3);
+    ChatRequest request = scene.history("a", kPrompt, 8);
+    request.stop_tokens = {wanted[2]};
+    const EngineEvent event = scene.complete(request);
+    EXPECT_EQ(event.reason, FinishReason::kStopToken);
+    EXPECT_EQ(scene.streamed(event.request), wanted);
+    EXPECT_EQ(scene.committed("a"), kPrompt + wanted);
+}
+
+TEST(Streams, TheStartOfAStopStringIsHeldBackUntilItIsNone) {
+    EngineScene scene;
+    const std::vector<TokenId> wanted = scene.expected(kPrompt, 4);
+    ChatRequest request = scene.history("a", kPrompt, 4);
+    request.stop_strings = {{wanted[1], wanted[2], 1 + wanted[3] % 900}};
+    const RequestId id = scene.submit(request);
+    std::vector<size_t> streamed;
+    while (scene.step()) streamed.push_back(scene.streamed(id).size());
+    EXPECT_THAT(streamed, ElementsAre(1, 1, 1, 4, 4));  // the last step ends the slot
+    EXPECT_EQ(scene.finished(id).reason, FinishReason::kLength);
+    EXPECT_EQ(scene.streamed(id), wanted);
+}
+
+TEST(Streams, TheLongestStopStringIsCut) {
+    EngineScene scene;
+    const std::vector<TokenId> wanted = scene.expected(kPrompt, 4);
+    ChatRequest request = scene.history("a", kPrompt, 8);
+    request.stop_strings = {{wanted[3]}, {wanted[1], wanted[2], wanted[3]}, {wanted[2], wanted[3]}};
+    const EngineEvent event = scene.complete(request);
+    EXPECT_EQ(event.reason, FinishReason::kStopString);
+    EXPECT_THAT(scene.streamed(event.request), ElementsAre(wanted[0]));
+}
+
+TEST(Streams, AStopStringThatBeginsInThePromptIsNone) {
+    EngineScene scene;
+    const std::vector<TokenId> wanted = scene.expected(kPrompt, 2);
+    ChatRequest request = scene.history("a", kPrompt, 2);
+    request.stop_strings = {{kPrompt.back(), wanted[0]}};
+    EXPECT_EQ(scene.complete(request).reason, FinishReason::kLength);
+}
+
+TEST(Streams, IgnoreStopGivesExactlyMaxTokens) {
+    EngineScene scene;
+    const std::vector<TokenId> wanted = scene.expected(kPrompt, 4);
+    ChatRequest request = scene.history("a", kPrompt, 4);
+    request.stop_tokens = {wanted[0]};
+    request.stop_strings = {{wanted[1]}};
+    request.ignore_stop = true;
+    const EngineEvent event = scene.complete(request);
+    EXPECT_EQ(event.reason, FinishReason::kLength);
+    EXPECT_EQ(scene.streamed(event.request), wanted);
+}
+
+TEST(Streams, ForcedOutputReplacesWhatIsDrawnAndSaysHowMuch) {
+    EngineScene scene;
+    ChatRequest request = scene.history("a", kPrompt, 99);
+    request.forced_output = scene.store.store(iota_tokens(700, 5));
+    request.stop_tokens = {701};
+    const EngineEvent event = scene.complete(request);
+    EXPECT_EQ(event.reason, FinishReason::kLength);
+    EXPECT_EQ(scene.streamed(event.request), iota_tokens(700, 5));
+    EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(14));
+    scene.expect_home();
+}
+
+TEST(Streams, MaxTokensHasADefaultThatTheContextClamps) {
+    EngineScene scene({.max_model_len = 16, .default_max_tokens = 5});
+    ChatRequest request = scene.history("a", kPrompt);
+    request.max_tokens.reset();
+    EXPECT_EQ(scene.complete(request).num_output_tokens, 5);
+    ChatRequest longer = scene.history("b", iota_tokens(0, 13));
+    longer.max_tokens.reset();
+    EXPECT_EQ(scene.complete(longer).num_output_tokens, 3);
+}
+
+TEST(Streams, ARequestWithoutASeedGetsOneThatIsReported) {
+    EngineScene scene;
+    ChatRequest request = scene.history("a", kPrompt);
+    request.sampling.temperature = 1;
+    const EngineEvent event = scene.complete(request);
+    request.conversation = scene.key("b");
+    request.seed = event.seed;
+    const EngineEvent again = scene.complete(request);
+    EXPECT_EQ(scene.streamed(again.request), scene.streamed(event.request));
+    request.conversation = scene.key("c");
+    request.seed = event.seed + 1;
+    const EngineEvent other = scene.complete(request);
+    EXPECT_NE(scene.streamed(other.request), scene.streamed(event.request));
+}
+
+TEST(Streams, ATokenThatIsNotFiniteEndsTheTurnAndKeepsTheHead) {
+    EngineScene scene({.fault_token = 503});
+    scene.complete(scene.history("a", kPrompt));
+    const std::vector<TokenId> before = scene.committed("a");
+    const EngineEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    EXPECT_EQ(event.reason, FinishReason::kNonFinite);
+    EXPECT_EQ(event.fault_layer, 0);
+    EXPECT_FALSE(event.committed);
+    EXPECT_EQ(scene.committed("a"), before);
+    EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(600, 4))).num_reused_tokens, 13);
+    scene.expect_home();
+}
+
+TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
+    EngineScene scene({.fail_at_step = 5});
+    scene.complete(scene.history("a", kPrompt));  // steps 0 .. 4: the last one ends the slot
+    const RequestId running = scene.submit(scene.suffix("a", iota_tokens(500, 4)));
+    const RequestId other = scene.submit(scene.history("b", kPrompt));
+    const auto failed = scene.engine.step();
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().message, "step 5: told to fail");
+    std::vector<FinishReason> reasons;
+    for (const EngineEvent& event : scene.engine.take_events()) reasons.push_back(event.reason);
+    EXPECT_THAT(reasons, ElementsAre(FinishReason::kExecutorFailed, FinishReason::kExecutorFailed));
+    EXPECT_EQ(scene.engine.find(running), nullptr);
+    EXPECT_EQ(scene.engine.find(other), nullptr);
+    scene.engine.verify();
+    EXPECT_EQ(scene.engine.ledger().num_leases(), 0u);
+    EXPECT_EQ(scene.engine.cache().kv().num_active_blocks(), 0);
+    EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(13));
+    EXPECT_EQ(scene.committed("a").size(), 14u);
+}
+
+TEST(Streams, TwoRunsOfTheSameCallsTellTheSame) {
+    const auto digest = [](uint64_t seed) {
+        EngineScene scene({.seed = seed});
+        ChatRequest request = scene.history("a", kPrompt);
+        request.sampling.temperature = 1;
+        scene.complete(request);
+        scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+        DigestRecorder recorder;
+        for (const StepPlan& plan : scene.log.plans) recorder.on_plan(plan);
+        for (const Event& event : scene.log.events) recorder.on_event(event);
+        for (const auto& [id, tokens] : scene.log.tokens) {
+            for (const TokenId token : tokens) recorder.on_token(id, token);
+        }
+        return recorder.digest();
+    };
+    EXPECT_EQ(digest(1), digest(1));
+    EXPECT_NE(digest(1), digest(2));
+}
+
+}  // namespace
+}  // namespace verbatim::testing
