@@ -15,6 +15,8 @@ struct GoldenCheckpoint {
     double bfloat16_rms_error;  // of transformers' own bfloat16: tests/data/golden/README.md
 };
 
+void PrintTo(const GoldenCheckpoint& checkpoint, std::ostream* out) { *out << checkpoint.name; }
+
 constexpr GoldenCheckpoint kCheckpoints[] = {
     {"bamba", 0.0219},          {"falcon-h1", 0.0129},    {"falcon-h1-gated", 0.0123},
     {"granite-hybrid", 0.0101}, {"granite-rope", 0.0082}, {"llama", 0.0235},
