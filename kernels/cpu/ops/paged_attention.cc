@@ -104,7 +104,8 @@ public:
     void attend(int64_t row) {
         round_query(row);
         for (int64_t h = 0; h < num_heads_; ++h) totals_[h] = {.o = o_.data() + h * args_.head_dim};
-        const int64_t anchor = planted(Planted::kTilesFromAttach) ? kKvTile - args_.first_position % kKvTile : 0;
+        const int64_t anchor =
+            planted(Planted::kTilesFromAttach) ? (kKvTile - args_.first_position % kKvTile) % kKvTile : 0;
         const int64_t last = args_.first_position + row + anchor;
         const int64_t num_tiles = last / kKvTile + 1;
         for (int64_t first = 0; first < num_tiles; first += kRunTiles) {
