@@ -136,7 +136,7 @@ void TraceDriver::apply_name_event(RowIndex index) {
     } else if (const auto num_turns = turn_count_at(row.from)) {
         const ConversationKey origin = requests_.key(trace_.row(row.from).conversation);
         done = row.event == TraceEvent::kFork ? engine_.fork(origin, key.conversation_id, num_turns)
-                                         : engine_.rewind(key, *num_turns);
+                                              : engine_.rewind(key, *num_turns);
     } else {
         done = tl::unexpected(Refusal{RefusalReason::kNoSuchTurn, describe(row.from) + ": committed nothing to go to"});
     }
@@ -225,7 +225,8 @@ void TraceDriver::refused(RowIndex row, const Refusal& refusal) {
 void TraceDriver::expect(RowIndex row, Expect got, const std::string& what) {
     const Expect wanted = trace_.row(row).expect;
     if (wanted == got) return;
-    report_.unexpected.push_back(fmt::format("{}: expected {}, got {}: {}", describe(row), name(wanted), name(got), what));
+    report_.unexpected.push_back(
+        fmt::format("{}: expected {}, got {}: {}", describe(row), name(wanted), name(got), what));
 }
 
 std::string TraceDriver::describe(RowIndex row) const {

@@ -27,16 +27,16 @@ struct DriverConfig {
 };
 
 struct DriverReport {
-    int64_t rows = 0;             // of the trace
-    int64_t turns = 0;            // that the engine accepted
-    int64_t served = 0;           // answered and committed
-    int64_t aborted = 0;          // left by the client
-    int64_t refused = 0;          // as expected
-    int64_t rejected = 0;         // longer than the model's context or the empty cache
-    int64_t recorded = 0;         // answered from the ledger
-    int64_t client_wait_ns = 0;   // rows that were due before the row they wait for was over, summed
-    int64_t virtual_ns = 0;       // the whole run
-    int64_t peak_running = 0;     // sequences in one step
+    int64_t rows = 0;                     // of the trace
+    int64_t turns = 0;                    // that the engine accepted
+    int64_t served = 0;                   // answered and committed
+    int64_t aborted = 0;                  // left by the client
+    int64_t refused = 0;                  // as expected
+    int64_t rejected = 0;                 // longer than the model's context or the empty cache
+    int64_t recorded = 0;                 // answered from the ledger
+    int64_t client_wait_ns = 0;           // rows that were due before the row they wait for was over, summed
+    int64_t virtual_ns = 0;               // the whole run
+    int64_t peak_running = 0;             // sequences in one step
     std::vector<std::string> unexpected;  // rows that were told something else than the trace expects
 };
 
@@ -84,10 +84,10 @@ private:
     int64_t now_ns_ = 0;
     int64_t num_over_ = 0;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-    std::vector<std::vector<RowIndex>> waiting_;          // per row: rows that wait for its end
-    std::vector<RowIndex> while_running_;                 // rows to send while another runs, in order
-    std::vector<std::optional<RequestId>> request_of_;    // per row, while it runs
-    std::vector<uint8_t> is_over_;                        // per row
+    std::vector<std::vector<RowIndex>> waiting_;        // per row: rows that wait for its end
+    std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
+    std::vector<std::optional<RequestId>> request_of_;  // per row, while it runs
+    std::vector<uint8_t> is_over_;                      // per row
     std::unordered_map<RequestId, Running> running_;
 };
 

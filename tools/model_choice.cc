@@ -26,7 +26,8 @@ void add(Digester& digester, const LayerConfig& config, const LayerWeights& weig
     digester.add_all(weights.mixer_norm);
     digester.add_all(weights.mlp_norm);
     const MambaWeights& mamba = weights.mamba;
-    for (const VectorView vector : {mamba.conv_weight, mamba.conv_bias, mamba.a_log, mamba.d, mamba.dt_bias, mamba.norm}) {
+    for (const VectorView vector :
+         {mamba.conv_weight, mamba.conv_bias, mamba.a_log, mamba.d, mamba.dt_bias, mamba.norm}) {
         digester.add_all(vector);
     }
     if (config.attention && config.attention->rope.kind != RopeKind::kNone) {

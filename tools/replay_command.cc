@@ -12,8 +12,8 @@
 namespace verbatim::tools {
 namespace {
 
-constexpr const char* kSampleSessions = VERBATIM_SOURCE_DIR "/traces/data/agentic_slice.jsonl.gz";
-constexpr const char* kSampleScenario = VERBATIM_SOURCE_DIR "/traces/scenario.csv";
+constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
+constexpr const char* kSampleScenario = "traces/scenario.csv";
 
 struct ReplayOptions {
     std::string trace;  // empty: the two samples
@@ -28,8 +28,8 @@ struct ReplayOptions {
     OutputFormat format = OutputFormat::kTable;
 };
 
-Result<ReplayRun> replay_file(const ReplayOptions& options, const ReplayConfig& config, const reference::Model& model,
-                              const std::string& path, const traces::ReadOptions& read) {
+Result<ReplayRun> replay_file(const ReplayConfig& config, const reference::Model& model, const std::string& path,
+                              const traces::ReadOptions& read) {
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
     return run_replay(config, model, path.substr(path.find_last_of('/') + 1), trace.trace);
 }
@@ -42,13 +42,14 @@ Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options, cons
     if (sessions.tokens_per_id == 0) sessions.tokens_per_id = 1;
     sessions.session_rate = 2;
     sessions.think_scale = 0.01;
-    ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(options, options.replay, model, kSampleSessions, sessions));
+    ASSIGN_OR_RETURN(runs.emplace_back(),
+                     replay_file(options.replay, model, repository_path(kSampleSessions), sessions));
     ReplayConfig pressed = options.replay;
     pressed.all_counters = true;
     pressed.lookup = LookupMode::kPrefix;
     if (!pressed.kv_bytes) pressed.kv_bytes = int64_t{160} << 10;
     if (!pressed.state_bytes) pressed.state_bytes = int64_t{1} << 20;
-    ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(options, pressed, model, kSampleScenario, options.read));
+    ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(pressed, model, repository_path(kSampleScenario), options.read));
     return runs;
 }
 
@@ -59,7 +60,7 @@ Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     options.read.seed = options.replay.seed;
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.replay.seed));
     if (options.trace.empty()) return replay_samples(options, model);
-    ASSIGN_OR_RETURN(auto run, replay_file(options, options.replay, model, options.trace, options.read));
+    ASSIGN_OR_RETURN(auto run, replay_file(options.replay, model, options.trace, options.read));
     return std::vector{std::move(run)};
 }
 
@@ -82,28 +83,37 @@ int run_replay_command(const ReplayOptions& options) {
 void add_replay_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<ReplayOptions>();
     options->replay.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    CLI::App* verb = app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
+    CLI::App* verb =
+        app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
     verb->add_option("--trace", options->trace,
                      "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
-    verb->add_option("--tokens-per-id", options->read.tokens_per_id, "scale down: a block of the trace becomes N tokens")
+    verb->add_option("--tokens-per-id", options->read.tokens_per_id,
+                     "scale down: a block of the trace becomes N tokens")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-    verb->add_option("--limit", options->read.limit, "read only the first N rows")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    verb->add_option("--limit", options->read.limit, "read only the first N rows")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
     verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
         ->capture_default_str();
     std::vector<std::string> names(executor_names().begin(), executor_names().end());
     verb->add_option("--executor", options->replay.executor, "who computes, with the cache")
-        ->check(CLI::IsMember(names))->capture_default_str();
+        ->check(CLI::IsMember(names))
+        ->capture_default_str();
     names.emplace_back("none");
     verb->add_option("--beside", options->replay.beside, "who it is compared with")
-        ->check(CLI::IsMember(names))->capture_default_str();
-    verb->add_option("--threads", options->replay.num_threads, "threads of an executor; the result does not depend on it")
+        ->check(CLI::IsMember(names))
+        ->capture_default_str();
+    verb->add_option("--threads", options->replay.num_threads,
+                     "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
     verb->add_option("--block-size", options->replay.block_size, "tokens of a KV block")
-        ->check(CLI::Range(1, 4096))->capture_default_str();
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
     verb->add_option("--step-tokens", options->replay.step_tokens, "tokens computed in a step, at most")
-        ->check(CLI::Range(1, 1 << 20))->capture_default_str();
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
     add_bytes_option(*verb, "--cache-bytes", options->cache_bytes, "for KV and state together");
-    options->has_kv_bytes = add_bytes_option(*verb, "--kv-bytes", options->kv_bytes, "for KV; else half of --cache-bytes");
+    options->has_kv_bytes =
+        add_bytes_option(*verb, "--kv-bytes", options->kv_bytes, "for KV; else half of --cache-bytes");
     options->has_state_bytes =
         add_bytes_option(*verb, "--state-bytes", options->state_bytes, "for Mamba states; else half of --cache-bytes");
     const std::map<std::string, LookupMode> lookups = {{"conversation", LookupMode::kConversation},

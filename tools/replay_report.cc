@@ -55,9 +55,9 @@ const std::vector<Counter>& counters() {
 ordered_json difference_json(const ReplayRun& run) {
     if (!run.difference) return nullptr;
     const reference::Difference& d = *run.difference;
-    return {{"trace", run.trace}, {"step", d.step},       {"request", index(d.request)}, {"position", d.position},
-            {"layer", d.layer},   {"op", d.op},           {"element", d.element},        {"got", d.primary},
-            {"wanted", d.secondary}};
+    return {{"trace", run.trace},     {"step", d.step},   {"request", index(d.request)},
+            {"position", d.position}, {"layer", d.layer}, {"op", d.op},
+            {"element", d.element},   {"got", d.primary}, {"wanted", d.secondary}};
 }
 
 ordered_json reasons_json(const EngineStats& stats) {
@@ -109,15 +109,19 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
     std::vector<std::string> header{""};
     for (const ReplayRun& run : runs) header.push_back(run.trace);
     Table table(std::move(header));
+    add_row(table, runs, "seed", [](const ReplayRun& run) { return fmt::format("{}", run.seed); });
+    add_row(table, runs, "fingerprint", [](const ReplayRun& run) { return run.fingerprint.hex(); });
     for (const Counter& counter : counters()) {
-        add_row(table, runs, counter.label, [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });
+        add_row(table, runs, counter.label,
+                [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });
     }
     for (size_t i = 0; i < static_cast<size_t>(NotReused::kCount); ++i) {
         add_row(table, runs, fmt::format("not reused: {}", name(static_cast<NotReused>(i))),
                 [&](const ReplayRun& run) { return fmt::format("{}", run.stats.not_reused[i]); });
     }
-    add_row(table, runs, "first difference",
-            [](const ReplayRun& run) { return std::string(run.difference ? "see below" : "identical"); });
+    add_row(table, runs, "first difference", [](const ReplayRun& run) {
+        return std::string(run.difference ? "see below" : run.compared_logits == 0 ? "nothing compared" : "identical");
+    });
     add_row(table, runs, "digest", [](const ReplayRun& run) { return run.digest.hex(); });
     std::string text = table.to_string();
     for (const ReplayRun& run : runs) {

@@ -32,8 +32,8 @@ struct ReplayRun {
     int64_t compared_logits = 0;  // values
     int64_t compared_states = 0;
     std::optional<reference::Difference> difference;  // the first one
-    bool all_counters = false;  // a counter that stays zero is a failure
-    Digest digest;              // of plans, tokens and cache events
+    bool all_counters = false;                        // a counter that stays zero is a failure
+    Digest digest;                                    // of plans, tokens and cache events
 
     // What keeps the run from being a success; empty: nothing.
     [[nodiscard]] std::vector<std::string> problems() const;

@@ -29,7 +29,8 @@ UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
 Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
     const ModelGeometry shape = geometry(model);
     const UnitBytes unit = unit_bytes(shape, config.block_size);
-    ASSIGN_OR_RETURN(const Budget budget, split_budget({config.cache_bytes, config.kv_bytes, config.state_bytes}, unit));
+    ASSIGN_OR_RETURN(const Budget budget,
+                     split_budget({config.cache_bytes, config.kv_bytes, config.state_bytes}, unit));
     EngineConfig engine;
     engine.cache.has_kv = unit.kv_block > 0;
     engine.cache.has_state = unit.state_row > 0;
@@ -69,21 +70,24 @@ Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, co
     Digester digester;
     digester.add(model_digest(model));
     digester.add(std::string_view(config.executor));
-    for (const int64_t value : {int64_t{engine.cache.num_blocks}, int64_t{engine.cache.num_state_rows},
-                                int64_t{engine.cache.block_size}, int64_t{config.step_tokens},
-                                int64_t{config.max_num_sequences}, static_cast<int64_t>(config.lookup), config.step_ns,
-                                static_cast<int64_t>(config.seed), static_cast<int64_t>(trace.rows.size())}) {
+    for (const int64_t value :
+         {int64_t{engine.cache.num_blocks}, int64_t{engine.cache.num_state_rows}, int64_t{engine.cache.block_size},
+          int64_t{config.step_tokens}, int64_t{config.max_num_sequences}, static_cast<int64_t>(config.lookup),
+          config.step_ns, static_cast<int64_t>(config.seed), static_cast<int64_t>(trace.rows.size())}) {
         digester.add(value);
     }
     for (const traces::Row& row : trace.rows) {
-        for (const int64_t value : {row.arrival_ns, row.prompt_tokens, row.max_tokens, int64_t{index(row.conversation)}}) {
+        for (const int64_t value :
+             {row.arrival_ns, row.prompt_tokens, row.max_tokens, int64_t{index(row.conversation)}}) {
             digester.add(value);
         }
     }
     return digester.digest();
 }
 
-void measure(GroupBytes& group, int64_t used_units, int64_t unit) { group.peak = std::max(group.peak, used_units * unit); }
+void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
+    group.peak = std::max(group.peak, used_units * unit);
+}
 
 }  // namespace
 

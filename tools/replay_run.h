@@ -14,19 +14,19 @@
 namespace verbatim::tools {
 
 struct ReplayConfig {
-    std::string executor = "cpu";       // replayed with the cache
-    std::string beside = "reference";   // compared with it; "none": nothing is
+    std::string executor = "cpu";      // replayed with the cache
+    std::string beside = "reference";  // compared with it; "none": nothing is
     int32_t num_threads = 1;
-    int32_t block_size = 16;            // tokens
+    int32_t block_size = 16;  // tokens
     int32_t step_tokens = 512;
     int32_t max_num_sequences = 256;
-    int64_t cache_bytes = 256 << 20;    // split between the pools (engine/cache/budget.h)
+    int64_t cache_bytes = 256 << 20;  // split between the pools (engine/cache/budget.h)
     std::optional<int64_t> kv_bytes;
     std::optional<int64_t> state_bytes;
     LookupMode lookup = LookupMode::kConversation;
-    int64_t step_ns = 100'000'000;      // virtual time of a step
+    int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
-    bool all_counters = false;          // a counter that stays zero is a failure
+    bool all_counters = false;  // a counter that stays zero is a failure
 };
 
 // The names that --executor and --beside take, "none" apart.

@@ -9,7 +9,8 @@ namespace {
 Result<int32_t> units_of(const char* pool, const char* unit_name, int64_t bytes, int64_t unit_bytes) {
     if (unit_bytes == 0) return 0;
     const int64_t units = bytes / unit_bytes;
-    if (units < 1) return error("{} pool: {} bytes, one {} takes {}: give it at least that", pool, bytes, unit_name, unit_bytes);
+    if (units < 1)
+        return error("{} pool: {} bytes, one {} takes {}: give it at least that", pool, bytes, unit_name, unit_bytes);
     return static_cast<int32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
 }
 
@@ -24,8 +25,8 @@ Result<Budget> split_budget(const BudgetRequest& request, const UnitBytes& unit)
     if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
         return error("a cache budget is negative");
     }
-    const int64_t left = std::max<int64_t>(
-        0, request.total_bytes - request.kv_bytes.value_or(0) - request.state_bytes.value_or(0));
+    const int64_t left =
+        std::max<int64_t>(0, request.total_bytes - request.kv_bytes.value_or(0) - request.state_bytes.value_or(0));
     const bool both_open = !request.kv_bytes && !request.state_bytes && unit.kv_block > 0 && unit.state_row > 0;
     const int64_t open_share = both_open ? left / 2 : left;
     Budget budget;

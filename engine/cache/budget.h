@@ -20,9 +20,9 @@ struct UnitBytes {
 [[nodiscard]] int64_t break_even_tokens(const UnitBytes& unit);
 
 struct BudgetRequest {
-    int64_t total_bytes = 0;              // split between the pools, unless both are given
-    std::optional<int64_t> kv_bytes;      // of the KV pool
-    std::optional<int64_t> state_bytes;   // of the state pool
+    int64_t total_bytes = 0;             // split between the pools, unless both are given
+    std::optional<int64_t> kv_bytes;     // of the KV pool
+    std::optional<int64_t> state_bytes;  // of the state pool
 };
 struct Budget {
     int32_t num_blocks = 0;

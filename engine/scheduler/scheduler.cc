@@ -250,8 +250,8 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.appended =
         append(plan.tokens, std::span<const TokenId>(sequence.output).subspan(sequence.num_sent_outputs));
     sequence.num_sent_outputs = sequence.output.size();
-    scheduled.new_blocks = append_blocks(plan.blocks, memory.blocks, sequence.num_sent_blocks,
-                                         memory.blocks.num_blocks());
+    scheduled.new_blocks =
+        append_blocks(plan.blocks, memory.blocks, sequence.num_sent_blocks, memory.blocks.num_blocks());
     sequence.num_sent_blocks = memory.blocks.num_blocks();
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     memory.state_src = memory.state;

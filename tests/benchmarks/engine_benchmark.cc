@@ -80,9 +80,8 @@ void DecodeStep(benchmark::State& state) {
         benchmark::DoNotOptimize(bench.engine.step());
         (void)bench.engine.take_events();
     }
-    state.counters["per_request"] =
-        benchmark::Counter(static_cast<double>(num_running),
-                           benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+    state.counters["per_request"] = benchmark::Counter(
+        static_cast<double>(num_running), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(DecodeStep)->Arg(1)->Arg(16)->Arg(256)->Iterations(3000);
 

@@ -1,0 +1,165 @@
+// `verbatim replay` as people and scripts use it: exit codes, keys, errors; and what it must find.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tools/cli.h"
+#include "tools/model_choice.h"
+#include "tools/replay_report.h"
+#include "tools/replay_run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Ran {
+    int exit_code;
+    std::string out;
+    std::string err;
+};
+
+Ran run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"verbatim", "replay"});
+    std::vector<const char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int exit_code = run_program(static_cast<int>(argv.size()), argv.data());
+    std::fflush(stdout);
+    return {exit_code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+std::string scenario() { return repository_path("traces/scenario.csv"); }
+
+// The scenario under the pressure that the samples are run with.
+std::vector<std::string> pressed_scenario(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"--trace", scenario(), "--kv-bytes", "160KiB",   "--state-bytes",
+                                          "1MiB",    "--lookup", "prefix",     "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+std::string written(const std::string& name, const std::string& text) {
+    const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+}
+
+TEST(ReplayCommand, TheSamplesAreIdenticalAndTheScenarioMovesEveryCounter) {
+    const Ran ran = run({"--format", "json"});
+    EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const json result = json::parse(ran.out);
+    EXPECT_EQ(result["identical"], true);
+    EXPECT_TRUE(result["first_difference"].is_null());
+    ASSERT_EQ(result["runs"].size(), 2u);
+    const json& sessions = result["runs"][0];
+    EXPECT_GT(sessions["reused_tokens"], sessions["computed_tokens"]);
+    EXPECT_GT(sessions["peak_running"], 1);
+    for (const char* counter : {"reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies", "state_copies",
+                                "preemptions", "evictions", "commits", "discards", "forks", "rewinds", "aborts",
+                                "refused", "repeats", "compared_logits", "compared_states"}) {
+        EXPECT_GT(result["runs"][1][counter], 0) << counter;
+    }
+    EXPECT_EQ(result["commits"], sessions["commits"].get<int64_t>() + result["runs"][1]["commits"].get<int64_t>());
+}
+
+TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
+    const Ran ran = run(pressed_scenario());
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
+    const json result = json::parse(ran.out);
+    for (const char* key : {"requests", "turns", "reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies",
+                            "state_copies", "preemptions", "evictions", "commits", "discards", "forks",
+                            "compared_logits", "compared_states", "identical", "first_difference", "digest"}) {
+        EXPECT_TRUE(result.contains(key)) << key;
+    }
+}
+
+TEST(ReplayCommand, ThreadsDoNotChangeTheDigestAndTheBudgetDoes) {
+    const json one = json::parse(run(pressed_scenario({"--threads", "1"})).out);
+    const json three = json::parse(run(pressed_scenario({"--threads", "3"})).out);
+    const json chunks = json::parse(run(pressed_scenario({"--step-tokens", "17"})).out);
+    EXPECT_EQ(one["digest"], three["digest"]);
+    EXPECT_EQ(one["fingerprint"], three["fingerprint"]);
+    EXPECT_NE(one["digest"], chunks["digest"]);
+    EXPECT_EQ(chunks["identical"], true);
+}
+
+TEST(ReplayCommand, OddBlockSizesAndTheReferenceAsExecutorAreIdentical) {
+    for (const char* block_size : {"1", "3", "64"}) {
+        const Ran ran = run({"--trace", scenario(), "--block-size", block_size, "--format", "json"});
+        EXPECT_EQ(ran.exit_code, kExitOk) << block_size << ran.err;
+        EXPECT_EQ(json::parse(ran.out)["identical"], true);
+    }
+    const Ran swapped = run({"--trace", scenario(), "--executor", "reference", "--beside", "cpu", "--limit", "20"});
+    EXPECT_EQ(swapped.exit_code, kExitOk) << swapped.err << swapped.out;
+    EXPECT_THAT(swapped.out, HasSubstr("identical"));
+}
+
+TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
+    EXPECT_EQ(run({"--executor", "abacus"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run({"--block-size", "0"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run({"--kv-bytes", "lots"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run({"--lookup", "everywhere"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run({"--no-such-flag"}).exit_code, kExitBadUsage);
+}
+
+TEST(ReplayCommand, WrongInputEndsWithExitCode3AndSaysWhatAndWhere) {
+    const Ran no_trace = run({"--trace", "/no/such/trace.csv"});
+    EXPECT_EQ(no_trace.exit_code, kExitBadInput);
+    EXPECT_THAT(no_trace.err, HasSubstr("/no/such/trace.csv"));
+    const Ran no_model = run({"--trace", scenario(), "--model", "gpt-17"});
+    EXPECT_EQ(no_model.exit_code, kExitBadInput);
+    EXPECT_THAT(no_model.err, HasSubstr("tiny-granite"));
+    const Ran no_room = run({"--trace", scenario(), "--kv-bytes", "100"});
+    EXPECT_EQ(no_room.exit_code, kExitBadInput);
+    EXPECT_THAT(no_room.err, HasSubstr("one block takes 2048"));
+    std::ifstream whole(repository_path("traces/data/agentic_slice.jsonl.gz"), std::ios::binary);
+    std::string bytes(1000, '\0');
+    whole.read(bytes.data(), 1000);
+    const Ran truncated = run({"--trace", written("truncated.jsonl.gz", bytes)});
+    EXPECT_EQ(truncated.exit_code, kExitBadInput);
+    EXPECT_THAT(truncated.err, HasSubstr("truncated.jsonl.gz"));
+}
+
+// The two sides of a replay must be able to differ, and the report to say so.
+TEST(ReplayReport, AFirstDifferenceIsAProblemWithItsPlace) {
+    ReplayRun run;
+    run.trace = "t";
+    EXPECT_THAT(run.problems(), IsEmpty());
+    run.difference = reference::Difference{7, RequestId{3}, 41, 2, "scan mixed", 5, 1.5, 1.25};
+    const auto result = replay_json({run});
+    EXPECT_EQ(result["identical"], false);
+    EXPECT_EQ(result["first_difference"]["step"], 7);
+    EXPECT_EQ(result["first_difference"]["layer"], 2);
+    EXPECT_EQ(result["first_difference"]["op"], "scan mixed");
+    EXPECT_THAT(run.problems(), Contains(HasSubstr("scan mixed")));
+    EXPECT_THAT(replay_table({run}), HasSubstr("scan mixed"));
+}
+
+TEST(ReplayReport, AScenarioWhoseCounterStaysZeroFails) {
+    auto model = choose_model("tiny-granite", 1);
+    ASSERT_TRUE(model);
+    const auto trace = traces::read_trace(scenario(), {.limit = 4});
+    ASSERT_TRUE(trace) << trace.error().message;
+    ReplayConfig config;
+    config.all_counters = true;
+    const auto run = run_replay(config, *model, "scenario", trace->trace);
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_THAT(run->problems(), Contains(HasSubstr("preemptions stayed 0")));
+}
+
+TEST(ModelChoice, TheDigestSeesTheSeed) {
+    EXPECT_EQ(model_digest(*choose_model("tiny-llama", 1)), model_digest(*choose_model("tiny-llama", 1)));
+    EXPECT_NE(model_digest(*choose_model("tiny-llama", 1)), model_digest(*choose_model("tiny-llama", 2)));
+}
+
+}  // namespace
+}  // namespace verbatim::tools
