@@ -118,6 +118,7 @@ std::string conversion_table(const ReadReport& report, const Trace& trace) {
     add("requests read", report.rows);
     if (report.sessions > 0) add("sessions", report.sessions);
     if (report.subagents > 0) add("sub-agents", report.subagents);
+    if (report.subagents > 0) add("  while their session runs", report.overlapping_subagents);
     add("roots", report.roots);
     add("continuations", report.continuations);
     add("rewrites", report.rewrites);
@@ -139,6 +140,7 @@ ordered_json conversion_json(const ReadReport& report, const Trace& trace) {
             {"requests", report.rows},
             {"sessions", report.sessions},
             {"subagents", report.subagents},
+            {"overlapping_subagents", report.overlapping_subagents},
             {"roots", report.roots},
             {"continuations", report.continuations},
             {"rewrites", report.rewrites},

@@ -53,6 +53,24 @@ void link_by_lengths(const Recording& recording, const Strand& strand, std::vect
     }
 }
 
+// Sub-agents that ran while a request of their session did. A session's own strand comes before its sub-agents'.
+int64_t count_overlaps(const Recording& recording) {
+    int64_t overlaps = 0;
+    const Strand* session = nullptr;
+    for (const Strand& strand : recording.strands) {
+        if (session == nullptr || strand.session != session->session) session = &strand;
+        if (session == &strand || !strand.closed) continue;
+        const RecordedRequest& last = recording.requests[strand.first_request + strand.num_requests - 1];
+        const int64_t begin_ns = recording.requests[strand.first_request].time_ns;
+        const int64_t end_ns = last.time_ns + last.api_ns;
+        const auto own = std::span(recording.requests).subspan(session->first_request, session->num_requests);
+        overlaps += std::any_of(own.begin(), own.end(), [&](const RecordedRequest& request) {
+            return request.time_ns < end_ns && request.time_ns + request.api_ns > begin_ns;
+        });
+    }
+    return overlaps;
+}
+
 }  // namespace
 
 std::vector<Link> infer_links(const Recording& recording) {
@@ -69,6 +87,7 @@ void count_links(const Recording& recording, const std::vector<Link>& links, Rea
     report.rows = static_cast<int64_t>(links.size());
     report.sessions = recording.num_sessions;
     report.subagents = recording.num_subagents;
+    report.overlapping_subagents = count_overlaps(recording);
     for (size_t i = 0; i < links.size(); ++i) {
         const Link& link = links[i];
         report.prompt_tokens += recording.requests[i].prompt_tokens;

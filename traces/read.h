@@ -46,6 +46,7 @@ struct ReadReport {
     int64_t rows = 0;             // requests read
     int64_t sessions = 0;         // 0 when the format has none
     int64_t subagents = 0;
+    int64_t overlapping_subagents = 0;   // of `subagents`: a request of the session was answered while they ran
     int64_t roots = 0;
     int64_t continuations = 0;
     int64_t rewrites = 0;

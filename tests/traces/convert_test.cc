@@ -1,0 +1,375 @@
+// From request logs to conversations: the rules of traces/README.md on small logs, the options, and round trips.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "engine/tokens/token_seq.h"
+#include "traces/read.h"
+#include "traces/requests.h"
+#include "traces/spaces.h"
+#include "traces/verbatim_csv.h"
+
+namespace verbatim::traces {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kData = VERBATIM_SOURCE_DIR "/traces/data/";
+
+std::string written(const Trace& trace) {
+    std::ostringstream out;
+    write_verbatim_csv(trace, out);
+    return out.str();
+}
+
+ReadTrace read(const std::string& text, const ReadOptions& options = {}) {
+    auto trace = read_trace_text("t", text, options);
+    if (!trace) ADD_FAILURE() << trace.error().message;
+    return trace ? *std::move(trace) : ReadTrace{};
+}
+
+std::string message(const std::string& text, const ReadOptions& options = {}) {
+    const auto trace = read_trace_text("t", text, options);
+    EXPECT_FALSE(trace) << text;
+    return trace ? "" : trace.error().message;
+}
+
+std::string mooncake_line(int64_t time_ms, int64_t in, int64_t out, const std::string& ids) {
+    return fmt::format("{{\"timestamp\": {}, \"input_length\": {}, \"output_length\": {}, \"hash_ids\": [{}]}}\n", time_ms, in, out, ids);
+}
+
+TEST(Convert, RelationsFollowTheRules) {
+    const std::string log = mooncake_line(0, 1024, 100, "1, 2") +          // 0: root
+                            mooncake_line(1, 1536, 10, "1, 2, 3") +        // 1: continuation of 0: 1124 <= 1536
+                            mooncake_line(2, 1100, 10, "1, 2, 4") +        // 2: rewrite of 0: 1124 > 1100 >= 1024; block 4 is partial
+                            mooncake_line(3, 1536, 10, "1, 2, 5") +        // 3: continuation of 2, which is later than 0
+                            mooncake_line(4, 1500, 10, "1, 6, 7") +        // 4: one block in common: root
+                            mooncake_line(5, 2000, 10, "1, 2, 5, 8") +     // 5: continuation of 3; block 8 is partial
+                            mooncake_line(6, 1536, 1000, "1, 2, 9") +      // 6: continuation of 2, the second one: a fork
+                            mooncake_line(7, 2047, 10, "1, 2, 9, 10") +    // 7: rewrite of 6: 2536 > 2047
+                            mooncake_line(8, 2048, 2000, "1, 2, 5, 11") +  // 8: continuation of 5: 2010 <= 2048
+                            mooncake_line(9, 2048, 10, "1, 2, 5, 12");     // 9: continuation of 5, not an edit of the later 8
+    const ReadTrace trace = read(log);
+    const ReadReport& report = trace.report;
+    EXPECT_EQ(report.roots, 2);
+    EXPECT_EQ(report.continuations, 6);
+    EXPECT_EQ(report.rewrites, 2);
+    EXPECT_EQ(report.edits, 0);
+    EXPECT_EQ(report.forked_rows, 2);
+    EXPECT_EQ(report.forks, 2);
+    std::map<std::string, const Row*> rows;
+    for (const Row& row : trace.trace.rows) rows[trace.trace.names[row.name]] = &row;
+    const auto taken = [&](const char* name) {
+        return fmt::format("{} of {}", rows.at(name)->take_tokens, trace.trace.names[trace.trace.row(rows.at(name)->from).name]);
+    };
+    EXPECT_EQ(taken("1"), "1124 of 0");
+    EXPECT_EQ(taken("2"), "1024 of 0");
+    EXPECT_EQ(taken("3"), "1110 of 2");
+    EXPECT_EQ(taken("7"), "1536 of 6");
+    EXPECT_EQ(taken("9"), "2010 of 5");
+}
+
+TEST(Convert, AnEditTakesTheCommonBlocks) {
+    const ReadTrace trace = read(mooncake_line(0, 2048, 100, "1, 2, 3, 4") + mooncake_line(1, 2048, 10, "1, 2, 5, 6"));
+    EXPECT_EQ(trace.report.edits, 1);
+    const Row& edit = trace.trace.rows.at(1);
+    EXPECT_EQ(edit.take_tokens, 1024);
+    EXPECT_EQ(edit.prompt_tokens, 2048);
+    EXPECT_EQ(edit.wait_for, RowIndex{0});
+}
+
+TEST(Convert, ABranchIsAnnouncedByAForkEvent) {
+    const ReadTrace trace = read(mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1536, 10, "1, 2, 3") + mooncake_line(2, 1536, 10, "1, 2, 4"));
+    ASSERT_EQ(trace.trace.rows.size(), 4u);
+    const Row& fork = trace.trace.rows[2];
+    const Row& branch = trace.trace.rows[3];
+    EXPECT_EQ(fork.event, Event::kFork);
+    EXPECT_EQ(fork.from, RowIndex{0});
+    EXPECT_EQ(branch.wait_for, RowIndex{2});
+    EXPECT_EQ(branch.conversation, fork.conversation);
+    EXPECT_NE(branch.conversation, trace.trace.rows[0].conversation);
+}
+
+// V2: equal (strand, id) means equal tokens; and nothing else does.
+TEST(Convert, EqualIdsMeanEqualTokens) {
+    for (const int64_t tokens_per_id : {0, 1, 7}) {
+        ReadOptions options;
+        options.limit = 400;
+        options.tokens_per_id = tokens_per_id;
+        const auto read = read_trace(kData + "mooncake_conversation_trace.jsonl.gz", options);
+        ASSERT_TRUE(read) << read.error().message;
+        const int64_t per_block = tokens_per_id == 0 ? 512 : tokens_per_id;
+        std::map<std::pair<uint64_t, int64_t>, int64_t> said;
+        for (const Piece& piece : read->trace.pieces) {
+            if (kind_of(piece.space) == SpaceKind::kBlocks) EXPECT_EQ(piece.space, private_space(SpaceKind::kBlocks, 0));
+            ++said[{piece.space, piece.begin / per_block}];
+        }
+        EXPECT_GT((said[{private_space(SpaceKind::kBlocks, 0), 0}]), 100);  // block 0 begins most prompts
+    }
+}
+
+TEST(Convert, AScaledContinuationHasRoomForSomethingNew) {
+    ReadOptions options;
+    options.tokens_per_id = 1;
+    const std::string log = mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1200, 10, "1, 2, 3") + mooncake_line(2, 1220, 5, "1, 2, 4");
+    const ReadTrace trace = read(log, options);
+    EXPECT_EQ(trace.report.continuations, 2);
+    for (const Row& row : trace.trace.rows) {
+        if (row.from == kNoRow || row.event != Event::kHistory) continue;
+        EXPECT_GE(row.prompt_tokens, planned_end(trace.trace.row(row.from)) + 1);
+    }
+}
+
+TEST(Convert, EveryScalingKeepsTheRelations) {
+    for (const char* file : {"agentic_slice.jsonl.gz", "mooncake_conversation_trace.jsonl.gz"}) {
+        for (const int64_t tokens_per_id : {1, 2, 5, 63}) {
+            ReadOptions options;
+            options.limit = 2000;
+            const auto whole = read_trace(kData + file, options);
+            options.tokens_per_id = tokens_per_id;
+            const auto scaled = read_trace(kData + file, options);
+            ASSERT_TRUE(whole && scaled);
+            ASSERT_EQ(whole->trace.rows.size(), scaled->trace.rows.size());
+            for (size_t i = 0; i < whole->trace.rows.size(); ++i) {
+                const Row& a = whole->trace.rows[i];
+                const Row& b = scaled->trace.rows[i];
+                ASSERT_EQ(a.from, b.from);
+                if (a.event == Event::kHistory && a.max_tokens > 0) ASSERT_EQ(relation(whole->trace, a), relation(scaled->trace, b)) << i;
+            }
+        }
+    }
+}
+
+// What a replay would send: the tokens of equal text are equal although nothing was written out.
+TEST(Convert, ACommonSystemPromptIsTheSameTokensInSeveralSessions) {
+    ReadOptions options;
+    options.tokens_per_id = 2;
+    const auto read = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    ASSERT_TRUE(read) << read.error().message;
+    TokenStore store(256);
+    auto maker = RequestMaker::create(read->trace, store);
+    ASSERT_TRUE(maker);
+    std::map<std::string, std::vector<TokenId>> first;
+    for (size_t i = 0; i < read->trace.rows.size(); ++i) {
+        const Row& row = read->trace.rows[i];
+        if (!is_request(row.event)) continue;
+        const ChatRequest request = maker->make(RowIndex(i));
+        if (row.from == kNoRow && request.messages.size() == 2) {
+            EXPECT_TRUE(request.messages[0].checkpoint);
+            first[request.conversation.conversation_id] = request.messages[0].tokens.to_vector();
+        }
+        maker->answered(RowIndex(i), store.derive(output_space(RowIndex(i)), 0, row.max_tokens), kNoHead);
+    }
+    // Both sessions have tools of 12211 and a system prompt of 2927 tokens: 236 blocks.
+    ASSERT_TRUE(first.contains("trace_0288.0") && first.contains("trace_0297.0"));
+    EXPECT_EQ(first.at("trace_0288.0"), first.at("trace_0297.0"));
+    EXPECT_EQ(first.at("trace_0288.0").size(), 236u * 2);
+    EXPECT_EQ(maker->num_kept(), 0u);
+}
+
+TEST(Convert, RoundTripsAreTheIdentity) {
+    for (const char* file : {"agentic_slice.jsonl.gz", "mooncake_conversation_trace.jsonl.gz", "AzureLLMInferenceTrace2023_conv.csv.gz",
+                             "agentic_coding_sessions.jsonl.gz"}) {
+        const auto first = read_trace(kData + file);
+        ASSERT_TRUE(first) << first.error().message;
+        const std::string text = written(first->trace);
+        const ReadTrace second = read(text);
+        EXPECT_TRUE(written(second.trace) == text) << file;  // megabytes: not to be printed
+        const ReadTrace third = read(written(second.trace));
+        EXPECT_TRUE(third.trace == second.trace) << file;
+    }
+}
+
+TEST(Convert, SubagentsRunBesideTheirSession) {
+    const std::string log =
+        R"({"id":"x","requests":[{"t":0.0,"type":"n","in":128,"out":5,"api_time":2.0,"h":[[1,2]]},)"
+        R"({"t":3.0,"type":"subagent","tool_tokens":0,"system_tokens":0,"requests":[{"t":0.0,"type":"n","in":64,"out":1,"h":[[1,1]]},)"
+        R"({"t":1.5,"type":"s","in":64,"out":1,"think_time":0.5,"h":[[1,1]]}]},)"
+        R"({"t":4.0,"type":"s","in":192,"out":0,"think_time":2.0,"h":[[1,3]]}]})" "\n";
+    const ReadTrace trace = read(log);
+    std::map<std::string, const Row*> rows;
+    for (const Row& row : trace.trace.rows) rows[trace.trace.names[row.name]] = &row;
+    const auto waits_for = [&](const char* name) { return trace.trace.names[trace.trace.row(rows.at(name)->wait_for).name]; };
+    EXPECT_EQ(waits_for("x.1"), "x.0");
+    EXPECT_EQ(rows.at("x.1")->think_ns, 2'000'000'000);
+    EXPECT_EQ(rows.at("x.1")->max_tokens, 0);
+    EXPECT_EQ(waits_for("x.s0.0"), "x.0");  // at the same offset after the answer: 3 - (0 + 2)
+    EXPECT_EQ(rows.at("x.s0.0")->think_ns, 1'000'000'000);
+    EXPECT_EQ(rows.at("x.s0.0")->arrival_ns, 3'000'000'000);
+    EXPECT_EQ(rows.at("x.s0.0")->from, kNoRow);  // shares ids with its session, but no content
+    EXPECT_EQ(waits_for("x.s0.1"), "x.s0.0");
+    EXPECT_EQ(rows.at("x.s0.1")->arrival_ns, 4'500'000'000);
+    EXPECT_EQ(rows.at("x.s0.0")->session, rows.at("x.0")->session);
+    EXPECT_EQ(trace.report.overlapping_subagents, 1);
+}
+
+TEST(Convert, BurstGptSessionsAreConversations) {
+    const ReadTrace trace = read(
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "5,s1,1.5,GPT-4,100,20,120,Conversation log\n6.25,,0.5,ChatGPT,50,0,50,API log\n7,s1,2,GPT-4,130,20,150,Conversation log\n"
+        "8,s1,2,GPT-4,140,20,160,Conversation log\n");
+    EXPECT_EQ(trace.report.format, Format::kBurstGpt);
+    EXPECT_EQ(trace.report.sessions, 1);
+    EXPECT_EQ(trace.report.continuations, 1);  // 120 <= 130; 150 > 140
+    EXPECT_EQ(trace.report.roots, 3);
+    EXPECT_EQ(trace.trace.rows.at(1).arrival_ns, 1'250'000'000);
+    EXPECT_EQ(trace.trace.rows.at(1).max_tokens, 0);
+    const ReadTrace without = read("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,9,1,10,API log\n");
+    EXPECT_EQ(without.report.roots, 1);
+}
+
+TEST(Convert, ErrorsSayWhere) {
+    EXPECT_THAT(message("hello\n"), HasSubstr("t:1: got 'hello', wanted a trace: verbatim, agentic, mooncake, azure, burstgpt"));
+    EXPECT_THAT(message(mooncake_line(0, 1024, 1, "1, 2") + mooncake_line(0, 1024, 1, "1")), HasSubstr("t:2:1: got"));
+    EXPECT_THAT(message(mooncake_line(5, 1024, 1, "1, 2") + mooncake_line(4, 1024, 1, "1, 2")), HasSubstr("not before the line before"));
+    EXPECT_EQ(message("{\"timestamp\": 0, \"input_length\": \"x\", \"hash_ids\": []}\n"), "t:1:34: got '\"x\", \"hash_ids\": []}', wanted a number");
+    EXPECT_THAT(message("{\"hash_ids\": [1, 2"), HasSubstr("t:1:19: got the end of the line, wanted ',' or ']'"));
+    EXPECT_THAT(message("{\"id\": \"a\", \"requests\": [{\"t\": 0, \"type\": \"n\", \"in\": 128, \"out\": 1, \"h\": [[1, 1]]}]}\n"), HasSubstr("t:1:26: got"));
+    EXPECT_THAT(message("{\"id\": \"a\", \"id2\": 1e999999, \"requests\": [{\"t\": -1"), HasSubstr("seconds from 0"));
+    EXPECT_THAT(message("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-02-30 00:00:00,1,1\n"), HasSubstr("t:2: column TIMESTAMP: got '2023-02-30 00:00:00', wanted a time"));
+    EXPECT_THAT(message("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,9,1,11,API log\n"), HasSubstr("column Total tokens: got '11', wanted 10"));
+    ReadOptions forced;
+    forced.format = Format::kAzure;
+    EXPECT_THAT(message(mooncake_line(0, 1024, 1, "1, 2"), forced), HasSubstr("header: got the column"));
+    EXPECT_THAT(read_trace("/nowhere/x").error().message, HasSubstr("/nowhere/x: cannot be opened: No such file"));
+}
+
+TEST(Convert, TruncatedCompressedFilesAreErrors) {
+    for (const std::string magic : {"\x1f\x8b", "\x28\xb5\x2f\xfd"}) EXPECT_THAT(message(magic), ::testing::AnyOf(HasSubstr("ends early"), HasSubstr("not valid")));
+}
+
+// --- options
+
+TEST(Options, SessionsAreChosenByNumber) {
+    for (const char* file : {"agentic_slice.jsonl.gz", "mooncake_conversation_trace.jsonl.gz"}) {
+        ReadOptions options;
+        options.sessions = SessionRange{2, 4};
+        const auto read = read_trace(kData + file, options);
+        ASSERT_TRUE(read) << read.error().message;
+        std::map<int32_t, int> sessions;
+        for (const Row& row : read->trace.rows) ++sessions[row.session];
+        EXPECT_EQ(sessions.size(), 3u) << file;
+    }
+}
+
+TEST(Options, CopiesShareOnlySharedText) {
+    ReadOptions options;
+    options.tokens_per_id = 1;
+    const auto once = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    options.sessions_scale = 3;
+    const auto thrice = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    ASSERT_TRUE(once && thrice);
+    EXPECT_EQ(thrice->trace.rows.size(), 3 * once->trace.rows.size());
+    EXPECT_EQ(thrice->trace.conversations.size(), 3 * once->trace.conversations.size());
+    std::map<uint64_t, std::set<int32_t>> sessions_of_space;
+    for (const Row& row : thrice->trace.rows) {
+        for (uint32_t k = 0; k < row.num_pieces; ++k) sessions_of_space[thrice->trace.pieces[row.first_piece + k].space].insert(row.session);
+    }
+    for (const auto& [space, sessions] : sessions_of_space) {
+        if (kind_of(space) != SpaceKind::kSharedText) EXPECT_EQ(sessions.size(), 1u) << space;
+    }
+}
+
+TEST(Options, TheSeedMovesTheStartsAndNothingElse) {
+    ReadOptions options;
+    const auto first = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    const auto again = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    options.seed = 1;
+    const auto other = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    ASSERT_TRUE(first && again && other);
+    EXPECT_EQ(first->trace, again->trace);
+    EXPECT_NE(written(first->trace), written(other->trace));
+    EXPECT_EQ(first->trace.rows.size(), other->trace.rows.size());
+}
+
+TEST(Options, RateAndThinkScaleTimes) {
+    ReadOptions options;
+    const auto plain = read_trace(kData + "mooncake_conversation_trace.jsonl.gz", options);
+    options.rate_scale = 2;
+    const auto fast = read_trace(kData + "mooncake_conversation_trace.jsonl.gz", options);
+    ASSERT_TRUE(plain && fast);
+    EXPECT_EQ(fast->trace.rows.back().arrival_ns * 2, plain->trace.rows.back().arrival_ns);
+    ReadOptions slow;
+    slow.think_scale = 3;
+    const auto usual = read_trace(kData + "agentic_slice.jsonl.gz");
+    const auto slowed = read_trace(kData + "agentic_slice.jsonl.gz", slow);
+    ASSERT_TRUE(usual && slowed);
+    int64_t sum = 0, slow_sum = 0;
+    for (const Row& row : usual->trace.rows) sum += row.think_ns;
+    for (const Row& row : slowed->trace.rows) slow_sum += row.think_ns;
+    EXPECT_GT(sum, 0);
+    EXPECT_EQ(slow_sum, 3 * sum);
+}
+
+TEST(Options, RowsOverTheContextAreRejectedDroppedOrScaled) {
+    constexpr int64_t kContext = 30'000;
+    ReadOptions options;
+    options.max_context = kContext;
+    const auto rejected = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    options.over_context = OverContext::kDrop;
+    const auto dropped = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    options.over_context = OverContext::kScale;
+    const auto scaled = read_trace(kData + "agentic_slice.jsonl.gz", options);
+    ASSERT_TRUE(rejected && dropped && scaled);
+    int64_t refused = 0;
+    for (const Row& row : rejected->trace.rows) {
+        refused += row.expect == Expect::kRefused;
+        EXPECT_EQ(row.expect == Expect::kRefused, planned_end(row) > kContext);
+    }
+    EXPECT_GT(refused, 0);
+    EXPECT_EQ(refused, rejected->report.over_context);
+    EXPECT_EQ(static_cast<int64_t>(dropped->trace.rows.size()), 157 - refused);
+    EXPECT_EQ(scaled->trace.rows.size(), 157u);
+    for (const Row& row : scaled->trace.rows) EXPECT_LE(planned_end(row), kContext);
+    for (const Row& row : dropped->trace.rows) EXPECT_LE(planned_end(row), kContext);
+    EXPECT_EQ(read(written(dropped->trace)).trace.rows.size(), dropped->trace.rows.size());
+}
+
+// A row keeps its prompt, token for token, when the row that it takes from is dropped.
+TEST(Options, DroppingARowLeavesTheOthersTheirText) {
+    const std::string log = mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 2048, 1000, "1, 2, 3, 4") +
+                            mooncake_line(2, 2500, 10, "1, 2, 3, 5, 6") + mooncake_line(3, 2100, 10, "1, 2, 3, 4, 7");
+    ReadOptions options;
+    options.max_context = 3000;  // row 1 is longer: 3048
+    const ReadTrace whole = read(log, options);
+    options.over_context = OverContext::kDrop;
+    const ReadTrace dropped = read(log, options);
+    ASSERT_EQ(dropped.report.over_context, 1);
+    const auto prompts = [](const Trace& trace) {
+        TokenStore store(50'000);
+        auto maker = RequestMaker::create(trace, store);
+        std::map<std::string, std::vector<TokenId>> result;
+        for (size_t i = 0; i < trace.rows.size(); ++i) {
+            const Row& row = trace.rows[i];
+            if (!is_request(row.event)) continue;
+            static_cast<void>(maker->make(RowIndex(i)));
+            result[trace.names[row.name]] = maker->prompt(RowIndex(i)).to_vector();
+            if (row.expect == Expect::kServed) maker->answered(RowIndex(i), store.derive(77, 0, row.max_tokens), kNoHead);
+        }
+        return result;
+    };
+    auto expected = prompts(whole.trace);
+    expected.erase("1");
+    EXPECT_TRUE(prompts(dropped.trace) == expected);
+}
+
+TEST(Options, NonsenseIsRefused) {
+    ReadOptions options;
+    options.tokens_per_id = 65;
+    EXPECT_THAT(read_trace(kData + "agentic_slice.jsonl.gz", options).error().message, HasSubstr("wanted at most 64"));
+    options = {};
+    options.rate_scale = 0;
+    EXPECT_THAT(read_trace(kData + "agentic_slice.jsonl.gz", options).error().message, HasSubstr("--rate-scale"));
+    options = {};
+    options.tokens_per_id = 2;
+    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message, HasSubstr("no blocks to scale"));
+    options = {};
+    options.sessions = SessionRange{0, 1};
+    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message, HasSubstr("belongs to no session"));
+}
+
+}  // namespace
+}  // namespace verbatim::traces
