@@ -74,9 +74,10 @@ def build_model(folder, weights):
         sys.exit(3)
     # Some releases clamp Nemotron-H's dt at time_step_min in prefill alone; the published model does not
     # (huggingface/transformers#48989).
+    limit = tuple(getattr(config, "time_step_limit", None) or (0.0, float("inf")))
     for module in model.modules():
-        if hasattr(module, "time_step_min"):
-            module.time_step_min = 0.0
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = limit
     return model
 
 
@@ -119,16 +120,32 @@ def pick(states, layer):
     return states[layer] if layer < len(states) else None
 
 
+def watch_hidden_rows(model, rows):
+    """Appends what enters each layer and what the final norm gives: releases disagree about output_hidden_states."""
+    base = model.base_model
+    norm = next(getattr(base, name) for name in ("norm", "final_layernorm", "norm_f") if hasattr(base, name))
+
+    def before_layer(module, positional, named):
+        rows.append(positional[0] if positional else named["hidden_states"])
+
+    hooks = [layer.register_forward_pre_hook(before_layer, with_kwargs=True) for layer in base.layers]
+    hooks.append(norm.register_forward_hook(lambda module, given, result: rows.append(result)))
+    return hooks
+
+
 def run_prompt(model, tokens, number, tensors, with_hidden, with_states):
     import torch
 
+    hidden = []
+    hooks = watch_hidden_rows(model, hidden) if with_hidden else []
     with torch.no_grad():
-        output = model(input_ids=tokens[None], use_cache=with_states, output_hidden_states=with_hidden)
+        output = model(input_ids=tokens[None], use_cache=with_states)
+    for hook in hooks:
+        hook.remove()
     tensors[f"tokens.{number}"] = tokens.to(torch.int32)
     tensors[f"logits.{number}"] = output.logits[0].double().clone()
-    if with_hidden:
-        for k, rows in enumerate(output.hidden_states):
-            tensors[f"hidden.{number}.{k}"] = rows[0].double().clone()
+    for k, rows in enumerate(hidden):
+        tensors[f"hidden.{number}.{k}"] = rows[0].double().clone()
     if not with_states:
         return
     cache = getattr(output, "past_key_values", None)
