@@ -3,7 +3,7 @@
 //
 //   N1  a plan that breaks the rules of engine/slot_tables.h stops the program: it is the engine's bug
 //   N2  a sequence's tokens, logits and heads depend on its tokens and sampling parameters alone
-//   N3  a NaN or an infinity marks its own sequence from the step that meets it on, and no other
+//   N3  a NaN or an infinity in a sequence's state or logits marks that sequence, as long as it is there, and no other
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,8 @@ protected:
 
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
-    // The layer where a NaN or an infinity was met since the slot's start (N8).
+    // The lowest layer whose state holds a NaN or an infinity after the slot's last step; the number of layers when
+    // only the logits do (N8). So it is a function of the tokens, like everything else.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 

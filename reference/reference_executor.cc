@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "reference/ops/finite.h"
 
 namespace verbatim::reference {
 namespace {
@@ -135,7 +136,13 @@ std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) const {
 }
 
 std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) const {
-    return running_[index(slot)].sequence->fault_layer();
+    const ReferenceSequence& sequence = *running_[index(slot)].sequence;
+    const auto num_layers = static_cast<int32_t>(config().layers.size());
+    for (int32_t layer = 0; layer < num_layers; ++layer) {
+        if (first_not_finite(sequence.ssm_state(layer)) || first_not_finite(sequence.conv_window(layer))) return layer;
+    }
+    if (first_not_finite(logits(slot))) return num_layers;
+    return std::nullopt;
 }
 
 }  // namespace verbatim::reference

@@ -334,10 +334,20 @@ TimeSteps time_steps(ConstFloatRows raw, int64_t head, float bias, float a, cons
 
 }  // namespace
 
+// Part of the sequence's own row, with what its source row holds: zeros without one.
+float* CpuBackend::take_ssm_state(const CpuSequence& sequence, int32_t layer, int64_t first, int64_t count) const {
+    float* own = states_.tensor(sequence.state_dst, layer, HeadPart::kSsm).data() + first;
+    if (sequence.state_src == kNoState) {
+        std::fill_n(own, count, 0.0F);
+    } else if (sequence.state_src != sequence.state_dst) {
+        std::copy_n(states_.tensor(sequence.state_src, layer, HeadPart::kSsm).data() + first, count, own);
+    }
+    return own;
+}
+
 // One head of one sequence, over all its tokens, stopping where a state has to be written out.
 void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head) {
     const reference::MambaWeights& w = model_.weights().layers[layer].mamba;
-    const CpuSequence& own = sequences_[sequence];
     const auto& part = batch_.sequences[sequence];
     const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim()).rows(part.first_row, part.num_rows);
     const Columns dt = reference::projected_columns(mamba).dt;
@@ -347,12 +357,7 @@ void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, s
                                        model_.decay_rates(layer)[head], mamba);
     const int64_t head_size = int64_t{mamba.d_state} * mamba.head_dim;
     const int64_t b_column = mamba.d_inner() + head / (mamba.n_heads / mamba.n_groups) * mamba.d_state;
-    float* state = states_.tensor(own.state_dst, layer, HeadPart::kSsm).data() + head * head_size;
-    if (own.state_src == kNoState) {
-        std::fill_n(state, head_size, 0.0F);
-    } else if (own.state_src != own.state_dst) {
-        std::copy_n(states_.tensor(own.state_src, layer, HeadPart::kSsm).data() + head * head_size, head_size, state);
-    }
+    float* state = take_ssm_state(sequences_[sequence], layer, head * head_size, head_size);
     std::vector<float> scratch(static_cast<size_t>(2 * mamba.head_dim));
     const auto scan_tokens = [&](int64_t begin, int64_t end) {
         ops_.scan({.head_dim = mamba.head_dim,

@@ -79,6 +79,7 @@ private:
     RoundedRows round_rows(reference::ConstFloatRows x, float multiplier);
     void panel(const PackedMatrix& matrix, const float* bias, const RoundedRows& in, int64_t panel,
                reference::FloatRows out) const;
+    float* take_ssm_state(const CpuSequence& sequence, int32_t layer, int64_t first, int64_t count) const;
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
     std::vector<reference::StateSnapshot> snapshots(size_t sequence, int32_t layer, reference::HeadPart part) const;
 

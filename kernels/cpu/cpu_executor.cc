@@ -56,8 +56,7 @@ void CpuExecutor::compute(const StepPlan& plan) {
     backend_.set_sequences(sequences_, &observer());
     reference::walk(config(), {tokens_, walk_sequences_, logit_rows_}, backend_);
     for (size_t i = 0; i < sequences_.size(); ++i) {
-        auto& fault = slots_[index(sequences_[i].slot)].fault_layer;
-        if (!fault) fault = backend_.fault_layer(static_cast<int64_t>(i));
+        slots_[index(sequences_[i].slot)].fault_layer = backend_.fault_layer(static_cast<int64_t>(i));
     }
 }
 

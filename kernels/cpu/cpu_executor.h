@@ -44,8 +44,8 @@ protected:
 
 private:
     struct Slot {
-        std::optional<int32_t> fault_layer;
-        int64_t logit_row = -1;  // in the last step
+        std::optional<int32_t> fault_layer;  // in its last step
+        int64_t logit_row = -1;              // in the last step
     };
     void read_kv(int32_t layer, const HeadImage& image, const reference::HeadReader& reader) const;
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reference/reference_executor.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cpu {
@@ -236,6 +237,35 @@ TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
     EXPECT_EQ(scene.result.sampled[0].fault_layer, model.first_mamba_layer());
     EXPECT_EQ(scene.result.sampled[1].fault_layer, -1);
     scene.expect_uncached(1, sound, "beside a NaN");
+}
+
+// However the tokens came in, and whoever computes.
+TEST(CpuExecutor, FaultLayerIsAFunctionOfTheTokens) {
+    const PoisonedModel model;
+    auto poisoned = model.sound_tokens(30, 2);
+    poisoned[12] = 0;
+    for (const int32_t chunk : {30, 11, 4, 1}) {
+        CpuExecutor cpu(model.scene.model.config, model.scene.model.weights, config_of(16));
+        reference::ReferenceExecutor beside(model.scene.model.config, model.scene.model.weights);
+        for (reference::NumericExecutor* executor :
+             {static_cast<reference::NumericExecutor*>(&cpu), static_cast<reference::NumericExecutor*>(&beside)}) {
+            Scene scene(model.scene, *executor, 16);
+            scene.next().start({.slot = 0, .tokens = poisoned});
+            for (int32_t done = 0; done < 30; done += chunk) {
+                if (done > 0) scene.next();
+                const int32_t count = std::min(chunk, 30 - done);
+                scene.compute({.slot = 0,
+                               .num_computed_tokens = done,
+                               .num_new_tokens = count,
+                               .samples = done + count == 30,
+                               .state_src = done > 0 ? 0 : -1,
+                               .state_dst = 0,
+                               .new_blocks = done > 0 ? iota(0, 0) : iota(0, 2)});
+                scene.step();
+            }
+            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, model.first_mamba_layer()) << chunk;
+        }
+    }
 }
 
 // A block comes back with the KV of another sequence in it, NaN among it, also at the odd half of the last pair.

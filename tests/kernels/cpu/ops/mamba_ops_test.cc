@@ -18,63 +18,84 @@ struct ScanShape {
     int64_t head_dim, d_state, num_tokens;
 };
 
-void expect_scan(Isa isa, Values kind, const ScanShape& shape) {
-    const auto x = draw_values(shape.num_tokens * shape.head_dim, 1, kind);
-    const auto b = draw_values(shape.num_tokens * shape.d_state, 2, kind);
-    const auto c = draw_values(shape.num_tokens * shape.d_state, 3, kind);
-    const auto raw = draw_values(shape.num_tokens, 4);
-    const auto start = draw_values(shape.d_state * shape.head_dim, 5, kind);
-    const float a = -0.7F;
-    const float d = 1.25F;
-    const float bias = -2.0F;
-    std::vector<float> want_state(start.size()), want_y(x.size());
-    reference::ssm_scan({.n_heads = 1,
-                         .head_dim = shape.head_dim,
-                         .d_state = shape.d_state,
-                         .n_groups = 1,
-                         .x = dense_rows(x.data(), shape.num_tokens, shape.head_dim),
-                         .b = dense_rows(b.data(), shape.num_tokens, shape.d_state),
-                         .c = dense_rows(c.data(), shape.num_tokens, shape.d_state),
-                         .dt = dense_rows(raw.data(), shape.num_tokens, 1),
-                         .a = &a,
-                         .d = &d,
-                         .dt_bias = &bias,
-                         .dt_min = 0.0F,
-                         .dt_max = 100.0F,
-                         .state_in = start.data(),
-                         .state_out = want_state.data(),
-                         .snapshots = {},
-                         .y = dense_rows(want_y.data(), shape.num_tokens, shape.head_dim)});
-    // One row per token holds x, B and C side by side, as the conv leaves them.
-    const int64_t stride = shape.head_dim + 2 * shape.d_state;
-    std::vector<float> rows, dt, decay;
-    for (int64_t t = 0; t < shape.num_tokens; ++t) {
-        rows.insert(rows.end(), &x[t * shape.head_dim], &x[t * shape.head_dim] + shape.head_dim);
-        rows.insert(rows.end(), &b[t * shape.d_state], &b[t * shape.d_state] + shape.d_state);
-        rows.insert(rows.end(), &c[t * shape.d_state], &c[t * shape.d_state] + shape.d_state);
-        dt.push_back(reference::softplus_f32(raw[t] + bias));
-        decay.push_back(reference::exp_f32(dt.back() * a));
+constexpr float kA = -0.7F;
+constexpr float kD = 1.25F;
+constexpr float kDtBias = -2.0F;
+
+// One head's inputs by seed, and what comes out.
+struct ScanCase {
+    ScanCase(Values kind, const ScanShape& s)
+        : shape(s),
+          x(draw_values(s.num_tokens * s.head_dim, 1, kind)),
+          b(draw_values(s.num_tokens * s.d_state, 2, kind)),
+          c(draw_values(s.num_tokens * s.d_state, 3, kind)),
+          dt_raw(draw_values(s.num_tokens, 4)),
+          state(draw_values(s.d_state * s.head_dim, 5, kind)),
+          y(x.size(), 77.0F) {}
+
+    void run_definition() {
+        reference::ssm_scan({.n_heads = 1,
+                             .head_dim = shape.head_dim,
+                             .d_state = shape.d_state,
+                             .n_groups = 1,
+                             .x = dense_rows<const float>(x.data(), shape.num_tokens, shape.head_dim),
+                             .b = dense_rows<const float>(b.data(), shape.num_tokens, shape.d_state),
+                             .c = dense_rows<const float>(c.data(), shape.num_tokens, shape.d_state),
+                             .dt = dense_rows<const float>(dt_raw.data(), shape.num_tokens, 1),
+                             .a = &kA,
+                             .d = &kD,
+                             .dt_bias = &kDtBias,
+                             .dt_min = 0.0F,
+                             .dt_max = 100.0F,
+                             .state_in = state.data(),
+                             .state_out = state.data(),
+                             .snapshots = {},
+                             .y = dense_rows(y.data(), shape.num_tokens, shape.head_dim)});
     }
-    std::vector<float> state = start;
-    std::vector<float> y(x.size(), 77.0F), scratch(2 * shape.head_dim);
-    cpu_ops(isa).scan({.head_dim = shape.head_dim,
-                       .d_state = shape.d_state,
-                       .num_tokens = shape.num_tokens,
-                       .dt = dt.data(),
-                       .decay = decay.data(),
-                       .d = d,
-                       .x = rows.data(),
-                       .b = rows.data() + shape.head_dim,
-                       .c = rows.data() + shape.head_dim + shape.d_state,
-                       .stride = stride,
-                       .state = state.data(),
-                       .y = y.data(),
-                       .y_stride = shape.head_dim,
-                       .scratch = scratch.data()});
+
+    // One row per token holds x, B and C side by side, as the conv leaves them.
+    void run_kernel(Isa isa) {
+        std::vector<float> rows, dt, decay, scratch(2 * shape.head_dim);
+        const auto append = [&](const std::vector<float>& from, int64_t t, int64_t width) {
+            rows.insert(rows.end(), from.begin() + t * width, from.begin() + (t + 1) * width);
+        };
+        for (int64_t t = 0; t < shape.num_tokens; ++t) {
+            append(x, t, shape.head_dim);
+            append(b, t, shape.d_state);
+            append(c, t, shape.d_state);
+            dt.push_back(reference::softplus_f32(dt_raw[t] + kDtBias));
+            decay.push_back(reference::exp_f32(dt.back() * kA));
+        }
+        cpu_ops(isa).scan({.head_dim = shape.head_dim,
+                           .d_state = shape.d_state,
+                           .num_tokens = shape.num_tokens,
+                           .dt = dt.data(),
+                           .decay = decay.data(),
+                           .d = kD,
+                           .x = rows.data(),
+                           .b = rows.data() + shape.head_dim,
+                           .c = rows.data() + shape.head_dim + shape.d_state,
+                           .stride = shape.head_dim + 2 * shape.d_state,
+                           .state = state.data(),
+                           .y = y.data(),
+                           .y_stride = shape.head_dim,
+                           .scratch = scratch.data()});
+    }
+
+    ScanShape shape;
+    std::vector<float> x, b, c, dt_raw;
+    std::vector<float> state, y;
+};
+
+void expect_scan(Isa isa, Values kind, const ScanShape& shape) {
+    ScanCase want(kind, shape);
+    want.run_definition();
+    ScanCase got(kind, shape);
+    got.run_kernel(isa);
     const auto where = fmt::format("{}, values {}, head of {}, state of {}, {} tokens", isa_name(isa),
                                    static_cast<int>(kind), shape.head_dim, shape.d_state, shape.num_tokens);
-    ASSERT_EQ(bits_of(y), bits_of(want_y)) << where;
-    ASSERT_EQ(bits_of(state), bits_of(want_state)) << where;
+    ASSERT_EQ(bits_of(got.y), bits_of(want.y)) << where;
+    ASSERT_EQ(bits_of(got.state), bits_of(want.state)) << where;
 }
 
 TEST(Scan, EveryInstructionSetHasTheBitsOfTheDefinition) {

@@ -35,6 +35,30 @@ reference::ModelConfig one_layer(const Shape& shape) {
     return config;
 }
 
+int64_t num_blocks_of(const Shape& shape) {
+    return (shape.first_position + shape.num_rows + shape.block_size - 1) / shape.block_size;
+}
+
+// Stores every position; the table has the last block first.
+std::vector<BlockId> fill(const Shape& shape, const std::vector<float>& k, const std::vector<float>& v, PagedKv& kv) {
+    const int64_t num_blocks = num_blocks_of(shape);
+    std::vector<BlockId> blocks;
+    for (int64_t i = 0; i < num_blocks; ++i) blocks.push_back(BlockId{static_cast<int32_t>(num_blocks - 1 - i)});
+    for (int64_t p = 0; p < shape.first_position + shape.num_rows; ++p) {
+        for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
+            const int64_t at = (p * shape.n_kv_heads + head) * shape.head_dim;
+            kv.store(0, blocks[p / shape.block_size], static_cast<int32_t>(p % shape.block_size), head, &k[at], &v[at]);
+        }
+    }
+    return blocks;
+}
+
+std::vector<uint16_t> rounded(const std::vector<float>& values) {
+    std::vector<uint16_t> bits;
+    for (const float value : values) bits.push_back(reference::round_to_bf16(value));
+    return bits;
+}
+
 void expect_definition(Isa isa, Values kind, const Shape& shape) {
     const int64_t length = shape.first_position + shape.num_rows;
     const int64_t kv_width = shape.n_kv_heads * shape.head_dim;
@@ -42,21 +66,10 @@ void expect_definition(Isa isa, Values kind, const Shape& shape) {
     const auto k = reference::draw_values(length * kv_width, 1, kind);
     const auto v = reference::draw_values(length * kv_width, 2, kind);
     const auto q = reference::draw_values(shape.num_rows * q_width, 3, kind);
-    const auto num_blocks = static_cast<int32_t>((length + shape.block_size - 1) / shape.block_size);
-    PagedKv kv(one_layer(shape), shape.block_size, num_blocks);
-    std::vector<BlockId> blocks;  // the last block first
-    for (int32_t i = 0; i < num_blocks; ++i) blocks.push_back(BlockId{num_blocks - 1 - i});
-    std::vector<uint16_t> k_bits, v_bits;
-    for (int64_t i = 0; i < length * kv_width; ++i) {
-        k_bits.push_back(reference::round_to_bf16(k[i]));
-        v_bits.push_back(reference::round_to_bf16(v[i]));
-    }
-    for (int64_t p = 0; p < length; ++p) {
-        for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
-            const int64_t at = p * kv_width + head * shape.head_dim;
-            kv.store(0, blocks[p / shape.block_size], static_cast<int32_t>(p % shape.block_size), head, &k[at], &v[at]);
-        }
-    }
+    PagedKv kv(one_layer(shape), shape.block_size, static_cast<int32_t>(num_blocks_of(shape)));
+    const auto blocks = fill(shape, k, v, kv);
+    const auto k_bits = rounded(k);
+    const auto v_bits = rounded(v);
     std::vector<float> want(shape.num_rows * q_width);
     std::vector<float> got(shape.num_rows * q_width);
     const auto q_rows = dense_rows<const float>(q.data(), shape.num_rows, q_width);
