@@ -237,6 +237,7 @@ MambaConfig read_mamba_prefixed(ConfigFields& fields) {
     mamba.n_heads = fields.size({"mamba_n_heads"});
     mamba.d_state = fields.size({"mamba_d_state"});
     mamba.n_groups = fields.optional_size({"mamba_n_groups"}).value_or(1);
+    mamba.n_norm_groups = mamba.n_groups;
     mamba.d_conv = fields.optional_size({"mamba_d_conv"}).value_or(4);
     mamba.conv_bias = fields.flag_or({"mamba_conv_bias"}, true);
     mamba.in_bias = fields.flag_or({"mamba_proj_bias"}, false);
@@ -325,7 +326,7 @@ MambaConfig read_falcon_mamba(ConfigFields& fields, int32_t hidden_size) {
     const bool norm = fields.flag_or({"mamba_rms_norm"}, false);
     const bool norm_first = fields.flag_or({"mamba_norm_before_gate"}, true);
     mamba.gate = !norm ? MambaGate::kGateOnly : norm_first ? MambaGate::kNormThenGate : MambaGate::kGateThenNorm;
-    if (norm) mamba.n_norm_groups = mamba.n_groups;
+    if (!norm) mamba.n_norm_groups = 1;
     mamba.in_multiplier = fields.number_or({"ssm_in_multiplier"}, 1.0);
     mamba.out_multiplier = fields.number_or({"ssm_out_multiplier"}, 1.0);
     if (const auto five = fields.optional_numbers("ssm_multipliers", 5))
@@ -488,6 +489,7 @@ ModelConfig read_mamba2(ConfigFields& fields) {
     mamba.head_dim = fields.size({"head_dim"});
     mamba.d_state = fields.size({"state_size"});
     mamba.n_groups = fields.optional_size({"n_groups"}).value_or(8);
+    mamba.n_norm_groups = mamba.n_groups;
     mamba.d_conv = fields.optional_size({"conv_kernel"}).value_or(4);
     mamba.conv_bias = fields.flag_or({"use_conv_bias"}, true);
     mamba.in_bias = mamba.out_bias = fields.flag_or({"use_bias"}, false);

@@ -143,7 +143,9 @@ void write_llama(const ModelConfig& config, const Parts& parts, Json& json) {
 
 void write_bamba(const ModelConfig& config, const Parts& parts, Json& json) {
     write_llama(config, parts, json);
-    json["layer_types"] = layer_types(config);
+    json["attn_layer_indices"] = Json::array();
+    for (size_t i = 0; i < config.layers.size(); ++i)
+        if (config.layers[i].attention) json["attn_layer_indices"].push_back(i);
     if (parts.attention.rope.n_rotary_dims > 0) json["attn_rotary_emb"] = parts.attention.rope.n_rotary_dims;
     write_mamba_prefixed(config, parts.mamba, json);
 }

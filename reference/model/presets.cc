@@ -47,6 +47,7 @@ MambaConfig mamba_heads(int32_t n_heads, int32_t head_dim, int32_t d_state, int3
     mamba.head_dim = head_dim;
     mamba.d_state = d_state;
     mamba.n_groups = n_groups;
+    mamba.n_norm_groups = n_groups;
     return mamba;
 }
 
@@ -149,9 +150,8 @@ ModelConfig tiny_bamba() {
                  attention_heads(4, 2, 16), 64);
 }
 
-ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, MambaConfig mamba,
+ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, const MambaConfig& mamba,
                        const AttentionConfig& attention, int32_t d_ff) {
-    mamba.n_norm_groups = mamba.n_groups;
     add_layers(config, pattern, mamba, attention, mlp_width(d_ff, MlpKind::kReluSquared), false);
     return config;
 }
@@ -185,6 +185,7 @@ ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba,
     attention.key_multiplier = multipliers.key;
     attention.out_multiplier = multipliers.attention_out;
     mamba.gate = MambaGate::kGateOnly;
+    mamba.n_norm_groups = 1;
     mamba.in_multiplier = multipliers.ssm_in;
     mamba.out_multiplier = multipliers.ssm_out;
     mamba.multipliers = multipliers.ssm;

@@ -70,6 +70,7 @@ RopeConfig draw_rope(ShapeDraw& draw, int32_t n_rotary_dims) {
 MambaConfig draw_mamba(ShapeDraw& draw) {
     MambaConfig mamba;
     mamba.n_groups = draw.from(1, 3);
+    mamba.n_norm_groups = mamba.n_groups;
     mamba.n_heads = mamba.n_groups * draw.from(1, 3);
     mamba.head_dim = draw.from(3, 12);
     mamba.d_state = draw.from(3, 33);
@@ -112,7 +113,7 @@ void scale_falcon(ShapeDraw& draw, ModelConfig& config, LayerConfig& layer) {
     layer.mlp->out_multiplier = draw.multiplier();
     layer.mamba->gate = static_cast<MambaGate>(draw.from(0, 2));
     layer.mamba->out_bias = draw.coin();
-    if (layer.mamba->gate != MambaGate::kGateOnly) layer.mamba->n_norm_groups = layer.mamba->n_groups;
+    if (layer.mamba->gate == MambaGate::kGateOnly) layer.mamba->n_norm_groups = 1;
 }
 
 // The parts that the family's layers are made of.
@@ -132,10 +133,7 @@ Parts draw_parts(ShapeDraw& draw, ModelConfig& config) {
         case Architecture::kBamba:
             parts.attention.rope = draw_rope(draw, 2 * draw.from(1, parts.attention.head_dim / 2));
             break;
-        case Architecture::kNemotronH:
-            parts.mamba.n_norm_groups = parts.mamba.n_groups;
-            parts.mlp.kind = MlpKind::kReluSquared;
-            break;
+        case Architecture::kNemotronH: parts.mlp.kind = MlpKind::kReluSquared; break;
         case Architecture::kMamba2: break;
     }
     return parts;
