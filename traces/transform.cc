@@ -217,7 +217,8 @@ Status copy_sessions(Trace& trace, int64_t copies, uint64_t seed, bool starts_fo
         return error("trace: {} copies of {} rows are more than a trace can hold (2^31 rows, 65535 copies)", copies, num_rows);
     }
     for (const Piece& piece : trace.pieces) {
-        if (piece.space == Piece::kExplicit || piece.space == space_of_copy(piece.space & ~(kMaxSpaceCopy << kSpaceKeyBits), 0)) continue;
+        const bool shared = piece.space == Piece::kExplicit || kind_of(piece.space) == SpaceKind::kSharedText;
+        if (shared || (piece.space >> kSpaceKeyBits & kMaxSpaceCopy) == 0) continue;
         return error("trace: the space {} leaves no room for copies: is this trace a copy already, or is a space over 2^44?", piece.space);
     }
     trace.rows.reserve(trace.rows.size() * static_cast<size_t>(copies));

@@ -273,6 +273,14 @@ TEST(Options, CopiesShareOnlySharedText) {
     }
 }
 
+TEST(Options, CopiesOfTheLargestSystemPrompts) {
+    ReadOptions options;
+    options.sessions_scale = 2;
+    const auto twice = read_trace(kData + "agentic_coding_sessions.jsonl.gz", options);
+    ASSERT_TRUE(twice) << twice.error().message;
+    EXPECT_EQ(twice->trace.rows.size(), 2u * 31639);
+}
+
 TEST(Options, TheSeedMovesTheStartsAndNothingElse) {
     ReadOptions options;
     const auto first = read_trace(kData + "agentic_slice.jsonl.gz", options);
