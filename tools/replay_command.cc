@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "reference/model/presets.h"
 #include "tools/cli.h"
 #include "tools/model_choice.h"
 #include "tools/replay_run.h"
@@ -23,33 +24,50 @@ struct ReplayOptions {
     uint64_t cache_bytes = uint64_t{256} << 20;
     uint64_t kv_bytes = 0;
     uint64_t state_bytes = 0;
+    CLI::Option* has_model = nullptr;
     CLI::Option* has_kv_bytes = nullptr;
     CLI::Option* has_state_bytes = nullptr;
     OutputFormat format = OutputFormat::kTable;
 };
 
-Result<ReplayRun> replay_file(const ReplayConfig& config, const reference::Model& model, const std::string& path,
+Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
                               const traces::ReadOptions& read) {
+    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed));
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
-    return run_replay(config, model, path.substr(path.find_last_of('/') + 1), trace.trace);
+    return run_replay(config, model, model_name, path.substr(path.find_last_of('/') + 1), trace.trace);
 }
 
-// What the samples are replayed with: sessions scaled down to a tiny model and pressed together in time, so that several run at
-// once; the scenario under memory pressure, where heads are also found by prefix, and every counter must move.
-Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options, const reference::Model& model) {
-    std::vector<ReplayRun> runs;
-    traces::ReadOptions sessions = options.read;
-    if (sessions.tokens_per_id == 0) sessions.tokens_per_id = 1;
-    sessions.session_rate = 2;
-    sessions.think_scale = 0.01;
-    ASSIGN_OR_RETURN(runs.emplace_back(),
-                     replay_file(options.replay, model, repository_path(kSampleSessions), sessions));
+// The recorded sessions, scaled down to a tiny model and pressed together in time, so that several run at once.
+Result<ReplayRun> replay_sessions(const ReplayOptions& options) {
+    traces::ReadOptions read = options.read;
+    if (read.tokens_per_id == 0) read.tokens_per_id = 1;
+    read.session_rate = 2;
+    read.think_scale = 0.01;
+    return replay_file(options.replay, options.model, repository_path(kSampleSessions), read);
+}
+
+// The scenario under memory pressure, where heads are also found by prefix, and every counter must move.
+Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::string& model) {
     ReplayConfig pressed = options.replay;
     pressed.all_counters = true;
     pressed.lookup = LookupMode::kPrefix;
-    if (!pressed.kv_bytes) pressed.kv_bytes = int64_t{160} << 10;
-    if (!pressed.state_bytes) pressed.state_bytes = int64_t{1} << 20;
-    ASSIGN_OR_RETURN(runs.emplace_back(), replay_file(pressed, model, repository_path(kSampleScenario), options.read));
+    if (!pressed.kv_bytes) pressed.num_blocks = 80;
+    if (!pressed.state_bytes) pressed.num_state_rows = 40;
+    return replay_file(pressed, model, repository_path(kSampleScenario), options.read);
+}
+
+// The sessions on the model that --model names, the scenario on it and, when it names none, on a model of every family.
+Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
+    std::vector<ReplayRun> runs;
+    ASSIGN_OR_RETURN(runs.emplace_back(), replay_sessions(options));
+    if (options.has_model->count() > 0) {
+        ASSIGN_OR_RETURN(runs.emplace_back(), replay_scenario(options, options.model));
+        return runs;
+    }
+    for (const std::string_view name : reference::preset_names()) {
+        if (!name.starts_with("tiny-")) continue;
+        ASSIGN_OR_RETURN(runs.emplace_back(), replay_scenario(options, std::string(name)));
+    }
     return runs;
 }
 
@@ -58,9 +76,8 @@ Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     if (options.has_kv_bytes->count() > 0) options.replay.kv_bytes = static_cast<int64_t>(options.kv_bytes);
     if (options.has_state_bytes->count() > 0) options.replay.state_bytes = static_cast<int64_t>(options.state_bytes);
     options.read.seed = options.replay.seed;
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.replay.seed));
-    if (options.trace.empty()) return replay_samples(options, model);
-    ASSIGN_OR_RETURN(auto run, replay_file(options.replay, model, options.trace, options.read));
+    if (options.trace.empty()) return replay_samples(options);
+    ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
     return std::vector{std::move(run)};
 }
 
@@ -92,8 +109,9 @@ void add_replay_command(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
     verb->add_option("--limit", options->read.limit, "read only the first N rows")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-    verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
-        ->capture_default_str();
+    options->has_model =
+        verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
+            ->capture_default_str();
     std::vector<std::string> names(executor_names().begin(), executor_names().end());
     verb->add_option("--executor", options->replay.executor, "who computes, with the cache")
         ->check(CLI::IsMember(names))

@@ -14,8 +14,19 @@ struct Counter {
     const char* key;    // in JSON
     const char* label;  // in the table
     std::function<int64_t(const ReplayRun&)> value;
-    bool engages = true;  // a scenario in which it stays zero has not tested it
+    // A scenario in which it stays zero has not tested it, unless the model lacks the memory group that it needs.
+    enum { kNever, kAlways, kWithKv, kWithState } engages = kAlways;
 };
+
+bool must_move(const Counter& counter, const ReplayRun& run) {
+    switch (counter.engages) {
+        case Counter::kNever: return false;
+        case Counter::kAlways: return true;
+        case Counter::kWithKv: return run.kv.capacity > 0;
+        case Counter::kWithState: return run.state.capacity > 0;
+    }
+    return true;
+}
 
 int64_t computed_tokens(const ReplayRun& run) {
     return run.stats.computed_prompt_tokens + run.stats.computed_output_tokens;
@@ -28,11 +39,12 @@ const std::vector<Counter>& counters() {
         {"turns", "turns", [](const ReplayRun& r) { return r.driver.turns; }},
         {"reused_tokens", "tokens reused", [](const ReplayRun& r) { return r.stats.reused_tokens; }},
         {"computed_tokens", "tokens computed", computed_tokens},
-        {"recomputed_tokens", "tokens recomputed", [](const ReplayRun& r) { return r.stats.recomputed_tokens; }},
+        {"recomputed_tokens", "tokens recomputed", [](const ReplayRun& r) { return r.stats.recomputed_tokens; },
+         Counter::kWithKv},
         {"generated_tokens", "tokens generated", [](const ReplayRun& r) { return r.stats.generated_tokens; }},
-        {"tail_copies", "tail copies", [](const ReplayRun& r) { return r.stats.tail_copies; }},
-        {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }},
-        {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }},
+        {"tail_copies", "tail copies", [](const ReplayRun& r) { return r.stats.tail_copies; }, Counter::kWithKv},
+        {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }, Counter::kWithState},
+        {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }, Counter::kWithKv},
         {"evictions", "evictions", [](const ReplayRun& r) { return r.stats.evictions; }},
         {"commits", "commits", [](const ReplayRun& r) { return r.stats.commits; }},
         {"discards", "discards", [](const ReplayRun& r) { return r.stats.discards; }},
@@ -41,11 +53,11 @@ const std::vector<Counter>& counters() {
         {"aborts", "aborts", [](const ReplayRun& r) { return r.stats.aborts; }},
         {"refused", "refused", [](const ReplayRun& r) { return r.driver.refused; }},
         {"repeats", "answered from the ledger", [](const ReplayRun& r) { return r.stats.repeats; }},
-        {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, false},
+        {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
         {"steps", "steps", [](const ReplayRun& r) { return r.stats.steps; }},
         {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
-        {"kv_bytes", "KV bytes, peak", [](const ReplayRun& r) { return r.kv.peak; }},
-        {"state_bytes", "state bytes, peak", [](const ReplayRun& r) { return r.state.peak; }},
+        {"kv_bytes", "KV bytes, peak", [](const ReplayRun& r) { return r.kv.peak; }, Counter::kWithKv},
+        {"state_bytes", "state bytes, peak", [](const ReplayRun& r) { return r.state.peak; }, Counter::kWithState},
         {"compared_logits", "compared logits", [](const ReplayRun& r) { return r.compared_logits; }},
         {"compared_states", "compared states", [](const ReplayRun& r) { return r.compared_states; }},
     };
@@ -71,6 +83,7 @@ ordered_json reasons_json(const EngineStats& stats) {
 ordered_json run_json(const ReplayRun& run) {
     ordered_json json;
     json["trace"] = run.trace;
+    json["model"] = run.model;
     json["seed"] = run.seed;
     json["fingerprint"] = run.fingerprint.hex();
     for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
@@ -98,7 +111,7 @@ std::vector<std::string> ReplayRun::problems() const {
     if (difference) found.push_back("first difference: " + to_string(*difference));
     if (!all_counters) return found;
     for (const Counter& counter : counters()) {
-        if (counter.engages && counter.value(*this) == 0) {
+        if (must_move(counter, *this) && counter.value(*this) == 0) {
             found.push_back(fmt::format("{} stayed 0: the scenario did not test it", counter.key));
         }
     }
@@ -106,11 +119,10 @@ std::vector<std::string> ReplayRun::problems() const {
 }
 
 std::string replay_table(const std::vector<ReplayRun>& runs) {
-    std::vector<std::string> header{""};
+    std::vector<std::string> header{"trace"};
     for (const ReplayRun& run : runs) header.push_back(run.trace);
     Table table(std::move(header));
-    add_row(table, runs, "seed", [](const ReplayRun& run) { return fmt::format("{}", run.seed); });
-    add_row(table, runs, "fingerprint", [](const ReplayRun& run) { return run.fingerprint.hex(); });
+    add_row(table, runs, "model", [](const ReplayRun& run) { return run.model; });
     for (const Counter& counter : counters()) {
         add_row(table, runs, counter.label,
                 [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });
@@ -122,10 +134,12 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
     add_row(table, runs, "first difference", [](const ReplayRun& run) {
         return std::string(run.difference ? "see below" : run.compared_logits == 0 ? "nothing compared" : "identical");
     });
-    add_row(table, runs, "digest", [](const ReplayRun& run) { return run.digest.hex(); });
     std::string text = table.to_string();
     for (const ReplayRun& run : runs) {
-        for (const std::string& problem : run.problems()) text += fmt::format("{}: {}\n", run.trace, problem);
+        text += fmt::format("{}, {}: seed {}, fingerprint {}, digest {}\n", run.trace, run.model, run.seed,
+                            run.fingerprint.hex(), run.digest.hex());
+        for (const std::string& problem : run.problems())
+            text += fmt::format("{}, {}: {}\n", run.trace, run.model, problem);
     }
     return text;
 }

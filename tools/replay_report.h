@@ -23,6 +23,7 @@ struct GroupBytes {
 
 struct ReplayRun {
     std::string trace;
+    std::string model;
     uint64_t seed = 0;
     Digest fingerprint;  // of model, configuration and trace
     DriverReport driver;

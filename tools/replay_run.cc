@@ -25,7 +25,6 @@ UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
     return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
 }
 
-// A budget of more units than the largest trace could use is not allocated in vain.
 Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
     const ModelGeometry shape = geometry(model);
     const UnitBytes unit = unit_bytes(shape, config.block_size);
@@ -35,8 +34,8 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.cache.has_kv = unit.kv_block > 0;
     engine.cache.has_state = unit.state_row > 0;
     engine.cache.block_size = config.block_size;
-    engine.cache.num_blocks = budget.num_blocks;
-    engine.cache.num_state_rows = budget.num_state_rows;
+    engine.cache.num_blocks = unit.kv_block == 0 ? 0 : config.num_blocks.value_or(budget.num_blocks);
+    engine.cache.num_state_rows = unit.state_row == 0 ? 0 : config.num_state_rows.value_or(budget.num_state_rows);
     engine.cache.kv_bytes_per_block = unit.kv_block;
     engine.cache.state_bytes_per_row = unit.state_row;
     engine.cache.lookup = config.lookup;
@@ -93,8 +92,8 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
 
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
 
-Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& trace_name,
-                             const traces::Trace& trace) {
+Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
+                             const std::string& trace_name, const traces::Trace& trace) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
     ASSIGN_OR_RETURN(const auto primary, make_executor(config.executor, config, engine_settings, model));
     std::unique_ptr<NumericExecutor> witness;
@@ -114,13 +113,14 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
 
     ReplayRun run;
     run.trace = trace_name;
+    run.model = model_name;
     run.seed = config.seed;
     run.all_counters = config.all_counters;
     run.fingerprint = fingerprint_of(config, engine_settings, model, trace);
     const CacheConfig& cache = engine_settings.cache;
     run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
     run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;
-    ProgressBar progress(trace_name, trace.rows.size());
+    ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
     ASSIGN_OR_RETURN(run.driver, driver.run([&](int64_t rows_over) {
         measure(run.kv, engine.cache().kv().pool().num_used(), cache.kv_bytes_per_block);
         measure(run.state, engine.cache().state().pool().num_used(), cache.state_bytes_per_row);

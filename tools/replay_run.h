@@ -23,6 +23,8 @@ struct ReplayConfig {
     int64_t cache_bytes = 256 << 20;  // split between the pools (engine/cache/budget.h)
     std::optional<int64_t> kv_bytes;
     std::optional<int64_t> state_bytes;
+    std::optional<int32_t> num_blocks;      // instead of what the bytes buy
+    std::optional<int32_t> num_state_rows;  // instead of what the bytes buy
     LookupMode lookup = LookupMode::kConversation;
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
@@ -33,7 +35,7 @@ struct ReplayConfig {
 std::span<const std::string_view> executor_names();
 
 // Runs the trace to its end, or to the first difference's step and on. Errors: a name, a budget or a trace that the model cannot take.
-Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& trace_name,
-                             const traces::Trace& trace);
+Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& model_name,
+                             const std::string& trace_name, const traces::Trace& trace);
 
 }  // namespace verbatim::tools
