@@ -72,17 +72,14 @@ std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId
     return a;
 }
 
-EngineScene::EngineScene(const SceneOptions& scene_options)
-    : options(scene_options),
-      store(kVocabulary),
-      executor(executor_config(options)),
-      engine(engine_config(options), executor, policy, store, log) {}
+EngineRig::EngineRig(const SceneOptions& scene_options, Executor& executor, int32_t vocab_size)
+    : options(scene_options), store(vocab_size), engine(engine_config(options), executor, policy, store, log) {}
 
-ConversationKey EngineScene::key(const std::string& id, std::optional<std::string> salt) const {
+ConversationKey EngineRig::key(const std::string& id, std::optional<std::string> salt) const {
     return {CacheSalt{std::move(salt)}, id};
 }
 
-ChatRequest EngineScene::history(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens) {
+ChatRequest EngineRig::history(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens) {
     ChatRequest request;
     request.conversation = key(id);
     request.messages.push_back({store.store(tokens), true});
@@ -90,34 +87,35 @@ ChatRequest EngineScene::history(const std::string& id, const std::vector<TokenI
     return request;
 }
 
-ChatRequest EngineScene::suffix(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens) {
+ChatRequest EngineRig::suffix(const std::string& id, const std::vector<TokenId>& tokens, int64_t max_tokens) {
     ChatRequest request = history(id, tokens, max_tokens);
     request.input = InputKind::kSuffix;
     return request;
 }
 
-ChatRequest EngineScene::regenerate(const std::string& id, int64_t max_tokens) {
+ChatRequest EngineRig::regenerate(const std::string& id, int64_t max_tokens) {
     ChatRequest request = history(id, {}, max_tokens);
     request.messages.clear();
     request.input = InputKind::kRegenerate;
     return request;
 }
 
-RequestId EngineScene::submit(ChatRequest request) {
+RequestId EngineRig::submit(ChatRequest request) {
     const auto accepted = engine.submit(std::move(request));
     CHECK(accepted.has_value(), "refused ({}): {}", name(accepted.error().reason), accepted.error().message);
     CHECK(!accepted->recorded, "answered from the record");
+    prompts_[accepted->request] = engine.find(accepted->request)->turn.prompt.to_vector();
     return accepted->request;
 }
 
-RefusalReason EngineScene::refused(ChatRequest request) {
+RefusalReason EngineRig::refused(ChatRequest request) {
     const auto accepted = engine.submit(std::move(request));
     CHECK(!accepted.has_value(), "accepted as request {}", index(accepted->request));
     CHECK(!accepted.error().message.empty(), "a refusal without a message");
     return accepted.error().reason;
 }
 
-bool EngineScene::step() {
+bool EngineRig::step() {
     const auto stepped = engine.step();
     CHECK(stepped.has_value(), "{}", stepped.error().message);
     take_events();
@@ -125,24 +123,24 @@ bool EngineScene::step() {
     return *stepped;
 }
 
-int64_t EngineScene::run(int64_t limit) {
+int64_t EngineRig::run(int64_t limit) {
     int64_t num_steps = 0;
     while (step()) CHECK(++num_steps <= limit, "{} steps and still not idle", num_steps);
     return num_steps;
 }
 
-void EngineScene::abort(RequestId request) {
+void EngineRig::abort(RequestId request) {
     CHECK(engine.abort(request), "request {} is over", index(request));
     take_events();
 }
 
-EngineEvent EngineScene::complete(ChatRequest request) {
+EngineEvent EngineRig::complete(ChatRequest request) {
     const RequestId id = submit(std::move(request));
     run();
     return finished(id);
 }
 
-void EngineScene::take_events() {
+void EngineRig::take_events() {
     for (const EngineEvent& event : engine.take_events()) {
         if (event.kind == EngineEvent::Kind::kToken) {
             CHECK(!is_finished(event.request), "a token after the end");
@@ -153,12 +151,12 @@ void EngineScene::take_events() {
     }
 }
 
-std::vector<TokenId> EngineScene::committed(const std::string& id) const {
+std::vector<TokenId> EngineRig::committed(const std::string& id) const {
     const auto* conversation = engine.ledger().find(key(id));
     return conversation == nullptr ? std::vector<TokenId>{} : conversation->committed.to_vector();
 }
 
-std::vector<int64_t> EngineScene::head_lengths(const std::string& id, HeadKind kind) const {
+std::vector<int64_t> EngineRig::head_lengths(const std::string& id, HeadKind kind) const {
     std::vector<int64_t> lengths;
     const Name* name = engine.cache().find(key(id));
     if (name == nullptr) return lengths;
@@ -168,13 +166,27 @@ std::vector<int64_t> EngineScene::head_lengths(const std::string& id, HeadKind k
     return lengths;
 }
 
-int64_t EngineScene::not_reused(NotReused reason) const {
-    return engine.stats().not_reused[static_cast<size_t>(reason)];
+int64_t EngineRig::not_reused(NotReused reason) const { return engine.stats().not_reused[static_cast<size_t>(reason)]; }
+
+int64_t EngineRig::refusals(RefusalReason reason) const { return engine.stats().refusals[static_cast<size_t>(reason)]; }
+
+void EngineRig::expect_home() {
+    engine.verify();
+    take_events();
+    CHECK(engine.idle());
+    CHECK_EQ(engine.ledger().num_leases(), 0u);
+    CHECK_EQ(engine.cache().num_pendings(), 0u);
+    CHECK_EQ(engine.cache().kv().num_active_blocks(), 0);
+    for (const Head* head : engine.cache().heads()) CHECK_EQ(head->num_pins, 0);
+    if (options.num_state_rows > 0) {
+        CHECK_EQ(engine.cache().state().pool().num_used(), static_cast<int32_t>(engine.cache().heads().size()));
+    }
 }
 
-int64_t EngineScene::refusals(RefusalReason reason) const {
-    return engine.stats().refusals[static_cast<size_t>(reason)];
-}
+HashExecutorHolder::HashExecutorHolder(const SceneOptions& options) : executor(executor_config(options)) {}
+
+EngineScene::EngineScene(const SceneOptions& scene_options)
+    : HashExecutorHolder(scene_options), EngineRig(scene_options, executor, kVocabulary) {}
 
 std::vector<TokenId> EngineScene::expected(std::vector<TokenId> prompt, int64_t count) const {
     std::vector<TokenId> output;
@@ -186,15 +198,9 @@ std::vector<TokenId> EngineScene::expected(std::vector<TokenId> prompt, int64_t 
 }
 
 void EngineScene::expect_home() {
-    engine.verify();
-    take_events();
-    CHECK(engine.idle());
-    CHECK_EQ(engine.ledger().num_leases(), 0u);
-    CHECK_EQ(engine.cache().num_pendings(), 0u);
-    CHECK_EQ(engine.cache().kv().num_active_blocks(), 0);
+    EngineRig::expect_home();
     CHECK(executor.violations().empty(), "{}", executor.violations().front());
     for (const Head* head : engine.cache().heads()) {
-        CHECK_EQ(head->num_pins, 0);
         CHECK(head->digest == executor.expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
               index(head->id), head->length());
     }

@@ -1,4 +1,4 @@
-// tests/support/engine_scene.h: an engine with the hash executor under it, and what a test wants to know of a run.
+// tests/support/engine_scene.h: an engine over an executor, and what a test wants to know of a run.
 //
 // Every step is followed by Engine::verify() (I1..I7 and, as heads carry digests, I3), so that a test that only runs
 // requests checks the invariants too.
@@ -53,9 +53,10 @@ struct SceneOptions {
 [[nodiscard]] std::vector<TokenId> iota_tokens(TokenId first, int64_t count);
 [[nodiscard]] std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b);
 
-class EngineScene {
+// `executor` is borrowed and has the options' pools.
+class EngineRig {
 public:
-    explicit EngineScene(const SceneOptions& options = {});
+    EngineRig(const SceneOptions& options, Executor& executor, int32_t vocab_size);
 
     // Requests. Salt, conversation, one message per vector of tokens.
     [[nodiscard]] ConversationKey key(const std::string& id, std::optional<std::string> salt = {}) const;
@@ -75,7 +76,8 @@ public:
 
     void abort(RequestId request);  // REQUIRES: not over yet
 
-    // What clients were told.
+    // What clients asked and were told.
+    [[nodiscard]] const std::map<RequestId, std::vector<TokenId>>& prompts() const { return prompts_; }
     [[nodiscard]] const std::vector<TokenId>& streamed(RequestId request) { return streamed_[request]; }
     [[nodiscard]] bool is_finished(RequestId request) const { return finished_.contains(request); }
     [[nodiscard]] const EngineEvent& finished(RequestId request) const { return finished_.at(request); }
@@ -87,14 +89,11 @@ public:
     [[nodiscard]] int64_t not_reused(NotReused reason) const;
     [[nodiscard]] int64_t refusals(RefusalReason reason) const;
 
-    // What a right engine answers to `prompt`: greedy, `count` tokens.
-    [[nodiscard]] std::vector<TokenId> expected(std::vector<TokenId> prompt, int64_t count) const;
-    // Nothing is held but by heads, nothing is pinned, leased or pending; heads hold what they should.
+    // Nothing is held but by heads, and nothing is pinned, leased or pending.
     void expect_home();
 
     SceneOptions options;
     TokenStore store;
-    HashExecutor executor;
     LruEviction policy;
     RunLog log;
     Engine engine;
@@ -102,8 +101,25 @@ public:
 private:
     void take_events();
 
+    std::map<RequestId, std::vector<TokenId>> prompts_;
     std::map<RequestId, std::vector<TokenId>> streamed_;
     std::map<RequestId, EngineEvent> finished_;
+};
+
+// The hash executor, made before the engine that borrows it.
+struct HashExecutorHolder {
+    explicit HashExecutorHolder(const SceneOptions& options);
+    HashExecutor executor;
+};
+
+class EngineScene : public HashExecutorHolder, public EngineRig {
+public:
+    explicit EngineScene(const SceneOptions& options = {});
+
+    // What a right engine answers to `prompt`: greedy, `count` tokens.
+    [[nodiscard]] std::vector<TokenId> expected(std::vector<TokenId> prompt, int64_t count) const;
+    // Beyond the rig's: the executor saw no mistake, and every head holds what computing its tokens gives.
+    void expect_home();
 };
 
 }  // namespace verbatim::testing

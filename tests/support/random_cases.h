@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,17 +16,18 @@ struct RandomCases {
     uint64_t seed = 20251121;  // of the first case; case i has seed + i
     uint64_t count = 0;
 
-    // VERBATIM_SEED: that one case. RC_PARAMS="seed=N max_success=M", as RapidCheck reads it: M cases from N on.
-    static RandomCases from_environment(uint64_t default_count) {
+    // VERBATIM_SEED: that one case. RC_PARAMS="seed=N max_success=M", as RapidCheck reads it: M percent of the usual number, from N on.
+    static RandomCases from_environment(uint64_t usual_count) {
         RandomCases cases;
-        cases.count = default_count;
+        uint64_t percent = 100;
         if (const char* one = std::getenv("VERBATIM_SEED")) {
             cases.seed = std::strtoull(one, nullptr, 10);
             cases.count = 1;
         } else if (const char* parameters = std::getenv("RC_PARAMS")) {
             read(parameters, "seed=", cases.seed);
-            read(parameters, "max_success=", cases.count);
+            read(parameters, "max_success=", percent);
         }
+        if (cases.count == 0) cases.count = std::max<uint64_t>(1, usual_count * percent / 100);
         fmt::print("cases {} .. {}\n", cases.seed, cases.seed + cases.count - 1);
         std::fflush(stdout);
         return cases;

@@ -1,6 +1,6 @@
 // The whole engine over the hash executor beside a model without cache, memory and batches (tests/engine/model).
 //
-// VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses m worlds from n on.
+// VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses 3 m worlds from n on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,0 +1,116 @@
+#include "tests/properties/numeric_scene.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/base/prng.h"
+#include "reference/ops/sampling.h"
+
+namespace verbatim::testing {
+namespace {
+
+SceneOptions pools_of(SceneOptions options, const reference::ModelConfig& config) {
+    const auto geometry = reference::geometry(config);
+    if (geometry.num_attention_layers == 0) options.num_blocks = 0;
+    if (geometry.num_mamba_layers == 0) options.num_state_rows = 0;
+    return options;
+}
+
+cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threads) {
+    cpu::CpuExecutorConfig config;
+    config.block_size = options.block_size;
+    config.num_blocks = options.num_blocks;
+    config.num_state_rows = options.num_state_rows;
+    config.num_threads = num_threads;
+    return config;
+}
+
+}  // namespace
+
+Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
+    RETURN_IF_ERROR(inner_.execute(plan, result));
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (!sequence.samples) continue;
+        const auto row = inner_.logits(sequence.slot);
+        const int64_t position = sequence.num_computed_tokens + sequence.num_new_tokens;
+        rows_[{inner_.tables().at(sequence.slot).request, position}].assign(row.begin(), row.end());
+    }
+    return {};
+}
+
+NumericParts::NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
+                           int32_t num_threads)
+    : model(reference::make_random_model(config, seed)),
+      reference(model.config, model.weights),
+      pools(pools_of(options, model.config)),
+      cpu(model.config, model.weights, cpu_config(pools, num_threads)),
+      tap(cpu),
+      executor(tap, options.lag_steps) {}
+
+NumericScene::NumericScene(uint64_t seed, const SceneOptions& scene_options, int32_t num_threads)
+    : NumericScene(reference::draw_small_config(seed), seed, scene_options, num_threads) {}
+
+NumericScene::NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& scene_options,
+                           int32_t num_threads)
+    : NumericParts(config, seed, scene_options, num_threads), EngineRig(pools, executor, model.config.vocab_size) {}
+
+std::vector<TokenId> NumericScene::text(uint64_t seed, int64_t count) const {
+    Prng prng(seed);
+    std::vector<TokenId> tokens(static_cast<size_t>(count));
+    for (TokenId& token : tokens) {
+        token = static_cast<TokenId>(prng.below(static_cast<uint64_t>(model.config.vocab_size)));
+    }
+    return tokens;
+}
+
+std::string NumericScene::first_difference() {
+    for (const auto& [request, prompt] : prompts()) {
+        if (std::string difference = compare_request(request, prompt); !difference.empty()) return difference;
+    }
+    return tap.rows().empty() ? "no logits to compare" : compare_heads();
+}
+
+std::string NumericScene::compare_request(RequestId request, const std::vector<TokenId>& prompt) {
+    const std::vector<TokenId> output = log.tokens[request];
+    if (output.empty()) return {};
+    const std::vector<TokenId> all = prompt + output;
+    reference::ReferenceSequence uncached(reference);
+    uncached.append(std::span(all).first(all.size() - 1));
+    for (size_t position = prompt.size(); position < all.size(); ++position) {
+        const auto row = tap.rows().find({request, static_cast<int64_t>(position)});
+        if (row == tap.rows().end()) return fmt::format("request {}: no logits at {}", index(request), position);
+        const float* wanted = uncached.logits().row(static_cast<int64_t>(position) - 1);
+        for (size_t i = 0; i < row->second.size(); ++i) {
+            if (std::memcmp(&row->second[i], wanted + i, sizeof(float)) == 0) continue;
+            return fmt::format("request {}: logit {} at position {} is {}, uncached {}", index(request), i, position,
+                               row->second[i], wanted[i]);
+        }
+    }
+    return {};
+}
+
+// Heads in the order of their tokens, so that one uncached sequence passes through those that continue each other.
+std::string NumericScene::compare_heads() {
+    std::vector<std::pair<std::vector<TokenId>, const Head*>> heads;
+    for (const Head* head : engine.cache().heads()) heads.emplace_back(head->tokens.to_vector(), head);
+    if (heads.empty()) return "no heads to compare";
+    std::ranges::sort(heads);
+    std::vector<TokenId> done;
+    std::optional<reference::ReferenceSequence> uncached;
+    for (const auto& [tokens, head] : heads) {
+        const bool goes_on =
+            uncached && tokens.size() >= done.size() && std::equal(done.begin(), done.end(), tokens.begin());
+        if (!goes_on) {
+            uncached.emplace(reference);
+            done.clear();
+        }
+        uncached->append(std::span(tokens).subspan(done.size()), reference::LogitRows::kNone);
+        done = tokens;
+        if (head->digest == uncached->digest()) continue;
+        return fmt::format("head {} of {} tokens: digest {}, uncached {}", index(head->id), head->length(),
+                           head->digest.hex(), uncached->digest().hex());
+    }
+    return {};
+}
+
+}  // namespace verbatim::testing

@@ -1,0 +1,68 @@
+// tests/properties/numeric_scene.h: an engine over the CPU executor and a small random model, and the question that every
+// property ends with: are all logits, tokens and heads those of the uncached reference, bit for bit?
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/cpu_executor.h"
+#include "reference/model/random_model.h"
+#include "reference/reference_model.h"
+#include "tests/support/delayed_executor.h"
+#include "tests/support/engine_scene.h"
+
+namespace verbatim::testing {
+
+// Keeps every row of logits that a token was drawn from.
+class LogitTap final : public Executor {
+public:
+    explicit LogitTap(reference::NumericExecutor& inner) : inner_(inner) {}
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
+    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
+
+    using Place = std::pair<RequestId, int64_t>;  // and the position of the token that is drawn
+    [[nodiscard]] const std::map<Place, std::vector<float>>& rows() const { return rows_; }
+
+private:
+    reference::NumericExecutor& inner_;
+    std::map<Place, std::vector<float>> rows_;
+};
+
+// What the engine borrows, made before it.
+struct NumericParts {
+    NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options, int32_t num_threads);
+    reference::Model model;
+    reference::ReferenceModel reference;
+    SceneOptions pools;  // without those that the model does not need
+    cpu::CpuExecutor cpu;
+    LogitTap tap;
+    DelayedExecutor executor;  // materialises options.lag_steps late
+};
+
+class NumericScene : public NumericParts, public EngineRig {
+public:
+    // The model is drawn by `seed`, its family too.
+    NumericScene(uint64_t seed, const SceneOptions& options, int32_t num_threads = 1);
+    NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
+                 int32_t num_threads = 1);
+
+    // `count` tokens of the vocabulary.
+    [[nodiscard]] std::vector<TokenId> text(uint64_t seed, int64_t count) const;
+    [[nodiscard]] bool has_kv() const { return pools.num_blocks > 0; }
+    [[nodiscard]] bool has_state() const { return pools.num_state_rows > 0; }
+
+    // Every row of logits, every drawn token and every head that is in the cache, against the uncached reference: empty, or the first
+    // difference. Says so too when there was nothing to compare.
+    [[nodiscard]] std::string first_difference();
+
+private:
+    [[nodiscard]] std::string compare_request(RequestId request, const std::vector<TokenId>& prompt);
+    [[nodiscard]] std::string compare_heads();
+};
+
+}  // namespace verbatim::testing
