@@ -18,7 +18,8 @@ namespace {
 
 using namespace verbatim::traces;
 
-constexpr const char* kExitCodes = "Exit codes: 0 done; 2 bad flag; 3 the trace cannot be read or is wrong; 4 a file cannot be written.";
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done; 2 bad flag; 3 the trace cannot be read or is wrong; 4 a file cannot be written.";
 
 struct TraceOptions {
     std::string input;
@@ -68,9 +69,11 @@ int run_convert(const TraceOptions& options) {
     if (!read) return report_error(read.error(), kExitBadUsage);
     const auto trace = read_trace(options.input, *read);
     if (!trace) return report_error(trace.error());
-    if (const Status written = write_verbatim_csv(trace->trace, options.output); !written) return report_error(written.error(), kExitMachine);
+    if (const Status written = write_verbatim_csv(trace->trace, options.output); !written)
+        return report_error(written.error(), kExitMachine);
     const bool json = options.format == OutputFormat::kJson;
-    print(json ? conversion_json(trace->report, trace->trace).dump(2) + "\n" : conversion_table(trace->report, trace->trace));
+    print(json ? conversion_json(trace->report, trace->trace).dump(2) + "\n"
+               : conversion_table(trace->report, trace->trace));
     return kExitOk;
 }
 
@@ -84,7 +87,9 @@ int run_stats(const TraceOptions& options) {
     if (!options.picture.empty()) {
         std::ofstream file(options.picture, std::ios::binary);
         file << trace_svg(report, trace->trace) << std::flush;
-        if (!file) return report_error({fmt::format("{}: cannot be written: is the folder there?", options.picture)}, kExitMachine);
+        if (!file)
+            return report_error({fmt::format("{}: cannot be written: is the folder there?", options.picture)},
+                                kExitMachine);
     }
     print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
     return kExitOk;
@@ -94,7 +99,8 @@ int run_generate(TraceOptions options) {
     options.generate.seed = options.read.seed;
     if (const Status valid = validate(options.generate); !valid) return report_error(valid.error(), kExitBadUsage);
     const Trace trace = generate(options.generate);
-    if (const Status written = write_verbatim_csv(trace, options.output); !written) return report_error(written.error(), kExitMachine);
+    if (const Status written = write_verbatim_csv(trace, options.output); !written)
+        return report_error(written.error(), kExitMachine);
     const ReadTrace whole{trace, {}, {}};
     TraceReport report = make_trace_report(options.output, whole);
     print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
@@ -105,18 +111,24 @@ void add_read_options(CLI::App& verb, TraceOptions& options) {
     verb.add_option("IN", options.input, "a trace: plain, gzip or zstd")->required();
     verb.add_option("--input-format", options.input_format, "do not look at the content; it is in this format")
         ->check(CLI::IsMember({"verbatim", "agentic", "mooncake", "azure", "burstgpt"}));
-    add_count_option(verb, "--tokens-per-id", options.tokens_per_id, 1, "scale down: a block of the trace becomes N tokens");
+    add_count_option(verb, "--tokens-per-id", options.tokens_per_id, 1,
+                     "scale down: a block of the trace becomes N tokens");
     add_count_option(verb, "--limit", options.limit, 1, "read only the first N rows");
     verb.add_option("--sessions", options.sessions, "only sessions A..B, counted from 0");
-    const std::map<std::string, OverContext> over = {{"reject", OverContext::kReject}, {"drop", OverContext::kDrop}, {"scale", OverContext::kScale}};
-    options.bounds_context =
-        verb.add_option("--max-context", options.read.over_context, "rows that exceed --context: reject, drop, or scale the whole trace")
-            ->transform(CLI::CheckedTransformer(over));
-    add_count_option(verb, "--context", options.context, 1, "tokens of prompt and output that the model takes (131072)");
+    const std::map<std::string, OverContext> over = {
+        {"reject", OverContext::kReject}, {"drop", OverContext::kDrop}, {"scale", OverContext::kScale}};
+    options.bounds_context = verb.add_option("--max-context", options.read.over_context,
+                                             "rows that exceed --context: reject, drop, or scale the whole trace")
+                                 ->transform(CLI::CheckedTransformer(over));
+    add_count_option(verb, "--context", options.context, 1,
+                     "tokens of prompt and output that the model takes (131072)");
     verb.add_option("--rate-scale", options.read.rate_scale, "arrivals this many times as fast")->capture_default_str();
-    verb.add_option("--think-scale", options.read.think_scale, "think times this many times as long")->capture_default_str();
-    verb.add_option("--session-rate", options.read.session_rate, "agentic: sessions started per second")->capture_default_str();
-    add_count_option(verb, "--sessions-scale", options.sessions_scale, 1, "this many copies of every session, with fresh ids");
+    verb.add_option("--think-scale", options.read.think_scale, "think times this many times as long")
+        ->capture_default_str();
+    verb.add_option("--session-rate", options.read.session_rate, "agentic: sessions started per second")
+        ->capture_default_str();
+    add_count_option(verb, "--sessions-scale", options.sessions_scale, 1,
+                     "this many copies of every session, with fresh ids");
     add_seed_option(verb, options.read.seed);
     add_format_option(verb, options.format);
 }
@@ -130,24 +142,34 @@ void add_generate_options(CLI::App& verb, TraceOptions& options) {
     GenerateOptions& generate = options.generate;
     verb.add_option("--to", options.output, "the CSV to write; .gz or .zst compresses it")->required();
     add_count_option(verb, "--conversations", generate.conversations, 1, "how many");
-    const std::map<std::string, ArrivalProcess> processes = {
-        {"poisson", ArrivalProcess::kPoisson}, {"uniform", ArrivalProcess::kUniform}, {"bursty", ArrivalProcess::kBursty}};
-    verb.add_option("--arrivals", generate.arrivals, "how conversations start: poisson, uniform or bursty")->transform(CLI::CheckedTransformer(processes));
+    const std::map<std::string, ArrivalProcess> processes = {{"poisson", ArrivalProcess::kPoisson},
+                                                             {"uniform", ArrivalProcess::kUniform},
+                                                             {"bursty", ArrivalProcess::kBursty}};
+    verb.add_option("--arrivals", generate.arrivals, "how conversations start: poisson, uniform or bursty")
+        ->transform(CLI::CheckedTransformer(processes));
     verb.add_option("--rate", generate.rate, "conversations started per second")->capture_default_str();
-    verb.add_option("--turns", generate.mean_turns, "turns per conversation: mean of a geometric distribution")->capture_default_str();
+    verb.add_option("--turns", generate.mean_turns, "turns per conversation: mean of a geometric distribution")
+        ->capture_default_str();
     add_lengths(verb, "--first-tokens", generate.first_tokens, "own tokens of a first turn");
     add_lengths(verb, "--turn-tokens", generate.turn_tokens, "own tokens of a later turn");
     add_lengths(verb, "--output-tokens", generate.output_tokens, "tokens of an answer");
-    verb.add_option("--think", generate.mean_think_seconds, "seconds a client thinks: mean of an exponential distribution")->capture_default_str();
+    verb.add_option("--think", generate.mean_think_seconds,
+                    "seconds a client thinks: mean of an exponential distribution")
+        ->capture_default_str();
     add_count_option(verb, "--system-prompts", generate.system_prompts, 0, "different system prompts");
     add_count_option(verb, "--system-prompt-tokens", generate.system_prompt_tokens, 1, "tokens of each");
     add_count_option(verb, "--salts", generate.salts, 0, "different cache salts");
-    verb.add_option("--suffix-share", generate.suffix_share, "of conversations whose clients send only what is new")->capture_default_str();
-    verb.add_option("--deterministic-share", generate.deterministic_share, "of deterministic conversations")->capture_default_str();
-    verb.add_option("--fork", generate.fork_chance, "per turn: somebody else goes on from it too")->capture_default_str();
+    verb.add_option("--suffix-share", generate.suffix_share, "of conversations whose clients send only what is new")
+        ->capture_default_str();
+    verb.add_option("--deterministic-share", generate.deterministic_share, "of deterministic conversations")
+        ->capture_default_str();
+    verb.add_option("--fork", generate.fork_chance, "per turn: somebody else goes on from it too")
+        ->capture_default_str();
     verb.add_option("--edit", generate.edit_chance, "per later turn: what was said is changed")->capture_default_str();
-    verb.add_option("--regenerate", generate.regenerate_chance, "per turn: another answer is asked for")->capture_default_str();
-    verb.add_option("--abort", generate.abort_chance, "per turn: the client leaves within the answer")->capture_default_str();
+    verb.add_option("--regenerate", generate.regenerate_chance, "per turn: another answer is asked for")
+        ->capture_default_str();
+    verb.add_option("--abort", generate.abort_chance, "per turn: the client leaves within the answer")
+        ->capture_default_str();
     add_seed_option(verb, options.read.seed);
     add_format_option(verb, options.format);
 }

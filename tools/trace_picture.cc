@@ -34,7 +34,8 @@ std::string label(int x, int y, std::string_view text, std::string_view more = "
 }
 
 // Bars of one series, the highest as high as the plot.
-std::string bars(int top, std::string_view title, const std::vector<int64_t>& counts, std::string_view first, std::string_view last) {
+std::string bars(int top, std::string_view title, const std::vector<int64_t>& counts, std::string_view first,
+                 std::string_view last) {
     const int64_t highest = std::max<int64_t>(1, counts.empty() ? 1 : *std::max_element(counts.begin(), counts.end()));
     std::string svg = label(kLeft, top - 8, title, "font-weight=\"bold\"");
     svg += label(kLeft - 6, top + 10, std::to_string(highest), "text-anchor=\"end\"");
@@ -42,10 +43,12 @@ std::string bars(int top, std::string_view title, const std::vector<int64_t>& co
     const double width = static_cast<double>(kPlotWidth) / static_cast<double>(std::max<size_t>(1, counts.size()));
     for (size_t i = 0; i < counts.size(); ++i) {
         const double height = static_cast<double>(counts[i]) / static_cast<double>(highest) * kPlotHeight;
-        svg += fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"/>\n", kLeft + static_cast<double>(i) * width,
-                           top + kPlotHeight - height, width * 0.9, height, kColours[0]);
+        svg += fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"/>\n",
+                           kLeft + static_cast<double>(i) * width, top + kPlotHeight - height, width * 0.9, height,
+                           kColours[0]);
     }
-    svg += fmt::format("<line x1=\"{0}\" y1=\"{1}\" x2=\"{2}\" y2=\"{1}\" stroke=\"#333\"/>\n", kLeft, top + kPlotHeight, kLeft + kPlotWidth);
+    svg += fmt::format("<line x1=\"{0}\" y1=\"{1}\" x2=\"{2}\" y2=\"{1}\" stroke=\"#333\"/>\n", kLeft,
+                       top + kPlotHeight, kLeft + kPlotWidth);
     svg += label(kLeft, top + kPlotHeight + 16, first);
     svg += label(kLeft + kPlotWidth, top + kPlotHeight + 16, last, "text-anchor=\"end\"");
     return svg;
@@ -57,7 +60,8 @@ std::vector<int64_t> arrivals_over_time(const Trace& trace) {
     if (trace.rows.empty()) return counts;
     const int64_t span = trace.rows.back().arrival_ns + 1;
     for (const Row& row : trace.rows) {
-        if (is_request(row.event)) ++counts[static_cast<size_t>(static_cast<double>(row.arrival_ns) / static_cast<double>(span) * kBins)];
+        if (is_request(row.event))
+            ++counts[static_cast<size_t>(static_cast<double>(row.arrival_ns) / static_cast<double>(span) * kBins)];
     }
     return counts;
 }
@@ -86,11 +90,16 @@ std::string sources(int top, const TraceStats& stats) {
     double x = kLeft;
     int y = top + 54;
     for (size_t i = 0; i < parts.size(); ++i) {
-        const double share = stats.prompt_total == 0 ? 0 : static_cast<double>(parts[i].second) / static_cast<double>(stats.prompt_total);
-        svg += fmt::format("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"30\" fill=\"{}\"/>\n", x, top, share * kPlotWidth, kColours[i]);
+        const double share = stats.prompt_total == 0
+                                 ? 0
+                                 : static_cast<double>(parts[i].second) / static_cast<double>(stats.prompt_total);
+        svg += fmt::format("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"30\" fill=\"{}\"/>\n", x, top,
+                           share * kPlotWidth, kColours[i]);
         x += share * kPlotWidth;
-        svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", kLeft, y - 10, kColours[i]);
-        svg += label(kLeft + 20, y, fmt::format("{}: {} tokens, {:.2f} %", parts[i].first, parts[i].second, 100 * share));
+        svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", kLeft, y - 10,
+                           kColours[i]);
+        svg +=
+            label(kLeft + 20, y, fmt::format("{}: {} tokens, {:.2f} %", parts[i].first, parts[i].second, 100 * share));
         y += 18;
     }
     return svg;
@@ -99,16 +108,22 @@ std::string sources(int top, const TraceStats& stats) {
 }  // namespace
 
 std::string trace_svg(const TraceReport& report, const Trace& trace) {
-    const auto longest = [](const std::vector<int64_t>& counts) { return fmt::format("< 2^{} tokens", counts.empty() ? 0 : counts.size() - 1); };
+    const auto longest = [](const std::vector<int64_t>& counts) {
+        return fmt::format("< 2^{} tokens", counts.empty() ? 0 : counts.size() - 1);
+    };
     const auto prompts = by_powers(trace, [](const Row& row) { return row.prompt_tokens; });
     const auto outputs = by_powers(trace, [](const Row& row) { return std::max<int64_t>(row.max_tokens, 0); });
     constexpr int kHeight = 880;
-    std::string svg = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-                                  "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
-                                  kWidth, kHeight);
-    svg += label(kLeft, 24, fmt::format("{}: {} requests, {} conversations", report.file, report.stats.requests, report.stats.conversations),
+    std::string svg = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+        "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
+        kWidth, kHeight);
+    svg += label(kLeft, 24,
+                 fmt::format("{}: {} requests, {} conversations", report.file, report.stats.requests,
+                             report.stats.conversations),
                  "font-size=\"16\"");
-    svg += bars(70, "arrivals", arrivals_over_time(trace), "0 s", fmt::format("{:.0f} s", static_cast<double>(report.stats.duration_ns) / 1e9));
+    svg += bars(70, "arrivals", arrivals_over_time(trace), "0 s",
+                fmt::format("{:.0f} s", static_cast<double>(report.stats.duration_ns) / 1e9));
     svg += bars(280, "prompts by length (powers of two)", prompts, "0", longest(prompts));
     svg += bars(490, "outputs by length (powers of two)", outputs, "0", longest(outputs));
     svg += sources(700, report.stats);

@@ -46,7 +46,8 @@ void add_needs(const TraceStats& stats, std::vector<ModelNeed>& needs) {
         const auto config = reference::preset(name);
         if (!config) continue;
         const reference::ModelGeometry size = reference::geometry(*config);
-        needs.push_back({name, stats.distinct_tokens() * size.kv_bytes_per_token, stats.requests * size.state_bytes_per_row,
+        needs.push_back({name, stats.distinct_tokens() * size.kv_bytes_per_token,
+                         stats.requests * size.state_bytes_per_row,
                          stats.longest_row * size.kv_bytes_per_token + size.state_bytes_per_row});
     }
 }
@@ -54,32 +55,39 @@ void add_needs(const TraceStats& stats, std::vector<ModelNeed>& needs) {
 void add_distribution(Table& table, const char* what, const Distribution& of, double unit, int digits) {
     const auto shown = [&](double value) { return fmt::format("{:.{}f}", value / unit, digits); };
     if (of.count == 0) return;
-    table.add_row({what, std::to_string(of.count), shown(of.mean), shown(static_cast<double>(of.min)), shown(static_cast<double>(of.p50)),
-                   shown(static_cast<double>(of.p90)), shown(static_cast<double>(of.p99)), shown(static_cast<double>(of.max))});
+    table.add_row({what, std::to_string(of.count), shown(of.mean), shown(static_cast<double>(of.min)),
+                   shown(static_cast<double>(of.p50)), shown(static_cast<double>(of.p90)),
+                   shown(static_cast<double>(of.p99)), shown(static_cast<double>(of.max))});
 }
 
 ordered_json json_of(const Distribution& of) {
-    return {{"count", of.count}, {"mean", of.mean}, {"min", of.min}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
+    return {{"count", of.count}, {"mean", of.mean}, {"min", of.min}, {"p50", of.p50},
+            {"p90", of.p90},     {"p99", of.p99},   {"max", of.max}};
 }
 
 ordered_json json_of(const HitRates& rates) {
     const auto part = [](const HitCount& count) -> ordered_json {
-        return {{"by_block", count.block_rate()}, {"by_token", count.token_rate()}, {"by_request", count.request_rate()},
-                {"blocks", count.blocks}, {"blocks_hit", count.blocks_hit}, {"tokens", count.tokens}, {"tokens_hit", count.tokens_hit}};
+        return {{"by_block", count.block_rate()},     {"by_token", count.token_rate()},
+                {"by_request", count.request_rate()}, {"blocks", count.blocks},
+                {"blocks_hit", count.blocks_hit},     {"tokens", count.tokens},
+                {"tokens_hit", count.tokens_hit}};
     };
     return {{"whole", part(rates.whole)}, {"second_half", part(rates.second_half)}};
 }
 
 std::string hits_table(const BlockHits& hits, int64_t prompt_tokens) {
-    Table table({"block cache of", "blocks", "by block", "by token", "by request", "by block, 2nd half", "by token, 2nd half"});
+    Table table(
+        {"block cache of", "blocks", "by block", "by token", "by request", "by block, 2nd half", "by token, 2nd half"});
     const auto add = [&](const std::string& room, const std::string& blocks, const HitRates& rates) {
-        table.add_row({room, blocks, percent(rates.whole.block_rate()), percent(rates.whole.token_rate()), percent(rates.whole.request_rate()),
-                       percent(rates.second_half.block_rate()), percent(rates.second_half.token_rate())});
+        table.add_row({room, blocks, percent(rates.whole.block_rate()), percent(rates.whole.token_rate()),
+                       percent(rates.whole.request_rate()), percent(rates.second_half.block_rate()),
+                       percent(rates.second_half.token_rate())});
     };
     for (const LimitedRoom& limited : hits.limited) add(limited.room, std::to_string(limited.blocks), limited.rates);
     add("no limit", std::to_string(hits.unique_blocks), hits.unlimited);
     std::string text = table.to_string();
-    if (hits.limited.empty()) text += fmt::format("({} lookups: limited caches are shown up to {})\n", hits.lookups, kMaxLookups);
+    if (hits.limited.empty())
+        text += fmt::format("({} lookups: limited caches are shown up to {})\n", hits.lookups, kMaxLookups);
     if (hits.literal_tokens) {
         text += fmt::format("partial blocks taken by their id, whole conversations reused: {} of the prompt tokens\n",
                             percent(*hits.literal_tokens, prompt_tokens));
@@ -181,7 +189,8 @@ std::string trace_table(const TraceReport& report) {
 
     Table needs({"to keep everything", "KV", "states", "longest request"});
     for (const ModelNeed& need : report.needs) {
-        needs.add_row({need.model, format_bytes(static_cast<uint64_t>(need.kv_bytes)), format_bytes(static_cast<uint64_t>(need.state_bytes)),
+        needs.add_row({need.model, format_bytes(static_cast<uint64_t>(need.kv_bytes)),
+                       format_bytes(static_cast<uint64_t>(need.state_bytes)),
                        format_bytes(static_cast<uint64_t>(need.longest_request_bytes))});
     }
     std::string text = counts.to_string() + "\n" + lengths.to_string() + "\n" + source_table(stats) + "\n";
@@ -191,17 +200,32 @@ std::string trace_table(const TraceReport& report) {
 
 ordered_json trace_json(const TraceReport& report) {
     const TraceStats& stats = report.stats;
-    ordered_json json = {
-        {"trace", report.file}, {"format", name(report.read.format)}, {"requests", stats.requests}, {"events", stats.events},
-        {"sessions", stats.sessions}, {"conversations", stats.conversations}, {"subsequent", stats.subsequent},
-        {"duration_ns", stats.duration_ns}, {"requests_per_second", stats.requests_per_second},
-        {"busiest_second", stats.busiest_second}, {"gap_cv", stats.gap_cv},
-        {"prompt_tokens", json_of(stats.prompt_tokens)}, {"own_tokens", json_of(stats.own_tokens)},
-        {"output_tokens", json_of(stats.output_tokens)}, {"turns", json_of(stats.turns)}, {"depth", json_of(stats.depth)},
-        {"think_ns", json_of(stats.think_ns)}, {"gap_ns", json_of(stats.gap_ns)},
-        {"prompt_total", stats.prompt_total}, {"by_continuation", stats.by_continuation}, {"by_rewrite", stats.by_rewrite},
-        {"by_edit", stats.by_edit}, {"repeated_within", stats.repeated_within}, {"repeated_across", stats.repeated_across},
-        {"new_tokens", stats.new_tokens}, {"output_total", stats.output_total}};
+    ordered_json json = {{"trace", report.file},
+                         {"format", name(report.read.format)},
+                         {"requests", stats.requests},
+                         {"events", stats.events},
+                         {"sessions", stats.sessions},
+                         {"conversations", stats.conversations},
+                         {"subsequent", stats.subsequent},
+                         {"duration_ns", stats.duration_ns},
+                         {"requests_per_second", stats.requests_per_second},
+                         {"busiest_second", stats.busiest_second},
+                         {"gap_cv", stats.gap_cv},
+                         {"prompt_tokens", json_of(stats.prompt_tokens)},
+                         {"own_tokens", json_of(stats.own_tokens)},
+                         {"output_tokens", json_of(stats.output_tokens)},
+                         {"turns", json_of(stats.turns)},
+                         {"depth", json_of(stats.depth)},
+                         {"think_ns", json_of(stats.think_ns)},
+                         {"gap_ns", json_of(stats.gap_ns)},
+                         {"prompt_total", stats.prompt_total},
+                         {"by_continuation", stats.by_continuation},
+                         {"by_rewrite", stats.by_rewrite},
+                         {"by_edit", stats.by_edit},
+                         {"repeated_within", stats.repeated_within},
+                         {"repeated_across", stats.repeated_across},
+                         {"new_tokens", stats.new_tokens},
+                         {"output_total", stats.output_total}};
     if (report.hits) {
         ordered_json& hits = json["block_cache"];
         hits = {{"unique_blocks", report.hits->unique_blocks}, {"lookups", report.hits->lookups}};
@@ -215,7 +239,9 @@ ordered_json trace_json(const TraceReport& report) {
         if (report.hits->literal_tokens) hits["literal_continuation_tokens"] = *report.hits->literal_tokens;
     }
     for (const ModelNeed& need : report.needs) {
-        json["needs"].push_back({{"model", need.model}, {"kv_bytes", need.kv_bytes}, {"state_bytes", need.state_bytes},
+        json["needs"].push_back({{"model", need.model},
+                                 {"kv_bytes", need.kv_bytes},
+                                 {"state_bytes", need.state_bytes},
                                  {"longest_request_bytes", need.longest_request_bytes}});
     }
     return json;

@@ -23,8 +23,8 @@ struct BlockHits {
     int64_t unique_blocks = 0;
     int64_t lookups = 0;
     traces::HitRates unlimited;
-    std::vector<LimitedRoom> limited;        // empty: too many lookups
-    std::optional<int64_t> literal_tokens;   // of a trace whose partial blocks have ids
+    std::vector<LimitedRoom> limited;       // empty: too many lookups
+    std::optional<int64_t> literal_tokens;  // of a trace whose partial blocks have ids
 };
 
 // What keeping every distinct token and one state row per request would take.

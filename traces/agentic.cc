@@ -11,7 +11,18 @@ namespace {
 constexpr int64_t kBlockTokens = 64;
 
 // The members that a request must have, as bits of `seen`.
-enum Seen : uint32_t { kT = 1, kIn = 2, kOut = 4, kBlocks = 8, kType = 16, kRequests = 32, kThink = 64, kApi = 128, kTool = 256, kSystem = 512 };
+enum Seen : uint32_t {
+    kT = 1,
+    kIn = 2,
+    kOut = 4,
+    kBlocks = 8,
+    kType = 16,
+    kRequests = 32,
+    kThink = 64,
+    kApi = 128,
+    kTool = 256,
+    kSystem = 512
+};
 
 class SessionReader {
 public:
@@ -61,7 +72,8 @@ private:
             RETURN_IF_ERROR(once(seen, kRequests, key));
             return json_->array([&] { return read_request(&session, requests); });
         }));
-        if ((seen & kRequests) == 0 || session.name.empty()) return json_->wrong_at(begin, "a session with 'id' and 'requests'");
+        if ((seen & kRequests) == 0 || session.name.empty())
+            return json_->wrong_at(begin, "a session with 'id' and 'requests'");
         append(session, requests);
         for (Subagent& subagent : pending_subagents_) finish_subagent(session, subagent);
         return {};
@@ -70,7 +82,8 @@ private:
     Status read_id(std::string& id) {
         const size_t begin = json_->mark();
         ASSIGN_OR_RETURN(id, json_->string());
-        const bool valid = valid_name(id) && id.size() <= 150 && id.find('.') == std::string::npos;  // rows are named ID.NUMBER
+        const bool valid =
+            valid_name(id) && id.size() <= 150 && id.find('.') == std::string::npos;  // rows are named ID.NUMBER
         if (!valid) return json_->wrong_at(begin, "an id of letters, digits and _ : - /, at most 150");
         if (!ids_.insert(id).second) return json_->wrong_at(begin, "an id that no session before has");
         return {};
@@ -156,7 +169,8 @@ private:
             ++place;
             return {};
         }));
-        if (place != 2 || run.first + run.count - 1 > kMaxBlockId) return json_->wrong_at(begin, "[start, count] of block ids below 2^31");
+        if (place != 2 || run.first + run.count - 1 > kMaxBlockId)
+            return json_->wrong_at(begin, "[start, count] of block ids below 2^31");
         recording_.runs.push_back(run);
         ++request.num_runs;
         return {};
@@ -165,10 +179,12 @@ private:
     Status end_request(size_t begin, uint32_t seen, const std::string& type, RecordedRequest request,
                        std::vector<RecordedRequest>& requests) {
         constexpr uint32_t kNeeded = kT | kIn | kOut | kBlocks;
-        if ((seen & kNeeded) != kNeeded || (seen & kRequests) != 0) return json_->wrong_at(begin, "a request with 't', 'in', 'out' and 'h'");
+        if ((seen & kNeeded) != kNeeded || (seen & kRequests) != 0)
+            return json_->wrong_at(begin, "a request with 't', 'in', 'out' and 'h'");
         if (type != "s" && type != "n") return json_->wrong_at(begin, "a request of type 's', 'n' or 'subagent'");
         RETURN_IF_ERROR(check_blocks(begin, request));
-        if (!requests.empty() && request.time_ns < requests.back().time_ns) return json_->wrong_at(begin, "a 't' that is not before the request before");
+        if (!requests.empty() && request.time_ns < requests.back().time_ns)
+            return json_->wrong_at(begin, "a 't' that is not before the request before");
         request.source_row = next_source_row_++;
         requests.push_back(request);
         return {};
@@ -194,7 +210,8 @@ private:
 
     Status end_subagent(size_t begin, uint32_t seen, int64_t time_ns, Subagent subagent,
                         const std::vector<RecordedRequest>& session_requests) {
-        if ((seen & kRequests) == 0 || (seen & kT) == 0) return json_->wrong_at(begin, "a sub-agent with 't' and 'requests'");
+        if ((seen & kRequests) == 0 || (seen & kT) == 0)
+            return json_->wrong_at(begin, "a sub-agent with 't' and 'requests'");
         if (!session_requests.empty() && time_ns < session_requests.back().time_ns) {
             return json_->wrong_at(begin, "a 't' that is not before the request before");
         }
@@ -213,7 +230,8 @@ private:
         }
         strand.first_request = recording_.requests.size();
         strand.num_requests = count;
-        recording_.requests.insert(recording_.requests.end(), requests.begin(), requests.begin() + static_cast<ptrdiff_t>(count));
+        recording_.requests.insert(recording_.requests.end(), requests.begin(),
+                                   requests.begin() + static_cast<ptrdiff_t>(count));
         if (count > 0) recording_.strands.push_back(std::move(strand));
     }
 
@@ -236,7 +254,8 @@ private:
 
     [[nodiscard]] int64_t number_of_subagent_in(const Strand& session) const {
         return std::count_if(recording_.strands.begin(), recording_.strands.end(),
-                             [&](const Strand& strand) { return strand.session == session.session; }) - 1;
+                             [&](const Strand& strand) { return strand.session == session.session; }) -
+               1;
     }
 
     Recording& recording_;

@@ -9,14 +9,17 @@ namespace {
 // Ids that cannot meet: 2^32 of them per strand, and per shared text beyond all strands.
 class BlockLogMaker {
 public:
-    explicit BlockLogMaker(const Recording& recording) : recording_(recording) { log_.block_tokens = recording.block_tokens; }
+    explicit BlockLogMaker(const Recording& recording) : recording_(recording) {
+        log_.block_tokens = recording.block_tokens;
+    }
 
     BlockLog make() {
         for (size_t s = 0; s < recording_.strands.size(); ++s) {
             const Strand& strand = recording_.strands[s];
             if (strand.num_requests == 0) continue;
             const SharedText shared(recording_, strand);
-            for (size_t k = 0; k < strand.num_requests; ++k) add(recording_.requests[strand.first_request + k], s, shared);
+            for (size_t k = 0; k < strand.num_requests; ++k)
+                add(recording_.requests[strand.first_request + k], s, shared);
         }
         return std::move(log_);
     }

@@ -45,7 +45,8 @@ private:
         for (size_t k = 0; k < strand.num_requests; ++k) {
             const size_t i = strand.first_request + k;
             const int64_t number = strand.name.empty() ? recording_.requests[i].source_row : static_cast<int64_t>(k);
-            previous = make_row(strand, i, previous, fmt::format("{}{}{}", strand.name, strand.name.empty() ? "" : ".", number));
+            previous = make_row(strand, i, previous,
+                                fmt::format("{}{}{}", strand.name, strand.name.empty() ? "" : ".", number));
             row_of_[i] = previous;
         }
     }
@@ -150,7 +151,8 @@ private:
         if (end > std::max(position, tail)) add_tail(request, std::max(position, tail) - tail, end - tail);
         if (scaled() && link.relation == Relation::kContinuation && end <= position) {
             // Rounding up took the room of what is new in this prompt.
-            add_piece({private_space(SpaceKind::kOwn, static_cast<uint64_t>(request.source_row)), kMaxRecordedTokens, 1, false, false});
+            add_piece({private_space(SpaceKind::kOwn, static_cast<uint64_t>(request.source_row)), kMaxRecordedTokens, 1,
+                       false, false});
         }
         if (builder_.trace().pieces.size() > num_before) builder_.end_message(in_shared_prefix_);
     }
@@ -198,7 +200,7 @@ private:
     std::vector<RowIndex> row_of_;  // by request
     TraceBuilder builder_;
     RowOptions exact_;
-    std::optional<SharedText> shared_;           // of the strand at hand
+    std::optional<SharedText> shared_;  // of the strand at hand
     size_t strand_ = 0;
     int64_t num_roots_ = 0;
     bool in_shared_prefix_ = false;

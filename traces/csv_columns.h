@@ -75,7 +75,8 @@ public:
 
     // FILE:LINE: column NAME: got 'x', wanted W
     [[nodiscard]] tl::unexpected<Error> wrong(size_t column, std::string_view wanted) const {
-        return error("{}:{}: column {}: got {}, wanted {}", path_, line(), names_[column], shown(field(column)), wanted);
+        return error("{}:{}: column {}: got {}, wanted {}", path_, line(), names_[column], shown(field(column)),
+                     wanted);
     }
     // A number in [low, high]; `otherwise` when the field is empty.
     template <typename T>

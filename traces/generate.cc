@@ -75,7 +75,11 @@ constexpr uint64_t kFirstConversation = 1'000'000;
 class ConversationMaker {
 public:
     ConversationMaker(const GenerateOptions& options, TraceBuilder& builder, int64_t number, int64_t start_ns)
-        : options_(options), builder_(builder), number_(number), time_ns_(start_ns), chance_(seed_of(options.seed, number)) {
+        : options_(options),
+          builder_(builder),
+          number_(number),
+          time_ns_(start_ns),
+          chance_(seed_of(options.seed, number)) {
         suffix_ = chance_.happens(options.suffix_share);
         row_options_.deterministic = chance_.happens(options.deterministic_share);
         row_options_.ignore_stop = true;
@@ -125,7 +129,8 @@ private:
     }
 
     void say(int64_t count) {
-        builder_.add_piece({kFirstConversation + static_cast<uint64_t>(number_), said_, static_cast<int32_t>(count), false, false});
+        builder_.add_piece(
+            {kFirstConversation + static_cast<uint64_t>(number_), said_, static_cast<int32_t>(count), false, false});
         builder_.end_message(/*checkpoint=*/true);
         said_ += count;
     }
@@ -135,7 +140,8 @@ private:
         row.from = tip_;
         if (tip_ == kNoRow) {
             if (system_prompt_ >= 0) {
-                builder_.add_piece({static_cast<uint64_t>(system_prompt_), 0, static_cast<int32_t>(options_.system_prompt_tokens), false, false});
+                builder_.add_piece({static_cast<uint64_t>(system_prompt_), 0,
+                                    static_cast<int32_t>(options_.system_prompt_tokens), false, false});
                 builder_.end_message(/*checkpoint=*/true);
             }
             say(chance_.length(options_.first_tokens));
@@ -169,7 +175,8 @@ private:
         Row row = next_row();
         row.event = Event::kFork;
         row.from = tip_;
-        row.conversation = conversation_ = builder_.add_conversation(fmt::format("c{}.f{}", number_, num_forks_++), salt_);
+        row.conversation = conversation_ =
+            builder_.add_conversation(fmt::format("c{}.f{}", number_, num_forks_++), salt_);
         add(row);
         make_turn(/*abort=*/false);
         std::tie(conversation_, tip_) = here;
@@ -200,7 +207,9 @@ Status validate(const GenerateOptions& options) {
         if (!holds) problems.emplace_back(problem);
     };
     const auto positive = [](double value) { return value > 0 && value <= 1e9; };
-    const auto length = [](const LengthDistribution& of) { return of.median >= 1 && of.median <= 1e6 && of.sigma >= 0 && of.sigma <= 10; };
+    const auto length = [](const LengthDistribution& of) {
+        return of.median >= 1 && of.median <= 1e6 && of.sigma >= 0 && of.sigma <= 10;
+    };
     const auto share = [](double value) { return value >= 0 && value <= 1; };
     expect(options.conversations >= 1 && options.conversations <= 10'000'000, "conversations: wanted 1 to 10000000");
     expect(positive(options.rate), "rate: wanted more than 0, at most 1e9");
@@ -209,10 +218,12 @@ Status validate(const GenerateOptions& options) {
            "lengths: wanted a median from 1 to 1e6 and a sigma from 0 to 10");
     expect(options.mean_think_seconds >= 0 && options.mean_think_seconds <= 1e6, "think time: wanted 0 to 1e6 seconds");
     expect(options.system_prompts >= 0 && options.system_prompts <= 1'000'000, "system prompts: wanted 0 to 1000000");
-    expect(options.system_prompt_tokens >= 1 && options.system_prompt_tokens <= 1'000'000, "system prompt tokens: wanted 1 to 1000000");
+    expect(options.system_prompt_tokens >= 1 && options.system_prompt_tokens <= 1'000'000,
+           "system prompt tokens: wanted 1 to 1000000");
     expect(options.salts >= 0 && options.salts <= 1'000'000, "salts: wanted 0 to 1000000");
     expect(share(options.suffix_share) && share(options.deterministic_share), "shares: wanted 0 to 1");
-    expect(share(options.fork_chance) && share(options.edit_chance) && share(options.regenerate_chance) && share(options.abort_chance),
+    expect(share(options.fork_chance) && share(options.edit_chance) && share(options.regenerate_chance) &&
+               share(options.abort_chance),
            "chances: wanted 0 to 1");
     if (problems.empty()) return {};
     return error("{}", fmt::join(problems, "; "));
@@ -221,7 +232,8 @@ Status validate(const GenerateOptions& options) {
 Trace generate(const GenerateOptions& options) {
     TraceBuilder builder;
     const std::vector<int64_t> starts = start_times_ns(options);
-    for (size_t i = 0; i < starts.size(); ++i) ConversationMaker(options, builder, static_cast<int64_t>(i), starts[i]).make();
+    for (size_t i = 0; i < starts.size(); ++i)
+        ConversationMaker(options, builder, static_cast<int64_t>(i), starts[i]).make();
     Trace trace = builder.finish();
     sort_by_arrival(trace);
     return trace;

@@ -17,15 +17,21 @@ inline constexpr int64_t kUnlimited = -1;
 // Sums over requests [first_row, end).
 struct HitCount {
     int64_t requests = 0;
-    int64_t requests_hit = 0;      // with at least one block
-    int64_t blocks = 0;            // looked up: all of every prompt
+    int64_t requests_hit = 0;  // with at least one block
+    int64_t blocks = 0;        // looked up: all of every prompt
     int64_t blocks_hit = 0;
     int64_t tokens = 0;
     int64_t tokens_hit = 0;        // min(blocks hit * block, prompt)
     double sum_request_rates = 0;  // of tokens_hit / prompt
-    [[nodiscard]] double block_rate() const { return blocks == 0 ? 0 : static_cast<double>(blocks_hit) / static_cast<double>(blocks); }
-    [[nodiscard]] double token_rate() const { return tokens == 0 ? 0 : static_cast<double>(tokens_hit) / static_cast<double>(tokens); }
-    [[nodiscard]] double request_rate() const { return requests == 0 ? 0 : sum_request_rates / static_cast<double>(requests); }
+    [[nodiscard]] double block_rate() const {
+        return blocks == 0 ? 0 : static_cast<double>(blocks_hit) / static_cast<double>(blocks);
+    }
+    [[nodiscard]] double token_rate() const {
+        return tokens == 0 ? 0 : static_cast<double>(tokens_hit) / static_cast<double>(tokens);
+    }
+    [[nodiscard]] double request_rate() const {
+        return requests == 0 ? 0 : sum_request_rates / static_cast<double>(requests);
+    }
 };
 
 struct HitRates {

@@ -29,8 +29,8 @@ void append_utf8(uint32_t code, std::string& out) {
 }  // namespace
 
 void JsonCursor::skip_space() {
-    while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\r' ||
-                                        text_[position_] == '\n')) {
+    while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\t' ||
+                                        text_[position_] == '\r' || text_[position_] == '\n')) {
         ++position_;
     }
 }
@@ -108,7 +108,8 @@ Result<uint32_t> JsonCursor::hex4() {
     uint32_t value = 0;
     const std::string_view digits = text_.substr(position_, 4);
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (digits.size() != 4 || code != std::errc{} || end != digits.data() + 4) return wrong_at(column(), "four hexadecimal digits");
+    if (digits.size() != 4 || code != std::errc{} || end != digits.data() + 4)
+        return wrong_at(column(), "four hexadecimal digits");
     position_ += 4;
     return value;
 }
@@ -143,7 +144,8 @@ Result<int64_t> JsonCursor::integer(int64_t low, int64_t high) {
     const size_t begin = mark();
     ASSIGN_OR_RETURN(const std::string_view number, number_text());
     const auto value = parse_number<int64_t>(number);
-    if (!value || *value < low || *value > high) return wrong_at(begin, fmt::format("a whole number from {} to {}", low, high));
+    if (!value || *value < low || *value > high)
+        return wrong_at(begin, fmt::format("a whole number from {} to {}", low, high));
     return *value;
 }
 

@@ -18,18 +18,22 @@ constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 // Digits only, all of them.
 std::optional<int64_t> digits(std::string_view text) {
-    if (text.empty() || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+    if (text.empty() || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+        return std::nullopt;
     return parse_number<int64_t>(text);
 }
 
 // "2023-11-16 18:15:46.6805900", up to nine digits after the point, as nanoseconds since 1970.
 std::optional<int64_t> parse_timestamp(std::string_view text) {
     const auto number = [&](size_t begin, size_t count) { return digits(text.substr(begin, count)); };
-    if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[10] != ' ' || text[13] != ':' || text[16] != ':') return std::nullopt;
+    if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[10] != ' ' || text[13] != ':' || text[16] != ':')
+        return std::nullopt;
     const auto year = number(0, 4), month = number(5, 2), day = number(8, 2);
     const auto hour = number(11, 2), minute = number(14, 2), second = number(17, 2);
-    if (!year || !month || !day || !hour || !minute || !second || *hour > 23 || *minute > 59 || *second > 59) return std::nullopt;
-    const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(*year)), std::chrono::month(static_cast<unsigned>(*month)),
+    if (!year || !month || !day || !hour || !minute || !second || *hour > 23 || *minute > 59 || *second > 59)
+        return std::nullopt;
+    const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(*year)),
+                                           std::chrono::month(static_cast<unsigned>(*month)),
                                            std::chrono::day(static_cast<unsigned>(*day))};
     if (!date.ok() || *year < 1970 || *year > 2200) return std::nullopt;
     int64_t fraction = 0;
@@ -117,7 +121,8 @@ void group_by_session(Recording& recording, const std::vector<int64_t>& sessions
 
 Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
     enum Column : size_t { kTimestamp, kContext, kGenerated, kCount };
-    ASSIGN_OR_RETURN(auto columns, CsvColumns<kCount>::open(std::move(input), {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}));
+    ASSIGN_OR_RETURN(auto columns,
+                     CsvColumns<kCount>::open(std::move(input), {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}));
     for (size_t column = 0; column < kCount; ++column) {
         if (!columns.has(column)) return columns.wrong(column, "this column in the header");
     }
@@ -141,8 +146,10 @@ Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
 
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
     enum Column : size_t { kTimestamp, kSession, kElapsed, kModel, kRequest, kResponse, kTotal, kLogType, kCount };
-    ASSIGN_OR_RETURN(auto columns, CsvColumns<kCount>::open(std::move(input), {"Timestamp", "Session ID", "Elapsed time", "Model", "Request tokens",
-                                                                               "Response tokens", "Total tokens", "Log Type"}));
+    ASSIGN_OR_RETURN(
+        auto columns,
+        CsvColumns<kCount>::open(std::move(input), {"Timestamp", "Session ID", "Elapsed time", "Model",
+                                                    "Request tokens", "Response tokens", "Total tokens", "Log Type"}));
     for (const Column column : {kTimestamp, kModel, kRequest, kResponse, kTotal, kLogType}) {
         if (!columns.has(column)) return columns.wrong(column, "this column in the header");
     }
@@ -160,7 +167,8 @@ Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
         ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kResponse, 0, kMaxRecordedTokens));
         ASSIGN_OR_RETURN(const int64_t total, columns.number<int64_t>(kTotal, 1, 2 * kMaxRecordedTokens));
         if (total != prompt + output) return columns.wrong(kTotal, fmt::format("{}, the sum of both", prompt + output));
-        if (!columns.field(kElapsed).empty() && !parse_seconds(columns.field(kElapsed))) return columns.wrong(kElapsed, "seconds");
+        if (!columns.field(kElapsed).empty() && !parse_seconds(columns.field(kElapsed)))
+            return columns.wrong(kElapsed, "seconds");
         const std::string session(columns.field(kSession));
         if (session.size() > 200) return columns.wrong(kSession, "at most 200 characters");
         sessions.push_back(session.empty() ? -1 : numbers.emplace(session, numbers.size()).first->second);

@@ -59,7 +59,8 @@ Status read_line(JsonCursor& json, Recording& recording) {
     request.output_tokens = *line.output_length;
     const int64_t num_blocks = (request.prompt_tokens + kBlockTokens - 1) / kBlockTokens;
     if (line.num_ids != num_blocks) {
-        return json.wrong_at(begin, fmt::format("{} ids in 'hash_ids' (one per 512 tokens), not {}", num_blocks, line.num_ids));
+        return json.wrong_at(
+            begin, fmt::format("{} ids in 'hash_ids' (one per 512 tokens), not {}", num_blocks, line.num_ids));
     }
     if (!recording.requests.empty() && request.time_ns < recording.requests.back().time_ns) {
         return json.wrong_at(begin, "a 'timestamp' that is not before the line before");

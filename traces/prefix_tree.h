@@ -19,9 +19,9 @@ public:
     PrefixTree() : nodes_(1) {}
 
     struct Match {
-        int64_t num_blocks = 0;              // common with at least one earlier sequence
-        int64_t latest = -1;                 // of those with this many blocks in common, the last one
-        std::span<const int64_t> complete;   // sequences of exactly these num_blocks blocks, in order of insertion
+        int64_t num_blocks = 0;             // common with at least one earlier sequence
+        int64_t latest = -1;                // of those with this many blocks in common, the last one
+        std::span<const int64_t> complete;  // sequences of exactly these num_blocks blocks, in order of insertion
     };
     // Valid until the next insert. The ids of a run and of runs that follow each other may be anything.
     [[nodiscard]] Match longest(std::span<const IdRun> runs) const;
@@ -42,15 +42,15 @@ public:
 
 private:
     struct Node {
-        IdRun edge;                      // into this node
-        int64_t latest = -1;             // P2
-        std::vector<int64_t> complete;   // sequences that end here
+        IdRun edge;                     // into this node
+        int64_t latest = -1;            // P2
+        std::vector<int64_t> complete;  // sequences that end here
     };
     struct Place {
         size_t node = 0;
-        int64_t in_edge = 0;       // blocks of the edge that are common; the whole edge for the root
-        size_t run = 0;            // of the sequence: the first run that is not wholly common
-        int64_t in_run = 0;        // common blocks of it
+        int64_t in_edge = 0;  // blocks of the edge that are common; the whole edge for the root
+        size_t run = 0;       // of the sequence: the first run that is not wholly common
+        int64_t in_run = 0;   // common blocks of it
         int64_t num_blocks = 0;
     };
     struct Key {
@@ -66,7 +66,7 @@ private:
     [[nodiscard]] Place descend(std::span<const IdRun> runs) const;
     void split(size_t node, int64_t in_edge);
 
-    std::vector<Node> nodes_;                          // [0] is the root
+    std::vector<Node> nodes_;  // [0] is the root
     std::unordered_map<Key, size_t, KeyHash> children_;
     std::vector<size_t> parents_{0};
 };

@@ -33,7 +33,8 @@ Result<Format> recognise(const TextInput& input) {
     }
     if (line.starts_with("TIMESTAMP,")) return Format::kAzure;
     if (line.starts_with("Timestamp,")) return Format::kBurstGpt;
-    return error("{}:1: got {}, wanted a trace: {} (--input-format forces one)", input.path(), shown(line), fmt::join(kFormatNames, ", "));
+    return error("{}:1: got {}, wanted a trace: {} (--input-format forces one)", input.path(), shown(line),
+                 fmt::join(kFormatNames, ", "));
 }
 
 Result<Recording> read_recording(TextInput input, Format format, const ReadOptions& options) {
@@ -61,7 +62,10 @@ Result<Trace> scale_to_context(const Recording& recording, const std::vector<Lin
         if (longest <= max_context) return trace;
         candidate = std::min(candidate - 1, candidate * max_context / longest);
     }
-    return error("trace: its longest row does not fit a context of {} tokens even with 1 token per block: reject or drop what is over", max_context);
+    return error(
+        "trace: its longest row does not fit a context of {} tokens even with 1 token per block: reject or drop what "
+        "is over",
+        max_context);
 }
 
 Result<ReadTrace> convert(TextInput input, Format format, const ReadOptions& options) {
@@ -71,7 +75,8 @@ Result<ReadTrace> convert(TextInput input, Format format, const ReadOptions& opt
     count_links(recording, links, result.report);
     if (options.keep_blocks) result.blocks = make_block_log(recording);
     if (options.tokens_per_id > recording.block_tokens) {
-        return error("--tokens-per-id: got {}, wanted at most {}, the tokens of a block in this trace", options.tokens_per_id, recording.block_tokens);
+        return error("--tokens-per-id: got {}, wanted at most {}, the tokens of a block in this trace",
+                     options.tokens_per_id, recording.block_tokens);
     }
     if (options.max_context > 0 && options.over_context == OverContext::kScale) {
         ASSIGN_OR_RETURN(result.trace, scale_to_context(recording, links, options.tokens_per_id, options.max_context));
@@ -82,9 +87,12 @@ Result<ReadTrace> convert(TextInput input, Format format, const ReadOptions& opt
 }
 
 Result<ReadTrace> read_own(TextInput input, const ReadOptions& options) {
-    if (options.tokens_per_id > 0) return error("--tokens-per-id: a trace in Verbatim's own format has no blocks to scale");
+    if (options.tokens_per_id > 0)
+        return error("--tokens-per-id: a trace in Verbatim's own format has no blocks to scale");
     if (options.max_context > 0 && options.over_context == OverContext::kScale) {
-        return error("--max-context scale: a trace in Verbatim's own format has no blocks to scale: reject or drop what is over");
+        return error(
+            "--max-context scale: a trace in Verbatim's own format has no blocks to scale: reject or drop what is "
+            "over");
     }
     ReadTrace result;
     ASSIGN_OR_RETURN(result.trace, read_verbatim_csv(std::move(input), options.limit));
@@ -120,7 +128,8 @@ void count_rows(const Trace& trace, ReadReport& report) {
             report.edit_tokens += taken;
         }
     }
-    report.forked_rows = std::count_if(continuations.begin(), continuations.end(), [](int64_t count) { return count > 1; });
+    report.forked_rows =
+        std::count_if(continuations.begin(), continuations.end(), [](int64_t count) { return count > 1; });
     report.sessions = last_session + 1;
 }
 
@@ -133,7 +142,8 @@ Result<ReadTrace> read_input(TextInput input, const ReadOptions& options) {
         ASSIGN_OR_RETURN(format, recognise(input));
     }
     const bool recorded = is_recording(format);
-    ASSIGN_OR_RETURN(ReadTrace result, recorded ? convert(std::move(input), format, options) : read_own(std::move(input), options));
+    ASSIGN_OR_RETURN(ReadTrace result,
+                     recorded ? convert(std::move(input), format, options) : read_own(std::move(input), options));
     Trace& trace = result.trace;
     result.report.format = format;
     const bool chosen = options.sessions && format != Format::kAgentic;  // its reader left the others out
@@ -174,7 +184,8 @@ Status validate(const ReadOptions& options) {
     expect(options.max_context >= 0, "--max-context is negative");
     expect(options.sessions_scale >= 1, "--sessions-scale is below 1");
     if (options.sessions) {
-        expect(options.sessions->first >= 0 && options.sessions->first <= options.sessions->last, "--sessions: wanted A..B with 0 <= A <= B");
+        expect(options.sessions->first >= 0 && options.sessions->first <= options.sessions->last,
+               "--sessions: wanted A..B with 0 <= A <= B");
     }
     scale(options.rate_scale, "--rate-scale");
     scale(options.session_rate, "--session-rate");

@@ -25,40 +25,41 @@ struct SessionRange {
 
 // What is done to a trace as it is read. The defaults leave it as it is.
 struct ReadOptions {
-    std::optional<Format> format;         // none: recognised from the content
-    int64_t tokens_per_id = 0;            // 0: as recorded; N: a block of the trace becomes N tokens, other lengths in proportion
-    int64_t limit = 0;                    // rows of the file to read; 0: all
-    std::optional<SessionRange> sessions; // only these sessions (rows without sessions: conversations, in order of appearance)
-    int64_t max_context = 0;              // tokens of prompt + output that the model takes; 0: no limit
+    std::optional<Format> format;  // none: recognised from the content
+    int64_t tokens_per_id = 0;  // 0: as recorded; N: a block of the trace becomes N tokens, other lengths in proportion
+    int64_t limit = 0;          // rows of the file to read; 0: all
+    std::optional<SessionRange>
+        sessions;             // only these sessions (rows without sessions: conversations, in order of appearance)
+    int64_t max_context = 0;  // tokens of prompt + output that the model takes; 0: no limit
     OverContext over_context = OverContext::kReject;
-    double rate_scale = 1;                // arrivals this many times as fast
-    double think_scale = 1;               // think times this many times as long
-    double session_rate = 0.1;            // agentic: sessions started per second, on average
-    int64_t sessions_scale = 1;           // this many copies of every session, with fresh ids and seeded starts
-    uint64_t seed = 0;                    // of the starts
-    bool keep_blocks = false;             // fill in ReadTrace::blocks
+    double rate_scale = 1;       // arrivals this many times as fast
+    double think_scale = 1;      // think times this many times as long
+    double session_rate = 0.1;   // agentic: sessions started per second, on average
+    int64_t sessions_scale = 1;  // this many copies of every session, with fresh ids and seeded starts
+    uint64_t seed = 0;           // of the starts
+    bool keep_blocks = false;    // fill in ReadTrace::blocks
 };
 [[nodiscard]] Status validate(const ReadOptions& options);
 
 // What reading found out and did: counts of the input, before max_context and copies.
 struct ReadReport {
     Format format = Format::kVerbatim;
-    int64_t rows = 0;             // requests read
-    int64_t sessions = 0;         // 0 when the format has none
+    int64_t rows = 0;      // requests read
+    int64_t sessions = 0;  // 0 when the format has none
     int64_t subagents = 0;
-    int64_t overlapping_subagents = 0;   // of `subagents`: a request of the session was answered while they ran
+    int64_t overlapping_subagents = 0;  // of `subagents`: a request of the session was answered while they ran
     int64_t roots = 0;
     int64_t continuations = 0;
     int64_t rewrites = 0;
     int64_t edits = 0;
-    int64_t edits_in_last_block = 0;     // of `edits`: all full blocks of the predecessor but the last one are common
-    int64_t forked_rows = 0;             // rows with several continuations
-    int64_t forks = 0;                   // continuations beyond the first
+    int64_t edits_in_last_block = 0;  // of `edits`: all full blocks of the predecessor but the last one are common
+    int64_t forked_rows = 0;          // rows with several continuations
+    int64_t forks = 0;                // continuations beyond the first
     int64_t prompt_tokens = 0;
-    int64_t continuation_tokens = 0;     // taken through continuations
+    int64_t continuation_tokens = 0;  // taken through continuations
     int64_t rewrite_tokens = 0;
     int64_t edit_tokens = 0;
-    int64_t over_context = 0;            // rows longer than max_context
+    int64_t over_context = 0;  // rows longer than max_context
 };
 
 // Which blocks each request of a recording had, partial ones too, in the order of the file: what block-aligned caches look at.

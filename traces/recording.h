@@ -16,15 +16,15 @@ namespace verbatim::traces {
 using IdRun = BlockLog::Run;
 
 struct RecordedRequest {
-    int64_t source_row = 0;     // of the file, counted from 0
-    int64_t time_ns = 0;        // since the trace's start; of closed strands: since the session's start
-    int64_t api_ns = 0;         // closed strands: how long the answer took; 0 when not recorded
-    int64_t think_ns = 0;       // closed strands: from the answer before to this request
+    int64_t source_row = 0;  // of the file, counted from 0
+    int64_t time_ns = 0;     // since the trace's start; of closed strands: since the session's start
+    int64_t api_ns = 0;      // closed strands: how long the answer took; 0 when not recorded
+    int64_t think_ns = 0;    // closed strands: from the answer before to this request
     int64_t prompt_tokens = 0;
     int64_t output_tokens = 0;
-    size_t first_run = 0;       // Recording::runs[first_run ..]: its full blocks
+    size_t first_run = 0;  // Recording::runs[first_run ..]: its full blocks
     size_t num_runs = 0;
-    int64_t partial_id = -1;    // of the last block when it is not full; -1: it has none
+    int64_t partial_id = -1;  // of the last block when it is not full; -1: it has none
 };
 
 // Requests whose ids can be compared: all of a trace, an agent session, a sub-agent; or one recorded session without ids.
@@ -32,13 +32,14 @@ struct Strand {
     std::string name;          // a valid_name; the requests are name.0, name.1, ...; "": 0, 1, ...
     size_t first_request = 0;  // Recording::requests[first_request ..]
     size_t num_requests = 0;
-    int64_t session = -1;      // -1: every root begins a session of its own
-    bool closed = false;       // one client: each request think_ns after the answer before it
-    int64_t after = -1;        // sub-agent: it starts offset_ns after this request of the session is answered; -1: with the session
+    int64_t session = -1;  // -1: every root begins a session of its own
+    bool closed = false;   // one client: each request think_ns after the answer before it
+    int64_t after =
+        -1;  // sub-agent: it starts offset_ns after this request of the session is answered; -1: with the session
     int64_t offset_ns = 0;
     uint32_t tool_tokens = 0;  // shared text at the start, see traces/README.md
     uint32_t system_tokens = 0;
-    bool has_ids = true;       // false: a request that is long enough continues the one before it
+    bool has_ids = true;  // false: a request that is long enough continues the one before it
 };
 
 struct Recording {

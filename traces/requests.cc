@@ -21,7 +21,8 @@ Status check_ids(const Trace& trace, int32_t vocab_size) {
         for (const auto& stop : options.stop_strings) ids.insert(ids.end(), stop.begin(), stop.end());
         const auto bad_stop = std::find_if(ids.begin(), ids.end(), outside);
         if (bad_stop == ids.end()) continue;
-        return error("trace: token id {} in a stop condition, the model's vocabulary is [0, {})", *bad_stop, vocab_size);
+        return error("trace: token id {} in a stop condition, the model's vocabulary is [0, {})", *bad_stop,
+                     vocab_size);
     }
     return {};
 }
@@ -55,7 +56,9 @@ TokenSeq RequestMaker::taken(const Row& row) {
     if (row.event == Event::kHistory && row.take == Take::kPrompt) return all;
     const bool whole = row.event == Event::kSuffix || row.take == Take::kAll;
     if (from.output) all.append(*from.output);
-    const int64_t wanted = whole && from.output ? all.size() : whole ? planned_end(trace_->row(row.from)) : row.take_tokens;
+    const int64_t wanted = whole && from.output ? all.size()
+                           : whole              ? planned_end(trace_->row(row.from))
+                                                : row.take_tokens;
     if (wanted > all.size()) {
         const int64_t generated = all.size() - from.prompt.size();
         all.append(store_->derive(output_space(row.from), generated, wanted - all.size()));
@@ -68,8 +71,9 @@ void RequestMaker::own_messages(const Row& row, ChatRequest& request, TokenSeq& 
     for (uint32_t k = 0; k < row.num_pieces; ++k) {
         const Piece& piece = trace_->pieces[row.first_piece + k];
         if (piece.space == Piece::kExplicit) {
-            message.tokens.append(store_->store(std::span(trace_->explicit_ids)
-                                                    .subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.length))));
+            message.tokens.append(
+                store_->store(std::span(trace_->explicit_ids)
+                                  .subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.length))));
         } else {
             message.tokens.append(store_->derive(piece.space, piece.begin, piece.length));
         }

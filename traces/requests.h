@@ -45,7 +45,7 @@ private:
         std::optional<TokenSeq> output;  // none: not answered
         int32_t num_takers = 0;          // rows to come that take from this one
         bool made = false;
-        bool done = false;               // answered
+        bool done = false;  // answered
     };
     RequestMaker(const Trace& trace, TokenStore& store);
     [[nodiscard]] TokenSeq taken(const Row& row);

@@ -50,7 +50,8 @@ private:
 // Puts bytes that were looked at back in front.
 class PrefixedSource final : public ByteSource {
 public:
-    PrefixedSource(std::string prefix, std::unique_ptr<ByteSource> rest) : prefix_(std::move(prefix)), rest_(std::move(rest)) {}
+    PrefixedSource(std::string prefix, std::unique_ptr<ByteSource> rest)
+        : prefix_(std::move(prefix)), rest_(std::move(rest)) {}
     Result<size_t> read(std::span<char> out) override {
         const size_t count = std::min(out.size(), prefix_.size() - used_);
         if (count > 0) std::memcpy(out.data(), prefix_.data() + used_, count);
@@ -135,7 +136,8 @@ protected:
         consume(input().size() - stream_.avail_in);
         between_frames_ = code == Z_STREAM_END;
         const bool hungry = code == Z_BUF_ERROR && input().empty();
-        if (code != Z_OK && code != Z_STREAM_END && !hungry) return damaged(stream_.msg != nullptr ? stream_.msg : "damaged");
+        if (code != Z_OK && code != Z_STREAM_END && !hungry)
+            return damaged(stream_.msg != nullptr ? stream_.msg : "damaged");
         return wanted - stream_.avail_out;
     }
     [[nodiscard]] bool between_frames() const override { return between_frames_; }
@@ -234,7 +236,8 @@ Result<std::optional<std::string_view>> TextInput::next_line() {
     if (found == nullptr && begin_ == end_) return std::optional<std::string_view>{};
     ++line_number_;
     const char* line_begin = buffer_.data() + begin_;
-    size_t length = found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - line_begin) : end_ - begin_;
+    size_t length =
+        found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - line_begin) : end_ - begin_;
     if (length > limits_.line_bytes) {
         return error("{}:{}: a line of more than {} bytes: is this a trace?", path_, line_number_, limits_.line_bytes);
     }

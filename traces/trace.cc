@@ -30,7 +30,8 @@ public:
         check_event(row);
         if (row.from != kNoRow) check_from(row);
         if (i != RowIndex{0}) {
-            expect(row.arrival_ns >= trace_.rows[static_cast<size_t>(row_) - 1].arrival_ns, "arrival_ns is before the row before");
+            expect(row.arrival_ns >= trace_.rows[static_cast<size_t>(row_) - 1].arrival_ns,
+                   "arrival_ns is before the row before");
         }
     }
     std::vector<std::string> take_problems() { return std::move(problems_); }
@@ -73,7 +74,8 @@ private:
 
     void check_event(const Row& row) {
         if (!is_request(row.event)) {
-            expect(row.num_pieces == 0 && row.max_tokens == -1 && row.abort_after == -1, "an event with tokens or limits");
+            expect(row.num_pieces == 0 && row.max_tokens == -1 && row.abort_after == -1,
+                   "an event with tokens or limits");
             expect(row.event == Event::kDelete || row.from != kNoRow, "a fork or rewind without `from`");
             expect(row.expect == Expect::kServed && !row.has_parent, "an event with expectations");
         }
@@ -96,7 +98,8 @@ private:
         if (is_request(row.event)) {
             int64_t own_tokens = 0;
             for (uint32_t k = 0; k < row.num_pieces; ++k) own_tokens += trace_.pieces[row.first_piece + k].length;
-            expect(row.prompt_tokens == planned_take(trace_, row) + own_tokens, "prompt_tokens is not taken + own tokens");
+            expect(row.prompt_tokens == planned_take(trace_, row) + own_tokens,
+                   "prompt_tokens is not taken + own tokens");
         }
     }
 
@@ -123,7 +126,8 @@ void check_names(const Trace& trace, std::vector<std::string>& problems) {
     for (size_t i = 0; i < trace.rows.size() && problems.size() < kMaxProblems; ++i) {
         const uint32_t row_name = trace.rows[i].name;
         if (row_name == 0 || row_name >= used.size()) continue;
-        if (used[row_name]) problems.push_back(fmt::format("row {}: the name '{}' of another row", i, trace.names[row_name]));
+        if (used[row_name])
+            problems.push_back(fmt::format("row {}: the name '{}' of another row", i, trace.names[row_name]));
         used[row_name] = true;
     }
 }
@@ -167,9 +171,11 @@ uint64_t output_space(RowIndex i) { return private_space(SpaceKind::kOutput, sta
 Status validate(const Trace& trace) {
     std::vector<std::string> problems;
     check_names(trace, problems);
-    if (trace.options.empty() || trace.options[0] != RowOptions{}) problems.emplace_back("options[0] is not the default");
+    if (trace.options.empty() || trace.options[0] != RowOptions{})
+        problems.emplace_back("options[0] is not the default");
     RowValidator validator(trace);
-    for (size_t i = 0; i < trace.rows.size() && !validator.full(); ++i) validator.check(RowIndex{static_cast<int32_t>(i)});
+    for (size_t i = 0; i < trace.rows.size() && !validator.full(); ++i)
+        validator.check(RowIndex{static_cast<int32_t>(i)});
     for (std::string& problem : validator.take_problems()) problems.push_back(std::move(problem));
     if (problems.empty()) return {};
     return error("trace: {}", fmt::join(problems, "; "));

@@ -93,11 +93,11 @@ struct Row {
     ConversationIndex conversation{};
     RowIndex from = kNoRow;      // predecessor of a request; whose state a fork or rewind goes to
     RowIndex wait_for = kNoRow;  // see Start
-    RowIndex parent = kNoRow;    // with has_parent: the head that this row committed must be the newest; kNoRow: no head
-    uint32_t options = 0;        // Trace::options
-    uint32_t name = 0;           // Trace::names: what other rows call this one; 0: nothing
-    uint32_t turn = 0;           // Trace::names: its turn_id; 0: none
-    int32_t session = -1;        // the recorded session it belongs to (an agent and its sub-agents); -1: none
+    RowIndex parent = kNoRow;  // with has_parent: the head that this row committed must be the newest; kNoRow: no head
+    uint32_t options = 0;      // Trace::options
+    uint32_t name = 0;         // Trace::names: what other rows call this one; 0: nothing
+    uint32_t turn = 0;         // Trace::names: its turn_id; 0: none
+    int32_t session = -1;      // the recorded session it belongs to (an agent and its sub-agents); -1: none
     Event event = Event::kHistory;
     Take take = Take::kTokens;
     Start start = Start::kArrival;
@@ -117,8 +117,8 @@ struct Trace {
     std::vector<Conversation> conversations;
     std::vector<Piece> pieces;
     std::vector<TokenId> explicit_ids;
-    std::vector<RowOptions> options{RowOptions{}};   // different from each other; [0] is the default
-    std::vector<std::string> names{std::string{}};   // [0] is ""
+    std::vector<RowOptions> options{RowOptions{}};  // different from each other; [0] is the default
+    std::vector<std::string> names{std::string{}};  // [0] is ""
     friend bool operator==(const Trace&, const Trace&) = default;
 
     [[nodiscard]] const Row& row(RowIndex i) const { return rows[static_cast<size_t>(index(i))]; }

@@ -20,9 +20,11 @@ namespace {
 size_t place(RowIndex row) { return static_cast<size_t>(index(row)); }
 
 Status need_sessions(const Trace& trace, std::string_view what) {
-    const auto without = std::find_if(trace.rows.begin(), trace.rows.end(), [](const Row& row) { return row.session < 0; });
+    const auto without =
+        std::find_if(trace.rows.begin(), trace.rows.end(), [](const Row& row) { return row.session < 0; });
     if (without == trace.rows.end()) return {};
-    return error("trace: row {} belongs to no session, and {} needs them: fill in the column `session`", without - trace.rows.begin(), what);
+    return error("trace: row {} belongs to no session, and {} needs them: fill in the column `session`",
+                 without - trace.rows.begin(), what);
 }
 
 // Rows at new places: order[new] = old. What pointed to a row that is gone points to what `instead` says (an old place).
@@ -54,7 +56,8 @@ double uniform(Prng& prng) { return static_cast<double>(prng.next() >> 11) * 0x1
 // Appends copy number `copy` of rows [0, count), which are of copy 0.
 class SessionCopier {
 public:
-    SessionCopier(Trace& trace, uint64_t seed, bool keep_starts) : trace_(trace), count_(trace.rows.size()), prng_(seed) {
+    SessionCopier(Trace& trace, uint64_t seed, bool keep_starts)
+        : trace_(trace), count_(trace.rows.size()), prng_(seed) {
         for (size_t i = 0; i < count_; ++i) {
             const Row& row = trace.rows[i];
             num_sessions_ = std::max(num_sessions_, row.session + 1);
@@ -67,7 +70,8 @@ public:
     void append(uint64_t copy) {
         std::map<int32_t, int64_t> shift_ns;
         for (const auto& [session, first_ns] : first_ns_) {
-            shift_ns[session] = span_ns_ < 0 ? 0 : std::llround(uniform(prng_) * static_cast<double>(span_ns_)) - first_ns;
+            shift_ns[session] =
+                span_ns_ < 0 ? 0 : std::llround(uniform(prng_) * static_cast<double>(span_ns_)) - first_ns;
         }
         conversations_.clear();
         const auto offset = static_cast<int32_t>(trace_.rows.size());
@@ -118,7 +122,7 @@ private:
     Prng prng_;
     int32_t num_sessions_ = 0;
     int64_t span_ns_ = 0;
-    std::map<int32_t, int64_t> first_ns_;                        // by session
+    std::map<int32_t, int64_t> first_ns_;                           // by session
     std::map<ConversationIndex, ConversationIndex> conversations_;  // of the copy at hand
 };
 
@@ -130,7 +134,8 @@ public:
     void rebase() {
         for (size_t i = 0; i < trace_.rows.size(); ++i) {
             Row& row = trace_.rows[i];
-            if (dropped_[i] || row.event != Event::kHistory || row.from == kNoRow || !dropped_[place(row.from)]) continue;
+            if (dropped_[i] || row.event != Event::kHistory || row.from == kNoRow || !dropped_[place(row.from)])
+                continue;
             std::vector<Piece> pieces;
             const int64_t wanted = planned_take(trace_, row);
             const auto [from, taken] = resolve(row.from, wanted, pieces);
@@ -187,8 +192,10 @@ Status check_droppable(const Trace& trace) {
     for (size_t i = 0; i < trace.rows.size(); ++i) {
         const Event event = trace.rows[i].event;
         if (event == Event::kHistory || event == Event::kFork || event == Event::kDelete) continue;
-        return error("trace: row {} is a suffix, regenerate or rewind, which needs the turns before it: rows over the model's "
-                     "context can only be rejected", i);
+        return error(
+            "trace: row {} is a suffix, regenerate or rewind, which needs the turns before it: rows over the model's "
+            "context can only be rejected",
+            i);
     }
     return {};
 }
@@ -213,13 +220,17 @@ Status copy_sessions(Trace& trace, int64_t copies, uint64_t seed, bool starts_fo
     SessionCopier copier(trace, seed, starts_follow);
     constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
     const int64_t num_rows = static_cast<int64_t>(trace.rows.size());
-    if (num_rows > kMaxRows / copies || copier.num_sessions() > kMaxRows / copies || static_cast<uint64_t>(copies) > kMaxSpaceCopy) {
-        return error("trace: {} copies of {} rows are more than a trace can hold (2^31 rows, 65535 copies)", copies, num_rows);
+    if (num_rows > kMaxRows / copies || copier.num_sessions() > kMaxRows / copies ||
+        static_cast<uint64_t>(copies) > kMaxSpaceCopy) {
+        return error("trace: {} copies of {} rows are more than a trace can hold (2^31 rows, 65535 copies)", copies,
+                     num_rows);
     }
     for (const Piece& piece : trace.pieces) {
         const bool shared = piece.space == Piece::kExplicit || kind_of(piece.space) == SpaceKind::kSharedText;
         if (shared || (piece.space >> kSpaceKeyBits & kMaxSpaceCopy) == 0) continue;
-        return error("trace: the space {} leaves no room for copies: is this trace a copy already, or is a space over 2^44?", piece.space);
+        return error(
+            "trace: the space {} leaves no room for copies: is this trace a copy already, or is a space over 2^44?",
+            piece.space);
     }
     trace.rows.reserve(trace.rows.size() * static_cast<size_t>(copies));
     for (int64_t copy = 1; copy < copies; ++copy) copier.append(static_cast<uint64_t>(copy));
@@ -284,7 +295,8 @@ Result<int64_t> bound_context(Trace& trace, int64_t max_context, OverContext ove
     for (size_t i = 0; i < trace.rows.size(); ++i) {
         Row& row = trace.rows[i];
         instead[i] = row.wait_for;
-        const bool fork_of_nothing = row.event == Event::kFork && over[place(row.from)];  // nothing will be committed there
+        const bool fork_of_nothing =
+            row.event == Event::kFork && over[place(row.from)];  // nothing will be committed there
         if (over[i]) row.expect = Expect::kRefused;
         if (!fork_of_nothing && (!over[i] || over_context == OverContext::kReject)) order.push_back(i);
     }

@@ -15,23 +15,75 @@ inline constexpr std::string_view kFirstLine = "# verbatim-trace 1";
 
 // In the order in which the writer puts them.
 enum Column : size_t {
-    kRow, kEvent, kConversation, kSalt, kSession, kArrival, kStart, kWaitFor, kThink, kFrom, kTake, kTokens, kMaxTokens,
-    kIgnoreStop, kStopTokens, kStopStrings, kTemperature, kTopK, kTopP, kRepetition, kPresence, kFrequency, kSeed,
-    kDeterministic, kUseCache, kTurn, kParent, kAbortAfter, kExpect, kNumColumns
+    kRow,
+    kEvent,
+    kConversation,
+    kSalt,
+    kSession,
+    kArrival,
+    kStart,
+    kWaitFor,
+    kThink,
+    kFrom,
+    kTake,
+    kTokens,
+    kMaxTokens,
+    kIgnoreStop,
+    kStopTokens,
+    kStopStrings,
+    kTemperature,
+    kTopK,
+    kTopP,
+    kRepetition,
+    kPresence,
+    kFrequency,
+    kSeed,
+    kDeterministic,
+    kUseCache,
+    kTurn,
+    kParent,
+    kAbortAfter,
+    kExpect,
+    kNumColumns
 };
-inline constexpr std::array<const char*, kNumColumns> kColumnNames = {
-    "row", "event", "conversation", "salt", "session", "arrival_ns", "start", "wait_for", "think_ns", "from", "take",
-    "tokens", "max_tokens", "ignore_stop", "stop_tokens", "stop_strings", "temperature", "top_k", "top_p",
-    "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "deterministic", "use_cache", "turn", "parent",
-    "abort_after", "expect"};
+inline constexpr std::array<const char*, kNumColumns> kColumnNames = {"row",
+                                                                      "event",
+                                                                      "conversation",
+                                                                      "salt",
+                                                                      "session",
+                                                                      "arrival_ns",
+                                                                      "start",
+                                                                      "wait_for",
+                                                                      "think_ns",
+                                                                      "from",
+                                                                      "take",
+                                                                      "tokens",
+                                                                      "max_tokens",
+                                                                      "ignore_stop",
+                                                                      "stop_tokens",
+                                                                      "stop_strings",
+                                                                      "temperature",
+                                                                      "top_k",
+                                                                      "top_p",
+                                                                      "repetition_penalty",
+                                                                      "presence_penalty",
+                                                                      "frequency_penalty",
+                                                                      "seed",
+                                                                      "deterministic",
+                                                                      "use_cache",
+                                                                      "turn",
+                                                                      "parent",
+                                                                      "abort_after",
+                                                                      "expect"};
 
 // Place in the list = the enum's value; the first one is what an empty field means.
-inline constexpr std::array<std::string_view, 6> kEvents = {"history", "suffix", "regenerate", "fork", "rewind", "delete"};
+inline constexpr std::array<std::string_view, 6> kEvents = {"history", "suffix", "regenerate",
+                                                            "fork",    "rewind", "delete"};
 inline constexpr std::array<std::string_view, 3> kStarts = {"arrival", "answer", "running"};
 inline constexpr std::array<std::string_view, 4> kExpects = {"served", "busy", "refused", "recorded"};
 
-inline constexpr std::string_view kEmptySalt = "\"\"";  // an empty field is no salt
-inline constexpr std::string_view kNoHeadWord = "none"; // column parent
+inline constexpr std::string_view kEmptySalt = "\"\"";   // an empty field is no salt
+inline constexpr std::string_view kNoHeadWord = "none";  // column parent
 
 // Limits of what a file may say; larger numbers are errors, not surprises.
 inline constexpr int64_t kMaxNs = int64_t{1} << 61;

@@ -67,7 +67,8 @@ private:
         RETURN_IF_ERROR(read_options(row));
         const RowIndex added = builder_.add_row(row);
         const Row& whole = builder_.trace().rows.back();
-        if (planned_end(whole) > kMaxPromptTokens) return columns_.wrong(kTokens, "at most 2^40 tokens in a prompt and its answer");
+        if (planned_end(whole) > kMaxPromptTokens)
+            return columns_.wrong(kTokens, "at most 2^40 tokens in a prompt and its answer");
         RETURN_IF_ERROR(check_row(whole));
         if (row.name != 0) named_rows_.emplace(builder_.trace().names[row.name], added);
         move_tip(added, whole);
@@ -78,12 +79,17 @@ private:
     [[nodiscard]] Status check_row(const Row& row) const {
         const bool request = is_request(row.event);
         if (!request && row.num_pieces > 0) return columns_.wrong(kTokens, "no tokens: this event is no request");
-        if (!request && (row.max_tokens >= 0 || row.abort_after >= 0)) return columns_.wrong(kMaxTokens, "no limits: this event is no request");
-        if (!request && (row.expect != Expect::kServed || row.has_parent)) return columns_.wrong(kExpect, "no expectation: this event is no request");
-        if ((row.event == Event::kFork || row.event == Event::kRewind) && row.from == kNoRow) return columns_.wrong(kFrom, "the row to go to");
+        if (!request && (row.max_tokens >= 0 || row.abort_after >= 0))
+            return columns_.wrong(kMaxTokens, "no limits: this event is no request");
+        if (!request && (row.expect != Expect::kServed || row.has_parent))
+            return columns_.wrong(kExpect, "no expectation: this event is no request");
+        if ((row.event == Event::kFork || row.event == Event::kRewind) && row.from == kNoRow)
+            return columns_.wrong(kFrom, "the row to go to");
         if (row.event == Event::kSuffix && row.num_pieces == 0) return columns_.wrong(kTokens, "the suffix's tokens");
-        if (row.event == Event::kRegenerate && row.num_pieces > 0) return columns_.wrong(kTokens, "no tokens: the last turn's prompt is answered again");
-        if (row.event == Event::kHistory && row.prompt_tokens == 0) return columns_.wrong(kTokens, "at least one token, taken or own");
+        if (row.event == Event::kRegenerate && row.num_pieces > 0)
+            return columns_.wrong(kTokens, "no tokens: the last turn's prompt is answered again");
+        if (row.event == Event::kHistory && row.prompt_tokens == 0)
+            return columns_.wrong(kTokens, "at least one token, taken or own");
         if (row.max_tokens > 0 && row.abort_after >= row.max_tokens) {
             return columns_.wrong(kAbortAfter, fmt::format("less than max_tokens ({})", row.max_tokens));
         }
@@ -94,7 +100,8 @@ private:
             return columns_.wrong(kFrom, "a row of the same salt");
         }
         if (row.take_tokens > planned_end(from)) {
-            return columns_.wrong(kTake, fmt::format("at most the {} tokens of that row's prompt and answer", planned_end(from)));
+            return columns_.wrong(
+                kTake, fmt::format("at most the {} tokens of that row's prompt and answer", planned_end(from)));
         }
         return {};
     }
@@ -125,9 +132,11 @@ private:
     Status read_name(Row& row) {
         for (const Column column : {kRow, kTurn}) {
             const std::string_view text = columns_.field(column);
-            if (!text.empty() && !valid_name(text)) return columns_.wrong(column, "letters, digits and . _ : - /, at most 200");
+            if (!text.empty() && !valid_name(text))
+                return columns_.wrong(column, "letters, digits and . _ : - /, at most 200");
         }
-        if (named_rows_.contains(std::string(columns_.field(kRow)))) return columns_.wrong(kRow, "a name that no earlier row has");
+        if (named_rows_.contains(std::string(columns_.field(kRow))))
+            return columns_.wrong(kRow, "a name that no earlier row has");
         row.name = builder_.add_name(columns_.field(kRow));
         row.turn = builder_.add_name(columns_.field(kTurn));
         ASSIGN_OR_RETURN(row.session, columns_.number<int32_t>(kSession, 0, 0x7fffffff, -1));
@@ -140,7 +149,8 @@ private:
         if (text.empty()) return kNoRow;
         if (text.starts_with('@')) {
             const auto number = parse_number<int32_t>(text.substr(1));
-            if (number && *number >= 0 && static_cast<size_t>(*number) < builder_.trace().rows.size()) return RowIndex{*number};
+            if (number && *number >= 0 && static_cast<size_t>(*number) < builder_.trace().rows.size())
+                return RowIndex{*number};
         } else if (const auto found = named_rows_.find(std::string(text)); found != named_rows_.end()) {
             return found->second;
         }
@@ -150,13 +160,15 @@ private:
     Status read_time(Row& row) {
         const int64_t previous = builder_.trace().rows.empty() ? 0 : builder_.trace().rows.back().arrival_ns;
         ASSIGN_OR_RETURN(row.arrival_ns, columns_.number<int64_t>(kArrival, 0, kMaxNs, previous));
-        if (row.arrival_ns < previous) return columns_.wrong(kArrival, fmt::format("{} or later: rows are in order of time", previous));
+        if (row.arrival_ns < previous)
+            return columns_.wrong(kArrival, fmt::format("{} or later: rows are in order of time", previous));
         ASSIGN_OR_RETURN(row.start, word<Start>(kStart, kStarts));
         ASSIGN_OR_RETURN(row.think_ns, columns_.number<int64_t>(kThink, 0, kMaxNs, 0));
         ASSIGN_OR_RETURN(row.wait_for, reference(kWaitFor));
         if (row.start == Start::kArrival || row.wait_for != kNoRow) return {};
         row.wait_for = newest_[static_cast<size_t>(index(row.conversation))];
-        if (row.wait_for == kNoRow) return columns_.wrong(kWaitFor, "the row to wait for: this is the conversation's first one");
+        if (row.wait_for == kNoRow)
+            return columns_.wrong(kWaitFor, "the row to wait for: this is the conversation's first one");
         return {};
     }
 
@@ -190,7 +202,8 @@ private:
             row.take = Take::kPrompt;
         } else {
             const auto count = parse_number<int64_t>(take);
-            if (!count || *count < 1 || *count > kMaxPromptTokens) return columns_.wrong(kTake, "all, prompt or a number of tokens from 1");
+            if (!count || *count < 1 || *count > kMaxPromptTokens)
+                return columns_.wrong(kTake, "all, prompt or a number of tokens from 1");
             row.take_tokens = *count;
         }
         return {};
@@ -312,13 +325,15 @@ private:
                 }
                 options.stop_strings.push_back(ids);
             }
-            if (ids.empty() || options.stop_strings.size() > kMaxStopIds) return columns_.wrong(kStopStrings, kStopStringsWanted);
+            if (ids.empty() || options.stop_strings.size() > kMaxStopIds)
+                return columns_.wrong(kStopStrings, kStopStringsWanted);
         }
         return {};
     }
 
     static bool append_range(std::pair<TokenId, TokenId> range, std::vector<TokenId>& ids) {
-        if (static_cast<int64_t>(range.second) - range.first >= static_cast<int64_t>(kMaxStopIds - ids.size())) return false;
+        if (static_cast<int64_t>(range.second) - range.first >= static_cast<int64_t>(kMaxStopIds - ids.size()))
+            return false;
         for (int64_t id = range.first; id <= range.second; ++id) ids.push_back(static_cast<TokenId>(id));
         return true;
     }

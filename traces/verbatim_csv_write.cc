@@ -63,7 +63,8 @@ private:
             case kTurn: return put(trace_.names[row.turn]);
             case kParent: return row.has_parent && row.parent == kNoRow ? put(kNoHeadWord) : put_row(row.parent);
             case kAbortAfter: return put_unless<int64_t>(row.abort_after, -1);
-            case kExpect: return row.expect == Expect::kServed ? void() : put(kExpects[static_cast<size_t>(row.expect)]);
+            case kExpect:
+                return row.expect == Expect::kServed ? void() : put(kExpects[static_cast<size_t>(row.expect)]);
             default: return;
         }
     }
@@ -151,7 +152,8 @@ Status write_file(const std::string& path, std::string_view bytes) {
 
 Result<std::string> gzipped(std::string_view text) {
     z_stream stream{};
-    if (deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK) return error("gzip: no memory");
+    if (deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK)
+        return error("gzip: no memory");
     std::string bytes(deflateBound(&stream, text.size()), '\0');
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
     stream.avail_in = static_cast<uInt>(text.size());

@@ -38,20 +38,22 @@ std::string message(const std::string& text, const ReadOptions& options = {}) {
 }
 
 std::string mooncake_line(int64_t time_ms, int64_t in, int64_t out, const std::string& ids) {
-    return fmt::format("{{\"timestamp\": {}, \"input_length\": {}, \"output_length\": {}, \"hash_ids\": [{}]}}\n", time_ms, in, out, ids);
+    return fmt::format("{{\"timestamp\": {}, \"input_length\": {}, \"output_length\": {}, \"hash_ids\": [{}]}}\n",
+                       time_ms, in, out, ids);
 }
 
 TEST(Convert, RelationsFollowTheRules) {
-    const std::string log = mooncake_line(0, 1024, 100, "1, 2") +          // 0: root
-                            mooncake_line(1, 1536, 10, "1, 2, 3") +        // 1: continuation of 0: 1124 <= 1536
-                            mooncake_line(2, 1100, 10, "1, 2, 4") +        // 2: rewrite of 0: 1124 > 1100 >= 1024; block 4 is partial
-                            mooncake_line(3, 1536, 10, "1, 2, 5") +        // 3: continuation of 2, which is later than 0
-                            mooncake_line(4, 1500, 10, "1, 6, 7") +        // 4: one block in common: root
-                            mooncake_line(5, 2000, 10, "1, 2, 5, 8") +     // 5: continuation of 3; block 8 is partial
-                            mooncake_line(6, 1536, 1000, "1, 2, 9") +      // 6: continuation of 2, the second one: a fork
-                            mooncake_line(7, 2047, 10, "1, 2, 9, 10") +    // 7: rewrite of 6: 2536 > 2047
-                            mooncake_line(8, 2048, 2000, "1, 2, 5, 11") +  // 8: continuation of 5: 2010 <= 2048
-                            mooncake_line(9, 2048, 10, "1, 2, 5, 12");     // 9: continuation of 5, not an edit of the later 8
+    const std::string log =
+        mooncake_line(0, 1024, 100, "1, 2") +          // 0: root
+        mooncake_line(1, 1536, 10, "1, 2, 3") +        // 1: continuation of 0: 1124 <= 1536
+        mooncake_line(2, 1100, 10, "1, 2, 4") +        // 2: rewrite of 0: 1124 > 1100 >= 1024; block 4 is partial
+        mooncake_line(3, 1536, 10, "1, 2, 5") +        // 3: continuation of 2, which is later than 0
+        mooncake_line(4, 1500, 10, "1, 6, 7") +        // 4: one block in common: root
+        mooncake_line(5, 2000, 10, "1, 2, 5, 8") +     // 5: continuation of 3; block 8 is partial
+        mooncake_line(6, 1536, 1000, "1, 2, 9") +      // 6: continuation of 2, the second one: a fork
+        mooncake_line(7, 2047, 10, "1, 2, 9, 10") +    // 7: rewrite of 6: 2536 > 2047
+        mooncake_line(8, 2048, 2000, "1, 2, 5, 11") +  // 8: continuation of 5: 2010 <= 2048
+        mooncake_line(9, 2048, 10, "1, 2, 5, 12");     // 9: continuation of 5, not an edit of the later 8
     const ReadTrace trace = read(log);
     const ReadReport& report = trace.report;
     EXPECT_EQ(report.roots, 2);
@@ -63,7 +65,8 @@ TEST(Convert, RelationsFollowTheRules) {
     std::map<std::string, const Row*> rows;
     for (const Row& row : trace.trace.rows) rows[trace.trace.names[row.name]] = &row;
     const auto taken = [&](const char* name) {
-        return fmt::format("{} of {}", rows.at(name)->take_tokens, trace.trace.names[trace.trace.row(rows.at(name)->from).name]);
+        return fmt::format("{} of {}", rows.at(name)->take_tokens,
+                           trace.trace.names[trace.trace.row(rows.at(name)->from).name]);
     };
     EXPECT_EQ(taken("1"), "1124 of 0");
     EXPECT_EQ(taken("2"), "1024 of 0");
@@ -82,7 +85,8 @@ TEST(Convert, AnEditTakesTheCommonBlocks) {
 }
 
 TEST(Convert, ABranchIsAnnouncedByAForkEvent) {
-    const ReadTrace trace = read(mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1536, 10, "1, 2, 3") + mooncake_line(2, 1536, 10, "1, 2, 4"));
+    const ReadTrace trace = read(mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1536, 10, "1, 2, 3") +
+                                 mooncake_line(2, 1536, 10, "1, 2, 4"));
     ASSERT_EQ(trace.trace.rows.size(), 4u);
     const Row& fork = trace.trace.rows[2];
     const Row& branch = trace.trace.rows[3];
@@ -104,7 +108,8 @@ TEST(Convert, EqualIdsMeanEqualTokens) {
         const int64_t per_block = tokens_per_id == 0 ? 512 : tokens_per_id;
         std::map<std::pair<uint64_t, int64_t>, int64_t> said;
         for (const Piece& piece : read->trace.pieces) {
-            if (kind_of(piece.space) == SpaceKind::kBlocks) EXPECT_EQ(piece.space, private_space(SpaceKind::kBlocks, 0));
+            if (kind_of(piece.space) == SpaceKind::kBlocks)
+                EXPECT_EQ(piece.space, private_space(SpaceKind::kBlocks, 0));
             ++said[{piece.space, piece.begin / per_block}];
         }
         EXPECT_GT((said[{private_space(SpaceKind::kBlocks, 0), 0}]), 100);  // block 0 begins most prompts
@@ -114,7 +119,8 @@ TEST(Convert, EqualIdsMeanEqualTokens) {
 TEST(Convert, AScaledContinuationHasRoomForSomethingNew) {
     ReadOptions options;
     options.tokens_per_id = 1;
-    const std::string log = mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1200, 10, "1, 2, 3") + mooncake_line(2, 1220, 5, "1, 2, 4");
+    const std::string log = mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1200, 10, "1, 2, 3") +
+                            mooncake_line(2, 1220, 5, "1, 2, 4");
     const ReadTrace trace = read(log, options);
     EXPECT_EQ(trace.report.continuations, 2);
     for (const Row& row : trace.trace.rows) {
@@ -137,7 +143,8 @@ TEST(Convert, EveryScalingKeepsTheRelations) {
                 const Row& a = whole->trace.rows[i];
                 const Row& b = scaled->trace.rows[i];
                 ASSERT_EQ(a.from, b.from);
-                if (a.event == Event::kHistory && a.max_tokens > 0) ASSERT_EQ(relation(whole->trace, a), relation(scaled->trace, b)) << i;
+                if (a.event == Event::kHistory && a.max_tokens > 0)
+                    ASSERT_EQ(relation(whole->trace, a), relation(scaled->trace, b)) << i;
             }
         }
     }
@@ -171,8 +178,8 @@ TEST(Convert, ACommonSystemPromptIsTheSameTokensInSeveralSessions) {
 }
 
 TEST(Convert, RoundTripsAreTheIdentity) {
-    for (const char* file : {"agentic_slice.jsonl.gz", "mooncake_conversation_trace.jsonl.gz", "AzureLLMInferenceTrace2023_conv.csv.gz",
-                             "agentic_coding_sessions.jsonl.gz"}) {
+    for (const char* file : {"agentic_slice.jsonl.gz", "mooncake_conversation_trace.jsonl.gz",
+                             "AzureLLMInferenceTrace2023_conv.csv.gz", "agentic_coding_sessions.jsonl.gz"}) {
         const auto first = read_trace(kData + file);
         ASSERT_TRUE(first) << first.error().message;
         const std::string text = written(first->trace);
@@ -188,11 +195,14 @@ TEST(Convert, SubagentsRunBesideTheirSession) {
         R"({"id":"x","requests":[{"t":0.0,"type":"n","in":128,"out":5,"api_time":2.0,"h":[[1,2]]},)"
         R"({"t":3.0,"type":"subagent","tool_tokens":0,"system_tokens":0,"requests":[{"t":0.0,"type":"n","in":64,"out":1,"h":[[1,1]]},)"
         R"({"t":1.5,"type":"s","in":64,"out":1,"think_time":0.5,"h":[[1,1]]}]},)"
-        R"({"t":4.0,"type":"s","in":192,"out":0,"think_time":2.0,"h":[[1,3]]}]})" "\n";
+        R"({"t":4.0,"type":"s","in":192,"out":0,"think_time":2.0,"h":[[1,3]]}]})"
+        "\n";
     const ReadTrace trace = read(log);
     std::map<std::string, const Row*> rows;
     for (const Row& row : trace.trace.rows) rows[trace.trace.names[row.name]] = &row;
-    const auto waits_for = [&](const char* name) { return trace.trace.names[trace.trace.row(rows.at(name)->wait_for).name]; };
+    const auto waits_for = [&](const char* name) {
+        return trace.trace.names[trace.trace.row(rows.at(name)->wait_for).name];
+    };
     EXPECT_EQ(waits_for("x.1"), "x.0");
     EXPECT_EQ(rows.at("x.1")->think_ns, 2'000'000'000);
     EXPECT_EQ(rows.at("x.1")->max_tokens, 0);
@@ -209,7 +219,8 @@ TEST(Convert, SubagentsRunBesideTheirSession) {
 TEST(Convert, BurstGptSessionsAreConversations) {
     const ReadTrace trace = read(
         "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-        "5,s1,1.5,GPT-4,100,20,120,Conversation log\n6.25,,0.5,ChatGPT,50,0,50,API log\n7,s1,2,GPT-4,130,20,150,Conversation log\n"
+        "5,s1,1.5,GPT-4,100,20,120,Conversation log\n6.25,,0.5,ChatGPT,50,0,50,API "
+        "log\n7,s1,2,GPT-4,130,20,150,Conversation log\n"
         "8,s1,2,GPT-4,140,20,160,Conversation log\n");
     EXPECT_EQ(trace.report.format, Format::kBurstGpt);
     EXPECT_EQ(trace.report.sessions, 1);
@@ -217,20 +228,29 @@ TEST(Convert, BurstGptSessionsAreConversations) {
     EXPECT_EQ(trace.report.roots, 3);
     EXPECT_EQ(trace.trace.rows.at(1).arrival_ns, 1'250'000'000);
     EXPECT_EQ(trace.trace.rows.at(1).max_tokens, 0);
-    const ReadTrace without = read("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,9,1,10,API log\n");
+    const ReadTrace without =
+        read("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,9,1,10,API log\n");
     EXPECT_EQ(without.report.roots, 1);
 }
 
 TEST(Convert, ErrorsSayWhere) {
-    EXPECT_THAT(message("hello\n"), HasSubstr("t:1: got 'hello', wanted a trace: verbatim, agentic, mooncake, azure, burstgpt"));
+    EXPECT_THAT(message("hello\n"),
+                HasSubstr("t:1: got 'hello', wanted a trace: verbatim, agentic, mooncake, azure, burstgpt"));
     EXPECT_THAT(message(mooncake_line(0, 1024, 1, "1, 2") + mooncake_line(0, 1024, 1, "1")), HasSubstr("t:2:1: got"));
-    EXPECT_THAT(message(mooncake_line(5, 1024, 1, "1, 2") + mooncake_line(4, 1024, 1, "1, 2")), HasSubstr("not before the line before"));
-    EXPECT_EQ(message("{\"timestamp\": 0, \"input_length\": \"x\", \"hash_ids\": []}\n"), "t:1:34: got '\"x\", \"hash_ids\": []}', wanted a number");
+    EXPECT_THAT(message(mooncake_line(5, 1024, 1, "1, 2") + mooncake_line(4, 1024, 1, "1, 2")),
+                HasSubstr("not before the line before"));
+    EXPECT_EQ(message("{\"timestamp\": 0, \"input_length\": \"x\", \"hash_ids\": []}\n"),
+              "t:1:34: got '\"x\", \"hash_ids\": []}', wanted a number");
     EXPECT_THAT(message("{\"hash_ids\": [1, 2"), HasSubstr("t:1:19: got the end of the line, wanted ',' or ']'"));
-    EXPECT_THAT(message("{\"id\": \"a\", \"requests\": [{\"t\": 0, \"type\": \"n\", \"in\": 128, \"out\": 1, \"h\": [[1, 1]]}]}\n"), HasSubstr("t:1:26: got"));
+    EXPECT_THAT(
+        message(
+            "{\"id\": \"a\", \"requests\": [{\"t\": 0, \"type\": \"n\", \"in\": 128, \"out\": 1, \"h\": [[1, 1]]}]}\n"),
+        HasSubstr("t:1:26: got"));
     EXPECT_THAT(message("{\"id\": \"a\", \"id2\": 1e999999, \"requests\": [{\"t\": -1"), HasSubstr("seconds from 0"));
-    EXPECT_THAT(message("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-02-30 00:00:00,1,1\n"), HasSubstr("t:2: column TIMESTAMP: got '2023-02-30 00:00:00', wanted a time"));
-    EXPECT_THAT(message("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,9,1,11,API log\n"), HasSubstr("column Total tokens: got '11', wanted 10"));
+    EXPECT_THAT(message("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-02-30 00:00:00,1,1\n"),
+                HasSubstr("t:2: column TIMESTAMP: got '2023-02-30 00:00:00', wanted a time"));
+    EXPECT_THAT(message("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,9,1,11,API log\n"),
+                HasSubstr("column Total tokens: got '11', wanted 10"));
     ReadOptions forced;
     forced.format = Format::kAzure;
     EXPECT_THAT(message(mooncake_line(0, 1024, 1, "1, 2"), forced), HasSubstr("header: got the column"));
@@ -238,7 +258,8 @@ TEST(Convert, ErrorsSayWhere) {
 }
 
 TEST(Convert, TruncatedCompressedFilesAreErrors) {
-    for (const std::string magic : {"\x1f\x8b", "\x28\xb5\x2f\xfd"}) EXPECT_THAT(message(magic), ::testing::AnyOf(HasSubstr("ends early"), HasSubstr("not valid")));
+    for (const std::string magic : {"\x1f\x8b", "\x28\xb5\x2f\xfd"})
+        EXPECT_THAT(message(magic), ::testing::AnyOf(HasSubstr("ends early"), HasSubstr("not valid")));
 }
 
 // --- options
@@ -266,7 +287,8 @@ TEST(Options, CopiesShareOnlySharedText) {
     EXPECT_EQ(thrice->trace.conversations.size(), 3 * once->trace.conversations.size());
     std::map<uint64_t, std::set<int32_t>> sessions_of_space;
     for (const Row& row : thrice->trace.rows) {
-        for (uint32_t k = 0; k < row.num_pieces; ++k) sessions_of_space[thrice->trace.pieces[row.first_piece + k].space].insert(row.session);
+        for (uint32_t k = 0; k < row.num_pieces; ++k)
+            sessions_of_space[thrice->trace.pieces[row.first_piece + k].space].insert(row.session);
     }
     for (const auto& [space, sessions] : sessions_of_space) {
         if (kind_of(space) != SpaceKind::kSharedText) EXPECT_EQ(sessions.size(), 1u) << space;
@@ -355,7 +377,8 @@ TEST(Options, DroppingARowLeavesTheOthersTheirText) {
             if (!is_request(row.event)) continue;
             static_cast<void>(maker->make(RowIndex(i)));
             result[trace.names[row.name]] = maker->prompt(RowIndex(i)).to_vector();
-            if (row.expect == Expect::kServed) maker->answered(RowIndex(i), store.derive(77, 0, row.max_tokens), kNoHead);
+            if (row.expect == Expect::kServed)
+                maker->answered(RowIndex(i), store.derive(77, 0, row.max_tokens), kNoHead);
         }
         return result;
     };
@@ -373,10 +396,12 @@ TEST(Options, NonsenseIsRefused) {
     EXPECT_THAT(read_trace(kData + "agentic_slice.jsonl.gz", options).error().message, HasSubstr("--rate-scale"));
     options = {};
     options.tokens_per_id = 2;
-    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message, HasSubstr("no blocks to scale"));
+    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message,
+                HasSubstr("no blocks to scale"));
     options = {};
     options.sessions = SessionRange{0, 1};
-    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message, HasSubstr("belongs to no session"));
+    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message,
+                HasSubstr("belongs to no session"));
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ TEST(Figures, MooncakeRelations) {
     EXPECT_EQ(report.edits, 687);
     EXPECT_EQ(report.forked_rows, 45);
     EXPECT_EQ(report.forks, 49);
-    const auto share = [&](int64_t tokens) { return rounded(100.0 * static_cast<double>(tokens) / static_cast<double>(report.prompt_tokens), 2); };
+    const auto share = [&](int64_t tokens) {
+        return rounded(100.0 * static_cast<double>(tokens) / static_cast<double>(report.prompt_tokens), 2);
+    };
     EXPECT_EQ(share(report.continuation_tokens), 30.73);
     EXPECT_EQ(share(report.rewrite_tokens), 2.65);
     EXPECT_EQ(share(report.edit_tokens), 2.91);
@@ -68,7 +70,8 @@ TEST(Figures, MooncakeByBlock) {
     const BlockLog& log = mooncake().blocks;
     const int64_t unique = num_unique_blocks(log);
     EXPECT_EQ(unique, 182790);
-    const std::vector<std::pair<int64_t, double>> expected = {{1, .0525}, {5, .1958}, {10, .2789}, {25, .3535}, {50, .3631}};
+    const std::vector<std::pair<int64_t, double>> expected = {
+        {1, .0525}, {5, .1958}, {10, .2789}, {25, .3535}, {50, .3631}};
     for (const auto& [percent, rate] : expected) {
         EXPECT_EQ(rounded(lru_hit_rates(log, unique * percent / 100).whole.block_rate(), 4), rate) << percent << " %";
     }
@@ -81,7 +84,8 @@ TEST(Figures, MooncakeByToken) {
         int64_t room_tokens;
         double whole, second_half;
     };
-    for (const Expected& expected : {Expected{256 << 10, 4.30, 4.54}, {1 << 20, 5.60, 5.64}, {4 << 20, 18.51, 18.82}, {16 << 20, 34.15, 35.58}}) {
+    for (const Expected& expected :
+         {Expected{256 << 10, 4.30, 4.54}, {1 << 20, 5.60, 5.64}, {4 << 20, 18.51, 18.82}, {16 << 20, 34.15, 35.58}}) {
         const HitRates rates = lru_hit_rates(log, expected.room_tokens / log.block_tokens);
         EXPECT_EQ(rounded(100 * rates.whole.token_rate(), 2), expected.whole) << expected.room_tokens;
         EXPECT_EQ(rounded(100 * rates.second_half.token_rate(), 2), expected.second_half) << expected.room_tokens;
@@ -93,7 +97,8 @@ TEST(Figures, MooncakeByToken) {
 }
 
 TEST(Figures, MooncakeTakenLiterally) {
-    const double share = static_cast<double>(literal_continuation_tokens(mooncake().blocks)) / static_cast<double>(mooncake().report.prompt_tokens);
+    const double share = static_cast<double>(literal_continuation_tokens(mooncake().blocks)) /
+                         static_cast<double>(mooncake().report.prompt_tokens);
     EXPECT_EQ(rounded(100 * share, 1), 0.1);
 }
 
@@ -113,7 +118,8 @@ TEST(Figures, SharedTextLeavesOtherIdsAlone) {
             std::vector<int64_t> first;
             for (size_t r = 0; r < request.num_runs; ++r) {
                 const IdRun& run = recording->runs[request.first_run + r];
-                for (int64_t id = run.first; id < run.first + run.count && std::ssize(first) < num_shared; ++id) first.push_back(id);
+                for (int64_t id = run.first; id < run.first + run.count && std::ssize(first) < num_shared; ++id)
+                    first.push_back(id);
             }
             return first;
         };
@@ -154,7 +160,8 @@ TEST(Figures, MooncakeRowsThatRepeatAnotherWhole) {
     int64_t repeated = 0;
     for (size_t i = 0; i < log.prompt_tokens.size(); ++i) {
         std::vector<std::pair<int64_t, int64_t>> runs;
-        for (size_t k = i == 0 ? 0 : log.run_ends[i - 1]; k < log.run_ends[i]; ++k) runs.emplace_back(log.runs[k].first, log.runs[k].count);
+        for (size_t k = i == 0 ? 0 : log.run_ends[i - 1]; k < log.run_ends[i]; ++k)
+            runs.emplace_back(log.runs[k].first, log.runs[k].count);
         repeated += !seen.emplace(log.prompt_tokens[i], std::move(runs)).second;
     }
     EXPECT_EQ(repeated, 118);
@@ -165,7 +172,8 @@ TEST(Figures, StatsAccountForEveryPromptToken) {
         const TraceStats stats = stats_of(trace->trace);
         EXPECT_EQ(stats.prompt_total, trace->report.prompt_tokens);
         EXPECT_EQ(stats.by_continuation, trace->report.continuation_tokens);
-        EXPECT_EQ(stats.by_continuation + stats.by_rewrite + stats.by_edit + stats.repeated_within + stats.repeated_across + stats.new_tokens,
+        EXPECT_EQ(stats.by_continuation + stats.by_rewrite + stats.by_edit + stats.repeated_within +
+                      stats.repeated_across + stats.new_tokens,
                   stats.prompt_total);
     }
 }

@@ -40,7 +40,8 @@ RC_GTEST_PROP(PrefixTree, FindsTheLongestCommonPrefixOfAll, ()) {
     PrefixTree tree;
     std::vector<std::vector<int64_t>> earlier;
     const auto sequences = *rc::gen::container<std::vector<std::vector<std::pair<int, int>>>>(
-        rc::gen::container<std::vector<std::pair<int, int>>>(rc::gen::pair(rc::gen::inRange(0, 6), rc::gen::inRange(1, 5))));
+        rc::gen::container<std::vector<std::pair<int, int>>>(
+            rc::gen::pair(rc::gen::inRange(0, 6), rc::gen::inRange(1, 5))));
     for (size_t number = 0; number < sequences.size(); ++number) {
         std::vector<IdRun> runs;
         std::vector<int64_t> ids;
@@ -51,7 +52,8 @@ RC_GTEST_PROP(PrefixTree, FindsTheLongestCommonPrefixOfAll, ()) {
         int64_t longest = 0, latest = -1;
         std::vector<int64_t> complete;
         for (size_t i = 0; i < earlier.size(); ++i) {
-            const auto common = std::mismatch(ids.begin(), ids.end(), earlier[i].begin(), earlier[i].end()).first - ids.begin();
+            const auto common =
+                std::mismatch(ids.begin(), ids.end(), earlier[i].begin(), earlier[i].end()).first - ids.begin();
             if (common > longest) complete.clear();
             if (common < longest) continue;
             longest = common;
@@ -109,11 +111,13 @@ TEST(JsonCursor, AcceptsAndRefusesWhatJsonDoes) {
         JsonCursor json(text, "x");
         return json.skip().has_value() && json.end().has_value();
     };
-    for (const char* text : {"{}", "[]", " [1, -0.5e+3 ,\"a\\u00e9\\ud83d\\ude00\\n\", true,false,null, {\"a\":{}}] ", "0", "-0", "\"\""}) {
+    for (const char* text : {"{}", "[]", " [1, -0.5e+3 ,\"a\\u00e9\\ud83d\\ude00\\n\", true,false,null, {\"a\":{}}] ",
+                             "0", "-0", "\"\""}) {
         EXPECT_TRUE(valid(text)) << text;
     }
-    for (const char* text : {"", "{", "[1,]", "{\"a\"}", "{\"a\":1,}", "01", "1.", ".5", "+1", "1e", "nul", "\"", "\"\\x\"", "\"\\ud800\"", "\"\\udc00\"",
-                             "\"\t\"", "[1] 2", "{a:1}", "[1 2]", "\"\\u12g4\""}) {
+    for (const char* text :
+         {"",    "{",  "[1,]",    "{\"a\"}",     "{\"a\":1,}",  "01",     "1.",    ".5",    "+1",    "1e",
+          "nul", "\"", "\"\\x\"", "\"\\ud800\"", "\"\\udc00\"", "\"\t\"", "[1] 2", "{a:1}", "[1 2]", "\"\\u12g4\""}) {
         EXPECT_FALSE(valid(text)) << text;
     }
     EXPECT_TRUE(valid(std::string(64, '[') + std::string(64, ']')));
@@ -137,7 +141,8 @@ TEST(TextInput, LimitsHold) {
     auto long_line = TextInput::from_memory("t", text, {.line_bytes = 999, .text_bytes = 5000});
     ASSERT_TRUE(long_line);
     EXPECT_THAT(long_line->next_line().error().message, HasSubstr("t:1: a line of more than 999 bytes"));
-    EXPECT_THAT(TextInput::from_memory("t", text, {.line_bytes = 999, .text_bytes = 500}).error().message, HasSubstr("more than 500 bytes of text"));
+    EXPECT_THAT(TextInput::from_memory("t", text, {.line_bytes = 999, .text_bytes = 500}).error().message,
+                HasSubstr("more than 500 bytes of text"));
 }
 
 TEST(Distribution, PercentilesAreNearestRank) {

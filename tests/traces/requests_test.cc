@@ -14,7 +14,9 @@ using ::testing::HasSubstr;
 class Requests : public ::testing::Test {
 protected:
     void load(const std::string& rows) {
-        auto read = read_trace_text("t", "# verbatim-trace 1\nrow,event,conversation,salt,from,take,tokens,max_tokens,turn,parent,expect\n" + rows);
+        auto read = read_trace_text(
+            "t",
+            "# verbatim-trace 1\nrow,event,conversation,salt,from,take,tokens,max_tokens,turn,parent,expect\n" + rows);
         ASSERT_TRUE(read) << read.error().message;
         trace_ = std::move(read->trace);
         auto maker = RequestMaker::create(trace_, store_);
@@ -45,7 +47,8 @@ TEST_F(Requests, WhatWasNotGeneratedIsMadeFromTheRow) {
     static_cast<void>(maker_->make(RowIndex{0}));
     maker_->answered(RowIndex{0}, tokens({40}), kNoHead);
     const std::vector<TokenId> planned = store_.derive(output_space(RowIndex{0}), 0, 4).to_vector();
-    EXPECT_THAT(maker_->make(RowIndex{1}).messages[0].tokens.to_vector(), ElementsAre(1, 2, 3, 40, planned[1], planned[2]));
+    EXPECT_THAT(maker_->make(RowIndex{1}).messages[0].tokens.to_vector(),
+                ElementsAre(1, 2, 3, 40, planned[1], planned[2]));
 }
 
 TEST_F(Requests, ARowThatWasNeverAnsweredStandsWithItsPlannedOutput) {
@@ -79,7 +82,9 @@ TEST_F(Requests, ASuffixSendsWhatIsNewAndKnowsTheWholePrompt) {
 }
 
 TEST_F(Requests, ParentAndTurnAndSaltAreFilledIn) {
-    load("a,history,c,s,,,=1,2,,none,\nb,history,c,s,a,all,=9,2,t,a,\nx,history,c,\"\",,,=1,2,,,\ny,history,c,,,,=1,,,,\n");
+    load(
+        "a,history,c,s,,,=1,2,,none,\nb,history,c,s,a,all,=9,2,t,a,\nx,history,c,\"\",,,=1,2,,,\ny,history,c,,,,=1,,,,"
+        "\n");
     const ChatRequest first = maker_->make(RowIndex{0});
     EXPECT_EQ(first.parent_head, kNoHead);
     EXPECT_EQ(first.conversation.salt.value, "s");
@@ -114,7 +119,8 @@ TEST_F(Requests, TokenIdsOutsideTheVocabularyAreAnError) {
     EXPECT_THAT(RequestMaker::create(read->trace, store_).error().message, HasSubstr("token id 256 in a prompt"));
     read = read_trace_text("t", "# verbatim-trace 1\nevent,conversation,tokens,stop_tokens\nhistory,c,=1,250-256\n");
     ASSERT_TRUE(read);
-    EXPECT_THAT(RequestMaker::create(read->trace, store_).error().message, HasSubstr("token id 256 in a stop condition"));
+    EXPECT_THAT(RequestMaker::create(read->trace, store_).error().message,
+                HasSubstr("token id 256 in a stop condition"));
 }
 
 }  // namespace

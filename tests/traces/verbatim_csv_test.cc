@@ -76,20 +76,22 @@ TEST(VerbatimCsv, SuffixesFollowTheTurnThatCommitted) {
     const Trace& trace = read->trace;
     const auto from = [&](std::string_view name) -> std::string {
         for (const Row& row : trace.rows) {
-            if (trace.names[row.name] == name) return row.from == kNoRow ? "none" : trace.names[trace.row(row.from).name];
+            if (trace.names[row.name] == name)
+                return row.from == kNoRow ? "none" : trace.names[trace.row(row.from).name];
         }
         return "no such row";
     };
-    EXPECT_EQ(from("d3"), "d1");   // d2 was left
-    EXPECT_EQ(from("b5"), "b3");   // b4 was refused
-    EXPECT_EQ(from("a6"), "a1");   // after a rewind
-    EXPECT_EQ(from("c5"), "c1");   // in a fork
-    EXPECT_EQ(from("f4"), "f1");   // a retry follows what its first try followed
-    EXPECT_EQ(from("j3"), "none"); // deleted
+    EXPECT_EQ(from("d3"), "d1");    // d2 was left
+    EXPECT_EQ(from("b5"), "b3");    // b4 was refused
+    EXPECT_EQ(from("a6"), "a1");    // after a rewind
+    EXPECT_EQ(from("c5"), "c1");    // in a fork
+    EXPECT_EQ(from("f4"), "f1");    // a retry follows what its first try followed
+    EXPECT_EQ(from("j3"), "none");  // deleted
 }
 
 TEST(VerbatimCsv, ColumnsMayBeLeftOutAndInAnyOrder) {
-    const auto trace = read("# verbatim-trace 1\ntokens,conversation,event\n# a comment\n\n7:0+3 7:8+2|9:1+4~,c,history\r\n");
+    const auto trace =
+        read("# verbatim-trace 1\ntokens,conversation,event\n# a comment\n\n7:0+3 7:8+2|9:1+4~,c,history\r\n");
     ASSERT_TRUE(trace) << trace.error().message;
     const Row& row = trace->trace.rows.at(0);
     EXPECT_EQ(row.prompt_tokens, 9);
@@ -103,8 +105,10 @@ TEST(VerbatimCsv, ColumnsMayBeLeftOutAndInAnyOrder) {
 TEST(VerbatimCsv, ErrorsSayFileLineColumnGotAndWanted) {
     const std::string base = "row,event,conversation,tokens";
     const std::string a = "a,history,c,1:0+5";
-    EXPECT_EQ(message_for(base, "a,histry,c,1:0+5"), "t.csv:3: column event: got 'histry', wanted one of history, suffix, regenerate, fork, rewind, delete");
-    EXPECT_THAT(message_for(base, "a,history,c d,1:0+5"), HasSubstr("t.csv:3: column conversation: got 'c d', wanted letters"));
+    EXPECT_EQ(message_for(base, "a,histry,c,1:0+5"),
+              "t.csv:3: column event: got 'histry', wanted one of history, suffix, regenerate, fork, rewind, delete");
+    EXPECT_THAT(message_for(base, "a,history,c d,1:0+5"),
+                HasSubstr("t.csv:3: column conversation: got 'c d', wanted letters"));
     EXPECT_THAT(message_for(base, "a,history,c,1:0+0"), HasSubstr("column tokens"));
     EXPECT_THAT(message_for(base, "a,history,c,1:0+5x"), HasSubstr("SPACE:BEGIN+LENGTH"));
     EXPECT_THAT(message_for(base, "a,history,c,1:0+99999999999"), HasSubstr("SPACE:BEGIN+LENGTH"));
@@ -112,7 +116,8 @@ TEST(VerbatimCsv, ErrorsSayFileLineColumnGotAndWanted) {
     EXPECT_THAT(message_for(base, "a,history,c,"), HasSubstr("at least one token"));
     EXPECT_THAT(message_for(base, a + ",1"), HasSubstr("t.csv:3: got more fields"));
     EXPECT_THAT(message_for(base, "a,history,c"), HasSubstr("t.csv:3: got fewer fields"));
-    EXPECT_THAT(message_for(base, a, a + "\n"), HasSubstr("t.csv:4: column row: got 'a', wanted a name that no earlier row has"));
+    EXPECT_THAT(message_for(base, a, a + "\n"),
+                HasSubstr("t.csv:4: column row: got 'a', wanted a name that no earlier row has"));
     EXPECT_THAT(message_for(base + ",colour", a + ",red"), HasSubstr("'colour', which is not known"));
     EXPECT_THAT(message_for("row,row,event,conversation", "a"), HasSubstr("'row' twice"));
     EXPECT_THAT(message_for("row,conversation", "a,c"), HasSubstr("column event"));
@@ -121,41 +126,53 @@ TEST(VerbatimCsv, ErrorsSayFileLineColumnGotAndWanted) {
 
 TEST(VerbatimCsv, NumbersAreStrict) {
     for (const char* number : {"+5", " 5x", "5 6", "0x5", "5.0", "1e3", "-1", "9223372036854775808", "99999999999"}) {
-        EXPECT_THAT(message_for("event,conversation,tokens,max_tokens", std::string("history,c,1:0+5,") + number), HasSubstr("column max_tokens")) << number;
+        EXPECT_THAT(message_for("event,conversation,tokens,max_tokens", std::string("history,c,1:0+5,") + number),
+                    HasSubstr("column max_tokens"))
+            << number;
     }
     for (const char* number : {"nan", "inf", "-0.5", "1,5", "0.5f"}) {
-        EXPECT_NE(message_for("event,conversation,tokens,temperature", std::string("history,c,1:0+5,") + number), "") << number;
+        EXPECT_NE(message_for("event,conversation,tokens,temperature", std::string("history,c,1:0+5,") + number), "")
+            << number;
     }
 }
 
 TEST(VerbatimCsv, RowsAreCheckedAgainstEarlierRows) {
-    const std::string columns = "row,event,conversation,salt,arrival_ns,from,take,tokens,max_tokens,abort_after,start,wait_for";
+    const std::string columns =
+        "row,event,conversation,salt,arrival_ns,from,take,tokens,max_tokens,abort_after,start,wait_for";
     const std::string a = "a,history,c,,10,,,1:0+5,4,,,\n";
-    EXPECT_THAT(message_for(columns, "b,history,c,,9,,,1:0+5,4,,,", a), HasSubstr("column arrival_ns: got '9', wanted 10 or later"));
-    EXPECT_THAT(message_for(columns, "b,history,c,,10,z,,1:0+5,4,,,", a), HasSubstr("column from: got 'z', wanted the name of an earlier row"));
+    EXPECT_THAT(message_for(columns, "b,history,c,,9,,,1:0+5,4,,,", a),
+                HasSubstr("column arrival_ns: got '9', wanted 10 or later"));
+    EXPECT_THAT(message_for(columns, "b,history,c,,10,z,,1:0+5,4,,,", a),
+                HasSubstr("column from: got 'z', wanted the name of an earlier row"));
     EXPECT_THAT(message_for(columns, "b,history,c,,10,@1,,1:0+5,4,,,", a), HasSubstr("column from"));
     EXPECT_THAT(message_for(columns, "b,history,c,,10,a,10,1:0+5,4,,,", a), HasSubstr("at most the 9 tokens"));
     EXPECT_THAT(message_for(columns, "b,history,c,s,10,a,all,1:0+5,4,,,", a), HasSubstr("a row of the same salt"));
-    EXPECT_THAT(message_for(columns, "b,suffix,d,,10,,,1:0+5,4,,,", a), HasSubstr("a conversation that has a turn already"));
+    EXPECT_THAT(message_for(columns, "b,suffix,d,,10,,,1:0+5,4,,,", a),
+                HasSubstr("a conversation that has a turn already"));
     EXPECT_THAT(message_for(columns, "b,suffix,c,,10,,3,1:0+5,4,,,", a), HasSubstr("only a history with `from` takes"));
     EXPECT_THAT(message_for(columns, "b,history,c,,10,,,1:0+5,4,4,,", a), HasSubstr("less than max_tokens (4)"));
     EXPECT_THAT(message_for(columns, "b,fork,d,,10,,,,,,,", a), HasSubstr("the row to go to"));
-    EXPECT_THAT(message_for(columns, "b,history,d,,10,,,1:0+5,4,,answer,", a), HasSubstr("this is the conversation's first one"));
+    EXPECT_THAT(message_for(columns, "b,history,d,,10,,,1:0+5,4,,answer,", a),
+                HasSubstr("this is the conversation's first one"));
     EXPECT_THAT(message_for(columns, "b,delete,c,,10,,,1:0+5,,,,", a), HasSubstr("this event is no request"));
 }
 
 TEST(VerbatimCsv, TheFirstLineNamesFormatAndVersion) {
     const auto trace = read("# verbatim-trace 2\nevent,conversation\n");
     ASSERT_FALSE(trace);
-    EXPECT_THAT(trace.error().message, HasSubstr("t.csv:1: got '# verbatim-trace 2', wanted the line '# verbatim-trace 1'"));
+    EXPECT_THAT(trace.error().message,
+                HasSubstr("t.csv:1: got '# verbatim-trace 2', wanted the line '# verbatim-trace 1'"));
 }
 
 TEST(VerbatimCsv, StopConditionsRoundTrip) {
-    const auto trace = read("# verbatim-trace 1\nevent,conversation,tokens,stop_tokens,stop_strings\nhistory,c,1:0+5,3 5-9 4,1.2.3|7-9|4\n");
+    const auto trace = read(
+        "# verbatim-trace 1\nevent,conversation,tokens,stop_tokens,stop_strings\nhistory,c,1:0+5,3 5-9 "
+        "4,1.2.3|7-9|4\n");
     ASSERT_TRUE(trace) << trace.error().message;
     const RowOptions& options = trace->trace.options.at(1);
     EXPECT_THAT(options.stop_tokens, ::testing::ElementsAre(3, 5, 6, 7, 8, 9, 4));
-    EXPECT_THAT(options.stop_strings, ::testing::ElementsAre(std::vector{1, 2, 3}, std::vector{7}, std::vector{8}, std::vector{9}, std::vector{4}));
+    EXPECT_THAT(options.stop_strings, ::testing::ElementsAre(std::vector{1, 2, 3}, std::vector{7}, std::vector{8},
+                                                             std::vector{9}, std::vector{4}));
     EXPECT_THAT(written(trace->trace), HasSubstr(",3 5-9 4,1.2.3|7-9|4,"));
 }
 
