@@ -64,27 +64,40 @@ std::vector<TokenId> NumericScene::text(uint64_t seed, int64_t count) const {
 }
 
 std::string NumericScene::first_difference() {
-    for (const auto& [request, prompt] : prompts()) {
-        if (std::string difference = compare_request(request, prompt); !difference.empty()) return difference;
+    for (const auto& [request, wanted] : asked()) {
+        if (std::string difference = compare_request(request, wanted); !difference.empty()) return difference;
     }
     return tap.rows().empty() ? "no logits to compare" : compare_heads();
 }
 
-std::string NumericScene::compare_request(RequestId request, const std::vector<TokenId>& prompt) {
+std::string NumericScene::compare_request(RequestId request, const Asked& asked) {
     const std::vector<TokenId> output = log.tokens[request];
     if (output.empty()) return {};
-    const std::vector<TokenId> all = prompt + output;
+    const std::vector<TokenId> all = asked.prompt + output;
     reference::ReferenceSequence uncached(reference);
     uncached.append(std::span(all).first(all.size() - 1));
-    for (size_t position = prompt.size(); position < all.size(); ++position) {
-        const auto row = tap.rows().find({request, static_cast<int64_t>(position)});
-        if (row == tap.rows().end()) return fmt::format("request {}: no logits at {}", index(request), position);
-        const float* wanted = uncached.logits().row(static_cast<int64_t>(position) - 1);
-        for (size_t i = 0; i < row->second.size(); ++i) {
-            if (std::memcmp(&row->second[i], wanted + i, sizeof(float)) == 0) continue;
-            return fmt::format("request {}: logit {} at position {} is {}, uncached {}", index(request), i, position,
-                               row->second[i], wanted[i]);
-        }
+    for (size_t position = asked.prompt.size(); position < all.size(); ++position) {
+        const float* row = uncached.logits().row(static_cast<int64_t>(position) - 1);
+        const std::span wanted(row, static_cast<size_t>(model.config.vocab_size));
+        std::string difference = compare_row(request, static_cast<int64_t>(position), wanted);
+        if (!difference.empty()) return difference;
+        if (asked.forced) continue;
+        const auto generated = std::span(all).subspan(asked.prompt.size(), position - asked.prompt.size());
+        const TokenId token = reference::sample({wanted, asked.sampling, {asked.prompt, generated}, position});
+        if (token == all[position]) continue;
+        return fmt::format("request {}: token {} at position {}, uncached {}", index(request), all[position], position,
+                           token);
+    }
+    return {};
+}
+
+std::string NumericScene::compare_row(RequestId request, int64_t position, std::span<const float> wanted) const {
+    const auto row = tap.rows().find({request, position});
+    if (row == tap.rows().end()) return fmt::format("request {}: no logits at {}", index(request), position);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        if (std::memcmp(&row->second[i], &wanted[i], sizeof(float)) == 0) continue;
+        return fmt::format("request {}: logit {} at position {} is {}, uncached {}", index(request), i, position,
+                           row->second[i], wanted[i]);
     }
     return {};
 }

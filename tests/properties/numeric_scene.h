@@ -61,7 +61,8 @@ public:
     [[nodiscard]] std::string first_difference();
 
 private:
-    [[nodiscard]] std::string compare_request(RequestId request, const std::vector<TokenId>& prompt);
+    [[nodiscard]] std::string compare_request(RequestId request, const Asked& asked);
+    [[nodiscard]] std::string compare_row(RequestId request, int64_t position, std::span<const float> wanted) const;
     [[nodiscard]] std::string compare_heads();
 };
 

@@ -104,7 +104,9 @@ RequestId EngineRig::submit(ChatRequest request) {
     const auto accepted = engine.submit(std::move(request));
     CHECK(accepted.has_value(), "refused ({}): {}", name(accepted.error().reason), accepted.error().message);
     CHECK(!accepted->recorded, "answered from the record");
-    prompts_[accepted->request] = engine.find(accepted->request)->turn.prompt.to_vector();
+    const Sequence& sequence = *engine.find(accepted->request);
+    asked_[accepted->request] = {sequence.turn.prompt.to_vector(), sequence.request.sampling,
+                                 !sequence.request.forced_output.empty()};
     return accepted->request;
 }
 

@@ -53,6 +53,13 @@ struct SceneOptions {
 [[nodiscard]] std::vector<TokenId> iota_tokens(TokenId first, int64_t count);
 [[nodiscard]] std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b);
 
+// What a client asked for.
+struct Asked {
+    std::vector<TokenId> prompt;  // the whole of it
+    SamplingParams sampling;      // with its seed
+    bool forced = false;          // its output is given, not drawn
+};
+
 // `executor` is borrowed and has the options' pools.
 class EngineRig {
 public:
@@ -77,7 +84,7 @@ public:
     void abort(RequestId request);  // REQUIRES: not over yet
 
     // What clients asked and were told.
-    [[nodiscard]] const std::map<RequestId, std::vector<TokenId>>& prompts() const { return prompts_; }
+    [[nodiscard]] const std::map<RequestId, Asked>& asked() const { return asked_; }
     [[nodiscard]] const std::vector<TokenId>& streamed(RequestId request) { return streamed_[request]; }
     [[nodiscard]] bool is_finished(RequestId request) const { return finished_.contains(request); }
     [[nodiscard]] const EngineEvent& finished(RequestId request) const { return finished_.at(request); }
@@ -101,7 +108,7 @@ public:
 private:
     void take_events();
 
-    std::map<RequestId, std::vector<TokenId>> prompts_;
+    std::map<RequestId, Asked> asked_;
     std::map<RequestId, std::vector<TokenId>> streamed_;
     std::map<RequestId, EngineEvent> finished_;
 };

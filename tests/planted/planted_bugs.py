@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Shows that every fault of engine/base/planted.h is caught, and by which tests.
+
+Runs the test programs of a build with VERBATIM_PLANTED_BUGS once without a fault (everything must pass), then once per
+fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine or of an
+executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been run.
+Fails when a fault is not caught, or when two faults are caught by one and the same assertion only.
+
+planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault NAME ...] [--markdown]
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+
+RUNS_PER_PROGRAM = 12  # a program that keeps stopping is started again so often
+SECONDS_PER_RUN = 60  # a fault may make a run endless
+RANDOM_CASES = "seed=20251121 max_success=8 noshrink=1"
+PLACE = re.compile(r"(/[^\s:\"]+\.(?:cc|h)):(\d+):")
+
+
+class Catch:
+    """One assertion that failed in one test."""
+
+    def __init__(self, test, place):
+        self.test = test
+        self.place = place
+
+
+def fault_names(source):
+    with open(os.path.join(source, "engine/base/planted.cc"), encoding="utf-8") as file:
+        table = re.search(r"kNames = \{(.*?)\};", file.read(), re.S).group(1)
+    return [name for name in re.findall(r'"(\w+)"', table) if name != "none"]
+
+
+def places_of(text, source):
+    """The innermost places in our sources that a failing test names, as file:line."""
+    found = []
+    for path, line in PLACE.findall(text):
+        if path.startswith(source + "/"):
+            found.append(f"{path[len(source) + 1:]}:{line}")
+    # The random worlds report their own assertions through one EXPECT: what they say inside is the assertion.
+    inner = [place for place in found if "engine_model_test.cc" not in place]
+    return inner or found
+
+
+def split_by_test(output):
+    """(test, text, passed) of every test that was started, in order; the last one may not have ended."""
+    parts = re.split(r"^\[ RUN      \] (\S+)$", output, flags=re.M)
+    for test, text in zip(parts[1::2], parts[2::2]):
+        yield test, text, re.search(r"^\[       OK \] ", text, re.M) is not None
+
+
+def run_once(program, fault, excluded):
+    environment = dict(os.environ, RC_PARAMS=RANDOM_CASES)
+    environment.pop("VERBATIM_BUG", None)
+    environment.pop("VERBATIM_SEED", None)
+    if fault:
+        environment["VERBATIM_BUG"] = fault
+    tests = "-*DeathTest*" + "".join(":" + test for test in excluded)
+    command = [program, "--gtest_color=no", f"--gtest_filter={tests}"]
+    try:
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=SECONDS_PER_RUN, check=False)
+        return done.stdout.decode(errors="replace"), done.returncode
+    except subprocess.TimeoutExpired as late:
+        return (late.stdout or b"").decode(errors="replace"), None
+
+
+def catches_of(program, fault, source):
+    """Every assertion of the program that fails under the fault, and how many tests were run."""
+    catches = []
+    started = []
+    for _ in range(RUNS_PER_PROGRAM):
+        output, code = run_once(program, fault, started)
+        for test, text, passed in split_by_test(output):
+            started.append(test)
+            if passed:
+                continue
+            places = places_of(text, source) or (["no end"] if code is None else [f"exit code {code}"])
+            catches += [Catch(test, place) for place in dict.fromkeys(places)]
+        if code in (0, 1):
+            break
+    return catches, len(started)
+
+
+def run_fault(arguments, fault):
+    catches = []
+    num_tests = 0
+    for program in arguments.program:
+        found, started = catches_of(program, fault, arguments.source)
+        catches += found
+        num_tests += started
+    return catches, num_tests
+
+
+def print_table(results, markdown):
+    """The most telling tests first: those whose own assertion fails, and that catch the fewest other faults."""
+    tests_of = {fault: list(dict.fromkeys(catch.test for catch in catches)) for fault, catches in results.items()}
+    num_faults = collections.Counter(test for tests in tests_of.values() for test in tests)
+    for fault, catches in results.items():
+        own = {catch.test for catch in catches if re.match(r"tests/(?!support/)", catch.place)}
+        tests = sorted(tests_of[fault], key=lambda test: (test not in own, num_faults[test]))
+        places = list(dict.fromkeys(catch.place for catch in catches))
+        if markdown:
+            shown = ", ".join(f"`{test}`" for test in tests[:2]) or "nothing"
+            more = f" and {len(tests) - 2} more" if len(tests) > 2 else ""
+            print(f"| `{fault}` | {len(places)} | {shown}{more} |")
+        else:
+            print(f"{fault}: {len(tests)} tests, {len(places)} assertions")
+            for test in tests[:4]:
+                shown = list(dict.fromkeys(catch.place for catch in catches if catch.test == test))
+                print(f"    {test}  {' '.join(shown[:3])}")
+
+
+def problems_of(results):
+    problems = [f"{fault}: no test catches it" for fault, catches in results.items() if not catches]
+    alone = {}
+    for fault, catches in results.items():
+        places = {catch.place for catch in catches}
+        if len(places) == 1:
+            alone.setdefault(places.pop(), []).append(fault)
+    for place, faults in alone.items():
+        if len(faults) > 1:
+            problems.append(f"{', '.join(faults)}: caught by {place} only, all of them")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", required=True, help="root of the repository")
+    parser.add_argument("--program", action="append", required=True, help="a test program; may be given again")
+    parser.add_argument("--fault", action="append", help="this fault only; may be given again")
+    parser.add_argument("--markdown", action="store_true", help="the table as docs/verification.md has it")
+    arguments = parser.parse_args()
+    arguments.source = os.path.realpath(arguments.source)
+
+    catches, num_tests = run_fault(arguments, None)
+    print(f"without a fault: {num_tests} tests, {len(catches)} failed")
+    if catches or num_tests == 0:
+        print("\n".join(f"    {catch.test}  {catch.place}" for catch in catches))
+        return 1
+    faults = arguments.fault or fault_names(arguments.source)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda fault: run_fault(arguments, fault)[0], faults)
+        results = dict(zip(faults, found))
+    print_table(results, arguments.markdown)
+    problems = problems_of(results)
+    for problem in problems:
+        print(f"error: {problem}")
+    print(f"{len(faults)} planted bugs, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
