@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "engine/base/check.h"
 
 namespace verbatim {
@@ -17,6 +19,15 @@ void check_tokens(std::vector<std::string>& problems, const char* field, const s
 }
 
 void check_sampling(std::vector<std::string>& problems, const SamplingParams& sampling) {
+    const auto finite = [&](const char* field, float value) {
+        constexpr float kGreatest = std::numeric_limits<float>::max();
+        if (!(value >= -kGreatest && value <= kGreatest))
+            problems.push_back(fmt::format("{}: {} is not finite", field, value));
+    };
+    finite("temperature", sampling.temperature);
+    finite("repetition_penalty", sampling.repetition_penalty);
+    finite("presence_penalty", sampling.presence_penalty);
+    finite("frequency_penalty", sampling.frequency_penalty);
     if (!(sampling.temperature >= 0))
         problems.push_back(fmt::format("temperature: {} is not >= 0", sampling.temperature));
     if (sampling.top_k < 0) problems.push_back(fmt::format("top_k: {} is not >= 0", sampling.top_k));

@@ -48,11 +48,17 @@ TEST(Refusals, RegenerateTakesNoMessages) {
     EXPECT_EQ(scene.refused(request), RefusalReason::kInvalid);
 }
 
-TEST(Refusals, NotANumberIsNoTemperature) {
-    EngineScene scene;
-    ChatRequest request = scene.history("a", kPrompt);
-    request.sampling.temperature = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_EQ(scene.refused(request), RefusalReason::kInvalid);
+// They would make logits that are not finite, and the draw insists on finite ones.
+TEST(Refusals, SamplingParametersMustBeFinite) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        for (float SamplingParams::*field : {&SamplingParams::temperature, &SamplingParams::repetition_penalty,
+                                             &SamplingParams::presence_penalty, &SamplingParams::frequency_penalty}) {
+            EngineScene scene;
+            ChatRequest request = scene.history("a", kPrompt);
+            request.sampling.*field = value;
+            EXPECT_EQ(scene.refused(request), RefusalReason::kInvalid);
+        }
+    }
 }
 
 TEST(Refusals, ASecondWriterIsBusyUntilTheFirstEnds) {
