@@ -19,8 +19,8 @@ void check_tokens(std::vector<std::string>& problems, const char* field, const s
 }
 
 void check_sampling(std::vector<std::string>& problems, const SamplingParams& sampling) {
-    const auto finite = [&](const char* field, float value) {
-        constexpr float kGreatest = std::numeric_limits<float>::max();
+    const auto finite = [&](const char* field, auto value) {
+        constexpr auto kGreatest = std::numeric_limits<decltype(value)>::max();
         if (!(value >= -kGreatest && value <= kGreatest))
             problems.push_back(fmt::format("{}: {} is not finite", field, value));
     };
