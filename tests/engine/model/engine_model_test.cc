@@ -1,6 +1,6 @@
 // The whole engine over the hash executor beside a model without cache, memory and batches (tests/engine/model).
 //
-// VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses 3 m worlds from n on.
+// VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses 30 m worlds from n on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,10 +28,10 @@ std::string run_world(uint64_t seed, RandomWorld::Coverage& coverage) {
 }
 
 TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
-    const RandomCases cases = RandomCases::from_environment(300);
+    const RandomCases cases = RandomCases::from_environment(3000);
     RandomWorld::Coverage coverage;
     for (uint64_t i = 0; i < cases.count; ++i) ASSERT_EQ(run_world(cases.seed + i, coverage), "");
-    if (cases.count < 100) return;  // too few to say that everything happens
+    if (cases.count < 3000) return;  // too few to say that everything happens
     const EngineStats& stats = coverage.stats;
     for (const int64_t count : {stats.repeats, stats.attaches, stats.tail_copies, stats.state_copies, stats.preemptions,
                                 stats.evictions, stats.commits, stats.discards, stats.forks, stats.rewinds,

@@ -27,7 +27,7 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     cache.has_kv = prng.below(8) != 0;
     cache.has_state = !cache.has_kv || prng.below(8) != 0;
     cache.block_size = pick(prng, std::array{1, 2, 3, 16});
-    const auto pool_tokens = static_cast<int32_t>(40 + prng.below(200));
+    const auto pool_tokens = static_cast<int32_t>(40 + prng.below(prng.below(2) == 0 ? 40 : 200));
     cache.num_blocks = cache.has_kv ? pool_tokens / cache.block_size + 2 : 0;
     cache.num_state_rows = cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
     cache.kv_bytes_per_block = 64 * cache.block_size;
@@ -64,7 +64,7 @@ RandomWorld::RandomWorld(uint64_t seed)
       model_(config_.engine, executor_, config_.executor.fault_token) {
     for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
     if (config_.executor.fail_at_step >= 0) weights_[kHalfStep] = 0;  // only step() takes an executor's error
-    weights_[kSubmit] += 1;
+    weights_[kSubmit] += 4;
     weights_[kStep] += 3;
     system_prompt_ = draw_tokens(20);
 }
@@ -195,6 +195,7 @@ void RandomWorld::draw_history(ChatRequest& request) {
 
 void RandomWorld::draw_limits(ChatRequest& request) {
     if (!chance(6)) request.max_tokens = static_cast<int64_t>(prng_.below(12));
+    if (chance(4)) request.max_tokens = static_cast<int64_t>(prng_.below(40));
     if (chance(8)) request.max_tokens = 0;
     if (chance(30)) request.max_tokens = std::numeric_limits<int64_t>::max();
     if (chance(3)) request.sampling.temperature = 0.5f + static_cast<float>(prng_.below(3));
