@@ -26,8 +26,8 @@ class Executor {
 public:
     virtual ~Executor() = default;
 
-    // Carries the plan out and fills `result` (its vectors are reused). An error ends the executor, not the conversations: the
-    // engine ends what runs and keeps every published head.
+    // Carries the plan out and fills `result` (its vectors are reused). An error ends what runs, not the conversations: the
+    // executor forgets every slot and keeps the bytes of every published head, and the engine goes on with both in mind.
     virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
 
     // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens. Called

@@ -77,14 +77,32 @@ HeadId Cache::deepest_of_name(const LookupQuery& query, int64_t max_length) cons
     const Name* name = find(query.key);
     if (name == nullptr) return kNoHead;
     for (const NamedHead& entry : name->heads) {
-        if (entry.head == kNoHead || entry.length > max_length || entry.length < length) continue;
+        if (entry.length > max_length || entry.length < length) continue;
         const Head& head = *find(entry.head);
-        if (head.numerics_id != query.numerics_id) continue;
+        if (query.deterministic && head.numerics_id != query.numerics_id) continue;
         if (!planted(Planted::kPrefixUnchecked) && !query.tokens.starts_with(head.tokens)) continue;
         deepest = entry.head;
         length = entry.length;
     }
     return deepest;
+}
+
+// The longest head of the name, up to `max_length`, that could not be used, if it is longer than what is reused.
+NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t max_length, int64_t reused) const {
+    NotReusedRange missed;
+    const auto miss = [&](int64_t length, NotReused reason) {
+        if (length > std::max(missed.end, reused) && length <= max_length) missed = {length, reason};
+    };
+    const Name* name = find(query.key);
+    if (name == nullptr) return missed;
+    for (const GoneHeads& gone : name->gone) {
+        if (gone.first <= max_length) miss(std::min(gone.last, max_length), gone.reason);
+    }
+    for (const NamedHead& entry : name->heads) {
+        const bool usable = !query.deterministic || find(entry.head)->numerics_id == query.numerics_id;
+        if (!usable) miss(entry.length, NotReused::kOtherNumerics);
+    }
+    return missed;
 }
 
 LookupResult Cache::lookup(const LookupQuery& query) const {
@@ -95,20 +113,14 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
         result.head = deepest_of_name(query, max_length);
         if (result.head != kNoHead) result.length = find(result.head)->length();
         if (config_.lookup == LookupMode::kPrefix) {
-            const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, max_length, query.numerics_id);
+            const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, max_length,
+                                                        query.deterministic ? &query.numerics_id : nullptr);
             if (found && find(*found)->length() > result.length) {
                 result.head = *found;
                 result.length = find(*found)->length();
             }
         }
-        if (const Name* name = find(query.key)) {
-            for (const NamedHead& entry : name->heads) {
-                const bool usable = entry.head != kNoHead && find(entry.head)->numerics_id == query.numerics_id;
-                if (usable || entry.length <= std::max(missed.end, result.length)) continue;
-                if (entry.length > std::min(max_length, query.num_committed)) continue;
-                missed = {entry.length, entry.head == kNoHead ? entry.gone : NotReused::kOtherNumerics};
-            }
-        }
+        missed = missed_of_name(query, std::min(max_length, query.num_committed), result.length);
     }
     result.not_reused = explain(query, result.length, missed);
     return result;
@@ -217,7 +229,7 @@ int64_t Cache::recompute_tokens(HeadId id) const {
     int64_t nearest = 0;
     for (const Name* name : head.names) {
         for (const NamedHead& entry : name->heads) {
-            if (entry.head != kNoHead && entry.head != id && entry.length <= head.length()) {
+            if (entry.head != id && entry.length <= head.length()) {
                 nearest = std::max(nearest, entry.length);
             }
         }
@@ -235,7 +247,7 @@ PendingId Cache::stage(Pending pending) {
 
 const Pending& Cache::pending(PendingId id) const { return pendings_.at(id); }
 
-HeadId Cache::publish(PendingId id, const std::string& numerics_id, const Digest& digest) {
+HeadId Cache::publish(PendingId id, const Digest& digest) {
     auto node = pendings_.extract(id);
     CHECK(!node.empty(), "pending {}", index(id));
     Pending& pending = node.mapped();
@@ -247,7 +259,7 @@ HeadId Cache::publish(PendingId id, const std::string& numerics_id, const Digest
     head.tokens = std::move(pending.tokens);
     head.blocks = std::move(pending.blocks);
     head.state = pending.state;
-    head.numerics_id = numerics_id;
+    head.numerics_id = std::move(pending.numerics_id);
     head.digest = digest;
     head.lru_place = lru_.insert(lru_.end(), head.id);
     heads_.emplace(head.id, std::move(owned));
@@ -255,9 +267,12 @@ HeadId Cache::publish(PendingId id, const std::string& numerics_id, const Digest
     if (head.in_prefix_index) prefixes_.insert(head);
 
     auto& name = names_[key_of(pending.key)];
-    if (!name) name = std::make_unique<Name>(Name{pending.key, {}});
+    if (!name) name = std::make_unique<Name>(Name{.key = pending.key});
     const HeadId published = head.id;
-    if (head.kind == HeadKind::kTurn) keep_prefixes_of(*name, head.tokens);
+    if (head.kind == HeadKind::kTurn) {
+        name->committed = true;
+        keep_prefixes_of(*name, head.tokens);
+    }
     list_head(*name, head);
     return published;
 }
@@ -270,18 +285,20 @@ void Cache::discard(PendingId id) {
 }
 
 void Cache::list_head(Name& name, Head& head) {
-    name.heads.push_back({head.length(), head.kind, head.id, NotReused::kEvicted});
+    name.heads.push_back({head.length(), head.kind, head.id});
     head.names.push_back(&name);
     retain_newest(name, HeadKind::kTurn, config_.keep_turn_heads);
     retain_newest(name, HeadKind::kPrompt, config_.keep_prompt_heads);
     retain_newest(name, HeadKind::kCheckpoint, config_.keep_checkpoints);
+    drop_if_empty(name);
 }
 
 void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
     for (size_t i = name.heads.size(); i-- > 0;) {
-        const NamedHead& entry = name.heads[i];
-        if (entry.kind != kind || entry.head == kNoHead) continue;
-        if (keep-- <= 0) let_go(name, i, NotReused::kNotRetained);
+        const NamedHead entry = name.heads[i];
+        if (entry.kind != kind || keep-- > 0) continue;
+        let_go(name, i);
+        name.note_gone(entry.length, NotReused::kNotRetained);
     }
 }
 
@@ -290,14 +307,25 @@ void Cache::keep_prefixes_of(Name& name, const TokenSeq& tokens) {
     int64_t kept = tokens.size();
     for (size_t i = name.heads.size(); i-- > 0;) {
         const NamedHead entry = name.heads[i];
-        if (entry.head == kNoHead) continue;
         const int64_t common = tokens.common_prefix(find(entry.head)->tokens);
         if (common == entry.length) continue;
         kept = std::min(kept, common);
-        let_go(name, i, NotReused::kNotRetained);
-        name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(i));
+        let_go(name, i);
     }
-    std::erase_if(name.heads, [&](const NamedHead& entry) { return entry.head == kNoHead && entry.length > kept; });
+    name.forget_gone_beyond(kept);
+}
+
+// Takes the entry off the name's list. What can be found by its tokens stays the name's own until it is destroyed.
+void Cache::let_go(Name& name, size_t entry) {
+    const HeadId id = name.heads[entry].head;
+    name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(entry));
+    Head& head = head_ref(id);
+    std::erase(head.names, &name);
+    if (head.in_prefix_index) {
+        name.former.push_back(id);
+        head.former_names.push_back(&name);
+    }
+    destroy_if_unreachable(id, NotReused::kNotRetained);
 }
 
 // --- names
@@ -307,11 +335,12 @@ void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
     if (origin == nullptr) return;
     remove(to);
     auto& name = names_[key_of(to)];
-    name = std::make_unique<Name>(Name{to, origin->heads});
-    for (const NamedHead& entry : name->heads) {
-        if (entry.head != kNoHead && !planted(Planted::kForkUncounted))
-            head_ref(entry.head).names.push_back(name.get());
-    }
+    name = std::make_unique<Name>(*origin);
+    name->key = to;
+    name->committed = true;
+    if (planted(Planted::kForkUncounted)) return;
+    for (const NamedHead& entry : name->heads) head_ref(entry.head).names.push_back(name.get());
+    for (const HeadId id : name->former) head_ref(id).former_names.push_back(name.get());
 }
 
 void Cache::rewind(const ConversationKey& key, int64_t length) {
@@ -319,32 +348,34 @@ void Cache::rewind(const ConversationKey& key, int64_t length) {
     if (found == names_.end()) return;
     Name& name = *found->second;
     for (size_t i = name.heads.size(); i-- > 0;) {
-        if (name.heads[i].length <= length) continue;
-        if (name.heads[i].head != kNoHead) let_go(name, i, NotReused::kNotRetained);
-        name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(i));
+        if (name.heads[i].length > length) let_go(name, i);
     }
+    name.forget_gone_beyond(length);
 }
 
-// What only this name lists is not to be found by its tokens either; a pinned head goes with its last pin.
 void Cache::remove(const ConversationKey& key) {
     const auto found = names_.find(key_of(key));
     if (found == names_.end()) return;
-    for (const NamedHead& entry : found->second->heads) {
-        if (entry.head == kNoHead || head_ref(entry.head).names.size() > 1) continue;
-        Head& head = head_ref(entry.head);
-        if (head.in_prefix_index) prefixes_.erase(head);
-        head.in_prefix_index = false;
-    }
-    rewind(key, -1);
+    Name& name = *found->second;
+    for (const NamedHead& entry : std::exchange(name.heads, {})) disown(name, entry.head);
+    for (const HeadId id : std::exchange(name.former, {})) disown(name, id);
     names_.erase(found);
 }
 
-// Takes the entry's head off the name and leaves the reason in its place.
-void Cache::let_go(Name& name, size_t entry, NotReused reason) {
-    const HeadId id = std::exchange(name.heads[entry].head, kNoHead);
-    name.heads[entry].gone = reason;
-    std::erase(head_ref(id).names, &name);
-    destroy_if_unreachable(id, reason);
+// What belongs to no name any more is not to be found by its tokens either; a pinned head goes with its last pin.
+void Cache::disown(Name& name, HeadId id) {
+    Head& head = head_ref(id);
+    std::erase(head.names, &name);
+    std::erase(head.former_names, &name);
+    if (!head.names.empty() || !head.former_names.empty()) return;
+    if (std::exchange(head.in_prefix_index, false)) prefixes_.erase(head);
+    destroy_if_unreachable(id, NotReused::kNotRetained);
+}
+
+// A name without heads that never committed is nobody's: a conversation that was never there.
+void Cache::drop_if_empty(Name& name) {
+    if (name.committed || name.has_heads()) return;
+    names_.erase(key_of(name.key));
 }
 
 void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
@@ -355,12 +386,14 @@ void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
 
 void Cache::destroy(Head& head, NotReused reason) {
     if (gone_listener_) gone_listener_(head, reason);
-    for (Name* name : head.names) {
-        for (NamedHead& entry : name->heads) {
-            if (entry.head != head.id) continue;
-            entry.head = kNoHead;
-            entry.gone = reason;
-        }
+    for (Name* name : std::exchange(head.names, {})) {
+        std::erase_if(name->heads, [&](const NamedHead& entry) { return entry.head == head.id; });
+        name->note_gone(head.length(), reason);
+        drop_if_empty(*name);
+    }
+    for (Name* name : std::exchange(head.former_names, {})) {
+        std::erase(name->former, head.id);
+        drop_if_empty(*name);
     }
     if (head.in_prefix_index) prefixes_.erase(head);
     kv_.release(head.blocks);
@@ -397,6 +430,11 @@ const Head* Cache::find(HeadId id) const {
 const Name* Cache::find(const ConversationKey& key) const {
     const auto found = names_.find(key_of(key));
     return found == names_.end() ? nullptr : found->second.get();
+}
+
+bool Cache::knows(const ConversationKey& key) const {
+    return find(key) != nullptr ||
+           std::ranges::any_of(pendings_, [&](const auto& entry) { return entry.second.key == key; });
 }
 
 std::vector<const Head*> Cache::heads() const {

@@ -22,6 +22,7 @@
 #include "engine/cache/eviction.h"
 #include "engine/cache/head.h"
 #include "engine/cache/kv_group.h"
+#include "engine/cache/name.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
 
@@ -47,20 +48,6 @@ struct CacheConfig {
 };
 [[nodiscard]] Status validate(const CacheConfig& config);
 
-// One head in the list of a name. `head` is kNoHead once it is gone; then `gone` says why.
-struct NamedHead {
-    int64_t length = 0;
-    HeadKind kind = HeadKind::kTurn;
-    HeadId head = kNoHead;
-    NotReused gone = NotReused::kEvicted;
-};
-
-// A conversation's heads, oldest publication first.
-struct Name {
-    ConversationKey key;
-    std::vector<NamedHead> heads;
-};
-
 // What a running sequence holds.
 struct SequenceMemory {
     BlockTable blocks;
@@ -84,6 +71,7 @@ struct LookupQuery {
     int64_t num_committed = 0;    // the ledger's tokens and `tokens` agree on so many
     std::optional<int64_t> seam;  // position of the committed token that is not resident, when inside num_committed
     bool use_cache = true;
+    bool deterministic = true;  // only heads of `numerics_id`
     std::string numerics_id;
 };
 struct LookupResult {
@@ -98,6 +86,7 @@ struct Pending {
     RequestId request{};
     ConversationKey key;
     HeadKind kind = HeadKind::kTurn;
+    std::string numerics_id;  // what made all of it
     TokenSeq tokens;
     BlockTable blocks;            // its own references
     StateIndex state = kNoState;  // its own row
@@ -132,11 +121,12 @@ public:
     PendingId stage(Pending pending);
     [[nodiscard]] const Pending& pending(PendingId id) const;
     // REQUIRES: its bytes are materialised. A turn head also takes every head off the name that is no prefix of it.
-    HeadId publish(PendingId id, const std::string& numerics_id, const Digest& digest);
+    HeadId publish(PendingId id, const Digest& digest);
     void discard(PendingId id);
 
     // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was published). `fork`
-    // takes the place of what turns that never committed have left under `to`.
+    // takes the place of what turns that never committed have left under `to`. After `remove` nothing that this name alone has
+    // published is found by anybody.
     void fork(const ConversationKey& from, const ConversationKey& to);
     void rewind(const ConversationKey& key, int64_t length);
     void remove(const ConversationKey& key);
@@ -146,7 +136,8 @@ public:
 
     [[nodiscard]] const Head* find(HeadId id) const;
     [[nodiscard]] const Name* find(const ConversationKey& key) const;
-    [[nodiscard]] std::vector<const Head*> heads() const;  // least recently used first
+    [[nodiscard]] bool knows(const ConversationKey& key) const;  // a name, or a pending that will make one
+    [[nodiscard]] std::vector<const Head*> heads() const;        // least recently used first
     [[nodiscard]] size_t num_pendings() const { return pendings_.size(); }
     [[nodiscard]] KvGroup& kv() { return kv_; }
     [[nodiscard]] StateGroup& state() { return state_; }
@@ -173,13 +164,16 @@ private:
     [[nodiscard]] int64_t recompute_tokens(HeadId head) const override;
 
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, int64_t max_length) const;
+    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t max_length, int64_t reused) const;
     [[nodiscard]] std::optional<HeadId> evictable_from(std::list<HeadId>::const_iterator place) const;
     Head& head_ref(HeadId id);
     void touch(Head& head);
     void list_head(Name& name, Head& head);
-    void let_go(Name& name, size_t entry, NotReused reason);
+    void let_go(Name& name, size_t entry);
     void retain_newest(Name& name, HeadKind kind, int32_t keep);
     void keep_prefixes_of(Name& name, const TokenSeq& tokens);
+    void disown(Name& name, HeadId id);
+    void drop_if_empty(Name& name);
     void destroy(Head& head, NotReused reason);
     void destroy_if_unreachable(HeadId id, NotReused reason);
 

@@ -51,6 +51,12 @@ void verify_names(const Cache& cache, const Head& head) {
         CHECK(name->key.salt == head.salt, "head {} is listed under another salt", index(head.id));
         CHECK(cache.find(name->key) == name, "head {} knows a name that is gone", index(head.id));
     }
+    for (const Name* name : head.former_names) {
+        CHECK(std::ranges::count(name->former, head.id) == 1 && cache.find(name->key) == name,
+              "head {} is not among the former heads of '{}'", index(head.id), name->key.conversation_id);
+    }
+    CHECK(!head.names.empty() || !head.former_names.empty() || (!head.in_prefix_index && head.num_pins > 0),
+          "head {} belongs to no name", index(head.id));
 }
 
 }  // namespace
@@ -77,8 +83,9 @@ void Cache::verify(std::span<const Holder> sequences) const {
         census.count(sequence.memory->blocks, sequence.memory->state, *sequence.salt);
     }
     for (const auto& [key, name] : names_) {
+        CHECK(name->committed || name->has_heads(), "name '{}' is nobody's", key.conversation_id);
+        CHECK_LE(name->gone.size(), Name::kMaxGone);
         for (const NamedHead& entry : name->heads) {
-            if (entry.head == kNoHead) continue;
             const Head* head = find(entry.head);
             CHECK(head != nullptr && head->length() == entry.length, "name '{}' lists head {} at length {}",
                   key.conversation_id, index(entry.head), entry.length);

@@ -38,6 +38,9 @@ enum class NotReused : uint8_t {
 
 struct Name;
 
+// Parts of it were made by different arithmetic: no deterministic request attaches to it.
+inline constexpr const char* kMixedNumericsId = "mixed";
+
 //   H1  blocks hold tokens [0, length), the state row the state after exactly `length` tokens: every group is at one length
 //   H2  nothing of a published head changes but its use (last_use, pins, names)
 struct Head {
@@ -52,6 +55,7 @@ struct Head {
 
     int64_t num_pins = 0;                   // attached, copies not materialised yet
     std::vector<Name*> names;               // that list it
+    std::vector<Name*> former_names;        // that let it go while it can still be found by its tokens
     bool in_prefix_index = false;           // found by its tokens, too
     std::list<HeadId>::iterator lru_place;  // in the cache's least-recently-used order
 

@@ -34,14 +34,14 @@ void PrefixIndex::erase(const Head& head) { CHECK_EQ(heads_.erase(&head), 1u); }
 // The predecessor of a query in X1's order shares at least as long a prefix with it as any head that is a prefix of it. So
 // either it is the answer, or the answer is found below the part they share.
 std::optional<HeadId> PrefixIndex::longest_prefix(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length,
-                                                  const std::string& numerics_id) const {
+                                                  const std::string* numerics_id) const {
     TokenSeq wanted = tokens.slice(0, std::min(max_length, tokens.size()));
     auto place = heads_.upper_bound(Query{salt, wanted});
     while (place != heads_.begin()) {
         const Head& head = **std::prev(place);
         if (compare_salts(head.salt, salt) != 0) return std::nullopt;
         const int64_t common = wanted.common_prefix(head.tokens);
-        if (common == head.length() && head.numerics_id == numerics_id) return head.id;
+        if (common == head.length() && (numerics_id == nullptr || head.numerics_id == *numerics_id)) return head.id;
         if (common == 0 && head.length() > 0) return std::nullopt;
         if (common == head.length()) {
             --place;  // other numerics: look further down

@@ -280,6 +280,7 @@ void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
     pending.request = sequence.id;
     pending.key = sequence.request.conversation;
     pending.kind = HeadKind::kTurn;
+    pending.numerics_id = sequence.numerics_id;
     pending.staged_step = plan_.step;
     committing_.push_back({sequence.id, cache_.stage(std::move(pending)), reason});
     scheduler_.retire(sequence);
@@ -295,7 +296,7 @@ void Engine::publish_snapshots() {
         const int64_t length = pending.tokens.size();
         const Digest digest = digest_of(pending, writer);
         staged.pop_front();
-        event(EventKind::kPublish, request, length, cache_.publish(id, executor_.numerics_id(), digest), digest);
+        event(EventKind::kPublish, request, length, cache_.publish(id, digest), digest);
     }
 }
 
@@ -323,7 +324,7 @@ void Engine::commit(Sequence& sequence, PendingId id, FinishReason reason) {
     const Pending& pending = cache_.pending(id);
     const Digest digest = digest_of(pending, sequence.slot);
     const int64_t length = pending.tokens.size();
-    const HeadId head = cache_.publish(id, executor_.numerics_id(), digest);
+    const HeadId head = cache_.publish(id, digest);
     event(EventKind::kPublish, sequence.id, length, head, digest);
     std::span<const TokenId> output = sequence.output;
     if (planted(Planted::kStopStringUncommitted)) output = output.first(sequence.num_emitted);
@@ -378,6 +379,7 @@ void Engine::fail_all() {
     for (const auto& [id, sequence] : sequences_) running.push_back(id);
     std::ranges::sort(running);
     for (const RequestId id : running) end(*sequences_.at(id), FinishReason::kExecutorFailed, false, kNoHead);
+    scheduler_.forget_slots();
     cache_.complete_step(plan_.step);
 }
 
@@ -403,13 +405,15 @@ OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) 
     return length;
 }
 
+// Turns that never committed leave heads without a conversation: they can be deleted, too.
 OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
     const auto removed = ledger_.remove(key);
-    if (!removed) return removed;
+    const bool left = cache_.knows(key);
+    if (!removed && !(removed.error().reason == RefusalReason::kUnknownConversation && left)) return removed;
     cache_.remove(key);
     drop_snapshots(key);
     event(EventKind::kDelete, RequestId{-1});
-    return removed;
+    return 0;
 }
 
 // Of turns that ended or cannot commit: else what they still publish would bring the name back.
@@ -431,6 +435,11 @@ bool Engine::revoke(const ConversationKey& key) {
 }
 
 // --- access
+
+bool Engine::idle() const {
+    const bool fenced = cache_.kv().pool().num_fenced() > 0 || cache_.state().pool().num_fenced() > 0;
+    return sequences_.empty() && scheduler_.idle() && cache_.num_pendings() == 0 && !fenced;
+}
 
 std::vector<EngineEvent> Engine::take_events() { return std::exchange(events_, {}); }
 

@@ -84,7 +84,8 @@ public:
     // Takes the lease from a writer that is lost. Its turn runs on and cannot commit.
     bool revoke(const ConversationKey& key);
 
-    [[nodiscard]] bool idle() const { return sequences_.empty() && scheduler_.idle() && cache_.num_pendings() == 0; }
+    // Nothing to do: no turn, no pending, and every unit that was freed is free again.
+    [[nodiscard]] bool idle() const;
     [[nodiscard]] const EngineStats& stats() const { return stats_; }
     [[nodiscard]] const Cache& cache() const { return cache_; }
     [[nodiscard]] const Ledger& ledger() const { return ledger_; }

@@ -211,7 +211,7 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
 
 OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
     const auto found = conversations_.find(key);
-    if (found == conversations_.end() || found->second->turns.empty()) return unknown(key, "delete");
+    if (found == conversations_.end()) return unknown(key, "delete");
     if (found->second->leased) {
         return refuse(RefusalReason::kBusy, "delete: conversation '{}' has a turn running", key.conversation_id);
     }

@@ -52,8 +52,9 @@ struct ChatRequest {
     std::vector<std::vector<TokenId>> stop_strings;  // over token ids: cut from the text, committed all the same
     bool ignore_stop = false;                        // exactly max_tokens tokens
     bool use_cache = true;                           // false: nothing is attached (reason: cache_off)
-    bool deterministic = true;                       // attaches only to heads of the executor's own numerics
-    TokenSeq forced_output;                          // not empty: these tokens instead of the drawn ones, and as many
+    bool deterministic =
+        true;  // attaches only to heads of the executor's own numerics; false: to any, and its heads are mixed then
+    TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
 };
 
 // Every problem of the request that can be told without looking at the engine's state, in one message.

@@ -187,6 +187,7 @@ bool Scheduler::attach(Sequence& sequence) {
                                         .num_committed = sequence.turn.num_committed,
                                         .seam = sequence.turn.seam,
                                         .use_cache = sequence.request.use_cache,
+                                        .deterministic = sequence.request.deterministic,
                                         .numerics_id = numerics_id_});
     if (sequence.no_room_to_copy && found.head != kNoHead) {
         found.not_reused.insert(found.not_reused.begin(), {found.length, NotReused::kNoRoomToCopy});
@@ -208,6 +209,8 @@ bool Scheduler::attach(Sequence& sequence) {
         return false;
     }
     sequence.memory = std::move(*memory);
+    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id_;
+    sequence.numerics_id = own ? numerics_id_ : kMixedNumericsId;
     sequence.num_computed_tokens = std::max(found.length, sequence.num_computed_tokens);
     account_attach(sequence, found);
     return true;
@@ -296,6 +299,7 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
         pending->request = sequence.id;
         pending->key = sequence.request.conversation;
         pending->kind = snapshot.kind;
+        pending->numerics_id = sequence.numerics_id;
         pending->staged_step = step_;
         const bool one_short = planted(Planted::kGroupsDiffer) && snapshot.length - 1 > sequence.num_computed_tokens;
         if (pending->state != kNoState) {
@@ -324,6 +328,12 @@ void Scheduler::remove(Sequence& sequence) {
     end_slot(sequence);
 }
 
+void Scheduler::forget_slots() {
+    CHECK(running_.empty());
+    free_slots_.insert(free_slots_.end(), ended_slots_.begin(), ended_slots_.end());
+    ended_slots_.clear();
+}
+
 void Scheduler::end_slot(Sequence& sequence) {
     if (sequence.slot == kNoSlot) return;
     for (Staged& staged : staged_) {
@@ -344,6 +354,8 @@ SequenceSlot Scheduler::take_slot() {
 
 void Scheduler::verify() const {
     for (size_t i = 1; i < waiting_.size(); ++i) CHECK_LT(index(waiting_[i - 1]->id), index(waiting_[i]->id));
+    for (size_t i = 1; i < running_.size(); ++i) CHECK_LT(index(running_[i - 1]->id), index(running_[i]->id));
+    CHECK(running_.empty() || waiting_.empty() || running_.back()->id < waiting_.front()->id);
     std::vector<SequenceSlot> taken = free_slots_;
     taken.insert(taken.end(), ended_slots_.begin(), ended_slots_.end());
     for (const Sequence* sequence : running_) {

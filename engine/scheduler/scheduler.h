@@ -45,6 +45,8 @@ public:
     void schedule(int64_t step, StepPlan& plan);
     // A finished sequence computes nothing more, and keeps its slot until it is removed.
     void retire(Sequence& sequence);
+    // The executor has forgotten every slot: none of them needs an end. REQUIRES: no sequence has one.
+    void forget_slots();
     // Takes the sequence out of every list and ends its slot; its memory is the caller's to release before.
     void remove(Sequence& sequence);
 
@@ -59,6 +61,7 @@ public:
     [[nodiscard]] std::deque<Staged>& staged() { return staged_; }
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }
     void verify() const;  // D2 from scratch
+    [[nodiscard]] const std::string& numerics_id() const { return numerics_id_; }
 
 private:
     struct Promised {

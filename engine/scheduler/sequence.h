@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/cache/cache.h"
@@ -42,6 +43,7 @@ struct Sequence {
     int64_t planned_tokens = 0;    // num_tokens() after that step
     int64_t planned_computed = 0;  // num_computed_tokens after that step
     SequenceMemory memory;
+    std::string numerics_id;  // what makes all of its tokens' bytes, the attached ones among them
 
     // Accounting (I10). Positions below high_water were attached or computed before.
     int64_t high_water = 0;

@@ -163,7 +163,7 @@ std::vector<int64_t> EngineRig::head_lengths(const std::string& id, HeadKind kin
     const Name* name = engine.cache().find(key(id));
     if (name == nullptr) return lengths;
     for (const NamedHead& entry : name->heads) {
-        if (entry.kind == kind && entry.head != kNoHead) lengths.push_back(entry.length);
+        if (entry.kind == kind) lengths.push_back(entry.length);
     }
     return lengths;
 }

@@ -38,7 +38,10 @@ HashExecutor::HashExecutor(HashExecutorConfig config)
       states_(config_.num_state_rows) {}
 
 Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
-    if (plan.step == config_.fail_at_step) return error("step {}: told to fail", plan.step);
+    if (plan.step == config_.fail_at_step) {
+        tables_ = SlotTables(tables_.config());  // every slot is forgotten, the pools' bytes are kept
+        return error("step {}: told to fail", plan.step);
+    }
     if (plan.step <= step_) return error("step {} follows step {}", plan.step, step_);
     const size_t violations_before = violations_.size();
     if (Status applied = tables_.apply(plan); !applied) {

@@ -44,8 +44,9 @@ struct Scene {
         Pending pending = cache.hand_over(memory, store.store(iota_tokens(first, length)));
         pending.key = key(id);
         pending.kind = kind;
+        pending.numerics_id = numerics;
         cache.release(memory);
-        return cache.publish(cache.stage(std::move(pending)), numerics, {});
+        return cache.publish(cache.stage(std::move(pending)), {});
     }
     LookupResult lookup(const std::string& id, int64_t size, int64_t num_committed = 0,
                         std::optional<int64_t> seam = {}, bool use_cache = true) {
@@ -60,9 +61,7 @@ struct Scene {
     }
     std::vector<int64_t> lengths(const std::string& id) {
         std::vector<int64_t> found;
-        for (const NamedHead& entry : cache.find(key(id))->heads) {
-            if (entry.head != kNoHead) found.push_back(entry.length);
-        }
+        for (const NamedHead& entry : cache.find(key(id))->heads) found.push_back(entry.length);
         return found;
     }
 
@@ -143,7 +142,7 @@ TEST(Cache, HeadsThatShareEverythingGoOneAfterTheOther) {
     auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, 8)));
     pending->key = Scene::key("a");
     pending->kind = HeadKind::kPrompt;
-    scene.cache.publish(scene.cache.stage(*std::move(pending)), kNumerics, {});
+    scene.cache.publish(scene.cache.stage(*std::move(pending)), {});
     scene.publish_from(*memory, "a", 8);
     EXPECT_EQ(scene.cache.heads().size(), 2u);
     EXPECT_TRUE(scene.cache.make_room(3, 0));
@@ -300,6 +299,63 @@ TEST(Cache, PrefixLookupFindsAHeadOfAnotherConversationOfTheSameSalt) {
     EXPECT_EQ(scene.lookup("b", 8).head, kNoHead);
 }
 
+TEST(Cache, DeletingAConversationTakesAlsoWhatItsNameHadLetGo) {
+    CacheConfig config = config_of(32, 16);
+    config.lookup = LookupMode::kPrefix;
+    Scene scene(config);
+    for (const int64_t length : {4, 8, 12, 16}) scene.publish("a", length);
+    EXPECT_THAT(scene.lengths("a"), ElementsAre(12, 16));
+    EXPECT_EQ(scene.lookup("b", 6).length, 4);  // let go by the name, found by its tokens
+    scene.cache.verify({});
+    scene.cache.fork(Scene::key("a"), Scene::key("c"));
+    scene.cache.remove(Scene::key("a"));
+    EXPECT_EQ(scene.lookup("b", 6).length, 4);  // the fork's, too
+    scene.cache.verify({});
+    scene.cache.remove(Scene::key("c"));
+    EXPECT_EQ(scene.lookup("b", 6).head, kNoHead);
+    EXPECT_TRUE(scene.cache.heads().empty());
+    scene.cache.verify({});
+}
+
+TEST(Cache, AHeadThatItsNameLetGoIsEvictedLikeAnyOther) {
+    CacheConfig config = config_of(32, 16);
+    config.lookup = LookupMode::kPrefix;
+    Scene scene(config);
+    for (const int64_t length : {4, 8, 12}) scene.publish("a", length);
+    ASSERT_TRUE(scene.cache.make_room(32, 0));
+    EXPECT_TRUE(scene.cache.heads().empty());
+    EXPECT_TRUE(scene.cache.find(Scene::key("a"))->former.empty());
+    scene.cache.verify({});
+}
+
+TEST(Cache, ANameThatNeverCommittedGoesWithItsLastHead) {
+    Scene scene;
+    scene.publish("a", 6, HeadKind::kPrompt);
+    ASSERT_NE(scene.cache.find(Scene::key("a")), nullptr);
+    ASSERT_TRUE(scene.cache.make_room(16, 0));
+    EXPECT_EQ(scene.cache.find(Scene::key("a")), nullptr);
+    scene.publish("b", 6);
+    ASSERT_TRUE(scene.cache.make_room(16, 0));
+    EXPECT_NE(scene.cache.find(Scene::key("b")), nullptr);
+}
+
+TEST(Cache, OnlyARequestThatIsNotDeterministicAttachesToOtherArithmetic) {
+    for (const LookupMode mode : {LookupMode::kConversation, LookupMode::kPrefix}) {
+        CacheConfig config = config_of(16, 8);
+        config.lookup = mode;
+        Scene scene(config);
+        const HeadId other = scene.publish("a", 8, HeadKind::kTurn, 0, "b/1");
+        const ConversationKey key = Scene::key("a");
+        const TokenSeq tokens = scene.store.store(iota_tokens(0, 10));
+        LookupQuery query{.key = key, .tokens = tokens, .num_committed = 9, .seam = 8, .numerics_id = kNumerics};
+        EXPECT_EQ(scene.cache.lookup(query).head, kNoHead);
+        query.deterministic = false;
+        EXPECT_EQ(scene.cache.lookup(query).head, other);
+        EXPECT_THAT(scene.cache.lookup(query).not_reused,
+                    ElementsAre(range(9, NotReused::kSeam), range(10, NotReused::kNewTokens)));
+    }
+}
+
 TEST(Cache, TheCostOfAHeadIsTheWayFromTheNextDeepest) {
     class Costs final : public EvictionPolicy {
     public:
@@ -318,7 +374,7 @@ TEST(Cache, TheCostOfAHeadIsTheWayFromTheNextDeepest) {
         ASSERT_TRUE(cache.grow(*memory, length));
         Pending pending = cache.hand_over(*memory, scene.store.store(iota_tokens(0, length)));
         pending.key = Scene::key("a");
-        cache.publish(cache.stage(std::move(pending)), kNumerics, {});
+        cache.publish(cache.stage(std::move(pending)), {});
     }
     EXPECT_FALSE(cache.make_room(16, 0));
     EXPECT_THAT(policy.costs, ElementsAre(5, 4));

@@ -24,7 +24,8 @@ struct Scene {
     }
     std::optional<HeadId> find(const std::vector<TokenId>& tokens, int64_t max_length,
                                std::optional<std::string> salt = {}) {
-        return index.longest_prefix({std::move(salt)}, store.store(tokens), max_length, "a/1");
+        const std::string numerics = "a/1";
+        return index.longest_prefix({std::move(salt)}, store.store(tokens), max_length, &numerics);
     }
 
     TokenStore store{100};

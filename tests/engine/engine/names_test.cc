@@ -66,6 +66,20 @@ TEST(Names, AForkMayTakeAnIdWhoseOnlyTurnWasAborted) {
     scene.expect_home();
 }
 
+TEST(Names, WhatAnAbortedFirstTurnLeftCanBeDeleted) {
+    EngineScene scene;
+    const RequestId aborted = scene.submit(scene.history("b", iota_tokens(300, 9)));
+    EXPECT_EQ(scene.engine.remove(scene.key("b")).error().reason, RefusalReason::kBusy);
+    scene.step();
+    scene.abort(aborted);
+    scene.run();
+    ASSERT_THAT(scene.head_lengths("b", HeadKind::kPrompt), ElementsAre(8));
+    EXPECT_TRUE(scene.engine.remove(scene.key("b")));
+    EXPECT_TRUE(scene.engine.cache().heads().empty());
+    EXPECT_EQ(scene.engine.remove(scene.key("b")).error().reason, RefusalReason::kUnknownConversation);
+    scene.expect_home();
+}
+
 TEST(Names, RewindGoesBackToAnOlderTurn) {
     EngineScene scene;
     scene.complete(scene.history("a", kPrompt));

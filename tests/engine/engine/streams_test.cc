@@ -134,6 +134,21 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     EXPECT_EQ(scene.engine.cache().kv().num_active_blocks(), 0);
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(13));
     EXPECT_EQ(scene.committed("a").size(), 14u);
+    // It goes on: no slot that the executor has forgotten is ended, and the head is where it was.
+    EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(500, 4))).num_reused_tokens, 13);
+    EXPECT_TRUE(scene.log.plans.back().starts.empty());
+    scene.expect_home();
+}
+
+TEST(Streams, WhatLateStepsFreeComesHomeWithoutAnotherRequest) {
+    EngineScene scene({.lag_steps = 3});
+    scene.complete(scene.history("a", kPrompt));
+    scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    scene.run();
+    EXPECT_TRUE(scene.engine.idle());
+    EXPECT_EQ(scene.engine.cache().kv().pool().num_fenced(), 0);
+    EXPECT_EQ(scene.engine.cache().state().pool().num_fenced(), 0);
+    scene.expect_home();
 }
 
 TEST(Streams, TwoRunsOfTheSameCallsTellTheSame) {

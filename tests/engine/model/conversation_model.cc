@@ -185,9 +185,9 @@ std::optional<RefusalReason> ConversationModel::rewind(const ConversationKey& ke
     return std::nullopt;
 }
 
-std::optional<RefusalReason> ConversationModel::remove(const ConversationKey& key) {
-    if (!conversations_.contains(key)) return RefusalReason::kUnknownConversation;
+std::optional<RefusalReason> ConversationModel::remove(const ConversationKey& key, bool left_heads) {
     if (leases_.contains(key)) return RefusalReason::kBusy;
+    if (!conversations_.contains(key) && !left_heads) return RefusalReason::kUnknownConversation;
     conversations_.erase(key);
     return std::nullopt;
 }

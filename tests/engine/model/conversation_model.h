@@ -63,7 +63,8 @@ public:
     [[nodiscard]] std::optional<RefusalReason> fork(const ConversationKey& from, const std::string& to,
                                                     std::optional<size_t> num_turns);
     [[nodiscard]] std::optional<RefusalReason> rewind(const ConversationKey& key, size_t num_turns);
-    [[nodiscard]] std::optional<RefusalReason> remove(const ConversationKey& key);
+    // `left_heads`: turns that never committed have left heads under the id.
+    [[nodiscard]] std::optional<RefusalReason> remove(const ConversationKey& key, bool left_heads);
 
     // Throws unless the ledger holds exactly these conversations.
     void check(const Ledger& ledger) const;

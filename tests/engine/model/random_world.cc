@@ -268,7 +268,7 @@ void RandomWorld::rename() {
     const ConversationKey key = draw_key();
     const uint64_t what = prng_.below(4);
     if (what == 0) {
-        const auto wanted = model_.remove(key);
+        const auto wanted = model_.remove(key, engine_.cache().knows(key));
         coverage_.removed += wanted ? 0 : 1;
         if (!wanted) deleted_.insert(key);
         return expect_same(wanted, engine_.remove(key), "delete");

@@ -1,0 +1,46 @@
+// engine/cache/name.h: a conversation's heads, and what is known of those that are gone.
+//   N1  `heads` are alive, oldest publication first
+//   N2  `gone` is ascending and has kMaxGone entries at most, however long the conversation lives
+//   N3  `former` are heads that left the list and can still be found by their tokens (LookupMode::kPrefix)
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/cache/head.h"
+#include "engine/request/request.h"
+
+namespace verbatim {
+
+struct NamedHead {
+    int64_t length = 0;
+    HeadKind kind = HeadKind::kTurn;
+    HeadId head = kNoHead;
+};
+
+// A head of length `last` lay here and went for this reason; first < last: and shorter ones, no longer told apart.
+struct GoneHeads {
+    int64_t first = 0;
+    int64_t last = 0;
+    NotReused reason = NotReused::kEvicted;
+    friend bool operator==(const GoneHeads&, const GoneHeads&) = default;
+};
+
+struct Name {
+    static constexpr size_t kMaxGone = 32;
+
+    ConversationKey key;
+    std::vector<NamedHead> heads;
+    std::vector<GoneHeads> gone;
+    std::vector<HeadId> former;
+    bool committed = false;  // a turn head was published: the conversation exists
+
+    // A head of this length, no longer in `heads`, is gone. Beyond kMaxGone the two shortest entries become one.
+    void note_gone(int64_t length, NotReused reason);
+    // What lay beyond `length` is no longer of this conversation's history.
+    void forget_gone_beyond(int64_t length);
+    [[nodiscard]] bool has_heads() const { return !heads.empty() || !former.empty(); }
+};
+
+}  // namespace verbatim
