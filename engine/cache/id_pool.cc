@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -36,25 +37,32 @@ auto IdPool<Id>::allocate(int32_t count) -> std::optional<std::vector<Run>> {
 }
 
 template <typename Id>
+int32_t IdPool<Id>::least_ref_cnt(Run run) const {
+    const int32_t* counts = ref_cnt_.data() + index(run.first);
+    int32_t least = std::numeric_limits<int32_t>::max();
+    for (int32_t i = 0; i < run.count; ++i) least = std::min(least, counts[i]);
+    return least;
+}
+
+template <typename Id>
 void IdPool<Id>::retain(Run run) {
-    for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) {
-        CHECK(ref_cnt_[i] > 0, "unit {} is free", i);
-        ++ref_cnt_[i];
-    }
+    CHECK(least_ref_cnt(run) > 0, "one of units [{}, +{}) is free", index(run.first), run.count);
+    int32_t* counts = ref_cnt_.data() + index(run.first);
+    for (int32_t i = 0; i < run.count; ++i) ++counts[i];
 }
 
 template <typename Id>
 void IdPool<Id>::release(Run run) {
-    const int32_t end = index(run.first) + run.count;
-    for (int32_t i = index(run.first); i < end;) {
-        CHECK(ref_cnt_[i] > 0, "unit {} is free already", i);
-        if (--ref_cnt_[i] > 0) {
-            ++i;
-            continue;
-        }
+    const int32_t least = least_ref_cnt(run);
+    CHECK(least > 0, "one of units [{}, +{}) is free already", index(run.first), run.count);
+    int32_t* counts = ref_cnt_.data() + index(run.first);
+    for (int32_t i = 0; i < run.count; ++i) --counts[i];
+    if (least > 1) return;
+    for (int32_t i = 0; i < run.count;) {
         const int32_t first = i++;
-        while (i < end && ref_cnt_[i] == 1) ref_cnt_[i++] = 0;
-        make_free({static_cast<Id>(first), i - first});
+        if (counts[first] > 0) continue;
+        while (i < run.count && counts[i] == 0) ++i;
+        make_free({static_cast<Id>(index(run.first) + first), i - first});
     }
 }
 

@@ -45,6 +45,7 @@ private:
         int64_t step;
         Run run;
     };
+    [[nodiscard]] int32_t least_ref_cnt(Run run) const;
     void make_free(Run run);
 
     std::vector<int32_t> ref_cnt_;

@@ -1,6 +1,7 @@
 #include "engine/cache/kv_group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/planted.h"
@@ -25,6 +26,19 @@ BlockTable BlockTable::prefix(int32_t num_blocks) const {
         result.append({run.first, std::min(run.count, num_blocks - result.num_blocks_)});
     }
     return result;
+}
+
+std::vector<BlockRun> BlockTable::truncate(int32_t num_blocks) {
+    std::vector<BlockRun> cut;
+    while (num_blocks_ > num_blocks) {
+        BlockRun& last = runs_.back();
+        const int32_t count = std::min(last.count, num_blocks_ - num_blocks);
+        last.count -= count;
+        num_blocks_ -= count;
+        cut.push_back({static_cast<BlockId>(index(last.first) + last.count), count});
+        if (last.count == 0) runs_.pop_back();
+    }
+    return cut;
 }
 
 BlockId BlockTable::at(int32_t block) const {
@@ -82,8 +96,9 @@ BlockTable KvGroup::share(const BlockTable& table, int64_t length) {
 }
 
 BlockTable KvGroup::hand_over(BlockTable& sequence, int64_t length) {
-    BlockTable head = share(sequence, length);
-    release_sequence(sequence);
+    for (const BlockRun& run : sequence.runs()) deactivate(run);
+    BlockTable head = std::exchange(sequence, {});
+    for (const BlockRun& run : head.truncate(blocks_for(length))) pool_.release(run);
     return head;
 }
 
@@ -99,10 +114,12 @@ void KvGroup::release_sequence(BlockTable& sequence) {
 
 int32_t KvGroup::num_active_in(const BlockTable& head, int64_t length) const {
     int32_t num_active = 0;
-    if (!enabled_) return num_active;
-    const BlockTable covered = head.prefix(static_cast<int32_t>(length / block_size_));
-    for (const BlockRun& run : covered.runs()) {
-        for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) num_active += num_sequences_[i] > 0;
+    int32_t left = enabled_ ? static_cast<int32_t>(length / block_size_) : 0;
+    for (auto run = head.runs().begin(); left > 0; ++run) {
+        const int32_t count = std::min(run->count, left);
+        const int32_t* holders = num_sequences_.data() + index(run->first);
+        for (int32_t i = 0; i < count; ++i) num_active += holders[i] > 0;
+        left -= count;
     }
     return num_active;
 }
@@ -117,11 +134,17 @@ bool KvGroup::has_inactive(const BlockTable& table) const {
 }
 
 void KvGroup::activate(BlockRun run) {
-    for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) num_active_ += num_sequences_[i]++ == 0;
+    int32_t* holders = num_sequences_.data() + index(run.first);
+    int32_t newly = 0;
+    for (int32_t i = 0; i < run.count; ++i) newly += holders[i]++ == 0;
+    num_active_ += newly;
 }
 
 void KvGroup::deactivate(BlockRun run) {
-    for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) num_active_ -= --num_sequences_[i] == 0;
+    int32_t* holders = num_sequences_.data() + index(run.first);
+    int32_t no_longer = 0;
+    for (int32_t i = 0; i < run.count; ++i) no_longer += --holders[i] == 0;
+    num_active_ -= no_longer;
 }
 
 int32_t KvGroup::blocks_for(int64_t num_tokens) const {

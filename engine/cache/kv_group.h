@@ -19,6 +19,7 @@ class BlockTable {
 public:
     void append(BlockRun run);
     [[nodiscard]] BlockTable prefix(int32_t num_blocks) const;  // REQUIRES: num_blocks <= this->num_blocks()
+    std::vector<BlockRun> truncate(int32_t num_blocks);         // what is cut off, from the end
     [[nodiscard]] BlockId at(int32_t block) const;              // REQUIRES: block < num_blocks()
     [[nodiscard]] int32_t num_blocks() const { return num_blocks_; }
     [[nodiscard]] const std::vector<BlockRun>& runs() const { return runs_; }

@@ -271,10 +271,10 @@ void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason)
 
 // The turn's resident tokens: all but the last sampled one, which is committed and not computed (the seam).
 void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
-    auto num_resident = static_cast<int64_t>(sequence.output.size()) - (sequence.output.empty() ? 0 : 1);
-    if (planted(Planted::kSampledTokenInHead)) num_resident = static_cast<int64_t>(sequence.output.size());
-    TokenSeq tokens = sequence.turn.prompt;
-    tokens.append(store_.store(std::span<const TokenId>(sequence.output).first(static_cast<size_t>(num_resident))));
+    const auto num_known = static_cast<size_t>(sequence.known.size() - sequence.num_prompt_tokens());
+    sequence.known.append(store_.store(std::span(sequence.output).subspan(num_known)));
+    const bool seam = !sequence.output.empty() && !planted(Planted::kSampledTokenInHead);
+    TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
     event(EventKind::kStage, sequence.id, tokens.size());
     Pending pending = cache_.hand_over(sequence.memory, std::move(tokens));
     pending.request = sequence.id;
@@ -326,14 +326,17 @@ void Engine::commit(Sequence& sequence, PendingId id, FinishReason reason) {
     const int64_t length = pending.tokens.size();
     const HeadId head = cache_.publish(id, digest);
     event(EventKind::kPublish, sequence.id, length, head, digest);
-    std::span<const TokenId> output = sequence.output;
-    if (planted(Planted::kStopStringUncommitted)) output = output.first(sequence.num_emitted);
+    int64_t end_of_output = sequence.num_tokens();
+    if (planted(Planted::kStopStringUncommitted)) {
+        end_of_output = sequence.num_prompt_tokens() + static_cast<int64_t>(sequence.num_emitted);
+    }
+    const TokenSeq output = sequence.known.slice(sequence.num_prompt_tokens(), end_of_output);
     Turn turn;
     turn.turn_id = sequence.request.turn_id;
     turn.finish = reason;
     turn.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
     turn.head = head;
-    CHECK(ledger_.commit(sequence.turn, store_.store(output), std::move(turn)) || planted(Planted::kLeaseUnchecked));
+    CHECK(ledger_.commit(sequence.turn, output, std::move(turn)) || planted(Planted::kLeaseUnchecked));
     event(EventKind::kCommit, sequence.id, sequence.num_tokens(), head);
     ++stats_.commits;
     end(sequence, reason, true, head);

@@ -65,6 +65,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, Cache& cache, std::string nu
 
 void Scheduler::add(Sequence& sequence) {
     CHECK(waiting_.empty() || waiting_.back()->id < sequence.id);
+    sequence.known = sequence.turn.prompt;
     sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints);
     waiting_.push_back(&sequence);
 }
@@ -132,6 +133,8 @@ void Scheduler::preempt(Sequence& sequence) {
     end_slot(sequence);
     std::erase(running_, &sequence);
     sequence.status = SequenceStatus::kWaiting;
+    const auto num_known = static_cast<size_t>(sequence.known.size() - sequence.num_prompt_tokens());
+    sequence.known.append(config_.store->store(std::span(sequence.output).subspan(num_known)));
     if (!planted(Planted::kResumeKeepsComputed)) sequence.num_computed_tokens = 0;
     const auto place = std::ranges::find_if(waiting_, [&](const Sequence* other) { return other->id > sequence.id; });
     waiting_.insert(place, &sequence);
@@ -180,10 +183,8 @@ bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) c
 }
 
 bool Scheduler::attach(Sequence& sequence) {
-    TokenSeq tokens = sequence.turn.prompt;
-    tokens.append(config_.store->store(sequence.output));
     LookupResult found = cache_.lookup({.key = sequence.request.conversation,
-                                        .tokens = tokens,
+                                        .tokens = sequence.known,
                                         .num_committed = sequence.turn.num_committed,
                                         .seam = sequence.turn.seam,
                                         .use_cache = sequence.request.use_cache,
@@ -269,11 +270,10 @@ void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
     SequenceMemory& memory = sequence.memory;
     SequenceStart start{.slot = sequence.slot,
                         .request = sequence.id,
-                        .tokens = sequence.turn.prompt,
+                        .tokens = sequence.known,
                         .num_prompt_tokens = sequence.num_prompt_tokens(),
                         .num_computed_tokens = sequence.num_computed_tokens,
                         .sampling = sequence.request.sampling};
-    start.tokens.append(config_.store->store(sequence.output));
     start.blocks = append_blocks(plan.blocks, memory.blocks, 0, memory.num_shared_blocks);
     plan.starts.push_back(std::move(start));
     if (memory.copy) plan.copies.push_back(*std::exchange(memory.copy, std::nullopt));

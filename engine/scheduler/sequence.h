@@ -31,6 +31,7 @@ struct Sequence {
 
     SequenceStatus status = SequenceStatus::kWaiting;
     std::vector<TokenId> output;
+    TokenSeq known;                   // the prompt and, after a preemption, what had been generated then
     int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
 

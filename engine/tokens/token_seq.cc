@@ -50,7 +50,7 @@ TokenSeq TokenStore::store(std::span<const TokenId> tokens) {
     stored_[slot].tokens.assign(tokens.begin(), tokens.end());
     ++num_live_;
     stored_tokens_ += tokens.size();
-    seq.store_ = this;
+    seq.runs_ = new TokenSeq::Runs{.store = this};
     seq.push({TokenSource{slot | kStoredBit}, 0, static_cast<int64_t>(tokens.size())});
     return seq;
 }
@@ -59,7 +59,7 @@ TokenSeq TokenStore::derive(uint64_t space, int64_t begin, int64_t length) {
     CHECK((space & kStoredBit) == 0 && begin >= 0 && length >= 0);
     TokenSeq seq;
     if (length == 0) return seq;
-    seq.store_ = this;
+    seq.runs_ = new TokenSeq::Runs{.store = this};
     seq.push({TokenSource{space}, begin, length});
     return seq;
 }
@@ -90,23 +90,43 @@ void TokenStore::read(const TokenRun& run, std::span<TokenId> out) const {
     }
 }
 
-TokenSeq::TokenSeq(const TokenSeq& other) : store_(other.store_), runs_(other.runs_), ends_(other.ends_) {
-    for (const TokenRun& run : runs_) store_->retain(run.source);
+// --- owning a list of runs
+
+TokenSeq::TokenSeq(const TokenSeq& other) : runs_(other.runs_), num_runs_(other.num_runs_), size_(other.size_) {
+    if (runs_ != nullptr) ++runs_->num_owners;
 }
 
 TokenSeq::TokenSeq(TokenSeq&& other) noexcept
-    : store_(other.store_), runs_(std::exchange(other.runs_, {})), ends_(std::exchange(other.ends_, {})) {}
+    : runs_(std::exchange(other.runs_, nullptr)),
+      num_runs_(std::exchange(other.num_runs_, 0)),
+      size_(std::exchange(other.size_, 0)) {}
 
 TokenSeq& TokenSeq::operator=(TokenSeq other) noexcept {
-    std::swap(store_, other.store_);
     std::swap(runs_, other.runs_);
-    std::swap(ends_, other.ends_);
+    std::swap(num_runs_, other.num_runs_);
+    std::swap(size_, other.size_);
     return *this;
 }
 
-TokenSeq::~TokenSeq() {
-    for (const TokenRun& run : runs_) store_->release(run.source);
+TokenSeq::~TokenSeq() { drop(runs_); }
+
+void TokenSeq::drop(Runs* runs) {
+    if (runs == nullptr || --runs->num_owners > 0) return;
+    for (const Entry& entry : runs->entries) runs->store->release(entry.source);
+    delete runs;
 }
+
+// A list of its own, which ends where the sequence does.
+void TokenSeq::own() {
+    auto* own = new Runs{.store = runs_->store};
+    own->entries.reserve(num_runs_ + 8);
+    own->entries.assign(runs_->entries.begin(), runs_->entries.begin() + static_cast<std::ptrdiff_t>(num_runs_));
+    own->entries.back().end = size_;
+    for (const Entry& entry : own->entries) own->store->retain(entry.source);
+    drop(std::exchange(runs_, own));
+}
+
+// --- reading
 
 TokenId TokenSeq::at(int64_t position) const {
     TokenId token = 0;
@@ -114,17 +134,29 @@ TokenId TokenSeq::at(int64_t position) const {
     return token;
 }
 
+TokenRun TokenSeq::run(size_t i) const {
+    CHECK_LT(i, num_runs_);
+    const Entry& entry = runs_->entries[i];
+    return {entry.source, entry.begin, std::min(entry.end, size_) - begin_of(i)};
+}
+
+size_t TokenSeq::run_at(int64_t position) const {
+    const auto first = runs_->entries.begin();
+    const auto last = first + static_cast<std::ptrdiff_t>(num_runs_);
+    return static_cast<size_t>(
+        std::upper_bound(first, last, position, [](int64_t at, const Entry& entry) { return at < entry.end; }) - first);
+}
+
 void TokenSeq::read(int64_t begin, std::span<TokenId> out) const {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     CHECK(begin >= 0 && end <= size(), "tokens [{}, {}) of {}", begin, end, size());
-    size_t i = out.empty() ? 0 : run_at(begin);
-    while (!out.empty()) {
-        const int64_t skipped = begin - (ends_[i] - runs_[i].length);
-        const int64_t count = std::min<int64_t>(ends_[i] - begin, static_cast<int64_t>(out.size()));
-        store_->read({runs_[i].source, runs_[i].begin + skipped, count}, out.first(count));
+    for (size_t i = out.empty() ? 0 : run_at(begin); !out.empty(); ++i) {
+        const TokenRun whole = run(i);
+        const int64_t skipped = begin - begin_of(i);
+        const int64_t count = std::min<int64_t>(whole.length - skipped, static_cast<int64_t>(out.size()));
+        runs_->store->read({whole.source, whole.begin + skipped, count}, out.first(count));
         out = out.subspan(count);
         begin += count;
-        ++i;
     }
 }
 
@@ -134,15 +166,24 @@ std::vector<TokenId> TokenSeq::to_vector() const {
     return tokens;
 }
 
+// --- making new ones
+
 TokenSeq TokenSeq::slice(int64_t begin, int64_t end) const {
     CHECK(0 <= begin && begin <= end && end <= size(), "slice [{}, {}) of {}", begin, end, size());
     TokenSeq result;
     if (begin == end) return result;
-    result.store_ = store_;
+    if (begin == 0) {
+        result = *this;
+        result.size_ = end;
+        result.num_runs_ = run_at(end - 1) + 1;
+        return result;
+    }
+    result.runs_ = new Runs{.store = runs_->store};
     for (size_t i = run_at(begin); begin < end; ++i) {
-        const int64_t skipped = begin - (ends_[i] - runs_[i].length);
-        const int64_t count = std::min(ends_[i], end) - begin;
-        result.push({runs_[i].source, runs_[i].begin + skipped, count});
+        const TokenRun whole = run(i);
+        const int64_t skipped = begin - begin_of(i);
+        const int64_t count = std::min(whole.length - skipped, end - begin);
+        result.push({whole.source, whole.begin + skipped, count});
         begin += count;
     }
     return result;
@@ -150,52 +191,87 @@ TokenSeq TokenSeq::slice(int64_t begin, int64_t end) const {
 
 void TokenSeq::append(const TokenSeq& other) {
     if (other.empty()) return;
-    CHECK(empty() || store_ == other.store_);
-    if (&other == this) return append(TokenSeq(other));
-    store_ = other.store_;
-    for (const TokenRun& run : other.runs_) push(run);
+    if (empty()) {
+        *this = other;
+        return;
+    }
+    CHECK(runs_->store == other.runs_->store);
+    const TokenSeq appended = other;  // which may be this one
+    for (size_t i = 0; i < appended.num_runs_; ++i) push(appended.run(i));
 }
 
 void TokenSeq::push(TokenRun run) {
-    if (!runs_.empty() && runs_.back().source == run.source && runs_.back().begin + runs_.back().length == run.begin) {
-        runs_.back().length += run.length;
-        ends_.back() += run.length;
-        return;
+    auto& entries = runs_->entries;
+    while (run.length > 0 && !entries.empty() && size_ < entries.back().end) {
+        const int64_t taken = go_on(run);
+        if (taken == 0) {
+            own();
+            return push(run);
+        }
+        run.begin += taken;
+        run.length -= taken;
     }
-    store_->retain(run.source);
-    ends_.push_back(size() + run.length);
-    runs_.push_back(run);
+    if (run.length == 0) return;
+    if (!entries.empty()) {
+        Entry& last = entries.back();
+        if (last.source == run.source && last.begin + size_ - begin_of(entries.size() - 1) == run.begin) {
+            last.end = size_ += run.length;
+            return;
+        }
+    }
+    runs_->store->retain(run.source);
+    size_ += run.length;
+    entries.push_back({run.source, run.begin, size_});
+    num_runs_ = entries.size();
 }
 
-size_t TokenSeq::run_at(int64_t position) const {
-    return std::upper_bound(ends_.begin(), ends_.end(), position) - ends_.begin();
+// The list goes on beyond this sequence. As many of the run's tokens as lie there next: taken.
+int64_t TokenSeq::go_on(const TokenRun& run) {
+    const size_t i = num_runs_ > 0 && size_ < runs_->entries[num_runs_ - 1].end ? num_runs_ - 1 : num_runs_;
+    const Entry& next = runs_->entries[i];
+    if (next.source != run.source || next.begin + size_ - begin_of(i) != run.begin) return 0;
+    const int64_t taken = std::min(run.length, next.end - size_);
+    size_ += taken;
+    num_runs_ = i + 1;
+    return taken;
 }
+
+// --- comparing
 
 int64_t TokenSeq::common_prefix(const TokenSeq& other) const {
     const int64_t limit = std::min(size(), other.size());
+    if (runs_ == other.runs_) return limit;
     int64_t position = 0;
-    for (size_t i = 0, j = 0; position < limit; i += ends_[i] == position, j += other.ends_[j] == position) {
-        const TokenRun a{runs_[i].source, runs_[i].begin + position - (ends_[i] - runs_[i].length), 0};
-        const TokenRun b{other.runs_[j].source,
-                         other.runs_[j].begin + position - (other.ends_[j] - other.runs_[j].length), 0};
-        const int64_t count = std::min(ends_[i], other.ends_[j]) - position;
-        if (a == b) {
-            position += count;
-            continue;
-        }
-        std::array<TokenId, 64> left;
-        std::array<TokenId, 64> right;
-        for (int64_t done = 0; done < count;) {
-            const int64_t n = std::min<int64_t>(count - done, left.size());
-            store_->read({a.source, a.begin + done, n}, std::span(left).first(n));
-            other.store_->read({b.source, b.begin + done, n}, std::span(right).first(n));
-            const auto differ = std::mismatch(left.begin(), left.begin() + n, right.begin()).first - left.begin();
-            position += differ;
-            if (differ < n) return position;
-            done += n;
-        }
+    for (size_t i = 0, j = 0; position < limit;) {
+        const TokenRun left = run(i);
+        const TokenRun right = other.run(j);
+        const int64_t left_end = begin_of(i) + left.length;
+        const int64_t right_end = other.begin_of(j) + right.length;
+        const int64_t count = std::min(left_end, right_end) - position;
+        const TokenRun a{left.source, left.begin + position - begin_of(i), count};
+        const TokenRun b{right.source, right.begin + position - other.begin_of(j), count};
+        const int64_t equal = a == b ? count : common_length(*runs_->store, a, *other.runs_->store, b);
+        position += equal;
+        if (equal < count) return position;
+        i += left_end == position;
+        j += right_end == position;
     }
     return position;
+}
+
+// By ids, a piece at a time.
+int64_t TokenSeq::common_length(const TokenStore& store, TokenRun a, const TokenStore& other, TokenRun b) {
+    std::array<TokenId, 64> left;
+    std::array<TokenId, 64> right;
+    for (int64_t done = 0; done < a.length;) {
+        const int64_t n = std::min<int64_t>(a.length - done, left.size());
+        store.read({a.source, a.begin + done, n}, std::span(left).first(n));
+        other.read({b.source, b.begin + done, n}, std::span(right).first(n));
+        const auto equal = std::mismatch(left.begin(), left.begin() + n, right.begin()).first - left.begin();
+        done += equal;
+        if (equal < n) return done;
+    }
+    return a.length;
 }
 
 bool TokenSeq::starts_with(const TokenSeq& prefix) const {
@@ -209,11 +285,12 @@ std::strong_ordering operator<=>(const TokenSeq& a, const TokenSeq& b) {
 }
 
 void TokenSeq::add_to(Digester& digester) const {
-    digester.add(static_cast<uint64_t>(runs_.size()));
-    for (const TokenRun& run : runs_) {
-        digester.add(run.source);
-        digester.add(run.begin);
-        digester.add(run.length);
+    digester.add(static_cast<uint64_t>(num_runs_));
+    for (size_t i = 0; i < num_runs_; ++i) {
+        const TokenRun part = run(i);
+        digester.add(part.source);
+        digester.add(part.begin);
+        digester.add(part.length);
     }
 }
 

@@ -4,7 +4,8 @@
 // function of (space, i) and the vocabulary size; nothing is stored). A trace of billions of tokens is a few runs per request.
 //   T1  a TokenSeq never changes what a run of it reads        sources are immutable
 //   T2  equal (source, position) means equal token              so comparing looks at runs before it looks at ids
-//   T3  a stored source lives exactly as long as a run names it
+//   T3  a stored source lives exactly as long as a sequence does that shares a list of runs with it
+//   T4  sequences share their lists of runs: a copy, a prefix, and going on from a sequence's end cost no copying of runs
 #pragma once
 
 #include <compare>
@@ -63,7 +64,7 @@ private:
     size_t stored_tokens_ = 0;
 };
 
-// A value: copying shares the sources. Positions are 0-based; ranges are [begin, end).
+// A value: the first size() tokens of a shared list of runs. Positions are 0-based; ranges are [begin, end).
 class TokenSeq {
 public:
     TokenSeq() = default;
@@ -72,33 +73,52 @@ public:
     TokenSeq& operator=(TokenSeq other) noexcept;
     ~TokenSeq();
 
-    [[nodiscard]] int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
-    [[nodiscard]] bool empty() const { return ends_.empty(); }
+    [[nodiscard]] int64_t size() const { return size_; }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
     [[nodiscard]] TokenId at(int64_t position) const;
     void read(int64_t begin, std::span<TokenId> out) const;  // REQUIRES: begin + out.size() <= size()
     [[nodiscard]] std::vector<TokenId> to_vector() const;
 
-    [[nodiscard]] TokenSeq slice(int64_t begin, int64_t end) const;  // REQUIRES: 0 <= begin <= end <= size()
-    void append(const TokenSeq& other);                              // REQUIRES: the same store, or either empty
+    // O(1) from position 0. REQUIRES: 0 <= begin <= end <= size()
+    [[nodiscard]] TokenSeq slice(int64_t begin, int64_t end) const;
+    // O(runs of `other`) unless another sequence has gone on from this one's end with other tokens. REQUIRES: the same store, or
+    // either empty.
+    void append(const TokenSeq& other);
 
-    // Length of the longest common prefix: by (source, position) first, then by ids.
+    // Length of the longest common prefix: by (source, position) first, then by ids. O(1) where the lists are shared.
     [[nodiscard]] int64_t common_prefix(const TokenSeq& other) const;
     [[nodiscard]] bool starts_with(const TokenSeq& prefix) const;
     // Lexicographic by ids; a proper prefix comes first.
     friend std::strong_ordering operator<=>(const TokenSeq& a, const TokenSeq& b);
     friend bool operator==(const TokenSeq& a, const TokenSeq& b) { return (a <=> b) == 0; }
 
-    [[nodiscard]] std::span<const TokenRun> runs() const { return runs_; }
-    void add_to(Digester& digester) const;  // its runs: what a plan digest covers without writing tokens out
+    [[nodiscard]] size_t num_runs() const { return num_runs_; }
+    [[nodiscard]] TokenRun run(size_t i) const;  // REQUIRES: i < num_runs(); no two neighbours could be one run
+    void add_to(Digester& digester) const;       // its runs: what a plan digest covers without writing tokens out
 
 private:
     friend class TokenStore;
+    struct Entry {
+        TokenSource source{};
+        int64_t begin = 0;  // position inside the source
+        int64_t end = 0;    // position inside the sequence, after this run
+    };
+    struct Runs {  // grows at its end only
+        TokenStore* store = nullptr;
+        int64_t num_owners = 1;
+        std::vector<Entry> entries;
+    };
     void push(TokenRun run);
+    int64_t go_on(const TokenRun& run);
+    void own();
+    static void drop(Runs* runs);
+    static int64_t common_length(const TokenStore& store, TokenRun a, const TokenStore& other, TokenRun b);
+    [[nodiscard]] int64_t begin_of(size_t i) const { return i == 0 ? 0 : runs_->entries[i - 1].end; }
     [[nodiscard]] size_t run_at(int64_t position) const;  // index of the run that holds `position`
 
-    TokenStore* store_ = nullptr;
-    std::vector<TokenRun> runs_;
-    std::vector<int64_t> ends_;  // ends_[i] = position after runs_[i]
+    Runs* runs_ = nullptr;  // null when empty
+    size_t num_runs_ = 0;   // of runs_, the last one perhaps in part
+    int64_t size_ = 0;
 };
 
 }  // namespace verbatim
