@@ -1,0 +1,38 @@
+// tools/bench_report.h: a benchmark's figures as a table, JSON and a picture.
+//
+// Of a row, with t the median time of a repetition:
+//   tokens_per_s   num_tokens / t
+//   gbps, gflops   what tools/bench_cost.h counts over t; of "load", the file's bytes over t
+//   of_limit       limit / t: 1 means that the machine could not do it faster; of "load", the time to read the file over t
+//   of_limit_at_best   the same of the fastest repetition: what it would be without neighbours on this machine
+//   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was
+//   of_suffix      of "ttft_cached": t over the median time of the suffix alone
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/bench_run.h"
+
+namespace verbatim::tools {
+
+nlohmann::ordered_json bench_json(const BenchReport& report);
+// `with_operations` adds a table of every operation's share in the watched repetition of each row.
+std::string bench_table(const BenchReport& report, bool with_operations);
+// Bars of of_limit, with tokens per second.
+std::string bench_svg(const BenchReport& report);
+
+// The figures that all three show.
+struct RowFigures {
+    Spread time_s;
+    double tokens_per_s = 0;
+    double gbps = 0;
+    double gflops = 0;
+    double of_limit = 0;
+    double of_limit_at_best = 0;
+    double matmuls_of_limit = 0;  // 0: not watched
+    double of_suffix = 0;         // 0: not a cached turn
+};
+RowFigures figures_of(const BenchRow& row, const MachineLimits& machine);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,170 @@
+#include "tools/bench_run.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/base/check.h"
+#include "kernels/cpu/cpu_executor.h"
+#include "reference/model/presets.h"
+#include "reference/reference_model.h"
+#include "tools/bench_load.h"
+#include "tools/bench_sequences.h"
+#include "tools/bench_throughput.h"
+#include "tools/bench_turns.h"
+#include "tools/cli.h"
+#include "tools/model_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+using reference::Model;
+using reference::ModelConfig;
+using reference::ModelGeometry;
+
+constexpr int32_t kProbeRounds = 5;
+
+// Every division of the pools that the run will ask for.
+std::vector<SequencePools> all_pools(const BenchConfig& config) {
+    std::vector<SequencePools> all = {{.num_slots = 1, .tokens_per_slot = 16}};  // for the reference's prompt
+    if (config.phases.prefill || config.phases.decode) {
+        for (const int64_t context : config.contexts) {
+            for (const int64_t batch : config.batches) all.push_back(throughput_pools(config, batch, context));
+        }
+    }
+    if (config.phases.turn) {
+        for (const int64_t length : config.heads) all.push_back(turn_pools(config, length));
+    }
+    return all;
+}
+
+int64_t longest_sequence(const BenchConfig& config) {
+    int64_t longest = 0;
+    for (const SequencePools& pools : all_pools(config)) longest = std::max(longest, pools.tokens_per_slot);
+    return longest;
+}
+
+Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const ModelGeometry& geometry) {
+    int64_t num_blocks = 0;
+    int64_t num_rows = 0;
+    for (const SequencePools& pools : all_pools(config)) {
+        num_blocks = std::max(num_blocks, pools.num_blocks(config.block_size));
+        num_rows = std::max<int64_t>(num_rows, pools.num_state_rows());
+    }
+    const double kv =
+        static_cast<double>(geometry.kv_bytes_per_token) * config.block_size * static_cast<double>(num_blocks);
+    const double state = static_cast<double>(geometry.state_bytes_per_row) * static_cast<double>(num_rows);
+    const double weights = 4 * static_cast<double>(geometry.num_parameters);  // as they are and packed, bf16
+    const double available = static_cast<double>(available_memory_bytes());
+    constexpr double kGiB = 1 << 30;
+    if (kv + state + weights > available) {
+        return error(
+            "{:.1f} GiB of weights, {:.1f} of KV and {:.1f} of states are more than the {:.1f} GiB that are "
+            "free: ask for smaller --contexts, --batches or --heads",
+            weights / kGiB, kv / kGiB, state / kGiB, available / kGiB);
+    }
+    if (num_blocks > INT32_MAX) return error("{} KV blocks are too many: take a larger --block-size", num_blocks);
+    return cpu::CpuExecutorConfig{.block_size = config.block_size,
+                                  .num_blocks = static_cast<int32_t>(num_blocks),
+                                  .num_state_rows = static_cast<int32_t>(num_rows),
+                                  .num_threads = config.num_threads,
+                                  .isa = config.isa};
+}
+
+bool is_preset(const std::string& name) { return std::ranges::count(reference::preset_names(), name) > 0; }
+
+// A preset's shapes do not depend on how many positions it was trained for; a checkpoint keeps its word.
+Status stretch_positions(const BenchConfig& config, ModelConfig& model) {
+    const int64_t longest = longest_sequence(config);
+    if (longest <= model.max_position_embeddings) return {};
+    if (!is_preset(config.model)) {
+        return error(
+            "{} has {} positions, the longest sequence asked for takes {}: ask for smaller --contexts or --heads",
+            config.model, model.max_position_embeddings, longest);
+    }
+    if (longest > INT32_MAX) return error("sequences of {} tokens are too long: fewer than 2^31 wanted", longest);
+    model.max_position_embeddings = static_cast<int32_t>(longest);
+    return {};
+}
+
+// A prompt as long as the plain loops can take in a few seconds, in two chunks, beside the uncached reference.
+void check_with_reference(const Model& model, reference::NumericExecutor& executor, BenchSequences& sequences,
+                          BenchReport& report) {
+    constexpr int64_t kOperations = 6'000'000'000;
+    const int64_t count = std::clamp<int64_t>(kOperations / (2 * report.geometry.num_parameters), 2, 16);
+    sequences.divide({.num_slots = 1, .tokens_per_slot = 16});
+    const TokenSeq tokens = sequences.fresh_tokens(count);
+    sequences.start(0, tokens, count);
+    sequences.compute(0, count / 2, false);
+    sequences.step();
+    sequences.compute(0, count - count / 2, true);
+    sequences.step();
+    const reference::ReferenceModel reference_model(model.config, model.weights);
+    reference::ReferenceSequence reference(reference_model);
+    reference.append(tokens.to_vector(), reference::LogitRows::kLast);
+    const auto logits = reference.logits();
+    Digester digester;
+    digester.add_all(std::span<const float>(logits.row(0), static_cast<size_t>(logits.width)));
+    report.reference_tokens = count;
+    report.reference_wrong =
+        digester.digest() != sequences.logits_digest(0) || executor.config().vocab_size != logits.width;
+}
+
+// Rows that compute, with the machine measured before each case.
+void run_rows(const BenchConfig& config, const Model& model, const cpu::CpuExecutorConfig& pools, BenchReport& report) {
+    cpu::CpuExecutor executor(model.config, model.weights, pools);
+    report.isa = cpu::isa_name(executor.isa());
+    BenchSequences sequences(executor, config.seed);
+    check_with_reference(model, executor, sequences, report);
+    MachineProbe probe(config.num_threads);
+    report.stream_buffer_bytes = probe.buffer_bytes();
+    const auto measure_machine = [&] { report.machine = best_of(report.machine, probe.measure(kProbeRounds)); };
+    const auto add = [&](std::vector<BenchRow> rows) {
+        std::ranges::move(rows, std::back_inserter(report.rows));
+        measure_machine();
+    };
+    measure_machine();
+    if (config.phases.prefill || config.phases.decode) {
+        for (const int64_t context : config.contexts) {
+            for (const int64_t batch : config.batches) {
+                add(bench_throughput(config, executor, sequences, batch, context));
+            }
+        }
+    }
+    if (!config.phases.turn) return;
+    for (const int64_t length : config.heads) add({bench_turn(config, executor, sequences, length)});
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> times_s) {
+    CHECK(!times_s.empty());
+    std::ranges::sort(times_s);
+    const size_t middle = times_s.size() / 2;
+    const double median = times_s.size() % 2 == 1 ? times_s[middle] : (times_s[middle - 1] + times_s[middle]) / 2;
+    return {median, times_s.front(), times_s.back()};
+}
+
+bool BenchReport::wrong() const {
+    return reference_wrong || std::ranges::any_of(rows, [](const BenchRow& row) { return row.wrong; });
+}
+
+Result<BenchReport> run_bench(const BenchConfig& config) {
+    BenchReport report;
+    report.config = config;
+    if (is_preset(config.model)) {  // before the weights are made: what cannot be is told at once
+        ASSIGN_OR_RETURN(const ModelConfig shapes, reference::preset(config.model));
+        RETURN_IF_ERROR(executor_config(config, reference::geometry(shapes)));
+    }
+    if (config.phases.load) {
+        const cpu::CpuExecutorConfig pools{.num_blocks = 64, .num_state_rows = 4, .num_threads = config.num_threads};
+        ASSIGN_OR_RETURN(report.rows.emplace_back(), bench_load(config, pools));
+    }
+    ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed));
+    report.geometry = reference::geometry(model.config);
+    RETURN_IF_ERROR(stretch_positions(config, model.config));
+    ASSIGN_OR_RETURN(const cpu::CpuExecutorConfig pools, executor_config(config, report.geometry));
+    run_rows(config, model, pools, report);
+    return report;
+}
+
+}  // namespace verbatim::tools

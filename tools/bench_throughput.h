@@ -1,0 +1,21 @@
+// tools/bench_throughput.h: prefill and decode, row by row.
+#pragma once
+
+#include <vector>
+
+#include "reference/numeric_executor.h"
+#include "tools/bench_run.h"
+#include "tools/bench_sequences.h"
+
+namespace verbatim::tools {
+
+// Tokens that a sequence decodes at most behind its context.
+int64_t decoded_tokens(const BenchConfig& config);
+// What the rows of one context and batch need: the sequences, and one more to check them.
+SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context);
+
+// Rows of config.phases' prefill and decode for one context and batch, in this order.
+std::vector<BenchRow> bench_throughput(const BenchConfig& config, reference::NumericExecutor& executor,
+                                       BenchSequences& sequences, int64_t batch, int64_t context);
+
+}  // namespace verbatim::tools
