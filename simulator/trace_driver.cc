@@ -37,7 +37,8 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
       store_(store),
       waiting_(trace.rows.size()),
       request_of_(trace.rows.size()),
-      is_over_(trace.rows.size()) {
+      is_over_(trace.rows.size()),
+      lost_a_row_(trace.conversations.size()) {
     CHECK_GT(config.step_ns, 0);
 }
 
@@ -46,6 +47,7 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
     report_.rows = static_cast<int64_t>(trace_.rows.size());
     while (num_over_ < report_.rows || !engine_.idle()) {
         send_due();
+        send_while_running();
         ASSIGN_OR_RETURN(const bool stepped, engine_.step());
         if (stepped) {
             now_ns_ += config_.step_ns;
@@ -92,7 +94,13 @@ void TraceDriver::send_due() {
 
 void TraceDriver::send_while_running() {
     std::erase_if(while_running_, [&](RowIndex row) {
-        const auto beside = request_of_[at(trace_.row(row).wait_for)];
+        const RowIndex first = trace_.row(row).wait_for;
+        if (is_over_[at(first)] != 0 && lost_a_row(first)) {
+            reject(row);
+            over(row);
+            return true;
+        }
+        const auto beside = request_of_[at(first)];
         const Sequence* sequence = beside ? engine_.find(*beside) : nullptr;
         if (sequence == nullptr || sequence->num_computed_tokens == 0) return false;
         send(row);
@@ -212,10 +220,21 @@ void TraceDriver::over(RowIndex row) {
     }
 }
 
-// What does not fit is rejected and counted; every other refusal must be one that the trace expects.
+void TraceDriver::reject(RowIndex row) {
+    ++report_.rejected;
+    lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] = 1;
+}
+
+bool TraceDriver::lost_a_row(RowIndex row) const {
+    return row != kNoRow && lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] != 0;
+}
+
+// What does not fit is rejected and counted, and so is what is refused because a row before it was rejected. Every other refusal
+// must be one that the trace expects.
 void TraceDriver::refused(RowIndex row, const Refusal& refusal) {
-    if (refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge) {
-        ++report_.rejected;
+    const bool too_long = refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge;
+    if (too_long || lost_a_row(row) || lost_a_row(trace_.row(row).from)) {
+        reject(row);
         return;
     }
     ++report_.refused;
@@ -224,7 +243,7 @@ void TraceDriver::refused(RowIndex row, const Refusal& refusal) {
 
 void TraceDriver::expect(RowIndex row, Expect got, const std::string& what) {
     const Expect wanted = trace_.row(row).expect;
-    if (wanted == got) return;
+    if (wanted == got || lost_a_row(row)) return;
     report_.unexpected.push_back(
         fmt::format("{}: expected {}, got {}: {}", describe(row), name(wanted), name(got), what));
 }

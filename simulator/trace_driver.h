@@ -5,6 +5,7 @@
 //   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it has the answer
 //   V2  rows that are due together are sent in order of (time, row)
 //   V3  the run ends when every row is over; a row that can never start is an error
+//   V4  once a row was rejected for its length, nothing is expected of what follows in its conversation
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,13 @@ struct DriverConfig {
 };
 
 struct DriverReport {
-    int64_t rows = 0;                     // of the trace
-    int64_t turns = 0;                    // that the engine accepted
-    int64_t served = 0;                   // answered and committed
-    int64_t aborted = 0;                  // left by the client
-    int64_t refused = 0;                  // as expected
-    int64_t rejected = 0;                 // longer than the model's context or the empty cache
-    int64_t recorded = 0;                 // answered from the ledger
+    int64_t rows = 0;      // of the trace
+    int64_t turns = 0;     // that the engine accepted
+    int64_t served = 0;    // answered and committed
+    int64_t aborted = 0;   // left by the client
+    int64_t refused = 0;   // as expected
+    int64_t rejected = 0;  // longer than the model's context or the empty cache, or refused for want of such a row
+    int64_t recorded = 0;  // answered from the ledger
     int64_t client_wait_ns = 0;           // rows that were due before the row they wait for was over, summed
     int64_t virtual_ns = 0;               // the whole run
     int64_t peak_running = 0;             // sequences in one step
@@ -71,6 +72,8 @@ private:
     void read_events();
     void over(RowIndex row);
     void refused(RowIndex row, const Refusal& refusal);
+    void reject(RowIndex row);
+    [[nodiscard]] bool lost_a_row(RowIndex row) const;  // the conversation of `row`
     void expect(RowIndex row, traces::Expect got, const std::string& what);
     [[nodiscard]] std::optional<size_t> turn_count_at(RowIndex row) const;
     [[nodiscard]] std::string describe(RowIndex row) const;
@@ -88,6 +91,7 @@ private:
     std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
     std::vector<std::optional<RequestId>> request_of_;  // per row, while it runs
     std::vector<uint8_t> is_over_;                      // per row
+    std::vector<uint8_t> lost_a_row_;                   // per conversation: a row of it was rejected
     std::unordered_map<RequestId, Running> running_;
 };
 

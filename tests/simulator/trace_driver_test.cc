@@ -206,6 +206,30 @@ TEST(TraceDriver, WhatExceedsTheContextIsRejectedAndCounted) {
     EXPECT_EQ(report->served, 2);
 }
 
+// Nobody can fork, go on from or run beside a turn that never was: such rows go the way of the row that they build on.
+TEST(TraceDriver, WhatBuildsOnARejectedRowIsRejectedWithIt) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 200);
+    Row beside = scene.row("a");
+    beside.start = Start::kWhileRunning;
+    beside.wait_for = first;
+    beside.expect = Expect::kBusy;
+    scene.add(beside, 3);
+    Row fork = scene.row("b", TraceEvent::kFork);
+    fork.from = fork.wait_for = first;
+    const RowIndex forked = scene.add(fork);
+    Row suffix = scene.row("b", TraceEvent::kSuffix);
+    suffix.from = first;
+    suffix.wait_for = forked;
+    scene.add(suffix, 5);
+    scene.add(scene.row("c"), 10);
+    const auto report = scene.run(100);
+    ASSERT_TRUE(report.has_value()) << report.error().message;
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->rejected, 4);
+    EXPECT_EQ(report->served, 1);
+}
+
 TEST(TraceDriver, ARowThatIsToldSomethingElseThanTheTraceExpectsIsReported) {
     Scene scene;
     Row row = scene.row("a");
