@@ -203,28 +203,30 @@ private:
 
 Status validate(const GenerateOptions& options) {
     std::vector<std::string> problems;
-    const auto expect = [&](bool holds, const char* problem) {
-        if (!holds) problems.emplace_back(problem);
+    const auto within = [&](const std::string& flag, auto value, double least, double most) {
+        if (static_cast<double>(value) >= least && static_cast<double>(value) <= most) return;
+        problems.push_back(fmt::format("{}: got {}, wanted {} to {}", flag, value, least, most));
     };
-    const auto positive = [](double value) { return value > 0 && value <= 1e9; };
-    const auto length = [](const LengthDistribution& of) {
-        return of.median >= 1 && of.median <= 1e6 && of.sigma >= 0 && of.sigma <= 10;
+    const auto lengths = [&](const std::string& flag, const LengthDistribution& of) {
+        within(flag, of.median, 1, 1e6);
+        within(flag + "-sigma", of.sigma, 0, 10);
     };
-    const auto share = [](double value) { return value >= 0 && value <= 1; };
-    expect(options.conversations >= 1 && options.conversations <= 10'000'000, "conversations: wanted 1 to 10000000");
-    expect(positive(options.rate), "rate: wanted more than 0, at most 1e9");
-    expect(options.mean_turns >= 1 && options.mean_turns <= 10'000, "mean turns: wanted 1 to 10000");
-    expect(length(options.first_tokens) && length(options.turn_tokens) && length(options.output_tokens),
-           "lengths: wanted a median from 1 to 1e6 and a sigma from 0 to 10");
-    expect(options.mean_think_seconds >= 0 && options.mean_think_seconds <= 1e6, "think time: wanted 0 to 1e6 seconds");
-    expect(options.system_prompts >= 0 && options.system_prompts <= 1'000'000, "system prompts: wanted 0 to 1000000");
-    expect(options.system_prompt_tokens >= 1 && options.system_prompt_tokens <= 1'000'000,
-           "system prompt tokens: wanted 1 to 1000000");
-    expect(options.salts >= 0 && options.salts <= 1'000'000, "salts: wanted 0 to 1000000");
-    expect(share(options.suffix_share) && share(options.deterministic_share), "shares: wanted 0 to 1");
-    expect(share(options.fork_chance) && share(options.edit_chance) && share(options.regenerate_chance) &&
-               share(options.abort_chance),
-           "chances: wanted 0 to 1");
+    within("--conversations", options.conversations, 1, 1e7);
+    within("--rate", options.rate, 1e-6, 1e9);
+    within("--turns", options.mean_turns, 1, 1e4);
+    lengths("--first-tokens", options.first_tokens);
+    lengths("--turn-tokens", options.turn_tokens);
+    lengths("--output-tokens", options.output_tokens);
+    within("--think", options.mean_think_seconds, 0, 1e6);
+    within("--system-prompts", options.system_prompts, 0, 1e6);
+    within("--system-prompt-tokens", options.system_prompt_tokens, 1, 1e6);
+    within("--salts", options.salts, 0, 1e6);
+    within("--suffix-share", options.suffix_share, 0, 1);
+    within("--deterministic-share", options.deterministic_share, 0, 1);
+    within("--fork", options.fork_chance, 0, 1);
+    within("--edit", options.edit_chance, 0, 1);
+    within("--regenerate", options.regenerate_chance, 0, 1);
+    within("--abort", options.abort_chance, 0, 1);
     if (problems.empty()) return {};
     return error("{}", fmt::join(problems, "; "));
 }
