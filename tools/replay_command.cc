@@ -7,6 +7,7 @@
 #include "reference/model/presets.h"
 #include "tools/cli.h"
 #include "tools/model_choice.h"
+#include "tools/read_options.h"
 #include "tools/replay_run.h"
 #include "traces/read.h"
 
@@ -19,7 +20,7 @@ constexpr const char* kSampleScenario = "traces/scenario.csv";
 struct ReplayOptions {
     std::string trace;  // empty: the two samples
     std::string model = "tiny-granite";
-    traces::ReadOptions read;
+    ReadFlags read;
     ReplayConfig replay;
     uint64_t cache_bytes = uint64_t{256} << 20;
     uint64_t kv_bytes = 0;
@@ -30,20 +31,39 @@ struct ReplayOptions {
     OutputFormat format = OutputFormat::kTable;
 };
 
+// What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts them.
+Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const reference::Model& model) {
+    const int64_t positions = model.config.max_position_embeddings;
+    if (flags.context && *flags.context > positions) {
+        return error("--context: got {}, but the model has {} positions", *flags.context, positions);
+    }
+    traces::ReadOptions read = flags.read;
+    read.over_context = flags.over_context();
+    if (read.over_context != traces::OverContext::kReject) read.max_context = flags.context.value_or(positions);
+    return read;
+}
+
 Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
-                              const traces::ReadOptions& read) {
+                              const ReadFlags& flags) {
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed));
+    ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
+    read.seed = config.seed;
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
-    return run_replay(config, model, model_name, path.substr(path.find_last_of('/') + 1), trace.trace);
+    ReplayConfig bounded = config;
+    bounded.max_context = flags.context;
+    ASSIGN_OR_RETURN(ReplayRun run,
+                     run_replay(bounded, model, model_name, path.substr(path.find_last_of('/') + 1), trace.trace));
+    if (read.over_context == traces::OverContext::kDrop) run.dropped = trace.report.over_context;
+    return run;
 }
 
 // The recorded sessions, scaled down to a tiny model and pressed together in time, so that several run at once.
 Result<ReplayRun> replay_sessions(const ReplayOptions& options) {
-    traces::ReadOptions read = options.read;
-    if (read.tokens_per_id == 0) read.tokens_per_id = 1;
-    read.session_rate = 2;
-    read.think_scale = 0.01;
-    return replay_file(options.replay, options.model, repository_path(kSampleSessions), read);
+    ReadFlags flags;
+    flags.read.tokens_per_id = 1;
+    flags.read.session_rate = 2;
+    flags.read.think_scale = 0.01;
+    return replay_file(options.replay, options.model, repository_path(kSampleSessions), flags);
 }
 
 // The scenario under memory pressure, where heads are also found by prefix, and every counter must move.
@@ -53,7 +73,7 @@ Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::strin
     pressed.lookup = LookupMode::kPrefix;
     if (!pressed.kv_bytes) pressed.num_blocks = 80;
     if (!pressed.state_bytes) pressed.num_state_rows = 40;
-    return replay_file(pressed, model, repository_path(kSampleScenario), options.read);
+    return replay_file(pressed, model, repository_path(kSampleScenario), {});
 }
 
 // The sessions on the model that --model names, the scenario on it and, when it names none, on a model of every family.
@@ -75,13 +95,13 @@ Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     options.replay.cache_bytes = static_cast<int64_t>(options.cache_bytes);
     if (options.has_kv_bytes->count() > 0) options.replay.kv_bytes = static_cast<int64_t>(options.kv_bytes);
     if (options.has_state_bytes->count() > 0) options.replay.state_bytes = static_cast<int64_t>(options.state_bytes);
-    options.read.seed = options.replay.seed;
     if (options.trace.empty()) return replay_samples(options);
     ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
     return std::vector{std::move(run)};
 }
 
 int run_replay_command(const ReplayOptions& options) {
+    if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto runs = replay(options);
     if (!runs) return report_error(runs.error());
     if (options.format == OutputFormat::kJson) {
@@ -102,13 +122,10 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     options->replay.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
     CLI::App* verb =
         app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
-    verb->add_option("--trace", options->trace,
-                     "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
-    verb->add_option("--tokens-per-id", options->read.tokens_per_id,
-                     "scale down: a block of the trace becomes N tokens")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-    verb->add_option("--limit", options->read.limit, "read only the first N rows")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    CLI::Option* trace =
+        verb->add_option("--trace", options->trace,
+                         "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
+    for (CLI::Option* flag : add_read_options(*verb, options->read, "the model's own unless given")) flag->needs(trace);
     options->has_model =
         verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
             ->capture_default_str();

@@ -54,6 +54,9 @@ const std::vector<Counter>& counters() {
         {"refused", "refused", [](const ReplayRun& r) { return r.driver.refused; }},
         {"repeats", "answered from the ledger", [](const ReplayRun& r) { return r.stats.repeats; }},
         {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
+        {"client_wait_ms", "client wait, ms", [](const ReplayRun& r) { return r.driver.client_wait_ns / 1'000'000; },
+         Counter::kNever},
+        {"virtual_ms", "virtual time, ms", [](const ReplayRun& r) { return r.driver.virtual_ns / 1'000'000; }},
         {"steps", "steps", [](const ReplayRun& r) { return r.stats.steps; }},
         {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
         {"kv_bytes", "KV bytes, peak", [](const ReplayRun& r) { return r.kv.peak; }, Counter::kWithKv},
@@ -87,6 +90,7 @@ ordered_json run_json(const ReplayRun& run) {
     json["seed"] = run.seed;
     json["fingerprint"] = run.fingerprint.hex();
     for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
+    json["dropped"] = run.dropped;
     json["kv_capacity_bytes"] = run.kv.capacity;
     json["state_capacity_bytes"] = run.state.capacity;
     json["not_reused"] = reasons_json(run.stats);
@@ -131,6 +135,8 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
         add_row(table, runs, fmt::format("not reused: {}", name(static_cast<NotReused>(i))),
                 [&](const ReplayRun& run) { return fmt::format("{}", run.stats.not_reused[i]); });
     }
+    if (std::ranges::any_of(runs, [](const ReplayRun& run) { return run.dropped > 0; }))
+        add_row(table, runs, "dropped (too long)", [](const ReplayRun& run) { return fmt::format("{}", run.dropped); });
     add_row(table, runs, "first difference", [](const ReplayRun& run) {
         return std::string(run.difference ? "see below" : run.compared_logits == 0 ? "nothing compared" : "identical");
     });

@@ -27,6 +27,7 @@ struct ReplayRun {
     uint64_t seed = 0;
     Digest fingerprint;  // of model, configuration and trace
     DriverReport driver;
+    int64_t dropped = 0;  // rows too long for the context that were left out of the trace
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;

@@ -41,7 +41,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
-    engine.max_model_len = model.max_position_embeddings;
+    engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
     engine.seed = config.seed;
     engine.digest_heads = true;
     RETURN_IF_ERROR(validate(engine));
@@ -75,6 +75,7 @@ Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, co
           config.step_ns, static_cast<int64_t>(config.seed), static_cast<int64_t>(trace.rows.size())}) {
         digester.add(value);
     }
+    if (config.max_context) digester.add(*config.max_context);
     for (const traces::Row& row : trace.rows) {
         for (const int64_t value :
              {row.arrival_ns, row.prompt_tokens, row.max_tokens, int64_t{index(row.conversation)}}) {

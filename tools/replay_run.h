@@ -25,6 +25,7 @@ struct ReplayConfig {
     std::optional<int64_t> state_bytes;
     std::optional<int32_t> num_blocks;      // instead of what the bytes buy
     std::optional<int32_t> num_state_rows;  // instead of what the bytes buy
+    std::optional<int64_t> max_context;     // tokens of prompt and output; else the model's positions
     LookupMode lookup = LookupMode::kConversation;
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;

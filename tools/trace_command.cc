@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli.h"
+#include "tools/read_options.h"
 #include "tools/trace_report.h"
 #include "traces/generate.h"
 #include "traces/read.h"
-#include "traces/strict.h"
 #include "traces/verbatim_csv.h"
 
 namespace verbatim::tools {
@@ -21,46 +21,23 @@ using namespace verbatim::traces;
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 2 bad flag; 3 the trace cannot be read or is wrong; 4 a file cannot be written.";
 
+constexpr int64_t kDefaultContext = 131072;  // tokens; of many published models
+
 struct TraceOptions {
     std::string input;
     std::string output;
     std::string picture;
-    std::string input_format;
-    std::string sessions;
-    int64_t tokens_per_id = 0;
-    int64_t limit = 0;
-    int64_t context = 131072;
-    CLI::Option* bounds_context = nullptr;  // --max-context
-    int64_t sessions_scale = 1;
-    ReadOptions read;
+    ReadFlags read;
+    uint64_t seed = 0;
     GenerateOptions generate;
     OutputFormat format = OutputFormat::kTable;
 };
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
-// "A..B", both inclusive, or one number.
-Result<SessionRange> parse_sessions(std::string_view text) {
-    const size_t dots = text.find("..");
-    const auto first = parse_number<int64_t>(text.substr(0, dots));
-    const auto last = dots == std::string_view::npos ? first : parse_number<int64_t>(text.substr(dots + 2));
-    if (!first || !last || *first < 0 || *last < *first) {
-        return error("--sessions: got {}, wanted A..B with 0 <= A <= B, or one number", shown(text));
-    }
-    return SessionRange{*first, *last};
-}
-
 Result<ReadOptions> read_options(const TraceOptions& options) {
-    ReadOptions read = options.read;
-    read.tokens_per_id = options.tokens_per_id;
-    read.limit = options.limit;
-    if (options.bounds_context->count() > 0) read.max_context = options.context;
-    read.sessions_scale = options.sessions_scale;
-    if (!options.input_format.empty()) read.format = format_by_name(options.input_format);
-    if (!options.sessions.empty()) {
-        ASSIGN_OR_RETURN(read.sessions, parse_sessions(options.sessions));
-    }
-    RETURN_IF_ERROR(validate(read));
+    ASSIGN_OR_RETURN(ReadOptions read, read_options(options.read, kDefaultContext));
+    read.seed = options.seed;
     return read;
 }
 
@@ -96,7 +73,7 @@ int run_stats(const TraceOptions& options) {
 }
 
 int run_generate(TraceOptions options) {
-    options.generate.seed = options.read.seed;
+    options.generate.seed = options.seed;
     if (const Status valid = validate(options.generate); !valid) return report_error(valid.error(), kExitBadUsage);
     const Trace trace = generate(options.generate);
     if (const Status written = write_verbatim_csv(trace, options.output); !written)
@@ -107,29 +84,10 @@ int run_generate(TraceOptions options) {
     return kExitOk;
 }
 
-void add_read_options(CLI::App& verb, TraceOptions& options) {
+void add_input(CLI::App& verb, TraceOptions& options) {
     verb.add_option("IN", options.input, "a trace: plain, gzip or zstd")->required();
-    verb.add_option("--input-format", options.input_format, "do not look at the content; it is in this format")
-        ->check(CLI::IsMember({"verbatim", "agentic", "mooncake", "azure", "burstgpt"}));
-    add_count_option(verb, "--tokens-per-id", options.tokens_per_id, 1,
-                     "scale down: a block of the trace becomes N tokens");
-    add_count_option(verb, "--limit", options.limit, 1, "read only the first N rows");
-    verb.add_option("--sessions", options.sessions, "only sessions A..B, counted from 0");
-    const std::map<std::string, OverContext> over = {
-        {"reject", OverContext::kReject}, {"drop", OverContext::kDrop}, {"scale", OverContext::kScale}};
-    options.bounds_context = verb.add_option("--max-context", options.read.over_context,
-                                             "rows that exceed --context: reject, drop, or scale the whole trace")
-                                 ->transform(CLI::CheckedTransformer(over));
-    add_count_option(verb, "--context", options.context, 1,
-                     "tokens of prompt and output that the model takes (131072)");
-    verb.add_option("--rate-scale", options.read.rate_scale, "arrivals this many times as fast")->capture_default_str();
-    verb.add_option("--think-scale", options.read.think_scale, "think times this many times as long")
-        ->capture_default_str();
-    verb.add_option("--session-rate", options.read.session_rate, "agentic: sessions started per second")
-        ->capture_default_str();
-    add_count_option(verb, "--sessions-scale", options.sessions_scale, 1,
-                     "this many copies of every session, with fresh ids");
-    add_seed_option(verb, options.read.seed);
+    add_read_options(verb, options.read, "131072 if only --max-context is given");
+    add_seed_option(verb, options.seed);
     add_format_option(verb, options.format);
 }
 
@@ -170,7 +128,7 @@ void add_generate_options(CLI::App& verb, TraceOptions& options) {
         ->capture_default_str();
     verb.add_option("--abort", generate.abort_chance, "per turn: the client leaves within the answer")
         ->capture_default_str();
-    add_seed_option(verb, options.read.seed);
+    add_seed_option(verb, options.seed);
     add_format_option(verb, options.format);
 }
 
@@ -186,13 +144,13 @@ void add_trace_command(CLI::App& app, int& exit_code) {
     };
     {
         auto [verb, options] = add_verb("convert", "any supported request log as Verbatim's own CSV");
-        add_read_options(*verb, *options);
+        add_input(*verb, *options);
         verb->add_option("--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
         verb->callback([options = options, &exit_code] { exit_code = run_convert(*options); });
     }
     {
         auto [verb, options] = add_verb("stats", "what a trace is like, and what caches would reuse of it");
-        add_read_options(*verb, *options);
+        add_input(*verb, *options);
         verb->add_option("--picture", options->picture, "also write a picture, an SVG that needs no other file");
         verb->callback([options = options, &exit_code] { exit_code = run_stats(*options); });
     }
