@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tests/tools/run_program.h"
+
 namespace verbatim::tools {
 namespace {
 
@@ -100,32 +102,18 @@ TEST(Flags, WrongOnesAreParseErrors) {
     }
 }
 
-struct Outcome {
-    int exit_code;
-    std::string out;
-    std::string err;
-};
-
-Outcome run(std::vector<const char*> arguments) {
-    arguments.insert(arguments.begin(), "verbatim");
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const int exit_code = run_program(static_cast<int>(arguments.size()), arguments.data());
-    return {exit_code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
-}
-
 TEST(Program, WithoutAVerbExplainsItselfOnStderr) {
-    const Outcome outcome = run({});
+    const Outcome outcome = run_verbatim({});
     EXPECT_EQ(outcome.exit_code, kExitBadUsage);
     EXPECT_EQ(outcome.out, "");
     EXPECT_THAT(outcome.err, HasSubstr("Exit codes:"));
 }
 
 TEST(Program, HelpAndVersionAreResults) {
-    const Outcome version = run({"--version"});
+    const Outcome version = run_verbatim({"--version"});
     EXPECT_EQ(version.exit_code, kExitOk);
     EXPECT_THAT(version.out, testing::MatchesRegex("verbatim [0-9.]+\n"));
-    const Outcome help = run({"--help"});
+    const Outcome help = run_verbatim({"--help"});
     EXPECT_EQ(help.exit_code, kExitOk);
     EXPECT_THAT(help.out, HasSubstr("Exit codes:"));
     EXPECT_EQ(help.err, "");
@@ -133,7 +121,7 @@ TEST(Program, HelpAndVersionAreResults) {
 
 TEST(Program, AnUnknownFlagOrVerbIsBadUsage) {
     for (const char* argument : {"--no-such-flag", "no-such-verb"}) {
-        const Outcome outcome = run({argument});
+        const Outcome outcome = run_verbatim({argument});
         EXPECT_EQ(outcome.exit_code, kExitBadUsage);
         EXPECT_EQ(outcome.out, "");
         EXPECT_THAT(outcome.err, testing::StartsWith("verbatim: error: "));

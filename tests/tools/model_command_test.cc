@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/reference/model/scratch_folder.h"
-#include "tools/cli.h"
+#include "tests/tools/run_program.h"
 
 namespace verbatim::tools {
 namespace {
@@ -16,23 +16,9 @@ using reference::ScratchFolder;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-struct Outcome {
-    int exit_code = 0;
-    std::string out;
-    std::string err;
-};
-
 Outcome run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"verbatim", "model"});
-    std::vector<const char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    Outcome outcome;
-    outcome.exit_code = run_program(static_cast<int>(argv.size()), argv.data());
-    outcome.out = testing::internal::GetCapturedStdout();
-    outcome.err = testing::internal::GetCapturedStderr();
-    return outcome;
+    arguments.insert(arguments.begin(), "model");
+    return run_verbatim(std::move(arguments));
 }
 
 std::string golden(const std::string& name) { return VERBATIM_SOURCE_DIR "/tests/data/golden/" + name; }

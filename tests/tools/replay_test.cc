@@ -2,11 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tools/cli.h"
+#include "tests/tools/run_program.h"
 #include "tools/model_choice.h"
 #include "tools/replay_report.h"
 #include "tools/replay_run.h"
@@ -20,21 +18,9 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-struct Ran {
-    int exit_code;
-    std::string out;
-    std::string err;
-};
-
-Ran run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"verbatim", "replay"});
-    std::vector<const char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const int exit_code = run_program(static_cast<int>(argv.size()), argv.data());
-    std::fflush(stdout);
-    return {exit_code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+Outcome run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "replay");
+    return run_verbatim(std::move(arguments));
 }
 
 std::string scenario() { return repository_path("traces/scenario.csv"); }
@@ -47,14 +33,8 @@ std::vector<std::string> pressed_scenario(std::vector<std::string> more = {}) {
     return arguments;
 }
 
-std::string written(const std::string& name, const std::string& text) {
-    const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-}
-
 TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryCounter) {
-    const Ran ran = run({"--format", "json"});
+    const Outcome ran = run({"--format", "json"});
     EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
     const json result = json::parse(ran.out);
     EXPECT_EQ(result["identical"], true);
@@ -78,7 +58,7 @@ TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryC
 }
 
 TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
-    const Ran ran = run(pressed_scenario());
+    const Outcome ran = run(pressed_scenario());
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
     const json result = json::parse(ran.out);
     for (const char* key : {"requests", "turns", "reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies",
@@ -100,11 +80,11 @@ TEST(ReplayCommand, ThreadsDoNotChangeTheDigestAndTheBudgetDoes) {
 
 TEST(ReplayCommand, OddBlockSizesAndTheReferenceAsExecutorAreIdentical) {
     for (const char* block_size : {"1", "3", "64"}) {
-        const Ran ran = run({"--trace", scenario(), "--block-size", block_size, "--format", "json"});
+        const Outcome ran = run({"--trace", scenario(), "--block-size", block_size, "--format", "json"});
         EXPECT_EQ(ran.exit_code, kExitOk) << block_size << ran.err;
         EXPECT_EQ(json::parse(ran.out)["identical"], true);
     }
-    const Ran swapped = run({"--trace", scenario(), "--executor", "reference", "--beside", "cpu", "--limit", "20"});
+    const Outcome swapped = run({"--trace", scenario(), "--executor", "reference", "--beside", "cpu", "--limit", "20"});
     EXPECT_EQ(swapped.exit_code, kExitOk) << swapped.err << swapped.out;
     EXPECT_THAT(swapped.out, HasSubstr("identical"));
 }
@@ -118,19 +98,18 @@ TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
 }
 
 TEST(ReplayCommand, WrongInputEndsWithExitCode3AndSaysWhatAndWhere) {
-    const Ran no_trace = run({"--trace", "/no/such/trace.csv"});
+    const Outcome no_trace = run({"--trace", "/no/such/trace.csv"});
     EXPECT_EQ(no_trace.exit_code, kExitBadInput);
     EXPECT_THAT(no_trace.err, HasSubstr("/no/such/trace.csv"));
-    const Ran no_model = run({"--trace", scenario(), "--model", "gpt-17"});
+    const Outcome no_model = run({"--trace", scenario(), "--model", "gpt-17"});
     EXPECT_EQ(no_model.exit_code, kExitBadInput);
     EXPECT_THAT(no_model.err, HasSubstr("tiny-granite"));
-    const Ran no_room = run({"--trace", scenario(), "--kv-bytes", "100"});
+    const Outcome no_room = run({"--trace", scenario(), "--kv-bytes", "100"});
     EXPECT_EQ(no_room.exit_code, kExitBadInput);
     EXPECT_THAT(no_room.err, HasSubstr("one block takes 2048"));
-    std::ifstream whole(repository_path("traces/data/agentic_slice.jsonl.gz"), std::ios::binary);
-    std::string bytes(1000, '\0');
-    whole.read(bytes.data(), 1000);
-    const Ran truncated = run({"--trace", written("truncated.jsonl.gz", bytes)});
+    const ScratchFiles files;
+    const std::string whole = file_bytes(repository_path("traces/data/agentic_slice.jsonl.gz"));
+    const Outcome truncated = run({"--trace", files.write("truncated.jsonl.gz", whole.substr(0, 1000))});
     EXPECT_EQ(truncated.exit_code, kExitBadInput);
     EXPECT_THAT(truncated.err, HasSubstr("truncated.jsonl.gz"));
 }
