@@ -37,6 +37,7 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
       store_(store),
       waiting_(trace.rows.size()),
       request_of_(trace.rows.size()),
+      is_sent_(trace.rows.size()),
       is_over_(trace.rows.size()),
       lost_a_row_(trace.conversations.size()) {
     CHECK_GT(config.step_ns, 0);
@@ -95,9 +96,8 @@ void TraceDriver::send_due() {
 void TraceDriver::send_while_running() {
     std::erase_if(while_running_, [&](RowIndex row) {
         const RowIndex first = trace_.row(row).wait_for;
-        if (is_over_[at(first)] != 0 && lost_a_row(first)) {
-            reject(row);
-            over(row);
+        if (is_over_[at(first)] != 0 && lost_a_row(first)) {  // it will never run
+            send(row);
             return true;
         }
         const auto beside = request_of_[at(first)];
@@ -109,11 +109,20 @@ void TraceDriver::send_while_running() {
 }
 
 void TraceDriver::send(RowIndex row) {
+    const RowIndex from = trace_.row(row).from;
+    if (from != kNoRow && is_sent_[at(from)] == 0) {
+        held_.emplace(from, row);
+        return;
+    }
+    is_sent_[at(row)] = 1;
     if (traces::is_request(trace_.row(row).event)) {
         send_request(row);
     } else {
         apply_name_event(row);
     }
+    const auto [first, last] = held_.equal_range(row);
+    for (auto held = first; held != last; ++held) due_.push({now_ns_, held->second});
+    held_.erase(first, last);
 }
 
 void TraceDriver::send_request(RowIndex row) {

@@ -2,7 +2,8 @@
 // early where the trace says so, and checks that every row was told what the trace expects.
 //
 // The clock moves by a fixed time per step and jumps when the engine is idle, so a run depends on the trace and the configuration alone.
-//   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it has the answer
+//   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it has the answer;
+//       and not before the row that it takes from or goes back to was sent
 //   V2  rows that are due together are sent in order of (time, row)
 //   V3  the run ends when every row is over; a row that can never start is an error
 //   V4  once a row was rejected for its length, nothing is expected of what follows in its conversation
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <queue>
 #include <string>
@@ -90,6 +92,8 @@ private:
     std::vector<std::vector<RowIndex>> waiting_;        // per row: rows that wait for its end
     std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
     std::vector<std::optional<RequestId>> request_of_;  // per row, while it runs
+    std::multimap<RowIndex, RowIndex> held_;            // rows that are due, by the row that must be sent before them
+    std::vector<uint8_t> is_sent_;                      // per row
     std::vector<uint8_t> is_over_;                      // per row
     std::vector<uint8_t> lost_a_row_;                   // per conversation: a row of it was rejected
     std::unordered_map<RequestId, Running> running_;

@@ -226,8 +226,24 @@ TEST(TraceDriver, WhatBuildsOnARejectedRowIsRejectedWithIt) {
     const auto report = scene.run(100);
     ASSERT_TRUE(report.has_value()) << report.error().message;
     EXPECT_THAT(report->unexpected, IsEmpty());
-    EXPECT_EQ(report->rejected, 4);
-    EXPECT_EQ(report->served, 1);
+    EXPECT_EQ(report->rejected, 3);
+    EXPECT_EQ(report->served, 2);  // the second writer, who finds nobody writing, and c
+}
+
+// The trace does not make the client of `c` wait, but what it repeats must have been said.
+TEST(TraceDriver, NoRowIsSentBeforeTheRowThatItTakesFrom) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    const RowIndex second = scene.turn_after(first, "a", 5);
+    Row taker = scene.row("c");
+    taker.from = second;
+    taker.take = Take::kPrompt;
+    scene.add(taker, 3);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value()) << report.error().message;
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->served, 3);
+    EXPECT_EQ(scene.engine().ledger().find(scene.key("c"))->committed.size(), 10 + 4 + 5 + 3 + 4);
 }
 
 TEST(TraceDriver, ARowThatIsToldSomethingElseThanTheTraceExpectsIsReported) {
