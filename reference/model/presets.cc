@@ -1,6 +1,7 @@
-// Shapes and multipliers are those of the config.json files published on the Hugging Face Hub:
+// Shapes and multipliers are those of the config.json files on the Hugging Face Hub:
 //   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B; nvidia/Nemotron-H-8B-Base-8K;
 //   nvidia/NVIDIA-Nemotron-Nano-9B-v2; tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base; state-spaces/mamba2-130m, -2.7b.
+// docs/models.md says what each could be compared with, and what could not be confirmed.
 // The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
 #include "reference/model/presets.h"
 
@@ -175,6 +176,7 @@ struct FalconMultipliers {
     double embedding, lm_head, key, attention_out, ssm_in, ssm_out;
     std::array<double, 2> mlp;
     MambaMultipliers ssm;
+    MambaGate gate;
 };
 
 ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba, AttentionConfig attention,
@@ -184,8 +186,8 @@ ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba,
     attention.rope = whole_rope(attention.head_dim, 1e11);
     attention.key_multiplier = multipliers.key;
     attention.out_multiplier = multipliers.attention_out;
-    mamba.gate = MambaGate::kGateOnly;
-    mamba.n_norm_groups = 1;
+    mamba.gate = multipliers.gate;
+    mamba.n_norm_groups = mamba.gate == MambaGate::kGateOnly ? 1 : mamba.n_groups;
     mamba.in_multiplier = multipliers.ssm_in;
     mamba.out_multiplier = multipliers.ssm_out;
     mamba.multipliers = multipliers.ssm;
@@ -196,33 +198,61 @@ ModelConfig falcon_h1(ModelConfig config, int32_t num_layers, MambaConfig mamba,
     return config;
 }
 
-// The multipliers of Falcon-H1-0.5B; the other sizes' differ by powers of two and do not change the work.
-constexpr FalconMultipliers kFalconMultipliers = {
+constexpr FalconMultipliers kFalcon05bMultipliers = {
     .embedding = 5.656854249492381,
     .lm_head = 0.0390625,
-    .key = 0.390625,
+    .key = 0.39062499999999994,
     .attention_out = 0.9375,
     .ssm_in = 1.25,
     .ssm_out = 0.23570226039551587,
     .mlp = {0.8838834764831844, 0.5859375},
     .ssm = {0.3535533905932738, 0.25, 0.3535533905932738, 0.5, 0.3535533905932738},
+    .gate = MambaGate::kGateOnly,
+};
+
+// Not seen in a published file: by the rule that 0.5B, 1.5B-Deep, 7B and 34B follow, with d = hidden_size:
+//   lm_head = 40 / d, key = 409600 / d^2 * sqrt(64 / head_dim), attention_out = 491520 / (d * n_heads * head_dim), ssm_in = 1280 / d,
+//   ssm_out = 256 * sqrt(2) / d_ssm, mlp = 640 * sqrt(2) / d and 1228800 / (d * d_ff), the third of ssm = 32 * sqrt(2) / d_state.
+constexpr FalconMultipliers kFalcon15bMultipliers = {
+    .embedding = 5.656854249492381,
+    .lm_head = 0.01953125,
+    .key = 0.06905339660024878,
+    .attention_out = 0.234375,
+    .ssm_in = 0.625,
+    .ssm_out = 0.11785113019775793,
+    .mlp = {0.4419417382415922, 0.13020833333333334},
+    .ssm = {0.3535533905932738, 0.25, 0.1767766952966369, 0.5, 0.3535533905932738},
+    .gate = MambaGate::kGateThenNorm,
+};
+
+constexpr FalconMultipliers kFalcon7bMultipliers = {
+    .embedding = 5.656854249492381,
+    .lm_head = 0.013020833333333334,
+    .key = 0.030690398488999456,
+    .attention_out = 0.10416666666666667,
+    .ssm_in = 0.4166666666666667,
+    .ssm_out = 0.11785113019775793,
+    .mlp = {0.2946278254943948, 0.032552083333333336},
+    .ssm = {0.3535533905932738, 0.25, 0.1767766952966369, 0.5, 0.3535533905932738},
+    .gate = MambaGate::kGateThenNorm,
 };
 
 ModelConfig falcon_h1_0_5b() {
     return falcon_h1(sizes(Architecture::kFalconH1, 32784, 1024, 16384), 36, mamba_heads(24, 64, 128, 1),
-                     attention_heads(8, 2, 64), 2048, kFalconMultipliers);
+                     attention_heads(8, 2, 64), 2048, kFalcon05bMultipliers);
 }
 ModelConfig falcon_h1_1_5b() {
-    return falcon_h1(sizes(Architecture::kFalconH1, 65537, 2048, 131072), 24, mamba_heads(48, 64, 256, 1),
-                     attention_heads(8, 2, 128), 4096, kFalconMultipliers);
+    return falcon_h1(sizes(Architecture::kFalconH1, 65536, 2048, 131072), 24, mamba_heads(48, 64, 256, 1),
+                     attention_heads(8, 2, 128), 4608, kFalcon15bMultipliers);
 }
 ModelConfig falcon_h1_7b() {
-    return falcon_h1(sizes(Architecture::kFalconH1, 130049, 3072, 262144), 44, mamba_heads(24, 128, 256, 1),
-                     attention_heads(12, 2, 128), 12288, kFalconMultipliers);
+    return falcon_h1(sizes(Architecture::kFalconH1, 130048, 3072, 262144), 44, mamba_heads(24, 128, 256, 1),
+                     attention_heads(12, 2, 128), 12288, kFalcon7bMultipliers);
 }
+// With the gate alone; the gated norm is in the goldens and in the random configs of the tests.
 ModelConfig tiny_falcon_h1() {
     return falcon_h1(sizes(Architecture::kFalconH1, 256, 48, 131072), 2, mamba_heads(6, 16, 16, 2),
-                     attention_heads(4, 2, 16), 64, kFalconMultipliers);
+                     attention_heads(4, 2, 16), 64, kFalcon05bMultipliers);
 }
 
 ModelConfig mamba2(int32_t vocab_size, int32_t hidden_size, int32_t num_layers, const MambaConfig& mamba) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "reference/model/config_json.h"
@@ -32,12 +33,14 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
     // From the model cards and the safetensors metadata on the Hugging Face Hub; to the last parameter where published so.
     EXPECT_EQ(geometry_of("llama-3.2-1b").num_parameters, 1'235'814'400);
     EXPECT_EQ(geometry_of("nemotron-nano-9b-v2").num_parameters, 8'888'227'328);
+    EXPECT_EQ(geometry_of("granite-4.0-h-350m").num_parameters, 340'332'224);
     EXPECT_EQ(geometry_of("falcon-h1-0.5b").num_parameters, 521'411'104);
+    EXPECT_EQ(geometry_of("falcon-h1-1.5b").num_parameters, 1'554'859'392);
+    EXPECT_EQ(geometry_of("falcon-h1-7b").num_parameters, 7'585'648'736);
     EXPECT_EQ(geometry_of("mamba2-130m").num_parameters, 128'989'632);
     EXPECT_EQ(geometry_of("mamba2-2.7b").num_parameters, 2'702'599'680);
-    const std::map<std::string_view, double> in_billions = {{"granite-4.0-h-350m", 0.34},  {"granite-4.0-h-1b", 1.46},
-                                                            {"granite-4.0-h-micro", 3.19}, {"bamba-9b", 9.78},
-                                                            {"nemotron-h-8b", 8.10},       {"falcon-h1-7b", 7.59}};
+    const std::map<std::string_view, double> in_billions = {
+        {"granite-4.0-h-1b", 1.46}, {"granite-4.0-h-micro", 3.19}, {"bamba-9b", 9.78}, {"nemotron-h-8b", 8.10}};
     for (const auto& [name, billions] : in_billions)
         EXPECT_NEAR(static_cast<double>(geometry_of(name).num_parameters) / 1e9, billions, 0.005) << name;
 }
@@ -55,6 +58,34 @@ TEST(Presets, HaveThePublishedLayersByKind) {
     const ModelGeometry falcon = geometry_of("falcon-h1-1.5b");
     EXPECT_EQ(falcon.num_mamba_layers, 24);
     EXPECT_EQ(falcon.num_attention_layers, 24);
+}
+
+// The multipliers of 0.5B and 7B are published; those of 1.5B follow from the rule that they obey (reference/model/presets.cc).
+TEST(Presets, MultipliersOfFalconH1FollowOneRule) {
+    const double root2 = std::sqrt(2.0);
+    for (const char* name : {"falcon-h1-0.5b", "falcon-h1-1.5b", "falcon-h1-7b"}) {
+        const ModelConfig config = *preset(name);
+        const MambaConfig& mamba = *config.layers[0].mamba;
+        const AttentionConfig& attention = *config.layers[0].attention;
+        const MlpConfig& mlp = *config.layers[0].mlp;
+        const double d = config.hidden_size;
+        const auto expect = [&](double value, double rule) { EXPECT_NEAR(value / rule, 1, 1e-14) << name; };
+        expect(config.embedding_multiplier, 4 * root2);
+        expect(config.logits_multiplier, 40 / d);
+        expect(attention.key_multiplier, 409600 / (d * d) * std::sqrt(64.0 / attention.head_dim));
+        expect(attention.out_multiplier, 491520 / (d * static_cast<double>(attention.q_rows())));
+        expect(mamba.in_multiplier, 1280 / d);
+        expect(mamba.out_multiplier, 256 * root2 / static_cast<double>(mamba.d_inner()));
+        expect(mamba.multipliers.b, 32 * root2 / mamba.d_state);
+        expect(mlp.gate_multiplier, 640 * root2 / d);
+        expect(mlp.out_multiplier, 1228800 / (d * mlp.d_ff));
+    }
+}
+
+TEST(Presets, TheGatedNormOfFalconH1BeginsAbove0_5B) {
+    EXPECT_EQ(preset("falcon-h1-0.5b")->layers[0].mamba->gate, MambaGate::kGateOnly);
+    EXPECT_EQ(preset("falcon-h1-1.5b")->layers[0].mamba->gate, MambaGate::kGateThenNorm);
+    EXPECT_EQ(preset("falcon-h1-7b")->layers[0].mamba->gate, MambaGate::kGateThenNorm);
 }
 
 TEST(Presets, TinyOnesAreCheapAndHaveGroupsAndGroupedHeads) {
