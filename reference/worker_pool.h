@@ -3,13 +3,13 @@
 //   P1  for_each returns when every part is done; what the parts wrote is visible to the caller
 //   P2  who runs which part is left to chance: parts write apart from each other, and no result depends on it
 //   P3  every thread computes in the mode that NUMERICS N1 requires
+//   P4  a loop allocates nothing, and takes no lock while the threads are awake: between loops they look for the next
+//       one for some microseconds, then sleep until somebody wakes them
 #pragma once
 
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -22,27 +22,44 @@ public:
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
 
-    // part(0) ... part(num_parts - 1), in any order, side by side.
-    void for_each(int64_t num_parts, const std::function<void(int64_t part)>& part);
-    // Ranges [begin, end) that cover [0, count), none shorter than `grain` but the last.
-    void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& range);
+    // part(0) ... part(num_parts - 1), each once, side by side. One caller at a time; parts do not start loops.
+    template <typename Part>
+    void for_each(int64_t num_parts, const Part& part) {
+        run(
+            num_parts, [](const void* body, int64_t i) { (*static_cast<const Part*>(body))(i); }, &part);
+    }
+    // range(begin, end) for ranges that cover [0, count), none shorter than `grain` but the last.
+    template <typename Range>
+    void for_ranges(int64_t count, int64_t grain, const Range& range) {
+        if (count <= 0) return;
+        const int64_t wanted = int64_t{num_threads()} * 4;
+        const int64_t length = std::max(grain, (count + wanted - 1) / wanted);
+        for_each((count + length - 1) / length,
+                 [&](int64_t part) { range(part * length, std::min(count, (part + 1) * length)); });
+    }
 
     [[nodiscard]] int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
 
 private:
+    using PartFunction = void (*)(const void* body, int64_t part);
+
+    void run(int64_t num_parts, PartFunction function, const void* body);
+    void run_side_by_side(int64_t num_parts);
+    bool take_part();
+    void wait_for_loop(uint32_t seen);
     void work();
-    void take_parts();
 
     std::vector<std::thread> threads_;
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    std::condition_variable done_;
-    const std::function<void(int64_t)>* part_ = nullptr;  // of the loop in progress
-    int64_t num_parts_ = 0;
-    std::atomic<int64_t> next_part_{0};
-    int64_t loop_ = 0;  // counts loops
-    int32_t num_busy_ = 0;
-    bool stop_ = false;
+    // Of the loop in progress. Whoever has taken a part keeps the loop from ending, so these stay while it runs.
+    PartFunction function_ = nullptr;
+    const void* body_ = nullptr;
+    int64_t first_part_ = 0;
+    // What is left to take: the loop's number, how many parts it has and how many are taken, in one word, so that a
+    // thread that comes late cannot take a part of another loop than the one that it saw.
+    std::atomic<uint64_t> ticket_{0};
+    std::atomic<uint32_t> num_done_{0};
+    std::atomic<uint32_t> loop_{0};  // counts loops; what sleepers wait on
+    std::atomic<bool> stop_{false};
 };
 
 }  // namespace verbatim::reference

@@ -5,15 +5,6 @@
 #include "engine/base/check.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/paged_attention.h"
-#include "kernels/cpu/ops/rounding.h"
-#include "reference/numerics/math.h"
-#include "reference/ops/elementwise.h"
-#include "reference/ops/embedding.h"
-#include "reference/ops/finite.h"
-#include "reference/ops/gated_norm.h"
-#include "reference/ops/rms_norm.h"
-#include "reference/ops/rope.h"
-#include "reference/ops/ssm_scan.h"
 
 namespace verbatim::cpu {
 
@@ -28,34 +19,16 @@ namespace {
 
 constexpr int64_t kRowGrain = 4;        // rows of cheap operations that one thread takes at a time
 constexpr int64_t kMatmulRows = 128;    // rows that share a panel's trip through the cache
-constexpr int64_t kConvChannels = 256;  // channels that one thread takes at a time
-constexpr int64_t kAttentionRows = 16;  // query rows that one thread takes at a time
+constexpr int64_t kFewMatmulRows = 32;  // with fewer, threads take neighbouring panels: memory likes long reads
+constexpr int64_t kPartsPerThread = 8;  // of such a matmul: enough to end together
+constexpr int64_t kConvChannels = 512;  // channels that one thread takes at a time
+constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes at a time
 
 }  // namespace
 
-CpuBackend::CpuBackend(const reference::ReferenceModel& model, const CpuOps& ops, PagedKv& kv, StateRows& states,
-                       reference::WorkerPool& pool)
-    : model_(model),
-      ops_(ops),
-      kv_(kv),
-      states_(states),
-      pool_(pool),
-      place_(model.config().layers.size() + 1),
-      conv_weights_(model.config().layers.size()) {
-    const auto ids = reference::matrices_of(model.config());
-    packed_.resize(ids.size());
-    for (size_t i = 0; i < ids.size(); ++i) {
-        place_[ids[i].layer][static_cast<size_t>(ids[i].matrix)] = static_cast<int32_t>(i);
-    }
-    pool.for_each(static_cast<int64_t>(ids.size()),
-                  [&](int64_t i) { packed_[i] = PackedMatrix(linear_of(model.weights(), ids[i]).weight); });
-    for (size_t i = 0; i < conv_weights_.size(); ++i) {
-        const auto& mamba = config().layers[i].mamba;
-        if (!mamba) continue;
-        conv_weights_[i] =
-            taps_first(model.weights().layers[i].mamba.conv_weight.data(), mamba->conv_dim(), mamba->d_conv);
-    }
-}
+CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
+                       PagedKv& kv, StateRows& states, reference::WorkerPool& pool)
+    : model_(model), weights_(weights), choice_(choice), ops_(*choice.many), kv_(kv), states_(states), pool_(pool) {}
 
 void CpuBackend::set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer) {
     sequences_ = sequences;
@@ -67,12 +40,14 @@ void CpuBackend::begin(const reference::WalkBatch& batch) {
     batch_ = batch;
     positions_.resize(batch.num_rows());
     sequence_of_row_.resize(batch.num_rows());
+    attention_parts_.clear();
     for (size_t i = 0; i < batch.sequences.size(); ++i) {
         const auto& sequence = batch.sequences[i];
         for (int32_t r = 0; r < sequence.num_rows; ++r) {
             positions_[sequence.first_row + r] = sequence.first_position + r;
             sequence_of_row_[sequence.first_row + r] = i;
         }
+        for (int64_t row = 0; row < sequence.num_rows; row += kAttentionRows) attention_parts_.push_back({i, row});
     }
     fault_layers_.assign(batch.sequences.size(), std::nullopt);
 }
@@ -85,15 +60,30 @@ int64_t CpuBackend::num_rows(Buffer buffer) const {
 
 // The buffer for what is about to be written, in rows of `width`.
 FloatRows CpuBackend::fresh(Buffer buffer, int64_t width) {
-    Activations& activations = buffers_[static_cast<size_t>(buffer)];
-    activations.width = width;
-    return reference::dense_rows(activations.floats.ensure(num_rows(buffer) * width), num_rows(buffer), width);
+    activations(buffer).width = width;
+    activations(buffer).version = ++version_;
+    return reference::dense_rows(activations(buffer).floats.ensure(num_rows(buffer) * width), num_rows(buffer), width);
 }
 
-FloatRows CpuBackend::rows(Buffer buffer, int64_t width) {
-    const Activations& activations = buffers_[static_cast<size_t>(buffer)];
-    CHECK_EQ(activations.width, width);
-    return reference::dense_rows(activations.floats.data(), num_rows(buffer), width);
+ConstFloatRows CpuBackend::rows(Buffer buffer, int64_t width) const {
+    const Activations& of = buffers_[static_cast<size_t>(buffer)];
+    CHECK_EQ(of.width, width);
+    return reference::dense_rows<const float>(of.floats.data(), num_rows(buffer), width);
+}
+
+// For an operation in place.
+FloatRows CpuBackend::changing(Buffer buffer, int64_t width) {
+    CHECK_EQ(activations(buffer).width, width);
+    activations(buffer).version = ++version_;
+    return reference::dense_rows(activations(buffer).floats.data(), num_rows(buffer), width);
+}
+
+// row(r) for each of them: by one thread as long as waking another costs more.
+template <typename Row>
+void CpuBackend::for_rows(int64_t num_rows, const Row& row) {
+    pool_.for_ranges(num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) row(r);
+    });
 }
 
 std::span<const float> CpuBackend::logits(int64_t logit_row) const {
@@ -123,12 +113,9 @@ void CpuBackend::observe(const reference::WalkPoint& point) {
 
 void CpuBackend::embed(float multiplier) {
     const FloatRows out = fresh(Buffer::kResidual, config().hidden_size);
-    pool_.for_ranges(batch_.num_rows(), kRowGrain, [&](int64_t begin, int64_t end) {
-        reference::embedding({.tokens = batch_.tokens.data() + begin,
-                              .table = model_.weights().embedding.data,
-                              .vocab_size = config().vocab_size,
-                              .multiplier = multiplier,
-                              .out = out.rows(begin, end - begin)});
+    const reference::MatrixView table = model_.weights().embedding;
+    for_rows(out.num_rows, [&](int64_t r) {
+        row_ops().embed(table.row(batch_.tokens[r]).data(), multiplier, out.width, out.row(r));
     });
 }
 
@@ -137,33 +124,29 @@ void CpuBackend::norm(int32_t layer, reference::Norm norm, float eps) {
     const ConstFloatRows x = rows(Buffer::kResidual, config().hidden_size);
     const bool final = norm == reference::Norm::kFinal;
     const FloatRows out = fresh(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size);
-    pool_.for_ranges(out.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-            const ConstFloatRows row = x.rows(final ? batch_.logit_rows[r] : r, 1);
-            reference::rms_norm({.x = row, .weight = weight, .eps = eps, .out = out.rows(r, 1)});
-        }
+    for_rows(out.num_rows, [&](int64_t r) {
+        row_ops().rms_norm(x.row(final ? batch_.logit_rows[r] : r), weight, eps, out.width, out.row(r));
     });
 }
 
 void CpuBackend::scale(Buffer buffer, Columns columns, float multiplier) {
-    const FloatRows all = rows(buffer, buffers_[static_cast<size_t>(buffer)].width);
-    const FloatRows part = all.columns(columns.first, columns.count);
-    pool_.for_ranges(part.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        reference::scale({.x = part.rows(begin, end - begin), .multiplier = multiplier});
-    });
+    const FloatRows part = changing(buffer, activations(buffer).width).columns(columns.first, columns.count);
+    for_rows(part.num_rows, [&](int64_t r) { row_ops().scale(multiplier, part.width, part.row(r)); });
 }
 
 void CpuBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {
-    const Columns z = reference::projected_columns(mamba).z;
-    const ConstFloatRows gate = rows(Buffer::kProjected, mamba.in_rows()).columns(z.first, z.count);
-    const FloatRows y = rows(Buffer::kMixed, mamba.d_inner());
-    pool_.for_ranges(y.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        reference::gated_norm({.gate = mamba.gate,
-                               .n_groups = mamba.n_norm_groups,
-                               .z = gate.rows(begin, end - begin),
-                               .weight = model_.weights().layers[layer].mamba.norm.data(),
-                               .eps = eps,
-                               .y = y.rows(begin, end - begin)});
+    const Columns columns = reference::projected_columns(mamba).z;
+    const ConstFloatRows z = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
+    const FloatRows y = changing(Buffer::kMixed, mamba.d_inner());
+    const float* weight = model_.weights().layers[layer].mamba.norm.data();
+    const int64_t width = y.width / mamba.n_norm_groups;
+    for_rows(y.num_rows, [&](int64_t r) {
+        float* row = y.row(r);
+        if (mamba.gate != reference::MambaGate::kNormThenGate) row_ops().silu_gate(z.row(r), y.width, row);
+        for (int64_t i = 0; i < y.width && mamba.gate != reference::MambaGate::kGateOnly; i += width) {
+            row_ops().rms_norm(row + i, weight + i, eps, width, row + i);
+        }
+        if (mamba.gate == reference::MambaGate::kNormThenGate) row_ops().silu_gate(z.row(r), y.width, row);
     });
 }
 
@@ -171,13 +154,12 @@ void CpuBackend::rope(int32_t layer, const reference::AttentionConfig& attention
     const int64_t max_position = *std::max_element(positions_.begin(), positions_.end());
     const reference::RopeTable& table = model_.rope_table(layer, max_position + 1);
     const auto turn = [&](Buffer buffer, int64_t n_heads) {
-        const FloatRows x = rows(buffer, n_heads * attention.head_dim);
-        pool_.for_ranges(x.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-            reference::rope({.x = x.rows(begin, end - begin),
-                             .n_heads = n_heads,
-                             .head_dim = attention.head_dim,
-                             .positions = positions_.data() + begin,
-                             .table = &table});
+        const FloatRows x = changing(buffer, n_heads * attention.head_dim);
+        for_rows(x.num_rows, [&](int64_t r) {
+            for (int64_t head = 0; head < n_heads; ++head) {
+                row_ops().rope(table.cos(positions_[r]), table.sin(positions_[r]), table.n_pairs(),
+                               x.row(r) + head * attention.head_dim);
+            }
         });
     };
     turn(Buffer::kQ, attention.n_heads);
@@ -185,95 +167,108 @@ void CpuBackend::rope(int32_t layer, const reference::AttentionConfig& attention
 }
 
 void CpuBackend::activation(int32_t, const reference::MlpConfig& mlp) {
-    const FloatRows up = rows(Buffer::kUp, mlp.d_ff);
-    pool_.for_ranges(up.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        const FloatRows part = up.rows(begin, end - begin);
-        if (mlp.kind == reference::MlpKind::kReluSquared) return reference::relu_squared({part});
-        reference::swiglu({.gate = rows(Buffer::kGate, mlp.d_ff).rows(begin, end - begin),
-                           .gate_multiplier = static_cast<float>(mlp.gate_multiplier),
-                           .up = part});
-    });
+    const FloatRows up = changing(Buffer::kUp, mlp.d_ff);
+    if (mlp.kind == reference::MlpKind::kReluSquared) {
+        for_rows(up.num_rows, [&](int64_t r) { row_ops().relu_squared(up.width, up.row(r)); });
+        return;
+    }
+    const ConstFloatRows gate = rows(Buffer::kGate, mlp.d_ff);
+    const auto multiplier = static_cast<float>(mlp.gate_multiplier);
+    for_rows(up.num_rows, [&](int64_t r) { row_ops().swiglu(gate.row(r), multiplier, up.width, up.row(r)); });
 }
 
 void CpuBackend::add_branch(float branch_multiplier, float residual_multiplier) {
     const ConstFloatRows branch = rows(Buffer::kBranch, config().hidden_size);
-    const FloatRows residual = rows(Buffer::kResidual, config().hidden_size);
-    pool_.for_ranges(residual.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        reference::add_branch({.branch = branch.rows(begin, end - begin),
-                               .branch_multiplier = branch_multiplier,
-                               .residual_multiplier = residual_multiplier,
-                               .residual = residual.rows(begin, end - begin)});
+    const FloatRows residual = changing(Buffer::kResidual, config().hidden_size);
+    for_rows(residual.num_rows, [&](int64_t r) {
+        row_ops().add_branch(branch.row(r), branch_multiplier, residual_multiplier, residual.width, residual.row(r));
     });
 }
 
 void CpuBackend::scale_logits(float multiplier, float divisor) {
-    const FloatRows logits = rows(Buffer::kLogits, config().vocab_size);
-    pool_.for_ranges(logits.num_rows, 1, [&](int64_t begin, int64_t end) {
-        reference::scale_logits({logits.rows(begin, end - begin), multiplier, divisor});
-    });
+    const FloatRows logits = changing(Buffer::kLogits, config().vocab_size);
+    pool_.for_each(logits.num_rows,
+                   [&](int64_t r) { row_ops().scale_logits(multiplier, divisor, logits.width, logits.row(r)); });
 }
 
 // --- matmul
 
-const PackedMatrix& CpuBackend::packed(MatrixId id) const {
-    return packed_[place_[id.layer][static_cast<size_t>(id.matrix)]];
-}
-
-RoundedRows CpuBackend::round_rows(ConstFloatRows x, float multiplier) {
-    const int64_t pairs = num_pairs(x.width);
-    float* floats = ops_.takes_pairs ? nullptr : rounded_floats_.ensure(x.num_rows * pairs * 2);
-    Pair* words = ops_.takes_pairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
-    pool_.for_ranges(x.num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-            if (ops_.takes_pairs) {
-                round_to_pairs(x.row(r), x.width, multiplier, words + r * pairs);
-            } else {
-                round_to_floats(x.row(r), x.width, multiplier, floats + r * pairs * 2);
-            }
-        }
-    });
+// The rows as `ops` takes them, rounded once for the matmuls that share them.
+RoundedRows CpuBackend::round_rows(const CpuOps& ops, Buffer buffer, int64_t width, float multiplier) {
+    const ConstFloatRows x = rows(buffer, width);
+    const int64_t pairs = num_pairs(width);
+    const Rounded wanted{buffer, activations(buffer).version, multiplier, ops.takes_pairs};
+    float* floats = ops.takes_pairs ? nullptr : rounded_floats_.ensure(x.num_rows * pairs * 2);
+    Pair* words = ops.takes_pairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
+    if (wanted != rounded_) {
+        for_rows(x.num_rows, [&](int64_t r) {
+            if (ops.takes_pairs) ops.rows->round_to_pairs(x.row(r), width, multiplier, words + r * pairs);
+            if (!ops.takes_pairs) ops.rows->round_to_floats(x.row(r), width, multiplier, floats + r * pairs * 2);
+        });
+        rounded_ = wanted;
+    }
     return {floats, words, x.num_rows, pairs};
 }
 
-void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
-    const PackedMatrix& matrix = packed(id);
-    const reference::VectorView bias = linear_of(model_.weights(), id).bias;
-    const RoundedRows x = round_rows(rows(in, matrix.num_k()), in_multiplier);
-    const FloatRows y = fresh(out, matrix.num_outputs());
-    const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
-    pool_.for_each(row_blocks * matrix.num_panels(), [&](int64_t part) {
-        const int64_t first = part % row_blocks * kMatmulRows;
-        const int64_t count = std::min(kMatmulRows, x.num_rows - first);
-        RoundedRows some = x;
-        some.num_rows = count;
-        if (some.floats != nullptr) some.floats += first * 2 * x.num_pairs;
-        if (some.pairs != nullptr) some.pairs += first * x.num_pairs;
-        panel(matrix, bias.empty() ? nullptr : bias.data(), some, part / row_blocks, y.rows(first, count));
-    });
+namespace {
+
+// Some rows by one panel, into their columns of y.
+void multiply_panel(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
+                    int64_t panel, FloatRows y) {
+    const int64_t first = panel * kPanelOutputs;
+    const int64_t count = matrix.outputs_in(panel);
+    if (count == kPanelOutputs) {
+        ops.panel({x, matrix.panel(panel), bias != nullptr ? bias + first : nullptr, y.data + first, y.stride});
+        return;
+    }
+    alignas(64) float out[kMatmulRows * kPanelOutputs];
+    alignas(64) float padded_bias[kPanelOutputs] = {};
+    if (bias != nullptr) std::copy_n(bias + first, count, padded_bias);
+    ops.panel({x, matrix.panel(panel), bias != nullptr ? padded_bias : nullptr, out, kPanelOutputs});
+    for (int64_t r = 0; r < y.num_rows; ++r) std::copy_n(out + r * kPanelOutputs, count, y.row(r) + first);
 }
 
-void CpuBackend::panel(const PackedMatrix& matrix, const float* bias, const RoundedRows& in, int64_t panel,
-                       FloatRows out) const {
-    alignas(64) float totals[kMatmulRows * kPanelOutputs];
-    ops_.panel({in, matrix.panel(panel), totals});
-    const int64_t first = panel * kPanelOutputs;
-    for (int64_t r = 0; r < out.num_rows; ++r) {
-        float* y = out.row(r) + first;
-        const float* total = totals + r * kPanelOutputs;
-        for (int64_t i = 0; i < matrix.outputs_in(panel); ++i)
-            y[i] = bias != nullptr ? total[i] + bias[first + i] : total[i];
-    }
+}  // namespace
+
+void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
+    const PackedMatrix& matrix = weights_.matrix(id);
+    const reference::VectorView bias = linear_of(model_.weights(), id).bias;
+    const CpuOps& ops = choice_.of_rows(num_rows(in));
+    const RoundedRows x = round_rows(ops, in, matrix.num_k(), in_multiplier);
+    const FloatRows y = fresh(out, matrix.num_outputs());
+    const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
+    const int64_t wanted = pool_.num_threads() * kPartsPerThread;
+    const int64_t group = x.num_rows > kFewMatmulRows ? 1 : std::max<int64_t>(matrix.num_panels() / wanted, 1);
+    const int64_t num_groups = (matrix.num_panels() + group - 1) / group;
+    pool_.for_each(row_blocks * num_groups, [&](int64_t part) {
+        const int64_t first_row = part % row_blocks * kMatmulRows;
+        const int64_t count = std::min(kMatmulRows, x.num_rows - first_row);
+        const int64_t first = part / row_blocks * group;
+        for (int64_t panel = first; panel < std::min(first + group, matrix.num_panels()); ++panel) {
+            multiply_panel(ops, matrix, bias.empty() ? nullptr : bias.data(), x.rows(first_row, count), panel,
+                           y.rows(first_row, count));
+        }
+    });
 }
 
 // --- Mamba
 
-std::vector<reference::StateSnapshot> CpuBackend::snapshots(size_t sequence, int32_t layer, HeadPart part) const {
-    std::vector<reference::StateSnapshot> result;
-    for (const StateWrite& write : sequences_[sequence].writes) {
-        result.push_back(
-            {write.length - batch_.sequences[sequence].first_position, states_.tensor(write.dst, layer, part).data()});
+// Of every sequence in turn: what it has to leave behind of its state on the way.
+void CpuBackend::list_snapshots(int32_t layer, HeadPart part) {
+    snapshots_.clear();
+    first_snapshot_.assign(1, 0);
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+        for (const StateWrite& write : sequences_[i].writes) {
+            snapshots_.push_back(
+                {write.length - batch_.sequences[i].first_position, states_.tensor(write.dst, layer, part).data()});
+        }
+        first_snapshot_.push_back(snapshots_.size());
     }
-    return result;
+}
+
+std::span<const reference::StateSnapshot> CpuBackend::snapshots(size_t sequence) const {
+    return std::span(snapshots_)
+        .subspan(first_snapshot_[sequence], first_snapshot_[sequence + 1] - first_snapshot_[sequence]);
 }
 
 void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
@@ -282,115 +277,107 @@ void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     const ConstFloatRows x = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
     const FloatRows out = fresh(Buffer::kConv, mamba.conv_dim());
     const int64_t parts = (mamba.conv_dim() + kConvChannels - 1) / kConvChannels;
-    pool_.for_each(static_cast<int64_t>(sequences_.size()) * parts, [&](int64_t part) {
-        const size_t i = static_cast<size_t>(part / parts);
+    list_snapshots(layer, HeadPart::kConv);
+    const auto convolve = [&](int64_t part) {
+        const auto i = static_cast<size_t>(part / parts);
         const auto& rows = batch_.sequences[i];
         const StateIndex src = sequences_[i].state_src;
-        const auto windows = snapshots(i, layer, HeadPart::kConv);
         const reference::Conv1dArgs args{
             .d_conv = mamba.d_conv,
             .x = x.rows(rows.first_row, rows.num_rows),
-            .weight = conv_weights_[layer].data(),
+            .weight = weights_.conv_weight(layer),
             .bias = w.conv_bias.empty() ? nullptr : w.conv_bias.data(),
             .window_in = src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kConv).data(),
             .window_out = states_.tensor(sequences_[i].state_dst, layer, HeadPart::kConv).data(),
-            .snapshots = windows,
+            .snapshots = snapshots(i),
             .out = out.rows(rows.first_row, rows.num_rows)};
         const int64_t begin = part % parts * kConvChannels;
-        conv1d_channels(args, begin, std::min(begin + kConvChannels, mamba.conv_dim()));
+        conv1d_channels(row_ops(), args, weights_.zeros(), begin, std::min(begin + kConvChannels, mamba.conv_dim()));
+    };
+    const int64_t num_parts = static_cast<int64_t>(sequences_.size()) * parts;
+    if (batch_.num_rows() > 1) return pool_.for_each(num_parts, convolve);
+    for (int64_t part = 0; part < num_parts; ++part) convolve(part);  // one row: over before another thread is there
+}
+
+void CpuBackend::find_time_steps(int32_t layer, const reference::MambaConfig& mamba) {
+    const reference::MambaWeights& w = model_.weights().layers[layer].mamba;
+    const Columns columns = reference::projected_columns(mamba).dt;
+    const ConstFloatRows raw = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
+    const int64_t heads = mamba.n_heads;
+    float* out = time_steps_.ensure(raw.num_rows * 2 * heads);
+    for_rows(raw.num_rows, [&](int64_t r) {
+        row_ops().time_steps({.raw = raw.row(r),
+                              .bias = w.dt_bias.data(),
+                              .a = model_.decay_rates(layer).data(),
+                              .dt_min = static_cast<float>(mamba.dt_min),
+                              .dt_max = static_cast<float>(mamba.dt_max),
+                              .n_heads = heads,
+                              .dt = out + r * 2 * heads,
+                              .decay = out + (r * 2 + 1) * heads});
     });
 }
 
 void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     fresh(Buffer::kMixed, mamba.d_inner());
+    find_time_steps(layer, mamba);
+    list_snapshots(layer, HeadPart::kSsm);
     const int64_t heads = mamba.n_heads;
+    head_is_finite_.resize(sequences_.size() * static_cast<size_t>(heads));
     pool_.for_each(static_cast<int64_t>(sequences_.size()) * heads,
                    [&](int64_t part) { scan_head(layer, mamba, static_cast<size_t>(part / heads), part % heads); });
 }
 
-namespace {
-
-// Of one head, for each token: the time step after bias, softplus and limits, and exp(dt · A).
-struct TimeSteps {
-    std::vector<float> dt, decay;  // [num_tokens]
-};
-VERBATIM_CLONES void finish_time_steps(float bias, float a, float dt_min, float dt_max, int64_t count, float* dt,
-                                       float* decay) {
-    for (int64_t t = 0; t < count; ++t) {
-        const float raw = reference::softplus_f32(dt[t] + bias);
-        const float limited = raw > dt_max ? dt_max : raw;
-        dt[t] = raw < dt_min ? dt_min : limited;
-        decay[t] = reference::exp_f32(dt[t] * a);
-    }
-}
-
-TimeSteps time_steps(ConstFloatRows raw, int64_t head, float bias, float a, const reference::MambaConfig& mamba) {
-    TimeSteps steps{std::vector<float>(raw.num_rows), std::vector<float>(raw.num_rows)};
-    for (int64_t t = 0; t < raw.num_rows; ++t) steps.dt[t] = raw.row(t)[head];
-    finish_time_steps(bias, a, static_cast<float>(mamba.dt_min), static_cast<float>(mamba.dt_max), raw.num_rows,
-                      steps.dt.data(), steps.decay.data());
-    return steps;
-}
-
-}  // namespace
-
-// Part of the sequence's own row, with what its source row holds: zeros without one.
-float* CpuBackend::take_ssm_state(const CpuSequence& sequence, int32_t layer, int64_t first, int64_t count) const {
-    float* own = states_.tensor(sequence.state_dst, layer, HeadPart::kSsm).data() + first;
-    if (sequence.state_src == kNoState) {
-        std::fill_n(own, count, 0.0F);
-    } else if (sequence.state_src != sequence.state_dst) {
-        std::copy_n(states_.tensor(sequence.state_src, layer, HeadPart::kSsm).data() + first, count, own);
-    }
-    return own;
-}
-
 // One head of one sequence, over all its tokens, stopping where a state has to be written out.
 void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head) {
-    const reference::MambaWeights& w = model_.weights().layers[layer].mamba;
     const auto& part = batch_.sequences[sequence];
+    const StateIndex src = sequences_[sequence].state_src;
     const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim()).rows(part.first_row, part.num_rows);
-    const Columns dt = reference::projected_columns(mamba).dt;
-    const ConstFloatRows dt_raw = rows(Buffer::kProjected, mamba.in_rows()).columns(dt.first, dt.count);
-    const FloatRows y = rows(Buffer::kMixed, mamba.d_inner()).rows(part.first_row, part.num_rows);
-    const TimeSteps steps = time_steps(dt_raw.rows(part.first_row, part.num_rows), head, w.dt_bias[head],
-                                       model_.decay_rates(layer)[head], mamba);
+    float* y = activations(Buffer::kMixed).floats.data() + part.first_row * mamba.d_inner() + head * mamba.head_dim;
     const int64_t head_size = int64_t{mamba.d_state} * mamba.head_dim;
     const int64_t b_column = mamba.d_inner() + head / (mamba.n_heads / mamba.n_groups) * mamba.d_state;
-    float* state = take_ssm_state(sequences_[sequence], layer, head * head_size, head_size);
-    std::vector<float> scratch(static_cast<size_t>(2 * mamba.head_dim));
+    const float* before =
+        src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kSsm).data() + head * head_size;
+    float* own = states_.tensor(sequences_[sequence].state_dst, layer, HeadPart::kSsm).data() + head * head_size;
+    bool finite = true;
     const auto scan_tokens = [&](int64_t begin, int64_t end) {
-        ops_.scan({.head_dim = mamba.head_dim,
-                   .d_state = mamba.d_state,
-                   .num_tokens = end - begin,
-                   .dt = steps.dt.data() + begin,
-                   .decay = steps.decay.data() + begin,
-                   .d = w.d[head],
-                   .x = conv.row(begin) + head * mamba.head_dim,
-                   .b = conv.row(begin) + b_column,
-                   .c = conv.row(begin) + b_column + mamba.bc_rows(),
-                   .stride = conv.stride,
-                   .state = state,
-                   .y = y.row(begin) + head * mamba.head_dim,
-                   .y_stride = y.stride,
-                   .scratch = scratch.data()});
+        const float* steps = time_steps_.data() + (part.first_row + begin) * 2 * mamba.n_heads + head;
+        finite = ops_.scan({.head_dim = mamba.head_dim,
+                            .d_state = mamba.d_state,
+                            .num_tokens = end - begin,
+                            .dt = steps,
+                            .decay = steps + mamba.n_heads,
+                            .dt_stride = 2 * int64_t{mamba.n_heads},
+                            .d = model_.weights().layers[layer].mamba.d[head],
+                            .x = conv.row(begin) + head * mamba.head_dim,
+                            .b = conv.row(begin) + b_column,
+                            .c = conv.row(begin) + b_column + mamba.bc_rows(),
+                            .stride = conv.stride,
+                            .state_in = begin == 0 ? before : own,
+                            .state_out = own,
+                            .y = y + begin * mamba.d_inner(),
+                            .y_stride = mamba.d_inner()});
     };
     int64_t done = 0;
-    for (const reference::StateSnapshot& copy : snapshots(sequence, layer, HeadPart::kSsm)) {
-        scan_tokens(done, copy.num_tokens);
-        std::copy_n(state, head_size, copy.out + head * head_size);
-        done = copy.num_tokens;
+    for (const reference::StateSnapshot& snapshot : snapshots(sequence)) {
+        scan_tokens(done, snapshot.num_tokens);
+        done = snapshot.num_tokens;
+        std::copy_n(own, head_size, snapshot.out + head * head_size);
     }
     if (done < part.num_rows) scan_tokens(done, part.num_rows);
+    head_is_finite_[sequence * static_cast<size_t>(mamba.n_heads) + head] = finite ? 1 : 0;
 }
 
+// The scan has looked at the state while it passed.
 void CpuBackend::check_state(int32_t layer) {
+    const auto heads = static_cast<size_t>(config().layers[layer].mamba->n_heads);
     pool_.for_each(static_cast<int64_t>(sequences_.size()), [&](int64_t i) {
         if (fault_layers_[i]) return;
-        const StateIndex row = sequences_[i].state_dst;
-        const bool faulty = reference::first_not_finite(states_.tensor(row, layer, HeadPart::kSsm)) ||
-                            reference::first_not_finite(states_.tensor(row, layer, HeadPart::kConv));
-        if (faulty) fault_layers_[i] = layer;
+        const uint8_t* finite = head_is_finite_.data() + i * heads;
+        const auto window = states_.tensor(sequences_[i].state_dst, layer, HeadPart::kConv);
+        if (std::find(finite, finite + heads, 0) != finite + heads ||
+            !row_ops().is_finite(window.data(), static_cast<int64_t>(window.size()))) {
+            fault_layers_[i] = layer;
+        }
     });
 }
 
@@ -413,19 +400,11 @@ void CpuBackend::store_kv(int32_t layer, const reference::AttentionConfig& atten
 }
 
 void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& attention, float scale) {
-    struct Part {
-        size_t sequence = 0;
-        int64_t first_row = 0;  // of the sequence's
-    };
-    std::vector<Part> parts;
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-        for (int64_t row = 0; row < batch_.sequences[i].num_rows; row += kAttentionRows) parts.push_back({i, row});
-    }
     const ConstFloatRows q = rows(Buffer::kQ, attention.q_rows());
     const FloatRows out = fresh(Buffer::kMixed, attention.q_rows());
     const int64_t heads = attention.n_kv_heads;
-    pool_.for_each(static_cast<int64_t>(parts.size()) * heads, [&](int64_t task) {
-        const Part& part = parts[task / heads];
+    pool_.for_each(static_cast<int64_t>(attention_parts_.size()) * heads, [&](int64_t task) {
+        const AttentionPart& part = attention_parts_[task / heads];
         const auto& rows = batch_.sequences[part.sequence];
         const PagedAttentionArgs args{.layer = layer,
                                       .first_position = rows.first_position,
@@ -438,16 +417,16 @@ void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& atte
                                       .q = q.rows(rows.first_row, rows.num_rows),
                                       .out = out.rows(rows.first_row, rows.num_rows)};
         const int64_t end = std::min<int64_t>(part.first_row + kAttentionRows, rows.num_rows);
-        paged_attention(ops_, args, task % heads, part.first_row, end);
+        paged_attention(ops_, args, task % heads, {part.first_row, end});
     });
 }
 
 void CpuBackend::check_logits() {
     const auto num_layers = static_cast<int32_t>(config().layers.size());
-    for (int64_t i = 0; i < batch_.num_logit_rows(); ++i) {
+    pool_.for_each(batch_.num_logit_rows(), [&](int64_t i) {
         auto& fault = fault_layers_[sequence_of_row_[batch_.logit_rows[i]]];
-        if (!fault && reference::first_not_finite(logits(i))) fault = num_layers;
-    }
+        if (!fault && !row_ops().is_finite(logits(i).data(), config().vocab_size)) fault = num_layers;
+    });
 }
 
 }  // namespace verbatim::cpu

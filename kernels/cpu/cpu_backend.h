@@ -16,7 +16,7 @@
 #include "engine/slot_tables.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/ops/cpu_ops.h"
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
 #include "reference/numeric_executor.h"
@@ -36,11 +36,17 @@ struct CpuSequence {
     std::span<const StateWrite> writes;
 };
 
+// Some rows of one sequence, whose attention one thread computes.
+struct AttentionPart {
+    size_t sequence = 0;
+    int64_t first_row = 0;  // of the sequence's
+};
+
 class CpuBackend final : public reference::WalkBackend {
 public:
-    // Borrows everything but the packed weights, which it makes.
-    CpuBackend(const reference::ReferenceModel& model, const CpuOps& ops, PagedKv& kv, StateRows& states,
-               reference::WorkerPool& pool);
+    // Borrows everything.
+    CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
+               PagedKv& kv, StateRows& states, reference::WorkerPool& pool);
 
     // For the walks that follow: one entry per WalkSequence. `observer` may be null.
     void set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer);
@@ -69,28 +75,39 @@ public:
 private:
     struct Activations {
         AlignedArray<float> floats;
-        int64_t width = 0;  // of what was written last: rows are dense
+        int64_t width = 0;    // of what was written last: rows are dense
+        int64_t version = 0;  // of the content
+    };
+    // What was rounded last, for the matmuls that read the same rows.
+    struct Rounded {
+        reference::Buffer buffer = reference::Buffer::kResidual;
+        int64_t version = -1;
+        float multiplier = 1.0F;
+        bool pairs = false;
+        friend bool operator==(const Rounded&, const Rounded&) = default;
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
+    [[nodiscard]] const RowOps& row_ops() const { return *ops_.rows; }
+    [[nodiscard]] Activations& activations(reference::Buffer buffer) { return buffers_[static_cast<size_t>(buffer)]; }
     [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
     reference::FloatRows fresh(reference::Buffer buffer, int64_t width);
-    reference::FloatRows rows(reference::Buffer buffer, int64_t width);
-    [[nodiscard]] const PackedMatrix& packed(reference::MatrixId id) const;
-    RoundedRows round_rows(reference::ConstFloatRows x, float multiplier);
-    void panel(const PackedMatrix& matrix, const float* bias, const RoundedRows& in, int64_t panel,
-               reference::FloatRows out) const;
-    float* take_ssm_state(const CpuSequence& sequence, int32_t layer, int64_t first, int64_t count) const;
+    reference::ConstFloatRows rows(reference::Buffer buffer, int64_t width) const;
+    reference::FloatRows changing(reference::Buffer buffer, int64_t width);
+    template <typename Row>
+    void for_rows(int64_t num_rows, const Row& row);
+    RoundedRows round_rows(const CpuOps& ops, reference::Buffer buffer, int64_t width, float multiplier);
+    void list_snapshots(int32_t layer, reference::HeadPart part);
+    [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
+    void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
-    std::vector<reference::StateSnapshot> snapshots(size_t sequence, int32_t layer, reference::HeadPart part) const;
 
     const reference::ReferenceModel& model_;
-    const CpuOps& ops_;
+    const PackedWeights& weights_;
+    const MatmulChoice& choice_;
+    const CpuOps& ops_;  // for everything but matmuls
     PagedKv& kv_;
     StateRows& states_;
     reference::WorkerPool& pool_;
-    std::vector<PackedMatrix> packed_;              // in the order of matrices_of
-    std::vector<std::array<int32_t, 10>> place_;    // [layer][matrix] in packed_
-    std::vector<std::vector<float>> conv_weights_;  // [layer][d_conv, conv_dim]
 
     // Of the walk in progress.
     reference::WalkBatch batch_;
@@ -100,8 +117,15 @@ private:
     std::vector<size_t> sequence_of_row_;  // [num_rows]
     std::vector<std::optional<int32_t>> fault_layers_;
     std::array<Activations, reference::kNumBuffers> buffers_;
+    int64_t version_ = 0;
+    Rounded rounded_;
     AlignedArray<float> rounded_floats_;
     AlignedArray<Pair> rounded_pairs_;
+    AlignedArray<float> time_steps_;       // [num_rows, 2, n_heads]: dt, decay
+    std::vector<uint8_t> head_is_finite_;  // [num_sequences, n_heads], after the scan
+    std::vector<reference::StateSnapshot> snapshots_;
+    std::vector<size_t> first_snapshot_;  // [num_sequences + 1] in snapshots_
+    std::vector<AttentionPart> attention_parts_;
 };
 
 }  // namespace verbatim::cpu

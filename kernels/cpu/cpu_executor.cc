@@ -24,12 +24,13 @@ SlotTablesConfig tables_config(const ModelConfig& config, const CpuExecutorConfi
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu)
     : NumericExecutor(config, tables_config(config, cpu)),
-      isa_(cpu.isa ? *cpu.isa : best_isa()),
+      choice_(matmul_choice(cpu.isa)),
       model_(config, weights),
       kv_(config, cpu.block_size, tables().config().num_blocks),
       states_(config, tables().config().num_state_rows),
       pool_(cpu.num_threads),
-      backend_(model_, cpu_ops(isa_), kv_, states_, pool_) {}
+      weights_(config, weights, pool_),
+      backend_(model_, weights_, choice_, kv_, states_, pool_) {}
 
 void CpuExecutor::compute(const StepPlan& plan) {
     slots_.resize(tables().num_slots());

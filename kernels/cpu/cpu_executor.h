@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
 #include "reference/numeric_executor.h"
@@ -36,7 +37,8 @@ public:
 
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
-    [[nodiscard]] Isa isa() const { return isa_; }
+    // Of everything but matmuls of few rows.
+    [[nodiscard]] Isa isa() const { return choice_.many->isa; }
 
 protected:
     void compute(const StepPlan& plan) override;
@@ -49,11 +51,12 @@ private:
     };
     void read_kv(int32_t layer, const HeadImage& image, const reference::HeadReader& reader) const;
 
-    Isa isa_;
+    MatmulChoice choice_;
     reference::ReferenceModel model_;
     PagedKv kv_;
     StateRows states_;
     reference::WorkerPool pool_;
+    PackedWeights weights_;
     CpuBackend backend_;
     std::vector<Slot> slots_;
     // Of the step in progress.

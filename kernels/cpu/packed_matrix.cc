@@ -1,17 +1,38 @@
 #include "kernels/cpu/packed_matrix.h"
 
-namespace verbatim::cpu {
+#include <bit>
+#include <cstring>
 
-PackedMatrix::PackedMatrix(reference::MatrixView weight)
-    : num_outputs_(weight.rows), num_k_(weight.cols), pairs_(num_panels() * num_pairs(weight.cols) * kPanelOutputs) {
-    Pair* out = pairs_.data();
-    for (int64_t first = 0; first < num_outputs_; first += kPanelOutputs) {
-        const int64_t lanes = std::min(kPanelOutputs, num_outputs_ - first);
-        for (int64_t k = 0; k < num_k_; k += 2, out += kPanelOutputs) {
-            for (int64_t lane = 0; lane < lanes; ++lane) {
-                const uint16_t* two = weight.data + (first + lane) * num_k_ + k;
-                out[lane] = make_pair_of(two[0], k + 1 < num_k_ ? two[1] : uint16_t{0});
-            }
+namespace verbatim::cpu {
+namespace {
+
+constexpr int64_t kBlockPairs = 16;  // a cache line of each output's row: 64 lines in, 64 lines out, all near
+
+// Pairs [first, first + kBlockPairs) of `lanes` rows of whole pairs.
+void pack_block(const uint16_t* rows, int64_t stride, int64_t lanes, Pair* out) {
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+        Pair line[kBlockPairs];
+        std::memcpy(line, rows + lane * stride, sizeof(line));
+        for (int64_t j = 0; j < kBlockPairs; ++j) out[j * kPanelOutputs + lane] = line[j];
+    }
+}
+
+}  // namespace
+
+static_assert(std::endian::native == std::endian::little, "two bf16 in a row are a pair as they lie");
+
+void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out) {
+    const int64_t lanes = std::min(kPanelOutputs, weight.rows - panel * kPanelOutputs);
+    const uint16_t* rows = weight.data + panel * kPanelOutputs * weight.cols;
+    if (lanes < kPanelOutputs) std::fill_n(out, num_pairs(weight.cols) * kPanelOutputs, Pair{0});
+    const int64_t whole = weight.cols / (2 * kBlockPairs) * kBlockPairs;
+    for (int64_t j = 0; j < whole; j += kBlockPairs) {
+        pack_block(rows + 2 * j, weight.cols, lanes, out + j * kPanelOutputs);
+    }
+    for (int64_t j = whole; j < num_pairs(weight.cols); ++j) {
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+            const uint16_t* two = rows + lane * weight.cols + 2 * j;
+            out[j * kPanelOutputs + lane] = make_pair_of(two[0], 2 * j + 1 < weight.cols ? two[1] : uint16_t{0});
         }
     }
 }

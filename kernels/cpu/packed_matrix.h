@@ -1,4 +1,4 @@
-// kernels/cpu/packed_matrix.h: a matmul's weights in the order in which its kernel reads them, made once at load.
+// kernels/cpu/packed_matrix.h: a matmul's weights in the order in which its kernel reads them.
 //
 // [ceil(N/64)][ceil(K/2)][64] pairs: a panel of 64 outputs, one per vector lane, walks along K without a horizontal
 // sum. Outputs beyond N and the partner of an odd K's last element are +0.
@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/pair.h"
 #include "reference/model/weights.h"
 
@@ -15,15 +14,21 @@ namespace verbatim::cpu {
 
 inline constexpr int64_t kPanelOutputs = 64;
 
+// A view: the pairs belong to a PackedWeights or to whoever made it.
 class PackedMatrix {
 public:
     PackedMatrix() = default;
-    explicit PackedMatrix(reference::MatrixView weight);
+    // `pairs`: [num_pairs_of(N, K)].
+    PackedMatrix(int64_t num_outputs, int64_t num_k, const Pair* pairs)
+        : num_outputs_(num_outputs), num_k_(num_k), pairs_(pairs) {}
 
+    [[nodiscard]] static int64_t num_pairs_of(int64_t num_outputs, int64_t num_k) {
+        return (num_outputs + kPanelOutputs - 1) / kPanelOutputs * num_pairs(num_k) * kPanelOutputs;
+    }
     [[nodiscard]] int64_t num_outputs() const { return num_outputs_; }
     [[nodiscard]] int64_t num_k() const { return num_k_; }
     [[nodiscard]] int64_t num_panels() const { return (num_outputs_ + kPanelOutputs - 1) / kPanelOutputs; }
-    [[nodiscard]] const Pair* panel(int64_t i) const { return pairs_.data() + i * num_pairs(num_k_) * kPanelOutputs; }
+    [[nodiscard]] const Pair* panel(int64_t i) const { return pairs_ + i * num_pairs(num_k_) * kPanelOutputs; }
     [[nodiscard]] int64_t outputs_in(int64_t panel) const {
         return std::min(kPanelOutputs, num_outputs_ - panel * kPanelOutputs);
     }
@@ -31,7 +36,10 @@ public:
 private:
     int64_t num_outputs_ = 0;  // N
     int64_t num_k_ = 0;        // K
-    AlignedArray<Pair> pairs_;
+    const Pair* pairs_ = nullptr;
 };
+
+// Panel `panel` of the weights, [num_pairs(K), 64].
+void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out);
 
 }  // namespace verbatim::cpu

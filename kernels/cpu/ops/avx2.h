@@ -1,4 +1,4 @@
-// kernels/cpu/ops/avx2.h: the loops of Isa::kAvx2. Call them on processors that have it alone.
+// kernels/cpu/ops/avx2.h: the table of Isa::kAvx2. Its functions run on processors that have it alone.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
@@ -6,7 +6,7 @@
 namespace verbatim::cpu {
 
 #if defined(__x86_64__)
-void panel_avx2(const PanelArgs& args);
+extern const CpuOps kAvx2Ops;
 #endif
 
 }  // namespace verbatim::cpu

@@ -1,5 +1,4 @@
-// kernels/cpu/ops/avx512.h: the loops of Isa::kAvx512 and Isa::kAvx512Bf16. Call them on processors that have them
-// alone.
+// kernels/cpu/ops/avx512.h: the table of Isa::kAvx512. Its functions run on processors that have it alone.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
@@ -7,11 +6,7 @@
 namespace verbatim::cpu {
 
 #if defined(__x86_64__)
-void panel_avx512(const PanelArgs& args);
-void panel_avx512_bf16(const PanelArgs& args);
-void attend_tile_avx512(const AttendTileArgs& args, SoftmaxState& run);
-void attend_tile_avx512_bf16(const AttendTileArgs& args, SoftmaxState& run);
-void scan_avx512(const ScanArgs& args);
+extern const CpuOps kAvx512Ops;
 #endif
 
 }  // namespace verbatim::cpu

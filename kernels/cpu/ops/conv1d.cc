@@ -1,8 +1,6 @@
 #include "kernels/cpu/ops/conv1d.h"
 
-#include <array>
-
-#include "reference/numerics/math.h"
+#include <algorithm>
 
 namespace verbatim::cpu {
 
@@ -10,37 +8,19 @@ using reference::Conv1dArgs;
 
 namespace {
 
-constexpr int64_t kMaxTaps = 4;
-
-// inputs[j]: the input row of tap j, or null for zeros, which are multiplied like any other. out serves as the sum.
-VERBATIM_CLONES void conv_token(const Conv1dArgs& args, const std::array<const float*, kMaxTaps>& inputs, int64_t begin,
-                                int64_t end, float* out) {
-    for (int64_t c = begin; c < end; ++c) out[c] = args.bias != nullptr ? args.bias[c] : 0.0F;
-    for (int64_t j = 0; j < args.d_conv; ++j) {
-        const float* weight = args.weight + j * args.x.width;
-        const float* input = inputs[j];
-        if (input == nullptr) {
-            for (int64_t c = begin; c < end; ++c) out[c] = reference::fma_f32(weight[c], 0.0F, out[c]);
-        } else {
-            for (int64_t c = begin; c < end; ++c) out[c] = reference::fma_f32(weight[c], input[c], out[c]);
-        }
-    }
-    for (int64_t c = begin; c < end; ++c) out[c] = reference::silu_f32(out[c]);
-}
-
-// The input `row` of the window followed by the call's tokens; null: zeros.
-const float* input_row(const Conv1dArgs& args, int64_t row) {
+// The input `row` of the window followed by the call's tokens.
+const float* input_row(const Conv1dArgs& args, const float* zeros, int64_t row) {
     const int64_t past = args.d_conv - 1;
     if (row >= past) return args.x.row(row - past);
-    return args.window_in != nullptr ? args.window_in + row * args.x.width : nullptr;
+    return args.window_in != nullptr ? args.window_in + row * args.x.width : zeros;
 }
 
 // The window after `num_tokens` tokens. In place, a row is read before it is written: rows move towards the front.
-void copy_window(const Conv1dArgs& args, int64_t num_tokens, int64_t begin, int64_t end, float* window) {
+void copy_window(const Conv1dArgs& args, const float* zeros, int64_t num_tokens, int64_t begin, int64_t end,
+                 float* window) {
     for (int64_t j = 0; j < args.d_conv - 1; ++j) {
-        const float* input = input_row(args, num_tokens + j);
-        float* out = window + j * args.x.width;
-        for (int64_t c = begin; c < end; ++c) out[c] = input != nullptr ? input[c] : 0.0F;
+        const float* input = input_row(args, zeros, num_tokens + j);
+        std::copy(input + begin, input + end, window + j * args.x.width + begin);
     }
 }
 
@@ -54,15 +34,22 @@ std::vector<float> taps_first(const float* weight, int64_t conv_dim, int64_t d_c
     return result;
 }
 
-void conv1d_channels(const Conv1dArgs& args, int64_t begin, int64_t end) {
-    CHECK_LE(args.d_conv, kMaxTaps);
+void conv1d_channels(const RowOps& ops, const Conv1dArgs& args, const float* zeros, int64_t begin, int64_t end) {
+    CHECK_LE(args.d_conv, kMaxConvTaps);
+    ConvRowArgs row;
+    row.num_taps = args.d_conv;
+    row.bias = (args.bias != nullptr ? args.bias : zeros) + begin;
+    row.count = end - begin;
+    for (int64_t j = 0; j < args.d_conv; ++j) row.weights[j] = args.weight + j * args.x.width + begin;
     for (int64_t t = 0; t < args.x.num_rows; ++t) {
-        std::array<const float*, kMaxTaps> inputs{};
-        for (int64_t j = 0; j < args.d_conv; ++j) inputs[j] = input_row(args, t + j);
-        conv_token(args, inputs, begin, end, args.out.row(t));
+        for (int64_t j = 0; j < args.d_conv; ++j) row.inputs[j] = input_row(args, zeros, t + j) + begin;
+        row.out = args.out.row(t) + begin;
+        ops.conv(row);
     }
-    for (const auto& snapshot : args.snapshots) copy_window(args, snapshot.num_tokens, begin, end, snapshot.out);
-    copy_window(args, args.x.num_rows, begin, end, args.window_out);
+    for (const auto& snapshot : args.snapshots) {
+        copy_window(args, zeros, snapshot.num_tokens, begin, end, snapshot.out);
+    }
+    copy_window(args, zeros, args.x.num_rows, begin, end, args.window_out);
 }
 
 }  // namespace verbatim::cpu

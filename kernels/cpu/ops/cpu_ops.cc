@@ -8,6 +8,7 @@
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/ops/avx2.h"
 #include "kernels/cpu/ops/avx512.h"
+#include "kernels/cpu/ops/avx512_bf16.h"
 #include "kernels/cpu/ops/portable.h"
 
 namespace verbatim::cpu {
@@ -28,23 +29,30 @@ std::vector<Isa> find_isas() {
     return isas;
 }
 
-// The shortest of a few runs over one panel that fits the caches.
-int64_t panel_time_ns(const CpuOps& ops) {
-    constexpr int64_t kNumRows = 12;
+// The shortest of a few runs of `num_rows` rows over one panel that fits the caches.
+int64_t panel_time_ns(const CpuOps& ops, int64_t num_rows) {
     constexpr int64_t kPairs = 256;
-    AlignedArray<float> floats(kNumRows * kPairs * 2);
-    AlignedArray<Pair> pairs(kNumRows * kPairs);
+    AlignedArray<float> floats(num_rows * kPairs * 2);
+    AlignedArray<Pair> pairs(num_rows * kPairs);
     AlignedArray<Pair> panel(kPairs * kPanelOutputs);
-    AlignedArray<float> totals(kNumRows * kPanelOutputs);
-    const PanelArgs args{{floats.data(), pairs.data(), kNumRows, kPairs}, panel.data(), totals.data()};
+    AlignedArray<float> out(num_rows * kPanelOutputs);
+    const PanelArgs args{
+        .rows = {floats.data(), pairs.data(), num_rows, kPairs}, .panel = panel.data(), .out = out.data()};
     int64_t best = INT64_MAX;
-    for (int run = 0; run < 8; ++run) {
+    for (int run = 0; run < 16; ++run) {
         const auto begin = std::chrono::steady_clock::now();
         ops.panel(args);
         const auto time = std::chrono::steady_clock::now() - begin;
         best = std::min<int64_t>(best, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
     }
     return best;
+}
+
+Isa fastest_isa(int64_t num_rows) {
+    const auto isas = supported_isas();
+    return *std::min_element(isas.begin(), isas.end(), [&](Isa a, Isa b) {
+        return panel_time_ns(cpu_ops(a), num_rows) < panel_time_ns(cpu_ops(b), num_rows);
+    });
 }
 
 }  // namespace
@@ -64,28 +72,23 @@ std::span<const Isa> supported_isas() {
     return isas;
 }
 
-Isa best_isa() {
-    static const Isa best = [] {
-        const auto isas = supported_isas();
-        return *std::min_element(isas.begin(), isas.end(),
-                                 [](Isa a, Isa b) { return panel_time_ns(cpu_ops(a)) < panel_time_ns(cpu_ops(b)); });
-    }();
-    return best;
+Isa best_isa() { return matmul_choice({}).many->isa; }
+
+MatmulChoice matmul_choice(std::optional<Isa> isa) {
+    if (isa) return {&cpu_ops(*isa), &cpu_ops(*isa), &cpu_ops(*isa)};
+    static const MatmulChoice fastest{&cpu_ops(fastest_isa(1)), &cpu_ops(fastest_isa(4)), &cpu_ops(fastest_isa(12))};
+    return fastest;
 }
 
 const CpuOps& cpu_ops(Isa isa) {
     const auto isas = supported_isas();
     CHECK(std::find(isas.begin(), isas.end(), isa) != isas.end(), "{} is not supported here", isa_name(isa));
-    static const CpuOps portable{false, panel_portable, attend_tile_portable, scan_portable};
 #if defined(__x86_64__)
-    static const CpuOps avx2{false, panel_avx2, attend_tile_portable, scan_portable};
-    static const CpuOps avx512{false, panel_avx512, attend_tile_avx512, scan_avx512};
-    static const CpuOps avx512_bf16{true, panel_avx512_bf16, attend_tile_avx512_bf16, scan_avx512};
-    if (isa == Isa::kAvx2) return avx2;
-    if (isa == Isa::kAvx512) return avx512;
-    if (isa == Isa::kAvx512Bf16) return avx512_bf16;
+    if (isa == Isa::kAvx2) return kAvx2Ops;
+    if (isa == Isa::kAvx512) return kAvx512Ops;
+    if (isa == Isa::kAvx512Bf16) return kAvx512Bf16Ops;
 #endif
-    return portable;
+    return kPortableOps;
 }
 
 }  // namespace verbatim::cpu

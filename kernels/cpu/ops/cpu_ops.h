@@ -2,10 +2,13 @@
 // All tables give the same bits: those of the contracts in reference/ops/.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "kernels/cpu/ops/row_ops.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/pair.h"
 #include "reference/numerics/constants.h"
@@ -20,7 +23,7 @@ enum class Isa : uint8_t {
 };
 std::string_view isa_name(Isa isa);
 std::span<const Isa> supported_isas();  // of this processor, kPortable first
-Isa best_isa();                         // by a short race between their matmuls; the bits are the same
+Isa best_isa();                         // by a short race between their matmuls of many rows
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. Both forms hold the same
 // values.
@@ -29,13 +32,21 @@ struct RoundedRows {
     const Pair* pairs = nullptr;    // [num_rows, num_pairs]
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
+
+    // Rows [first, first + count).
+    [[nodiscard]] RoundedRows rows(int64_t first, int64_t count) const {
+        return {floats != nullptr ? floats + first * 2 * num_pairs : nullptr,
+                pairs != nullptr ? pairs + first * num_pairs : nullptr, count, num_pairs};
+    }
 };
 
-// totals[r][lane] = dot_n3(rows[r], the panel's output `lane`)                       reference/ops/matmul.h
+// out[r][lane] = dot_n3(rows[r], the panel's output `lane`) + bias[lane]              reference/ops/matmul.h
 struct PanelArgs {
     RoundedRows rows;
     const Pair* panel = nullptr;  // [num_pairs, 64]
-    float* totals = nullptr;      // [num_rows, 64]
+    const float* bias = nullptr;  // [64] or null: nothing is added
+    float* out = nullptr;         // [num_rows, 64]
+    int64_t out_stride = kPanelOutputs;
 };
 
 inline constexpr int64_t kGroup = 16;  // KV positions whose K stands side by side
@@ -47,24 +58,35 @@ struct KvTileRefs {
     const Pair* k[kTileGroups] = {};  // pair i of the group's position lane at [i · k_stride + lane]
     int64_t k_stride = 0;
     const Pair* v[kTilePairs] = {};  // [head_dim]; an invisible odd half may hold anything
-    int64_t num_visible = 0;         // 1 ... 64, from the tile's first position on
+    int64_t num_visible = 0;         // 1 ... 64, from the tile's first position on, for the last row
 };
 
 // What a query row has gathered over some tiles (reference/ops/attention.h).
-struct SoftmaxState {
+struct SoftmaxRow {
     float m = 0.0F;
     float l = 0.0F;
     float* o = nullptr;  // [head_dim]
-    bool empty = true;
 };
 
+// A tile enters the runs of query rows that share a KV head: `rows_per_position` rows (the attention heads) for each of
+// some positions in ascending order, all of which see something of the tile.
 struct AttendTileArgs {
-    const float* q = nullptr;       // [2 · num_pairs(head_dim)] bf16 values, padded with +0
-    const Pair* q_pairs = nullptr;  // the same
+    RoundedRows q;  // both forms; [num_rows, head_dim]
     int64_t head_dim = 0;
     float scale = 1.0F;
     const KvTileRefs* tile = nullptr;
-    float* pv = nullptr;  // [head_dim], scratch
+    int64_t rows_per_position = 1;
+    int64_t first_visible = 0;  // positions of the tile that the first row sees; each later position sees one more
+    int64_t length = reference::kKvTile;  // of the tile, visible or not
+    bool first_of_run = false;            // m, l and o are written, not read
+    float* m = nullptr;                   // [num_rows]
+    float* l = nullptr;                   // [num_rows]
+    float* o = nullptr;                   // [num_rows, head_dim]
+    float* s = nullptr;                   // [num_rows, 64], scratch
+
+    [[nodiscard]] int64_t visible(int64_t row) const {
+        return std::min(length, first_visible + row / rows_per_position);
+    }
 };
 
 // One head over some tokens in order: per token h = fma(h, decay, u · b[n]), y = fma(d, x, sums of c[n] · h);
@@ -73,32 +95,46 @@ struct ScanArgs {
     int64_t head_dim = 0;
     int64_t d_state = 0;
     int64_t num_tokens = 0;
-    const float* dt = nullptr;     // [num_tokens], after softplus and limits
-    const float* decay = nullptr;  // [num_tokens], exp(dt · A)
-    float d = 0.0F;                // D
-    const float* x = nullptr;      // [num_tokens, head_dim]
-    const float* b = nullptr;      // [num_tokens, d_state]
-    const float* c = nullptr;      // [num_tokens, d_state]
-    int64_t stride = 0;            // of x, b and c
-    float* state = nullptr;        // [d_state, head_dim]
-    float* y = nullptr;            // [num_tokens, head_dim]; apart from x
+    const float* dt = nullptr;        // [num_tokens], after softplus and limits
+    const float* decay = nullptr;     // [num_tokens], exp(dt · A)
+    int64_t dt_stride = 0;            // of dt and decay
+    float d = 0.0F;                   // D
+    const float* x = nullptr;         // [num_tokens, head_dim]
+    const float* b = nullptr;         // [num_tokens, d_state]
+    const float* c = nullptr;         // [num_tokens, d_state]
+    int64_t stride = 0;               // of x, b and c
+    const float* state_in = nullptr;  // [d_state, head_dim]; null: zeros
+    float* state_out = nullptr;       // [d_state, head_dim]; may be state_in
+    float* y = nullptr;               // [num_tokens, head_dim]; apart from x
     int64_t y_stride = 0;
-    float* scratch = nullptr;  // [2 · head_dim]
 };
 
 struct CpuOps {
+    Isa isa = Isa::kPortable;
     bool takes_pairs = false;  // which form of RoundedRows panel() reads
     void (*panel)(const PanelArgs& args) = nullptr;
-    void (*attend_tile)(const AttendTileArgs& args, SoftmaxState& run) = nullptr;
-    void (*scan)(const ScanArgs& args) = nullptr;
+    void (*attend_tile)(const AttendTileArgs& args) = nullptr;
+    // A run of tiles joins those before it, left to right.
+    void (*merge_run)(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) = nullptr;
+    // False when the state that it leaves holds a NaN or an infinity.
+    bool (*scan)(const ScanArgs& args) = nullptr;
+    const RowOps* rows = nullptr;
 };
 // REQUIRES: supported.
 const CpuOps& cpu_ops(Isa isa);
 
-// A run of tiles joins those before it, left to right.
-void merge_run(const SoftmaxState& run, int64_t head_dim, SoftmaxState& row);
-// The tile's softmax: from s [64] to p [64], rounded to bf16 values; l and m of `run` move on. Returns exp(m - m'),
-// which o has to be multiplied with unless the run was empty.
-float softmax_tile(float* s, int64_t num_visible, SoftmaxState& run);
+// Which table multiplies how many rows: the bits are the same, the speed is not.
+struct MatmulChoice {
+    const CpuOps* one = nullptr;
+    const CpuOps* few = nullptr;   // fewer rows than kManyRows
+    const CpuOps* many = nullptr;  // and everything but matmuls
+
+    static constexpr int64_t kManyRows = 6;
+    [[nodiscard]] const CpuOps& of_rows(int64_t num_rows) const {
+        return num_rows == 1 ? *one : num_rows < kManyRows ? *few : *many;
+    }
+};
+// The same for all; none: the fastest for each, by a short race between those that this processor has.
+MatmulChoice matmul_choice(std::optional<Isa> isa);
 
 }  // namespace verbatim::cpu

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/base/planted.h"
-#include "reference/numerics/bf16.h"
+#include "kernels/cpu/aligned_array.h"
 
 namespace verbatim::cpu {
 
@@ -13,32 +13,35 @@ using reference::kRunTiles;
 
 namespace {
 
+// Memory of one thread, kept from call to call.
+struct Scratch {
+    AlignedArray<float> q;       // [num_rows, 2 · num_pairs(head_dim)]
+    AlignedArray<Pair> q_pairs;  // [num_rows, num_pairs(head_dim)]
+    AlignedArray<float> s;       // [num_rows, 64]
+    AlignedArray<float> o;       // [2, num_rows, head_dim]: totals, the run in progress
+    AlignedArray<float> m, l;    // [2, num_rows]
+    AlignedArray<Pair> k;        // [kTileGroups, num_pairs(head_dim), kGroup]
+    AlignedArray<Pair> v;        // [kTilePairs, head_dim]
+};
+
 // Finds a tile's K and V: in the pages where the block size allows it, else gathered into memory of its own.
 class TileReader {
 public:
-    TileReader(const PagedAttentionArgs& args, int64_t kv_head)
+    TileReader(const PagedAttentionArgs& args, int64_t kv_head, Scratch& scratch)
         : args_(args),
           kv_head_(kv_head),
           block_size_(args.kv->block_size()),
           k_direct_(block_size_ % kGroup == 0 && !planted(Planted::kTilesFromAttach)),
-          v_direct_(block_size_ % 2 == 0 && !planted(Planted::kTilesFromAttach)) {
-        if (!k_direct_) k_.resize(kTileGroups * num_pairs(args.head_dim) * kGroup);
-        if (!v_direct_) v_.resize(kTilePairs * args.head_dim);
-    }
+          v_direct_(block_size_ % 2 == 0 && !planted(Planted::kTilesFromAttach)),
+          k_(k_direct_ ? nullptr : scratch.k.ensure(kTileGroups * num_pairs(args.head_dim) * kGroup)),
+          v_(v_direct_ ? nullptr : scratch.v.ensure(kTilePairs * args.head_dim)) {}
 
     // Positions first ... first + num_visible - 1.
     const KvTileRefs& read(int64_t first, int64_t num_visible) {
         refs_.num_visible = num_visible;
         refs_.k_stride = k_direct_ ? block_size_ : kGroup;
-        for (int64_t group = 0; group * kGroup < num_visible; ++group) {
-            const int64_t position = first + group * kGroup;
-            const int64_t count = std::min(kGroup, num_visible - group * kGroup);
-            refs_.k[group] = k_direct_ ? k_page(position) + position % block_size_ : gather_k(group, position, count);
-        }
-        for (int64_t pair = 0; 2 * pair < num_visible; ++pair) {
-            const int64_t position = first + 2 * pair;
-            refs_.v[pair] = v_direct_ ? v_row(position) : gather_v(pair, position, 2 * pair + 1 < num_visible);
-        }
+        k_direct_ ? find_k(first, num_visible) : gather_k(first, num_visible);
+        v_direct_ ? find_v(first, num_visible) : gather_v(first, num_visible);
         return refs_;
     }
 
@@ -47,30 +50,52 @@ private:
     [[nodiscard]] const Pair* k_page(int64_t position) const {
         return args_.kv->k_page(args_.layer, block(position), kv_head_);
     }
-    [[nodiscard]] const Pair* v_row(int64_t position) const {
-        const int64_t pair = position % block_size_ / 2;
-        return args_.kv->v_page(args_.layer, block(position), kv_head_) + pair * args_.head_dim;
+    [[nodiscard]] const Pair* v_page(int64_t position) const {
+        return args_.kv->v_page(args_.layer, block(position), kv_head_);
     }
 
-    const Pair* gather_k(int64_t group, int64_t position, int64_t count) {
-        Pair* out = k_.data() + group * num_pairs(args_.head_dim) * kGroup;
-        for (int64_t lane = 0; lane < count; ++lane) {
-            const Pair* page = k_page(position + lane) + (position + lane) % block_size_;
-            for (int64_t i = 0; i < num_pairs(args_.head_dim); ++i) out[i * kGroup + lane] = page[i * block_size_];
+    void find_k(int64_t first, int64_t num_visible) {
+        for (int64_t done = 0; done < num_visible;) {
+            const int64_t offset = (first + done) % block_size_;
+            const Pair* page = k_page(first + done);
+            for (int64_t i = offset; i < block_size_ && done < num_visible; i += kGroup, done += kGroup) {
+                refs_.k[done / kGroup] = page + i;
+            }
         }
-        return out;
+    }
+    void find_v(int64_t first, int64_t num_visible) {
+        for (int64_t done = 0; done < num_visible;) {
+            const int64_t offset = (first + done) % block_size_;
+            const Pair* page = v_page(first + done);
+            for (int64_t i = offset; i < block_size_ && done < num_visible; i += 2, done += 2) {
+                refs_.v[done / 2] = page + i / 2 * args_.head_dim;
+            }
+        }
     }
 
-    uint16_t v_bits(int64_t position, int64_t i) const {
-        const Pair pair = v_row(position)[i];
-        return position % block_size_ % 2 == 0 ? even_bits(pair) : odd_bits(pair);
-    }
-    const Pair* gather_v(int64_t pair, int64_t position, bool has_odd) {
-        Pair* out = v_.data() + pair * args_.head_dim;
-        for (int64_t i = 0; i < args_.head_dim; ++i) {
-            out[i] = make_pair_of(v_bits(position, i), has_odd ? v_bits(position + 1, i) : uint16_t{0});
+    void gather_k(int64_t first, int64_t num_visible) {
+        const int64_t pairs = num_pairs(args_.head_dim);
+        for (int64_t j = 0; j < num_visible; ++j) {
+            const Pair* page = k_page(first + j) + (first + j) % block_size_;
+            Pair* out = k_ + j / kGroup * pairs * kGroup + j % kGroup;
+            for (int64_t i = 0; i < pairs; ++i) out[i * kGroup] = page[i * block_size_];
+            refs_.k[j / kGroup] = k_ + j / kGroup * pairs * kGroup;
         }
-        return out;
+    }
+    [[nodiscard]] uint16_t v_bits(int64_t position, int64_t i) const {
+        const int64_t offset = position % block_size_;
+        const Pair pair = v_page(position)[offset / 2 * args_.head_dim + i];
+        return offset % 2 == 0 ? even_bits(pair) : odd_bits(pair);
+    }
+    void gather_v(int64_t first, int64_t num_visible) {
+        for (int64_t j = 0; j < num_visible; j += 2) {
+            Pair* out = v_ + j / 2 * args_.head_dim;
+            for (int64_t i = 0; i < args_.head_dim; ++i) {
+                const uint16_t odd = j + 1 < num_visible ? v_bits(first + j + 1, i) : uint16_t{0};
+                out[i] = make_pair_of(v_bits(first + j, i), odd);
+            }
+            refs_.v[j / 2] = out;
+        }
     }
 
     const PagedAttentionArgs& args_;
@@ -78,94 +103,133 @@ private:
     int64_t block_size_;
     bool k_direct_;
     bool v_direct_;
-    std::vector<Pair> k_;  // [kTileGroups][num_pairs(head_dim)][kGroup]
-    std::vector<Pair> v_;  // [kTilePairs][head_dim]
+    Pair* k_;
+    Pair* v_;
     KvTileRefs refs_;
 };
 
-// One query row of the heads that share a KV head.
-class RowAttention {
+// Some positions' query rows of the attention heads that share a KV head, position by position, so that they share what
+// is read of a tile.
+class BlockAttention {
 public:
-    RowAttention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head)
+    BlockAttention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions,
+                   Scratch& scratch)
         : ops_(ops),
           args_(args),
-          num_heads_(args.n_heads / args.n_kv_heads),
-          first_head_(kv_head * num_heads_),
-          tiles_(args, kv_head) {
-        const int64_t pairs = num_pairs(args.head_dim);
-        q_.resize(num_heads_ * 2 * pairs);
-        q_pairs_.resize(num_heads_ * pairs);
-        pv_.resize(args.head_dim);
-        o_.resize(2 * num_heads_ * args.head_dim);
-        runs_.resize(num_heads_);
-        totals_.resize(num_heads_);
+          positions_(positions),
+          group_(args.n_heads / args.n_kv_heads),
+          first_head_(kv_head * group_),
+          num_rows_((positions.end - positions.begin) * group_),
+          scratch_(scratch),
+          tiles_(args, kv_head, scratch) {
+        scratch.s.ensure(num_rows_ * kKvTile);
+        for (AlignedArray<float>* one_each : {&scratch.m, &scratch.l}) one_each->ensure(2 * num_rows_);
+        scratch.o.ensure(2 * num_rows_ * args.head_dim);
     }
 
-    void attend(int64_t row) {
-        round_query(row);
-        for (int64_t h = 0; h < num_heads_; ++h) totals_[h] = {.o = o_.data() + h * args_.head_dim};
+    void attend() {
+        round_queries();
         const int64_t anchor =
             planted(Planted::kTilesFromAttach) ? (kKvTile - args_.first_position % kKvTile) % kKvTile : 0;
-        const int64_t last = args_.first_position + row + anchor;
+        const int64_t last = args_.first_position + positions_.end - 1 + anchor;
         const int64_t num_tiles = last / kKvTile + 1;
         for (int64_t first = 0; first < num_tiles; first += kRunTiles) {
-            for (int64_t h = 0; h < num_heads_; ++h) runs_[h] = {.o = o_.data() + (num_heads_ + h) * args_.head_dim};
+            const int64_t first_row = rows_before(first * kKvTile - anchor);
             for (int64_t tile = first; tile < std::min(first + kRunTiles, num_tiles); ++tile) {
-                const int64_t begin = std::max<int64_t>(tile * kKvTile - anchor, 0);
-                add_tile(tiles_.read(begin, std::min((tile + 1) * kKvTile, last + 1) - anchor - begin));
+                add_tile({.begin = std::max<int64_t>(tile * kKvTile - anchor, 0),
+                          .end = (tile + 1) * kKvTile - anchor,
+                          .last = last - anchor,
+                          .of_run = first > 0,
+                          .first_of_run = tile == first});
             }
-            for (int64_t h = 0; h < num_heads_; ++h) merge_run(runs_[h], args_.head_dim, totals_[h]);
+            if (first > 0) merge_runs(first_row);
         }
-        for (int64_t h = 0; h < num_heads_; ++h) {
-            float* out = args_.out.row(row) + (first_head_ + h) * args_.head_dim;
-            for (int64_t i = 0; i < args_.head_dim; ++i) out[i] = totals_[h].o[i] / totals_[h].l;
-        }
+        write_out();
     }
 
 private:
-    void round_query(int64_t row) {
+    struct Tile {
+        int64_t begin = 0, end = 0;  // positions
+        int64_t last = 0;            // the last position that anybody sees
+        bool of_run = false;         // of a later run than the first, whose rows are the totals themselves
+        bool first_of_run = false;
+    };
+
+    // Rows whose positions lie before `position`: they come first.
+    [[nodiscard]] int64_t rows_before(int64_t position) const {
+        return std::max<int64_t>(position - args_.first_position - positions_.begin, 0) * group_;
+    }
+    [[nodiscard]] SoftmaxRow row(bool of_run, int64_t i) const {
+        const int64_t at = of_run ? num_rows_ + i : i;
+        return {scratch_.m.data()[at], scratch_.l.data()[at], scratch_.o.data() + at * args_.head_dim};
+    }
+
+    void round_queries() {
         const int64_t pairs = num_pairs(args_.head_dim);
-        for (int64_t h = 0; h < num_heads_; ++h) {
-            const float* q = args_.q.row(row) + (first_head_ + h) * args_.head_dim;
-            for (int64_t i = 0; i < args_.head_dim; ++i) q_[h * 2 * pairs + i] = reference::bf16_value(q[i]);
-            for (int64_t i = 0; i < pairs; ++i) {
-                const float* two = &q_[2 * (h * pairs + i)];
-                q_pairs_[h * pairs + i] =
-                    make_pair_of(reference::round_to_bf16(two[0]), reference::round_to_bf16(two[1]));
-            }
+        float* floats = scratch_.q.ensure(num_rows_ * 2 * pairs);
+        Pair* words = scratch_.q_pairs.ensure(num_rows_ * pairs);
+        for (int64_t i = 0; i < num_rows_; ++i) {
+            const float* q = args_.q.row(positions_.begin + i / group_) + (first_head_ + i % group_) * args_.head_dim;
+            ops_.rows->round_to_floats(q, args_.head_dim, 1.0F, floats + i * 2 * pairs);
+            ops_.rows->round_to_pairs(q, args_.head_dim, 1.0F, words + i * pairs);
         }
     }
 
-    void add_tile(const KvTileRefs& tile) {
+    void add_tile(const Tile& tile) {
         const int64_t pairs = num_pairs(args_.head_dim);
-        for (int64_t h = 0; h < num_heads_; ++h) {
-            const AttendTileArgs args{.q = &q_[2 * h * pairs],
-                                      .q_pairs = &q_pairs_[h * pairs],
-                                      .head_dim = args_.head_dim,
-                                      .scale = args_.scale,
-                                      .tile = &tile,
-                                      .pv = pv_.data()};
-            ops_.attend_tile(args, runs_[h]);
+        const int64_t skipped = rows_before(tile.begin);
+        const int64_t at = tile.of_run ? num_rows_ + skipped : skipped;
+        const KvTileRefs& refs = tiles_.read(tile.begin, std::min(tile.end, tile.last + 1) - tile.begin);
+        const int64_t position = args_.first_position + positions_.begin + skipped / group_;
+        ops_.attend_tile({.q = {.floats = scratch_.q.data() + skipped * 2 * pairs,
+                                .pairs = scratch_.q_pairs.data() + skipped * pairs,
+                                .num_rows = num_rows_ - skipped,
+                                .num_pairs = pairs},
+                          .head_dim = args_.head_dim,
+                          .scale = args_.scale,
+                          .tile = &refs,
+                          .rows_per_position = group_,
+                          .first_visible = position - tile.begin + 1,
+                          .length = tile.end - tile.begin,
+                          .first_of_run = tile.first_of_run,
+                          .m = scratch_.m.data() + at,
+                          .l = scratch_.l.data() + at,
+                          .o = scratch_.o.data() + at * args_.head_dim,
+                          .s = scratch_.s.data() + skipped * kKvTile});
+    }
+
+    void merge_runs(int64_t first_row) {
+        for (int64_t i = first_row; i < num_rows_; ++i) {
+            SoftmaxRow total = row(false, i);
+            ops_.merge_run(row(true, i), args_.head_dim, total);
+            scratch_.m.data()[i] = total.m;
+            scratch_.l.data()[i] = total.l;
+        }
+    }
+
+    void write_out() {
+        for (int64_t i = 0; i < num_rows_; ++i) {
+            const SoftmaxRow total = row(false, i);
+            float* out = args_.out.row(positions_.begin + i / group_) + (first_head_ + i % group_) * args_.head_dim;
+            for (int64_t d = 0; d < args_.head_dim; ++d) out[d] = total.o[d] / total.l;
         }
     }
 
     const CpuOps& ops_;
     const PagedAttentionArgs& args_;
-    int64_t num_heads_;  // of the KV head
+    RowRange positions_;
+    int64_t group_;  // attention heads of the KV head
     int64_t first_head_;
+    int64_t num_rows_;
+    Scratch& scratch_;
     TileReader tiles_;
-    std::vector<float> q_;  // [num_heads, 2 · pairs]; an odd head_dim's last is +0
-    std::vector<Pair> q_pairs_;
-    std::vector<float> pv_;  // [head_dim]
-    std::vector<float> o_;   // [2, num_heads, head_dim]: totals, runs
-    std::vector<SoftmaxState> runs_, totals_;
 };
 
 }  // namespace
 
-void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, int64_t begin, int64_t end) {
-    RowAttention rows(ops, args, kv_head);
-    for (int64_t row = begin; row < end; ++row) rows.attend(row);
+void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions) {
+    static thread_local Scratch scratch;
+    BlockAttention(ops, args, kv_head, positions, scratch).attend();
 }
 
 }  // namespace verbatim::cpu

@@ -24,7 +24,12 @@ struct PagedAttentionArgs {
     reference::FloatRows out;     // [num_rows, n_heads · head_dim]
 };
 
-// The heads of one KV head, rows [begin, end).
-void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, int64_t begin, int64_t end);
+struct RowRange {
+    int64_t begin = 0;
+    int64_t end = 0;
+};
+
+// The attention heads of one KV head, for some of the rows.
+void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions);
 
 }  // namespace verbatim::cpu

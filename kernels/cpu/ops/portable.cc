@@ -2,11 +2,17 @@
 #include "kernels/cpu/ops/portable.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "reference/numerics/host_device.h"
+
+#define VERBATIM_LOOP VERBATIM_CLONES
+#include "kernels/cpu/ops/row_loops.h"
+#include "kernels/cpu/ops/softmax_loops.h"
 
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
-#include "reference/ops/rms_norm.h"
 
 namespace verbatim::cpu {
 
@@ -63,108 +69,103 @@ VERBATIM_CLONES void group_scores(const float* q, const Pair* k, int64_t stride,
 }
 
 // pv[i] = dot_n3 of p and v over the visible positions: what is masked would add +0 · +0, which changes nothing.
-VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t head_dim, float* pv) {
+VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t num_visible, int64_t head_dim,
+                                 float* pv) {
     std::fill_n(pv, head_dim, 0.0F);
-    for (int64_t j = 0; 2 * j < tile.num_visible; ++j) {
+    for (int64_t j = 0; 2 * j < num_visible; ++j) {
         const Pair* pairs = tile.v[j];
-        if (2 * j + 1 < tile.num_visible) {
+        if (2 * j + 1 < num_visible) {
             for (int64_t i = 0; i < head_dim; ++i) pv[i] = fma_f32(p[2 * j + 1], odd_of(pairs[i]), pv[i]);
         }
         for (int64_t i = 0; i < head_dim; ++i) pv[i] = fma_f32(p[2 * j], even_of(pairs[i]), pv[i]);
     }
 }
 
-VERBATIM_CLONES void tile_weights(float* s, int64_t num_visible, float m) {
-    for (int64_t j = 0; j < kKvTile; ++j) {
-        const float weight = exp_f32(s[j] - m);
-        s[j] = j < num_visible ? weight : 0.0F;
-    }
-}
-
-}  // namespace
-
 void panel_portable(const PanelArgs& args) {
     static thread_local PanelTile tile;
-    std::fill_n(args.totals, args.rows.num_rows * kPanelOutputs, 0.0F);
+    for (int64_t r = 0; r < args.rows.num_rows; ++r) std::fill_n(args.out + r * args.out_stride, kPanelOutputs, 0.0F);
     for (int64_t first = 0; first < args.rows.num_pairs; first += kChunkPairs) {
         const int64_t count = std::min(kChunkPairs, args.rows.num_pairs - first);
         unpack_chunk(args.panel + first * kPanelOutputs, count, tile);
         for (int64_t r = 0; r < args.rows.num_rows; ++r) {
             const float* a = args.rows.floats + 2 * (r * args.rows.num_pairs + first);
-            add_chunk(a, tile, count, args.totals + r * kPanelOutputs);
+            add_chunk(a, tile, count, args.out + r * args.out_stride);
         }
     }
-}
-
-float softmax_tile(float* s, int64_t num_visible, SoftmaxState& run) {
-    float m = run.empty ? s[0] : run.m;
-    for (int64_t j = 0; j < num_visible; ++j) m = reference::max_f32(m, s[j]);
-    tile_weights(s, num_visible, m);
-    const float sum = reference::sum_n4(s, kKvTile);
-    for (int64_t j = 0; j < kKvTile; ++j) s[j] = reference::bf16_value(s[j]);
-    const float decay = run.empty ? 0.0F : exp_f32(run.m - m);
-    run.l = run.empty ? sum : fma_f32(run.l, decay, sum);
-    run.m = m;
-    return decay;
-}
-
-void attend_tile_portable(const AttendTileArgs& args, SoftmaxState& run) {
-    float s[kKvTile] = {};
-    for (int64_t group = 0; group * kGroup < args.tile->num_visible; ++group) {
-        group_scores(args.q, args.tile->k[group], args.tile->k_stride, num_pairs(args.head_dim), args.scale,
-                     s + group * kGroup);
+    if (args.bias == nullptr) return;
+    for (int64_t r = 0; r < args.rows.num_rows; ++r) {
+        float* out = args.out + r * args.out_stride;
+        for (int64_t lane = 0; lane < kPanelOutputs; ++lane) out[lane] += args.bias[lane];
     }
-    const float decay = softmax_tile(s, args.tile->num_visible, run);
-    tile_values(s, *args.tile, args.head_dim, args.pv);
-    if (run.empty) {
-        std::copy_n(args.pv, args.head_dim, run.o);
-    } else {
-        for (int64_t i = 0; i < args.head_dim; ++i) run.o[i] = fma_f32(run.o[i], decay, args.pv[i]);
-    }
-    run.empty = false;
 }
 
-void merge_run(const SoftmaxState& run, int64_t head_dim, SoftmaxState& row) {
-    if (row.empty) {
-        std::copy_n(run.o, head_dim, row.o);
-        row.m = run.m;
-        row.l = run.l;
-        row.empty = false;
-        return;
-    }
-    const float m = reference::max_f32(row.m, run.m);
-    const float row_decay = exp_f32(row.m - m);
-    const float run_decay = exp_f32(run.m - m);
-    row.l = fma_f32(row.l, row_decay, run.l * run_decay);
-    for (int64_t i = 0; i < head_dim; ++i) row.o[i] = fma_f32(row.o[i], row_decay, run.o[i] * run_decay);
-    row.m = m;
-}
-
-// y serves as the total. Channels are independent of each other, so they are vectorised; n is in order.
-VERBATIM_CLONES void scan_portable(const ScanArgs& args) {
+VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* state_in, float* u, float* acc) {
     const int64_t width = args.head_dim;
-    float* u = args.scratch;
-    float* acc = u + width;
-    for (int64_t t = 0; t < args.num_tokens; ++t) {
-        const float* x = args.x + t * args.stride;
-        const float* b = args.b + t * args.stride;
-        const float* c = args.c + t * args.stride;
-        float* y = args.y + t * args.y_stride;
-        for (int64_t p = 0; p < width; ++p) u[p] = args.dt[t] * x[p];
-        std::fill_n(y, width, 0.0F);
-        for (int64_t first = 0; first < args.d_state; first += kScanChunk) {
-            std::fill_n(acc, width, 0.0F);
-            for (int64_t n = first; n < std::min(first + kScanChunk, args.d_state); ++n) {
-                float* h = args.state + n * width;
-                for (int64_t p = 0; p < width; ++p) {
-                    h[p] = fma_f32(h[p], args.decay[t], u[p] * b[n]);
-                    acc[p] = fma_f32(c[n], h[p], acc[p]);
-                }
+    const float* x = args.x + t * args.stride;
+    const float* b = args.b + t * args.stride;
+    const float* c = args.c + t * args.stride;
+    const float decay = args.decay[t * args.dt_stride];
+    float* y = args.y + t * args.y_stride;  // serves as the total
+    for (int64_t p = 0; p < width; ++p) u[p] = args.dt[t * args.dt_stride] * x[p];
+    std::fill_n(y, width, 0.0F);
+    for (int64_t first = 0; first < args.d_state; first += kScanChunk) {
+        std::fill_n(acc, width, 0.0F);
+        for (int64_t n = first; n < std::min(first + kScanChunk, args.d_state); ++n) {
+            const float* before = state_in + n * width;
+            float* h = args.state_out + n * width;
+            for (int64_t p = 0; p < width; ++p) {
+                h[p] = fma_f32(before[p], decay, u[p] * b[n]);
+                acc[p] = fma_f32(c[n], h[p], acc[p]);
             }
-            for (int64_t p = 0; p < width; ++p) y[p] += acc[p];
         }
-        for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], y[p]);
+        for (int64_t p = 0; p < width; ++p) y[p] += acc[p];
+    }
+    for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], y[p]);
+}
+
+}  // namespace
+
+// The lane is a dim or a position: the first row of a tile that sees nothing further than num_visible.
+void attend_tile_portable(const AttendTileArgs& args) {
+    static thread_local std::vector<float> pv;
+    pv.resize(static_cast<size_t>(args.head_dim));
+    const int64_t pairs = args.q.num_pairs;
+    for (int64_t row = 0; row < args.q.num_rows; ++row) {
+        float p[kKvTile];
+        float* s = args.s + row * kKvTile;
+        const int64_t num_visible = args.visible(row);
+        for (int64_t group = 0; group * kGroup < num_visible; ++group) {
+            group_scores(args.q.floats + row * 2 * pairs, args.tile->k[group], args.tile->k_stride, pairs, args.scale,
+                         s + group * kGroup);
+        }
+        const float decay =
+            softmax_row(s, static_cast<int32_t>(num_visible), args.first_of_run, args.m[row], args.l[row]);
+        round_to_floats(s, kKvTile, 1.0F, p);
+        tile_values(p, *args.tile, num_visible, args.head_dim, pv.data());
+        float* o = args.o + row * args.head_dim;
+        for (int64_t i = 0; i < args.head_dim; ++i) o[i] = args.first_of_run ? pv[i] : fma_f32(o[i], decay, pv[i]);
     }
 }
+
+// Channels are independent of each other, so they are vectorised; n is in order.
+bool scan_portable(const ScanArgs& args) {
+    static thread_local std::vector<float> scratch;
+    scratch.resize(static_cast<size_t>(2 * args.head_dim));
+    const int64_t size = args.d_state * args.head_dim;
+    if (args.state_in == nullptr) std::fill_n(args.state_out, size, 0.0F);
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+        const float* state_in = t == 0 && args.state_in != nullptr ? args.state_in : args.state_out;
+        scan_token(args, t, state_in, scratch.data(), scratch.data() + args.head_dim);
+    }
+    return is_finite_row(args.state_out, size);
+}
+
+const CpuOps kPortableOps{.isa = Isa::kPortable,
+                          .takes_pairs = false,
+                          .panel = panel_portable,
+                          .attend_tile = attend_tile_portable,
+                          .merge_run = merge_run,
+                          .scan = scan_portable,
+                          .rows = &kRowOps};
 
 }  // namespace verbatim::cpu

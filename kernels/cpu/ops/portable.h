@@ -1,12 +1,14 @@
-// kernels/cpu/ops/portable.h: the table of Isa::kPortable.
+// kernels/cpu/ops/portable.h: the table of Isa::kPortable, and those of its functions that the others fall back to for
+// sizes that are no multiple of their vectors.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
 
 namespace verbatim::cpu {
 
-void panel_portable(const PanelArgs& args);
-void attend_tile_portable(const AttendTileArgs& args, SoftmaxState& run);
-void scan_portable(const ScanArgs& args);
+extern const CpuOps kPortableOps;
+
+void attend_tile_portable(const AttendTileArgs& args);
+bool scan_portable(const ScanArgs& args);
 
 }  // namespace verbatim::cpu

@@ -3,6 +3,7 @@
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/numerics/math.h"
+#include "reference/ops/finite.h"
 #include "reference/ops/ssm_scan.h"
 #include "tests/reference/ops/op_values.h"
 
@@ -54,8 +55,9 @@ struct ScanCase {
     }
 
     // One row per token holds x, B and C side by side, as the conv leaves them.
-    void run_kernel(Isa isa) {
-        std::vector<float> rows, dt, decay, scratch(2 * shape.head_dim);
+    // `in_place`: the state is left where it was read; else it is read apart from where it is left.
+    void run_kernel(Isa isa, bool in_place) {
+        std::vector<float> rows, dt, decay;
         const auto append = [&](const std::vector<float>& from, int64_t t, int64_t width) {
             rows.insert(rows.end(), from.begin() + t * width, from.begin() + (t + 1) * width);
         };
@@ -66,36 +68,61 @@ struct ScanCase {
             dt.push_back(reference::softplus_f32(dt_raw[t] + kDtBias));
             decay.push_back(reference::exp_f32(dt.back() * kA));
         }
-        cpu_ops(isa).scan({.head_dim = shape.head_dim,
-                           .d_state = shape.d_state,
-                           .num_tokens = shape.num_tokens,
-                           .dt = dt.data(),
-                           .decay = decay.data(),
-                           .d = kD,
-                           .x = rows.data(),
-                           .b = rows.data() + shape.head_dim,
-                           .c = rows.data() + shape.head_dim + shape.d_state,
-                           .stride = shape.head_dim + 2 * shape.d_state,
-                           .state = state.data(),
-                           .y = y.data(),
-                           .y_stride = shape.head_dim,
-                           .scratch = scratch.data()});
+        const std::vector<float> before = state;
+        if (!in_place) std::fill(state.begin(), state.end(), 77.0F);
+        finite = cpu_ops(isa).scan({.head_dim = shape.head_dim,
+                                    .d_state = shape.d_state,
+                                    .num_tokens = shape.num_tokens,
+                                    .dt = dt.data(),
+                                    .decay = decay.data(),
+                                    .dt_stride = 1,
+                                    .d = kD,
+                                    .x = rows.data(),
+                                    .b = rows.data() + shape.head_dim,
+                                    .c = rows.data() + shape.head_dim + shape.d_state,
+                                    .stride = shape.head_dim + 2 * shape.d_state,
+                                    .state_in = in_place ? state.data() : before.data(),
+                                    .state_out = state.data(),
+                                    .y = y.data(),
+                                    .y_stride = shape.head_dim});
     }
 
     ScanShape shape;
     std::vector<float> x, b, c, dt_raw;
     std::vector<float> state, y;
+    bool finite = false;
 };
 
 void expect_scan(Isa isa, Values kind, const ScanShape& shape) {
     ScanCase want(kind, shape);
     want.run_definition();
-    ScanCase got(kind, shape);
-    got.run_kernel(isa);
-    const auto where = fmt::format("{}, values {}, head of {}, state of {}, {} tokens", isa_name(isa),
-                                   static_cast<int>(kind), shape.head_dim, shape.d_state, shape.num_tokens);
-    ASSERT_EQ(bits_of(got.y), bits_of(want.y)) << where;
-    ASSERT_EQ(bits_of(got.state), bits_of(want.state)) << where;
+    for (const bool in_place : {true, false}) {
+        ScanCase got(kind, shape);
+        got.run_kernel(isa, in_place);
+        const auto where =
+            fmt::format("{}, values {}, head of {}, state of {}, {} tokens, in place {}", isa_name(isa),
+                        static_cast<int>(kind), shape.head_dim, shape.d_state, shape.num_tokens, in_place);
+        ASSERT_EQ(bits_of(got.y), bits_of(want.y)) << where;
+        ASSERT_EQ(bits_of(got.state), bits_of(want.state)) << where;
+        ASSERT_EQ(got.finite, !reference::first_not_finite(want.state)) << where;
+    }
+}
+
+// Wherever it stands, however many tokens pass.
+TEST(Scan, ANanOrAnInfinityInTheStateIsSeen) {
+    for (const Isa isa : supported_isas()) {
+        for (const int64_t num_tokens : {1, 2, 3, 9}) {
+            for (const float fault : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                                      std::numeric_limits<float>::quiet_NaN()}) {
+                for (const int64_t at : {0, 17, 63, 64 * 20 - 1}) {
+                    ScanCase scan(Values::kNormal, {64, 20, num_tokens});
+                    scan.state[at] = fault;
+                    scan.run_kernel(isa, true);
+                    EXPECT_FALSE(scan.finite) << isa_name(isa) << " " << num_tokens << " " << at;
+                }
+            }
+        }
+    }
 }
 
 TEST(Scan, EveryInstructionSetHasTheBitsOfTheDefinition) {
@@ -109,7 +136,7 @@ TEST(Scan, EveryInstructionSetHasTheBitsOfTheDefinition) {
 }
 
 // Channel ranges in any order, window in place or apart: the op's own outputs, window and snapshots.
-TEST(Conv1d, RangesOfChannelsHaveTheBitsOfTheDefinition) {
+void expect_conv(Isa isa) {
     for (const int64_t d_conv : {2, 3, 4}) {
         for (const int64_t num_tokens : {1, 2, 3, 9}) {
             for (const bool has_window : {false, true}) {
@@ -132,12 +159,15 @@ TEST(Conv1d, RangesOfChannelsHaveTheBitsOfTheDefinition) {
                 std::vector<float> got(x.size()), got_window = window, got_copy(window.size());
                 const reference::StateSnapshot got_snapshot[] = {{(num_tokens + 1) / 2, got_copy.data()}};
                 const auto taps = taps_first(weight.data(), dim, d_conv);
+                const std::vector<float> zeros(dim);
                 args.weight = taps.data();
                 args.window_in = has_window ? got_window.data() : nullptr;
                 args.window_out = got_window.data();
                 args.snapshots = got_snapshot;
                 args.out = dense_rows(got.data(), num_tokens, dim);
-                for (const int64_t begin : {20, 0, 10, 30}) conv1d_channels(args, begin, std::min(begin + 10, dim));
+                for (const int64_t begin : {20, 0, 10, 30}) {
+                    conv1d_channels(*cpu_ops(isa).rows, args, zeros.data(), begin, std::min(begin + 10, dim));
+                }
                 ASSERT_EQ(bits_of(got), bits_of(want)) << d_conv << " " << num_tokens << " " << has_window;
                 ASSERT_EQ(bits_of(got_window), bits_of(want_window))
                     << d_conv << " " << num_tokens << " " << has_window;
@@ -145,6 +175,10 @@ TEST(Conv1d, RangesOfChannelsHaveTheBitsOfTheDefinition) {
             }
         }
     }
+}
+
+TEST(Conv1d, RangesOfChannelsHaveTheBitsOfTheDefinition) {
+    for (const Isa isa : supported_isas()) expect_conv(isa);
 }
 
 }  // namespace

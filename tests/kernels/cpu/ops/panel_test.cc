@@ -21,10 +21,24 @@ std::string name_of(Isa isa, Values kind, const Shape& shape) {
                        shape.num_rows, shape.num_outputs, shape.num_k);
 }
 
+struct PackedPanels {
+    explicit PackedPanels(reference::MatrixView weight)
+        : pairs(PackedMatrix::num_pairs_of(weight.rows, weight.cols), Pair{77}),
+          matrix(weight.rows, weight.cols, pairs.data()) {
+        for (int64_t i = 0; i < matrix.num_panels(); ++i) {
+            pack_panel(weight, i, pairs.data() + i * num_pairs(weight.cols) * kPanelOutputs);
+        }
+    }
+    std::vector<Pair> pairs;
+    PackedMatrix matrix;
+};
+
 void expect_definition(Isa isa, Values kind, const Shape& shape) {
     const auto a = reference::draw_bf16(shape.num_rows * shape.num_k, 1, kind);
     const auto b = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
-    const PackedMatrix packed(reference::MatrixView{b.data(), shape.num_outputs, shape.num_k});
+    const PackedPanels packed({b.data(), shape.num_outputs, shape.num_k});
+    const auto bias = reference::draw_values(packed.matrix.num_panels() * kPanelOutputs, 3, kind);
+    const bool has_bias = shape.num_k % 2 == 1;
     const int64_t pairs = num_pairs(shape.num_k);
     std::vector<float> floats(shape.num_rows * pairs * 2);
     std::vector<Pair> words(shape.num_rows * pairs);
@@ -35,14 +49,20 @@ void expect_definition(Isa isa, Values kind, const Shape& shape) {
             words[r * pairs + k / 2] |= Pair{bits} << (k % 2 * 16);
         }
     }
-    std::vector<float> totals(shape.num_rows * kPanelOutputs, 77.0F);
-    for (int64_t panel = 0; panel < packed.num_panels(); ++panel) {
-        cpu_ops(isa).panel({{floats.data(), words.data(), shape.num_rows, pairs}, packed.panel(panel), totals.data()});
+    constexpr int64_t kStride = kPanelOutputs + 5;
+    std::vector<float> out(shape.num_rows * kStride, 77.0F);
+    for (int64_t panel = 0; panel < packed.matrix.num_panels(); ++panel) {
+        cpu_ops(isa).panel({.rows = {floats.data(), words.data(), shape.num_rows, pairs},
+                            .panel = packed.matrix.panel(panel),
+                            .bias = has_bias ? &bias[panel * kPanelOutputs] : nullptr,
+                            .out = out.data(),
+                            .out_stride = kStride});
         for (int64_t r = 0; r < shape.num_rows; ++r) {
-            for (int64_t lane = 0; lane < packed.outputs_in(panel); ++lane) {
+            for (int64_t lane = 0; lane < packed.matrix.outputs_in(panel); ++lane) {
                 const int64_t n = panel * kPanelOutputs + lane;
-                const float want = reference::dot_n3(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k);
-                ASSERT_EQ(bits_from_float(totals[r * kPanelOutputs + lane]), bits_from_float(want))
+                const float total = reference::dot_n3(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k);
+                const float want = has_bias ? total + bias[n] : total;
+                ASSERT_EQ(bits_from_float(out[r * kStride + lane]), bits_from_float(want))
                     << name_of(isa, kind, shape) << ": row " << r << " output " << n;
             }
         }
@@ -59,14 +79,17 @@ TEST(Panel, EveryInstructionSetHasTheBitsOfTheDefinition) {
     }
 }
 
-TEST(Panel, PackingPadsWithZeros) {
-    const std::vector<uint16_t> ones(3 * 5, 0x3F80);
-    const PackedMatrix packed(reference::MatrixView{ones.data(), 3, 5});
-    EXPECT_EQ(packed.num_panels(), 1);
-    for (int64_t j = 0; j < 3; ++j) {
-        for (int64_t lane = 0; lane < kPanelOutputs; ++lane) {
-            const Pair want = lane >= 3 ? 0u : j == 2 ? 0x00003F80u : 0x3F803F80u;
-            EXPECT_EQ(packed.panel(0)[j * kPanelOutputs + lane], want) << j << " " << lane;
+TEST(Panel, PackingKeepsEveryElementAndPadsWithZeros) {
+    for (const auto& [num_outputs, num_k] : {std::pair{3, 5}, {64, 32}, {65, 33}, {70, 100}, {130, 64}}) {
+        const auto weight = reference::draw_bf16(int64_t{num_outputs} * num_k, 5);
+        const PackedPanels packed({weight.data(), num_outputs, num_k});
+        for (int64_t n = 0; n < packed.matrix.num_panels() * kPanelOutputs; ++n) {
+            const Pair* panel = packed.matrix.panel(n / kPanelOutputs) + n % kPanelOutputs;
+            for (int64_t k = 0; k < 2 * num_pairs(num_k); ++k) {
+                const Pair pair = panel[k / 2 * kPanelOutputs];
+                const uint16_t want = n < num_outputs && k < num_k ? weight[n * num_k + k] : uint16_t{0};
+                ASSERT_EQ(k % 2 == 0 ? even_bits(pair) : odd_bits(pair), want) << n << " " << k;
+            }
         }
     }
 }

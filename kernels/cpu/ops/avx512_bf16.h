@@ -1,0 +1,12 @@
+// kernels/cpu/ops/avx512_bf16.h: the table of Isa::kAvx512Bf16. Its functions run on processors that have it alone.
+#pragma once
+
+#include "kernels/cpu/ops/cpu_ops.h"
+
+namespace verbatim::cpu {
+
+#if defined(__x86_64__)
+extern const CpuOps kAvx512Bf16Ops;
+#endif
+
+}  // namespace verbatim::cpu

@@ -1,0 +1,54 @@
+// kernels/cpu/ops/lanes_avx512.h: 16 outputs per vector, for matmul_loops.h, attention_loops.h and scan_loops.h. Included
+// inside the target.
+//
+// A pair's odd half is the word with its low half cleared, its even half the word shifted up: N3's two fma.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/pair.h"
+
+namespace verbatim::cpu {
+namespace {
+
+struct Avx512 {
+    static constexpr int kCount = 16;
+    static constexpr int kVectors = 4;  // side by side
+    static constexpr int kRows = 6;     // rows x vectors accumulators of 32 registers, and room for the weights
+    using Floats = __m512;
+    using Words = __m512i;
+    // Written with vector operators: GCC 12 takes the shift's intrinsic for a read of an uninitialised value.
+    using Bits = uint32_t __attribute__((vector_size(64)));
+
+    static Floats zero() { return _mm512_setzero_ps(); }
+    static Floats broadcast(float x) { return _mm512_set1_ps(x); }
+    static Floats load(const float* x) { return _mm512_loadu_ps(x); }
+    static void store(float* x, Floats v) { _mm512_storeu_ps(x, v); }
+    static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+    static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+    static bool all_zero(Floats v) { return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0; }
+    static Words load_words(const Pair* x) { return _mm512_loadu_si512(x); }
+    static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
+
+    // A row's values as the dot products take them: binary32, two per pair.
+    using Element = float;
+    static constexpr int64_t kPerPair = 2;
+    template <int num, int vectors>
+    static inline __attribute__((always_inline)) void dot_pair(const Element* a, int64_t stride,
+                                                               const Words (&w)[vectors], Floats (&acc)[num][vectors]) {
+        for (int r = 0; r < num; ++r) {
+            const Floats odd = broadcast(a[r * stride + 1]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(odd, (Floats)((Bits)w[v] & 0xFFFF0000U), acc[r][v]);
+        }
+        for (int r = 0; r < num; ++r) {
+            const Floats even = broadcast(a[r * stride]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(even, (Floats)((Bits)w[v] << 16), acc[r][v]);
+        }
+    }
+};
+
+}  // namespace
+}  // namespace verbatim::cpu

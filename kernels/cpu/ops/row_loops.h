@@ -1,0 +1,169 @@
+// kernels/cpu/ops/row_loops.h: the loops of RowOps. Included once by each instruction set's .cc, inside its target, so
+// that the compiler vectorises the same text, and the functions of reference/numerics/math.h with it, for each of them.
+// Lanes are different outputs; a sum has the partials of NUMERICS N4. VERBATIM_LOOP says how a loop is compiled.
+#pragma once
+
+#include "kernels/cpu/ops/row_ops.h"
+#include "reference/numerics/bf16.h"
+#include "reference/numerics/constants.h"
+#include "reference/numerics/math.h"
+
+namespace verbatim::cpu {
+namespace {
+
+VERBATIM_LOOP void round_to_floats(const float* __restrict x, int64_t count, float multiplier, float* __restrict out) {
+    for (int64_t k = 0; k < count; ++k) out[k] = reference::bf16_value(x[k] * multiplier);
+    if (count % 2 == 1) out[count] = 0.0F;
+}
+
+// A bf16 value's bits as the word's upper half; the lower one is zero.
+inline uint32_t upper_bits(float x) { return reference::bits_from_float(reference::bf16_value(x)); }
+
+VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, float multiplier, Pair* __restrict out) {
+    for (int64_t j = 0; j < count / 2; ++j) {
+        out[j] = upper_bits(x[2 * j] * multiplier) >> 16 | upper_bits(x[2 * j + 1] * multiplier);
+    }
+    if (count % 2 == 1) out[count / 2] = upper_bits(x[count - 1] * multiplier) >> 16;
+}
+
+// N4's halving of 64 partial sums.
+inline float halve(float* partial) {
+    for (int64_t j = 0; j < 32; ++j) partial[j] += partial[j + 32];
+    for (int64_t j = 0; j < 16; ++j) partial[j] += partial[j + 16];
+    for (int64_t j = 0; j < 8; ++j) partial[j] += partial[j + 8];
+    for (int64_t j = 0; j < 4; ++j) partial[j] += partial[j + 4];
+    return (partial[0] + partial[2]) + (partial[1] + partial[3]);
+}
+static_assert(reference::kNormPartials == 64, "halve() is written for 64");
+
+VERBATIM_LOOP void rms_norm(const float* x, const float* weight, float eps, int64_t count, float* out) {
+    constexpr int64_t kPartials = reference::kNormPartials;
+    float partial[kPartials] = {};
+    const int64_t whole = count - count % kPartials;
+    for (int64_t first = 0; first < whole; first += kPartials) {
+        for (int64_t j = 0; j < kPartials; ++j) {
+            partial[j] = reference::fma_f32(x[first + j], x[first + j], partial[j]);
+        }
+    }
+    for (int64_t i = whole; i < count; ++i) partial[i - whole] = reference::fma_f32(x[i], x[i], partial[i - whole]);
+    const float mean = halve(partial) / static_cast<float>(count);
+    const float scale = 1.0F / reference::sqrt_f32(mean + eps);
+    for (int64_t i = 0; i < count; ++i) out[i] = (x[i] * scale) * weight[i];
+}
+
+VERBATIM_LOOP void silu_gate(const float* __restrict z, int64_t count, float* __restrict y) {
+    for (int64_t i = 0; i < count; ++i) y[i] = y[i] * reference::silu_f32(z[i]);
+}
+
+VERBATIM_LOOP void swiglu(const float* __restrict gate, float multiplier, int64_t count, float* __restrict up) {
+    for (int64_t i = 0; i < count; ++i) up[i] = up[i] * reference::silu_f32(gate[i] * multiplier);
+}
+
+VERBATIM_LOOP void relu_squared(int64_t count, float* up) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float rectified = reference::max_f32(up[i], 0.0F);
+        up[i] = rectified * rectified;
+    }
+}
+
+VERBATIM_LOOP void scale_row(float multiplier, int64_t count, float* x) {
+    for (int64_t i = 0; i < count; ++i) x[i] = x[i] * multiplier;
+}
+
+VERBATIM_LOOP void scale_logits(float multiplier, float divisor, int64_t count, float* logits) {
+    for (int64_t i = 0; i < count; ++i) logits[i] = (logits[i] * multiplier) / divisor;
+}
+
+VERBATIM_LOOP void add_branch(const float* __restrict branch, float branch_multiplier, float residual_multiplier,
+                              int64_t count, float* __restrict residual) {
+    for (int64_t i = 0; i < count; ++i) {
+        residual[i] = reference::fma_f32(branch[i] * branch_multiplier, residual_multiplier, residual[i]);
+    }
+}
+
+VERBATIM_LOOP void embed(const uint16_t* __restrict entry, float multiplier, int64_t count, float* __restrict out) {
+    for (int64_t i = 0; i < count; ++i) out[i] = reference::bf16_to_float(entry[i]) * multiplier;
+}
+
+VERBATIM_LOOP void rope_head(const float* __restrict cos, const float* __restrict sin, int64_t n_pairs,
+                             float* __restrict x) {
+    float* __restrict y = x + n_pairs;
+    for (int64_t i = 0; i < n_pairs; ++i) {
+        const float a = x[i];
+        const float b = y[i];
+        x[i] = reference::fma_f32(a, cos[i], -(b * sin[i]));
+        y[i] = reference::fma_f32(b, cos[i], a * sin[i]);
+    }
+}
+
+template <int num_taps>
+inline void conv_taps(const ConvRowArgs& args) {
+    const float* __restrict bias = args.bias;
+    float* __restrict out = args.out;
+    for (int64_t c = 0; c < args.count; ++c) {
+        float acc = bias[c];
+        for (int j = 0; j < num_taps; ++j) acc = reference::fma_f32(args.weights[j][c], args.inputs[j][c], acc);
+        out[c] = reference::silu_f32(acc);
+    }
+}
+
+VERBATIM_LOOP void conv_row(const ConvRowArgs& args) {
+    if (args.num_taps == 2) conv_taps<2>(args);
+    if (args.num_taps == 3) conv_taps<3>(args);
+    if (args.num_taps == 4) conv_taps<4>(args);
+}
+
+VERBATIM_LOOP void time_steps(const TimeStepArgs& args) {
+    const float* __restrict raw = args.raw;
+    float* __restrict dt = args.dt;
+    float* __restrict decay = args.decay;
+    for (int64_t h = 0; h < args.n_heads; ++h) {
+        const float step = reference::softplus_f32(raw[h] + args.bias[h]);
+        const float limited = step > args.dt_max ? args.dt_max : step;
+        dt[h] = step < args.dt_min ? args.dt_min : limited;
+        decay[h] = reference::exp_f32(dt[h] * args.a[h]);
+    }
+}
+
+VERBATIM_LOOP bool is_finite_row(const float* x, int64_t count) {
+    constexpr uint32_t kExponent = 0x7F800000U;
+    uint32_t greatest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const uint32_t exponent = reference::bits_from_float(x[i]) & kExponent;
+        greatest = exponent > greatest ? exponent : greatest;
+    }
+    return greatest != kExponent;
+}
+
+// The order of binary32 as the order of integers; both zeros are 0.
+inline int32_t ordered(float x) {
+    const auto bits = static_cast<int32_t>(reference::bits_from_float(x));
+    return bits < 0 ? static_cast<int32_t>(0x80000000U - static_cast<uint32_t>(bits)) : bits;
+}
+
+VERBATIM_LOOP int32_t arg_max(const float* x, int64_t count) {
+    int32_t greatest = INT32_MIN;
+    for (int64_t i = 0; i < count; ++i) greatest = ordered(x[i]) > greatest ? ordered(x[i]) : greatest;
+    int64_t i = 0;
+    while (ordered(x[i]) != greatest) ++i;
+    return static_cast<int32_t>(i);
+}
+
+constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
+                         .round_to_pairs = round_to_pairs,
+                         .rms_norm = rms_norm,
+                         .silu_gate = silu_gate,
+                         .swiglu = swiglu,
+                         .relu_squared = relu_squared,
+                         .scale = scale_row,
+                         .scale_logits = scale_logits,
+                         .add_branch = add_branch,
+                         .embed = embed,
+                         .rope = rope_head,
+                         .conv = conv_row,
+                         .time_steps = time_steps,
+                         .is_finite = is_finite_row,
+                         .arg_max = arg_max};
+
+}  // namespace
+}  // namespace verbatim::cpu

@@ -1,0 +1,57 @@
+// kernels/cpu/ops/row_ops.h: everything that passes once over a row, one table per instruction set. The same plain
+// loops (kernels/cpu/ops/row_loops.h) compiled for each; the bits are those of reference/ops/.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/pair.h"
+
+namespace verbatim::cpu {
+
+inline constexpr int64_t kMaxConvTaps = 4;
+
+// One token and some channels of reference/ops/conv1d.h.
+struct ConvRowArgs {
+    int64_t num_taps = 0;
+    const float* inputs[kMaxConvTaps] = {};   // [count] each, oldest first
+    const float* weights[kMaxConvTaps] = {};  // [count] each
+    const float* bias = nullptr;              // [count]
+    int64_t count = 0;
+    float* out = nullptr;  // [count], apart from the inputs
+};
+
+// One token's time steps, by head: reference/ops/ssm_scan.h.
+struct TimeStepArgs {
+    const float* raw = nullptr;   // [n_heads]
+    const float* bias = nullptr;  // [n_heads]
+    const float* a = nullptr;     // [n_heads]
+    float dt_min = 0.0F;
+    float dt_max = 0.0F;
+    int64_t n_heads = 0;
+    float* dt = nullptr;     // [n_heads], after softplus and limits
+    float* decay = nullptr;  // [n_heads], exp(dt · A)
+};
+
+struct RowOps {
+    // out[k] = bf16(x[k] · multiplier), padded with +0 to whole pairs: as binary32, [2 · num_pairs(count)], or as
+    // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
+    void (*round_to_floats)(const float* x, int64_t count, float multiplier, float* out) = nullptr;
+    void (*round_to_pairs)(const float* x, int64_t count, float multiplier, Pair* out) = nullptr;
+    // x and out may be the same.                                                           reference/ops/rms_norm.h
+    void (*rms_norm)(const float* x, const float* weight, float eps, int64_t count, float* out) = nullptr;
+    void (*silu_gate)(const float* z, int64_t count, float* y) = nullptr;  // reference/ops/gated_norm.h
+    void (*swiglu)(const float* gate, float multiplier, int64_t count, float* up) = nullptr;        // .../elementwise.h
+    void (*relu_squared)(int64_t count, float* up) = nullptr;                                       // .../elementwise.h
+    void (*scale)(float multiplier, int64_t count, float* x) = nullptr;                             // .../elementwise.h
+    void (*scale_logits)(float multiplier, float divisor, int64_t count, float* logits) = nullptr;  // .../elementwise.h
+    void (*add_branch)(const float* branch, float branch_multiplier, float residual_multiplier, int64_t count,
+                       float* residual) = nullptr;                                                // .../elementwise.h
+    void (*embed)(const uint16_t* entry, float multiplier, int64_t count, float* out) = nullptr;  // .../embedding.h
+    void (*rope)(const float* cos, const float* sin, int64_t n_pairs, float* x) = nullptr;  // one head, .../rope.h
+    void (*conv)(const ConvRowArgs& args) = nullptr;
+    void (*time_steps)(const TimeStepArgs& args) = nullptr;
+    bool (*is_finite)(const float* x, int64_t count) = nullptr;   // N8: no NaN, no infinity
+    int32_t (*arg_max)(const float* x, int64_t count) = nullptr;  // lowest index of the greatest; finite x
+};
+
+}  // namespace verbatim::cpu

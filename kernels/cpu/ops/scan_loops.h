@@ -1,0 +1,128 @@
+// kernels/cpu/ops/scan_loops.h: ScanArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the target.
+//
+// Lanes are channels; n runs in NUMERICS N6's chunks of 16. Many tokens: a chunk of the state stays in registers over
+// all of them. Few tokens: the state passes through once, in the order in which it lies in memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cpu/ops/portable.h"
+#include "reference/numerics/constants.h"
+
+namespace verbatim::cpu {
+namespace {
+
+constexpr int64_t kFewTokens = 2;
+
+// One chunk of n (kFull: 16 of them) of Lanes::kCount channels over all tokens. y is the total over the chunks so far.
+// Returns h · 0 over the state that it leaves: all zeros when that is finite.
+template <typename Lanes, bool kFull>
+typename Lanes::Floats scan_chunk(const ScanArgs& args, int64_t first_n, int64_t first_p) {
+    const int64_t count = kFull ? reference::kScanChunk : args.d_state - first_n;
+    const int64_t at = first_n * args.head_dim + first_p;
+    typename Lanes::Floats h[reference::kScanChunk];
+    for (int64_t n = 0; n < count; ++n) {
+        h[n] = args.state_in != nullptr ? Lanes::load(args.state_in + at + n * args.head_dim) : Lanes::zero();
+    }
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+        const float* b = args.b + t * args.stride + first_n;
+        const float* c = args.c + t * args.stride + first_n;
+        const auto x = Lanes::load(args.x + t * args.stride + first_p);
+        const auto u = Lanes::mul(Lanes::broadcast(args.dt[t * args.dt_stride]), x);
+        const auto decay = Lanes::broadcast(args.decay[t * args.dt_stride]);
+        auto acc = Lanes::zero();
+        for (int64_t n = 0; n < count; ++n) {
+            h[n] = Lanes::fma(h[n], decay, Lanes::mul(u, Lanes::broadcast(b[n])));
+            acc = Lanes::fma(Lanes::broadcast(c[n]), h[n], acc);
+        }
+        float* y = args.y + t * args.y_stride + first_p;
+        auto total = Lanes::add(first_n == 0 ? Lanes::zero() : Lanes::load(y), acc);
+        if (first_n + count == args.d_state) total = Lanes::fma(Lanes::broadcast(args.d), x, total);
+        Lanes::store(y, total);
+    }
+    auto faults = Lanes::zero();
+    for (int64_t n = 0; n < count; ++n) {
+        Lanes::store(args.state_out + at + n * args.head_dim, h[n]);
+        faults = Lanes::fma(h[n], Lanes::zero(), faults);
+    }
+    return faults;
+}
+
+template <typename Lanes>
+bool scan_many(const ScanArgs& args) {
+    auto faults = Lanes::zero();
+    for (int64_t p = 0; p < args.head_dim; p += Lanes::kCount) {
+        for (int64_t n = 0; n < args.d_state; n += reference::kScanChunk) {
+            const bool full = n + reference::kScanChunk <= args.d_state;
+            const auto chunk = full ? scan_chunk<Lanes, true>(args, n, p) : scan_chunk<Lanes, false>(args, n, p);
+            faults = Lanes::add(faults, chunk);
+        }
+    }
+    return Lanes::all_zero(faults);
+}
+
+// One token, kVectors vectors of channels from first_p on, from one state to the other.
+template <typename Lanes, int kVectors>
+bool scan_token(const ScanArgs& args, int64_t t, const float* state_in, int64_t first_p) {
+    const float* b = args.b + t * args.stride;
+    const float* c = args.c + t * args.stride;
+    const auto decay = Lanes::broadcast(args.decay[t * args.dt_stride]);
+    const auto dt = Lanes::broadcast(args.dt[t * args.dt_stride]);
+    typename Lanes::Floats x[kVectors], u[kVectors], acc[kVectors], total[kVectors], faults[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+        x[v] = Lanes::load(args.x + t * args.stride + first_p + v * Lanes::kCount);
+        u[v] = Lanes::mul(dt, x[v]);
+        total[v] = faults[v] = Lanes::zero();
+    }
+    for (int64_t first = 0; first < args.d_state; first += reference::kScanChunk) {
+        for (int v = 0; v < kVectors; ++v) acc[v] = Lanes::zero();
+        for (int64_t n = first; n < std::min(first + reference::kScanChunk, args.d_state); ++n) {
+            const auto b_n = Lanes::broadcast(b[n]);
+            const auto c_n = Lanes::broadcast(c[n]);
+            for (int v = 0; v < kVectors; ++v) {
+                const int64_t at = n * args.head_dim + first_p + v * Lanes::kCount;
+                const auto before = state_in != nullptr ? Lanes::load(state_in + at) : Lanes::zero();
+                const auto h = Lanes::fma(before, decay, Lanes::mul(u[v], b_n));
+                acc[v] = Lanes::fma(c_n, h, acc[v]);
+                faults[v] = Lanes::fma(h, Lanes::zero(), faults[v]);
+                Lanes::store(args.state_out + at, h);
+            }
+        }
+        for (int v = 0; v < kVectors; ++v) total[v] = Lanes::add(total[v], acc[v]);
+    }
+    bool finite = true;
+    for (int v = 0; v < kVectors; ++v) {
+        const auto y = Lanes::fma(Lanes::broadcast(args.d), x[v], total[v]);
+        Lanes::store(args.y + t * args.y_stride + first_p + v * Lanes::kCount, y);
+        finite = finite && Lanes::all_zero(faults[v]);
+    }
+    return finite;
+}
+
+template <typename Lanes>
+bool scan_few(const ScanArgs& args) {
+    constexpr int64_t kWide = int64_t{4} * Lanes::kCount;
+    bool finite = true;
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+        const float* state_in = t == 0 ? args.state_in : args.state_out;
+        bool token_finite = true;
+        int64_t p = 0;
+        for (; p + kWide <= args.head_dim; p += kWide) {
+            token_finite &= scan_token<Lanes, 4>(args, t, state_in, p);
+        }
+        for (; p < args.head_dim; p += Lanes::kCount) token_finite &= scan_token<Lanes, 1>(args, t, state_in, p);
+        finite = token_finite;
+    }
+    return finite;
+}
+
+template <typename Lanes>
+bool scan_of(const ScanArgs& args) {
+    if (args.head_dim % Lanes::kCount != 0) return scan_portable(args);
+    return args.num_tokens <= kFewTokens ? scan_few<Lanes>(args) : scan_many<Lanes>(args);
+}
+
+}  // namespace
+}  // namespace verbatim::cpu

@@ -1,0 +1,61 @@
+// kernels/cpu/ops/softmax_loops.h: the parts of NUMERICS N5 between the dot products, as plain loops. Included as
+// row_loops.h is.
+#pragma once
+
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cpu/ops/row_loops.h"
+
+namespace verbatim::cpu {
+namespace {
+
+// The greatest of 64 s and of `start`; a NaN on any side wins. Which zero wins among zeros is left open: s - m does
+// not tell.
+inline float greatest_of(const float* s, float start) {
+    constexpr int kLanes = 16;
+    float best[kLanes];
+    int32_t num_nan = start != start ? 1 : 0;
+    for (float& value : best) value = start;
+    for (int j = 0; j < reference::kKvTile; j += kLanes) {
+        for (int i = 0; i < kLanes; ++i) best[i] = s[j + i] > best[i] ? s[j + i] : best[i];
+    }
+    for (int j = 0; j < reference::kKvTile; ++j) num_nan += s[j] != s[j] ? 1 : 0;
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) best[i] = best[i + half] > best[i] ? best[i + half] : best[i];
+    }
+    return num_nan > 0 ? reference::float_from_bits(reference::kQuietNanBits) : best[0];
+}
+
+// One row and tile: s [64] becomes the unrounded p [64], m and l move on. Returns exp(m - m'), which o is multiplied
+// with unless this is the run's first tile.
+VERBATIM_LOOP float softmax_row(float* s, int32_t num_visible, bool first_of_run, float& m, float& l) {
+    constexpr int32_t kTile = reference::kKvTile;
+    const float first = s[0];
+    for (int32_t j = 0; j < kTile; ++j) s[j] = j < num_visible ? s[j] : first;
+    const float greatest = greatest_of(s, first_of_run ? first : m);
+    float partial[kTile];
+    for (int32_t j = 0; j < kTile; ++j) {
+        const float weight = reference::exp_f32(s[j] - greatest);
+        s[j] = j < num_visible ? weight : 0.0F;
+    }
+    for (int32_t j = 0; j < kTile; ++j) partial[j] = s[j];
+    const float sum = halve(partial);
+    const float decay = first_of_run ? 0.0F : reference::exp_f32(m - greatest);
+    l = first_of_run ? sum : reference::fma_f32(l, decay, sum);
+    m = greatest;
+    return decay;
+}
+
+// A run joins those before it, left to right.
+VERBATIM_LOOP void merge_run(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) {
+    const float m = reference::max_f32(total.m, run.m);
+    const float total_decay = reference::exp_f32(total.m - m);
+    const float run_decay = reference::exp_f32(run.m - m);
+    const float* __restrict from = run.o;
+    float* __restrict to = total.o;
+    total.l = reference::fma_f32(total.l, total_decay, run.l * run_decay);
+    for (int64_t i = 0; i < head_dim; ++i) to[i] = reference::fma_f32(to[i], total_decay, from[i] * run_decay);
+    total.m = m;
+}
+
+}  // namespace
+}  // namespace verbatim::cpu

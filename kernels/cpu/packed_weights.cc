@@ -1,0 +1,53 @@
+#include "kernels/cpu/packed_weights.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/ops/conv1d.h"
+
+namespace verbatim::cpu {
+
+using reference::MatrixId;
+using reference::MatrixView;
+
+namespace {
+
+// One panel's place in a matrix.
+struct PanelPlace {
+    MatrixView weight;
+    int64_t panel = 0;
+    Pair* out = nullptr;
+};
+
+}  // namespace
+
+PackedWeights::PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
+                             reference::WorkerPool& pool)
+    : place_(config.layers.size() + 1), conv_weights_(config.layers.size()) {
+    const std::vector<MatrixId> ids = reference::matrices_of(config);
+    int64_t size = 0;
+    for (const MatrixId id : ids) {
+        const MatrixView weight = linear_of(weights, id).weight;
+        size += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
+    }
+    Pair* next = pairs_.ensure(size);
+    std::vector<PanelPlace> panels;
+    for (const MatrixId id : ids) {
+        const MatrixView weight = linear_of(weights, id).weight;
+        place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
+        matrices_.emplace_back(weight.rows, weight.cols, next);
+        for (int64_t i = 0; i < matrices_.back().num_panels(); ++i) {
+            panels.push_back({weight, i, next});
+            next += num_pairs(weight.cols) * kPanelOutputs;
+        }
+    }
+    pool.for_each(static_cast<int64_t>(panels.size()),
+                  [&](int64_t i) { pack_panel(panels[i].weight, panels[i].panel, panels[i].out); });
+    for (size_t i = 0; i < conv_weights_.size(); ++i) {
+        const auto& mamba = config.layers[i].mamba;
+        if (!mamba) continue;
+        conv_weights_[i] = taps_first(weights.layers[i].mamba.conv_weight.data(), mamba->conv_dim(), mamba->d_conv);
+        zeros_.resize(std::max(zeros_.size(), static_cast<size_t>(mamba->conv_dim())));
+    }
+}
+
+}  // namespace verbatim::cpu

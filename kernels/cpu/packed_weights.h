@@ -1,0 +1,39 @@
+// kernels/cpu/packed_weights.h: owns a model's weights as the CPU's kernels read them, made once at load.
+//
+//   P1  matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/cpu/packed_matrix.h)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "reference/model/weights.h"
+#include "reference/walk.h"
+#include "reference/worker_pool.h"
+
+namespace verbatim::cpu {
+
+class PackedWeights {
+public:
+    PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
+                  reference::WorkerPool& pool);
+
+    [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
+        return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
+    }
+    // [d_conv, conv_dim] of a Mamba layer, oldest tap first.
+    [[nodiscard]] const float* conv_weight(int32_t layer) const { return conv_weights_[layer].data(); }
+    // As many zeros as the widest conv has channels.
+    [[nodiscard]] const float* zeros() const { return zeros_.data(); }
+
+private:
+    std::vector<std::array<int32_t, 10>> place_;    // [layer][matrix] in matrices_
+    std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
+    std::vector<std::vector<float>> conv_weights_;  // by layer
+    std::vector<float> zeros_;
+    AlignedArray<Pair> pairs_;
+};
+
+}  // namespace verbatim::cpu
