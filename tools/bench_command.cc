@@ -1,12 +1,12 @@
 // `verbatim bench`: how fast a model runs here, beside what this machine could do at most.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "reference/model/presets.h"
 #include "tools/bench_report.h"
 #include "tools/bench_run.h"
 #include "tools/cli.h"
@@ -40,6 +40,9 @@ int write_plot(const std::string& path, const BenchReport& report) {
 }
 
 int run_bench_command(BenchOptions options) {
+    if (const auto known = reference::preset(options.preset); !options.preset.empty() && !known) {
+        return report_error(known.error(), kExitBadUsage);
+    }
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
     options.bench.phases = phases_named(options.phases);
     const auto report = run_bench(options.bench);
@@ -96,6 +99,8 @@ void add_size_options(CLI::App& verb, BenchConfig& bench) {
     verb.add_option("--block-size", bench.block_size, "tokens of a KV block")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
+    add_bytes_option(verb, "--stream-bytes", bench.stream_bytes,
+                     "the buffer that is read to measure the memory; else four times the last-level cache");
     verb.add_option("--scratch", bench.scratch, "load: the folder where a preset's checkpoint lies meanwhile");
 }
 

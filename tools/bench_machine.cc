@@ -259,10 +259,11 @@ int64_t available_memory_bytes() {
 
 int64_t resident_bytes() { return std::max<int64_t>(0, kib_field("/proc/self/status", "VmRSS")); }
 
-MachineProbe::MachineProbe(int32_t num_threads) : num_threads_(num_threads) {
-    CHECK_GT(num_threads, 0);
+MachineProbe::MachineProbe(int32_t num_threads, int64_t buffer_bytes) : num_threads_(num_threads) {
+    CHECK(num_threads > 0 && buffer_bytes >= 0);
     const int64_t unit = kStepBytes * num_threads;
-    const int64_t wanted = std::min(4 * last_level_cache_bytes(), available_memory_bytes() / 4);
+    const int64_t wanted =
+        std::min(buffer_bytes > 0 ? buffer_bytes : 4 * last_level_cache_bytes(), available_memory_bytes() / 4);
     buffer_bytes_ = (wanted + unit - 1) / unit * unit;
     void* memory =
         mmap(nullptr, static_cast<size_t>(buffer_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

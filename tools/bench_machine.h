@@ -34,8 +34,9 @@ int64_t resident_bytes();
 // Owns the buffer, which is read again and again; its pages are there once the constructor returns.
 class MachineProbe {
 public:
-    // REQUIRES: num_threads > 0. The buffer is smaller than four caches only if a quarter of the memory is less.
-    explicit MachineProbe(int32_t num_threads);
+    // A buffer of `buffer_bytes`, or, for 0, of four caches; at most a quarter of the free memory.
+    // REQUIRES: num_threads > 0, buffer_bytes >= 0.
+    explicit MachineProbe(int32_t num_threads, int64_t buffer_bytes = 0);
     ~MachineProbe();
     MachineProbe(const MachineProbe&) = delete;
     MachineProbe& operator=(const MachineProbe&) = delete;

@@ -115,7 +115,7 @@ void run_rows(const BenchConfig& config, const Model& model, const cpu::CpuExecu
     report.isa = cpu::isa_name(executor.isa());
     BenchSequences sequences(executor, config.seed);
     check_with_reference(model, executor, sequences, report);
-    MachineProbe probe(config.num_threads);
+    MachineProbe probe(config.num_threads, static_cast<int64_t>(config.stream_bytes));
     report.stream_buffer_bytes = probe.buffer_bytes();
     const auto measure_machine = [&] { report.machine = best_of(report.machine, probe.measure(kProbeRounds)); };
     const auto add = [&](std::vector<BenchRow> rows) {

@@ -43,8 +43,9 @@ struct BenchConfig {
     int64_t repeats = 5;       // of a prefill; decoding times four steps for each
     int64_t row_seconds = 20;  // no repetition starts later than this
     int64_t step_tokens = 512;
-    int32_t block_size = 16;  // tokens
-    std::string scratch;      // where a preset's checkpoint is written to be loaded; empty: the system's folder
+    int32_t block_size = 16;    // tokens
+    uint64_t stream_bytes = 0;  // of the buffer that the machine is measured with; 0: four times the last-level cache
+    std::string scratch;        // where a preset's checkpoint is written to be loaded; empty: the system's folder
 };
 
 // Median, least and most of some times in seconds.

@@ -25,14 +25,14 @@ std::string supported_names() {
 
 Result<std::optional<cpu::Isa>> parse_isa(std::string_view name) {
     if (std::ranges::count(kNames, name) == 0) {
-        return error("--isa {}: there is no such instruction set, only {}", name, fmt::join(kNames, ", "));
+        return error("{:?} is no instruction set: there are {}", name, fmt::join(kNames, ", "));
     }
     if (name == "auto") return std::nullopt;
     cpu::Isa isa = cpu::Isa::kPortable;
     if (name == "avx2") isa = cpu::Isa::kAvx2;
     if (name == "avx512") isa = cpu::best_isa() == cpu::Isa::kAvx512Bf16 ? cpu::best_isa() : cpu::Isa::kAvx512;
     if (name == "avx512_bf16") isa = cpu::Isa::kAvx512Bf16;
-    if (!supports(isa)) return error("--isa {}: this processor has {}", name, supported_names());
+    if (!supports(isa)) return error("{} is not what this processor has: {}", name, supported_names());
     return isa;
 }
 

@@ -2,14 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "kernels/cpu/cpu_executor.h"
+#include "reference/model/checkpoint_tensors.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
+#include "tests/tools/run_program.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_machine.h"
 #include "tools/bench_report.h"
@@ -25,24 +24,12 @@ using reference::WalkOp;
 using reference::WalkSequence;
 using testing::HasSubstr;
 
-struct Ran {
-    int exit_code = 0;
-    std::string out;
-    std::string err;
-};
-
-Ran bench(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"verbatim", "bench"});
-    std::vector<const char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    const int exit_code = run_program(static_cast<int>(argv.size()), argv.data());
-    std::fflush(stdout);
-    return {exit_code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+Outcome bench(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    return run_verbatim(std::move(arguments));
 }
 
-Ran tiny_bench(std::vector<std::string> more, const char* preset = "tiny-granite") {
+Outcome tiny_bench(std::vector<std::string> more, const char* preset = "tiny-granite") {
     std::vector<std::string> arguments = {"--preset",   preset,  "--threads",      "2",   "--repeats", "1",
                                           "--contexts", "40,70", "--batches",      "1,3", "--heads",   "48,53",
                                           "--suffix",   "5",     "--stream-bytes", "4MiB"};
@@ -51,7 +38,7 @@ Ran tiny_bench(std::vector<std::string> more, const char* preset = "tiny-granite
 }
 
 TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
-    const Ran ran = tiny_bench({"--format", "json"});
+    const Outcome ran = tiny_bench({"--format", "json"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     const json result = json::parse(ran.out);
     for (const char* key : {"stream_read_gbps", "fma_gflops", "dpbf16_gflops"}) {
@@ -69,7 +56,7 @@ TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
 
 TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
     for (const char* preset : {"tiny-granite", "tiny-llama", "tiny-mamba2"}) {
-        const Ran ran = tiny_bench({"--phases", "prefill,decode,ttft,load", "--format", "json"}, preset);
+        const Outcome ran = tiny_bench({"--phases", "prefill,decode,ttft,load", "--format", "json"}, preset);
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
         const json result = json::parse(ran.out);
         std::vector<std::string> names;
@@ -98,17 +85,14 @@ TEST(BenchCommand, StepsOfAnySizeMeasureTheSameWork) {
 }
 
 TEST(BenchCommand, TheTableShowsOperationsAndThePictureIsWritten) {
-    const std::string plot = (std::filesystem::path(testing::TempDir()) / "bench.svg").string();
-    const Ran ran = tiny_bench({"--operations", "--plot", plot});
+    const ScratchFiles scratch;
+    const std::string plot = scratch.path("bench.svg");
+    const Outcome ran = tiny_bench({"--operations", "--plot", plot});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     EXPECT_THAT(ran.out, HasSubstr("of limit"));
     EXPECT_THAT(ran.out, HasSubstr("scan"));
-    std::ifstream in(plot);
-    std::ostringstream svg;
-    svg << in.rdbuf();
-    EXPECT_THAT(svg.str(), testing::AllOf(testing::StartsWith("<svg"), HasSubstr("decode, batch 3, 70 tokens"),
-                                          testing::EndsWith("</svg>\n")));
-    std::filesystem::remove(plot);
+    EXPECT_THAT(file_bytes(plot), testing::AllOf(testing::StartsWith("<svg"), HasSubstr("decode, batch 3, 70 tokens"),
+                                                 testing::EndsWith("</svg>\n")));
     EXPECT_EQ(tiny_bench({"--phases", "decode", "--plot", "/proc/nothing/x.svg"}).exit_code, kExitMachine);
 }
 
@@ -120,23 +104,24 @@ TEST(BenchCommand, WrongFlagsEndWithExitCode2) {
     EXPECT_EQ(tiny_bench({"--batches", "0"}).exit_code, kExitBadUsage);
     EXPECT_EQ(tiny_bench({"--heads", "1"}).exit_code, kExitBadUsage);
     EXPECT_EQ(tiny_bench({"--phases", "lunch"}).exit_code, kExitBadUsage);
-    const Ran no_isa = tiny_bench({"--isa", "sse"});
+    const Outcome no_isa = tiny_bench({"--isa", "sse"});
     EXPECT_EQ(no_isa.exit_code, kExitBadUsage);
     EXPECT_THAT(no_isa.err, HasSubstr("portable"));
-    const Ran no_preset = tiny_bench({}, "gpt-17");
+    const Outcome no_preset = tiny_bench({}, "gpt-17");
     EXPECT_EQ(no_preset.exit_code, kExitBadUsage);
     EXPECT_THAT(no_preset.err, HasSubstr("tiny-granite"));
 }
 
 TEST(BenchCommand, WhatCannotBeIsToldAtOnce) {
-    const Ran no_room = tiny_bench({"--contexts", "16000000", "--batches", "4096"}, "llama-3.2-1b");
+    const Outcome no_room = tiny_bench({"--contexts", "16000000", "--batches", "4096"}, "llama-3.2-1b");
     EXPECT_EQ(no_room.exit_code, kExitBadInput);
     EXPECT_THAT(no_room.err, HasSubstr("are free: ask for smaller --contexts"));
-    const Ran no_model = bench({"--model", "/no/such/folder"});
+    const Outcome no_model = bench({"--model", "/no/such/folder"});
     EXPECT_EQ(no_model.exit_code, kExitBadInput);
     EXPECT_THAT(no_model.err, HasSubstr("/no/such/folder"));
     // The golden checkpoint's own number of positions holds, a preset's is stretched.
-    const Ran too_long = bench({"--model", VERBATIM_SOURCE_DIR "/tests/data/golden/llama", "--contexts", "1000000"});
+    const Outcome too_long =
+        bench({"--model", VERBATIM_SOURCE_DIR "/tests/data/golden/llama", "--contexts", "1000000"});
     EXPECT_EQ(too_long.exit_code, kExitBadInput);
     EXPECT_THAT(too_long.err, HasSubstr("positions"));
 }
@@ -144,10 +129,25 @@ TEST(BenchCommand, WhatCannotBeIsToldAtOnce) {
 TEST(BenchCommand, EveryInstructionSetOfThisMachineCanBeForced) {
     for (const cpu::Isa isa : cpu::supported_isas()) {
         const std::string name(cpu::isa_name(isa));
-        const Ran ran = tiny_bench({"--phases", "decode", "--isa", name, "--format", "json"});
+        const Outcome ran = tiny_bench({"--phases", "decode", "--isa", name, "--format", "json"});
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
         EXPECT_THAT(json::parse(ran.out)["isa"].get<std::string>(), testing::StartsWith(name));
     }
+}
+
+TEST(ReplayCommand, EveryInstructionSetReplaysTheSameDigest) {
+    const auto replay = [](std::string_view isa) {
+        return run_verbatim({"replay", "--trace", repository_path("traces/scenario.csv"), "--limit", "12", "--isa",
+                             std::string(isa), "--format", "json"});
+    };
+    const json best = json::parse(replay("auto").out);
+    EXPECT_EQ(best["identical"], true);
+    for (const cpu::Isa isa : cpu::supported_isas()) {
+        const json forced = json::parse(replay(cpu::isa_name(isa)).out);
+        EXPECT_EQ(forced["identical"], true) << cpu::isa_name(isa);
+        EXPECT_EQ(forced["digest"], best["digest"]) << cpu::isa_name(isa);
+    }
+    EXPECT_EQ(replay("mmx").exit_code, kExitBadUsage);
 }
 
 TEST(IsaOption, Avx512IsTheFasterOfTheTwo) {
