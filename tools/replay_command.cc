@@ -6,6 +6,7 @@
 
 #include "reference/model/presets.h"
 #include "tools/cli.h"
+#include "tools/isa_option.h"
 #include "tools/model_choice.h"
 #include "tools/read_options.h"
 #include "tools/replay_run.h"
@@ -140,6 +141,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     verb->add_option("--threads", options->replay.num_threads,
                      "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
+    add_isa_option(*verb, options->replay.isa);
     verb->add_option("--block-size", options->replay.block_size, "tokens of a KV block")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();

@@ -59,6 +59,7 @@ Result<std::unique_ptr<NumericExecutor>> make_executor(const std::string& name, 
         cpu.num_blocks = engine.cache.num_blocks;
         cpu.num_state_rows = engine.cache.num_state_rows;
         cpu.num_threads = config.num_threads;
+        cpu.isa = config.isa;
         return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu);
     }
     return error("no executor is called '{}': there are {}", name, fmt::join(kExecutorNames, ", "));

@@ -7,6 +7,7 @@
 
 #include "engine/base/result.h"
 #include "engine/cache/cache.h"
+#include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
 #include "tools/replay_report.h"
 #include "traces/trace.h"
@@ -29,7 +30,8 @@ struct ReplayConfig {
     LookupMode lookup = LookupMode::kConversation;
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
-    bool all_counters = false;  // a counter that stays zero is a failure
+    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+    bool all_counters = false;    // a counter that stays zero is a failure
 };
 
 // The names that --executor and --beside take, "none" apart.
