@@ -1,0 +1,266 @@
+// tests/benchmarks/kernel_benchmark.cc: every operation of the CPU backend by itself, on one thread, for every instruction
+// set of this processor, in the shapes of granite-4.0-h-1b (with Llama's rotary embedding), with the bytes and
+// operations that tools/bench_cost.h counts.
+//
+//   kernel_benchmark --benchmark_filter='matmul_in_proj/.*/rows:512'
+//
+// A walk goes over the model up to the operation in question, which then repeats. Those that work in place (activation,
+// gated norm, rotary, residual) repeat on their own results. The matrix of in_proj stays in the caches where they hold
+// 20 MB; that of the head (308 MB) comes from memory.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "reference/model/presets.h"
+#include "reference/model/random_model.h"
+#include "reference/ops/sampling.h"
+#include "tools/bench_cost.h"
+
+namespace verbatim {
+namespace {
+
+using namespace reference;
+
+constexpr int32_t kBlockSize = 16;
+constexpr int64_t kMaxTokens = 32768 + 512;
+constexpr int32_t kMambaLayer = 0;
+constexpr int32_t kHeadLayer = 2;
+
+// One Mamba layer and one attention layer, each with its MLP, and the head.
+ModelConfig two_layers() {
+    ModelConfig config = preset("granite-4.0-h-1b").value();
+    LayerConfig attention = config.layers[5];
+    attention.attention->rope = preset("llama-3.2-1b")->layers[0].attention->rope;
+    attention.attention->rope.n_rotary_dims = attention.attention->head_dim;
+    config.layers = {config.layers[0], attention};
+    return config;
+}
+
+// What an operation is asked for: rows [first_position, first_position + num_rows) of one sequence.
+struct Work {
+    WalkOp op = WalkOp::kMatmul;
+    Matrix matrix = Matrix::kInProj;  // of a matmul
+    int64_t num_rows = 1;
+    int64_t first_position = 0;
+};
+
+// Passes every operation on, and repeats the one in question where it first comes.
+class RepeatedOp final : public WalkBackend {
+public:
+    RepeatedOp(WalkBackend& backend, const Work& work, benchmark::State& state)
+        : backend_(backend), work_(work), state_(state) {}
+
+    void begin(const WalkBatch& batch) override { backend_.begin(batch); }
+    void embed(float multiplier) override {
+        pass(WalkOp::kEmbed, [&] { backend_.embed(multiplier); });
+    }
+    void norm(int32_t layer, Norm norm, float eps) override {
+        pass(norm == Norm::kFinal ? WalkOp::kFinalNorm : WalkOp::kNorm, [&] { backend_.norm(layer, norm, eps); });
+    }
+    void matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) override {
+        const bool wanted = id.matrix == work_.matrix;
+        pass(wanted ? WalkOp::kMatmul : WalkOp::kLayer, [&] { backend_.matmul(id, in, in_multiplier, out); });
+    }
+    void scale(Buffer buffer, Columns columns, float multiplier) override {
+        pass(WalkOp::kScale, [&] { backend_.scale(buffer, columns, multiplier); });
+    }
+    void conv(int32_t layer, const MambaConfig& mamba) override {
+        pass(WalkOp::kConv, [&] { backend_.conv(layer, mamba); });
+    }
+    void scan(int32_t layer, const MambaConfig& mamba) override {
+        pass(WalkOp::kScan, [&] { backend_.scan(layer, mamba); });
+    }
+    void check_state(int32_t layer) override { backend_.check_state(layer); }
+    void gated_norm(int32_t layer, const MambaConfig& mamba, float eps) override {
+        pass(WalkOp::kGatedNorm, [&] { backend_.gated_norm(layer, mamba, eps); });
+    }
+    void rope(int32_t layer, const AttentionConfig& attention) override {
+        pass(WalkOp::kRope, [&] { backend_.rope(layer, attention); });
+    }
+    void store_kv(int32_t layer, const AttentionConfig& attention) override { backend_.store_kv(layer, attention); }
+    void attention(int32_t layer, const AttentionConfig& attention, float scale) override {
+        pass(WalkOp::kAttention, [&] { backend_.attention(layer, attention, scale); });
+    }
+    void activation(int32_t layer, const MlpConfig& mlp) override {
+        pass(WalkOp::kActivation, [&] { backend_.activation(layer, mlp); });
+    }
+    void add_branch(float branch_multiplier, float residual_multiplier) override {
+        pass(WalkOp::kAddBranch, [&] { backend_.add_branch(branch_multiplier, residual_multiplier); });
+    }
+    void scale_logits(float multiplier, float divisor) override {
+        pass(WalkOp::kLogits, [&] { backend_.scale_logits(multiplier, divisor); });
+    }
+    void check_logits() override { backend_.check_logits(); }
+
+private:
+    template <typename Call>
+    void pass(WalkOp op, const Call& call) {
+        call();
+        if (done_ || op != work_.op) return;
+        for (auto _ : state_) call();
+        done_ = true;
+    }
+
+    WalkBackend& backend_;
+    const Work& work_;
+    benchmark::State& state_;
+    bool done_ = false;
+};
+
+// The backend of one instruction set, and pools for one sequence.
+class Bench {
+public:
+    Bench(const Model& model, cpu::Isa isa)
+        : config_(model.config),
+          model_(model.config, model.weights),
+          kv_(model.config, kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
+          states_(model.config, 1),
+          pool_(1),
+          backend_(model_, cpu::cpu_ops(isa), kv_, states_, pool_) {
+        for (int32_t i = 0; i < kMaxTokens / kBlockSize; ++i) blocks_.push_back(BlockId{i});
+    }
+
+    void run(const Work& work, benchmark::State& state) {
+        const std::vector<TokenId> tokens(work.num_rows, 17);
+        const WalkSequence sequence{0, static_cast<int32_t>(work.num_rows), work.first_position};
+        cpu::CpuSequence part;
+        part.blocks = blocks_;
+        part.state_src = part.state_dst = StateIndex{0};
+        std::vector<int32_t> logit_rows;
+        if (work.matrix == Matrix::kLmHead) {
+            for (int32_t row = 0; row < work.num_rows; ++row) logit_rows.push_back(row);
+        }
+        backend_.set_sequences({&part, 1}, nullptr);
+        RepeatedOp backend(backend_, work, state);
+        walk(config_, {tokens, {&sequence, 1}, logit_rows}, backend);
+        count(work, sequence, state);
+    }
+
+private:
+    // Of the operation that was repeated: a matmul's matrix, else the first of its kind that computes anything (which
+    // leaves out the storing of KV).
+    void count(const Work& work, const WalkSequence& sequence, benchmark::State& state) const {
+        tools::OpCost found{work.op};
+        if (work.op == WalkOp::kMatmul) {
+            const int32_t layer = work.matrix == Matrix::kLmHead ? kHeadLayer : kMambaLayer;
+            const MatrixView matrix = linear_of(model_.weights(), {layer, work.matrix}).weight;
+            const auto elements = static_cast<double>(matrix.rows * matrix.cols);
+            found = {work.op, 2 * elements, 2 * elements * static_cast<double>(work.num_rows)};
+        } else {
+            tools::WalkCost cost;
+            cost.add_step(config_, {&sequence, 1}, 0);
+            for (const tools::OpCost& op : cost.ops()) {
+                if (op.op == work.op && found.operations == 0) found = op;
+            }
+        }
+        const auto iterations = static_cast<double>(state.iterations());
+        state.SetBytesProcessed(static_cast<int64_t>(found.bytes * iterations));
+        state.counters["flops"] = benchmark::Counter(found.operations * iterations, benchmark::Counter::kIsRate);
+    }
+
+    const ModelConfig& config_;
+    ReferenceModel model_;
+    cpu::PagedKv kv_;
+    cpu::StateRows states_;
+    WorkerPool pool_;
+    cpu::CpuBackend backend_;
+    std::vector<BlockId> blocks_;
+};
+
+const Model& model() {
+    static const Model model = make_random_model(two_layers(), 1);
+    return model;
+}
+
+// Packed weights of one instruction set at a time: benchmarks are registered set by set.
+Bench& bench_of(cpu::Isa isa) {
+    static std::unique_ptr<Bench> bench;
+    static cpu::Isa held = isa;
+    if (!bench || held != isa) {
+        bench.reset();
+        bench = std::make_unique<Bench>(model(), isa);
+        held = isa;
+    }
+    return *bench;
+}
+
+void add(cpu::Isa isa, const char* name, const Work& work) {
+    const std::string full =
+        fmt::format("{}/{}/rows:{}/position:{}", name, cpu::isa_name(isa), work.num_rows, work.first_position);
+    benchmark::RegisterBenchmark(full.c_str(), [isa, work](benchmark::State& state) {
+        bench_of(isa).run(work, state);
+    })->Unit(benchmark::kMicrosecond);
+}
+
+void add_isa(cpu::Isa isa) {
+    for (const int64_t rows : {1, 4, 12, 16, 64, 512}) add(isa, "matmul_in_proj", {.num_rows = rows});
+    for (const int64_t rows : {1, 16}) add(isa, "matmul_head", {.matrix = Matrix::kLmHead, .num_rows = rows});
+    for (const int64_t position : {511, 4095, 32767}) {
+        add(isa, "attention_decode", {.op = WalkOp::kAttention, .first_position = position});
+    }
+    for (const int64_t position : {0, 3584, 32256}) {
+        add(isa, "attention_prefill", {.op = WalkOp::kAttention, .num_rows = 512, .first_position = position});
+    }
+    for (const int64_t rows : {1, 512}) {
+        add(isa, "embed", {.op = WalkOp::kEmbed, .num_rows = rows});
+        add(isa, "norm", {.op = WalkOp::kNorm, .num_rows = rows});
+        add(isa, "conv", {.op = WalkOp::kConv, .num_rows = rows, .first_position = 1});
+        add(isa, "scan", {.op = WalkOp::kScan, .num_rows = rows, .first_position = 1});
+        add(isa, "gated_norm", {.op = WalkOp::kGatedNorm, .num_rows = rows});
+        add(isa, "rope", {.op = WalkOp::kRope, .num_rows = rows});
+        add(isa, "activation", {.op = WalkOp::kActivation, .num_rows = rows});
+        add(isa, "add_branch", {.op = WalkOp::kAddBranch, .num_rows = rows});
+    }
+}
+
+// One draw from the vocabulary of 100352.
+void sample_token(benchmark::State& state, const SamplingParams& params) {
+    std::vector<float> logits(static_cast<size_t>(model().config.vocab_size));
+    Prng prng(1);
+    for (float& logit : logits) logit = static_cast<float>(prng.below(1 << 20)) * 0x1p-17F;
+    uint64_t position = 0;
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(sample({.logits = logits, .params = params, .prefix = {}, .position = position++}));
+    }
+    state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(logits.size() * sizeof(float)));
+}
+
+// A state row of granite-4.0-h-350m, as a head's digest reads it.
+void digest_state(benchmark::State& state) {
+    const std::vector<float> row(22622208 / sizeof(float), 0.25F);
+    for (auto _ : state) {
+        Digester digester;
+        digester.add_all(std::span<const float>(row));
+        benchmark::DoNotOptimize(digester.digest());
+    }
+    state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(row.size() * sizeof(float)));
+}
+
+void add_all() {
+    for (const cpu::Isa isa : cpu::supported_isas()) add_isa(isa);
+    const auto add_sampling = [](const char* name, const SamplingParams& params) {
+        benchmark::RegisterBenchmark(name, [params](benchmark::State& state) {
+            sample_token(state, params);
+        })->Unit(benchmark::kMicrosecond);
+    };
+    add_sampling("sample/greedy", {});
+    add_sampling("sample/temperature", {.temperature = 1});
+    add_sampling("sample/top_k_top_p", {.temperature = 1, .top_k = 50, .top_p = 0.9F});
+    benchmark::RegisterBenchmark("digest/state_row", digest_state)->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace
+}  // namespace verbatim
+
+int main(int argc, char** argv) {
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+    verbatim::add_all();
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+    return 0;
+}
