@@ -23,8 +23,7 @@ bool is_recording(Format format) { return format != Format::kVerbatim; }
 
 // By what only one format begins with.
 Result<Format> recognise(const TextInput& input) {
-    std::string_view text = input.peek();
-    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    const std::string_view text = input.peek();
     const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
     if (line.starts_with("# verbatim-trace")) return Format::kVerbatim;
     if (line.starts_with('{')) {

@@ -201,6 +201,8 @@ Result<TextInput> TextInput::start(std::string path, std::unique_ptr<ByteSource>
     if (magic.starts_with("\x28\xb5\x2f\xfd")) source = std::make_unique<ZstdSource>(path, std::move(source));
     TextInput input(std::move(path), std::move(source), limits);
     RETURN_IF_ERROR(input.fill());
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some programs begin UTF-8 with one
+    if (input.peek().starts_with(kByteOrderMark)) input.begin_ = kByteOrderMark.size();
     return input;
 }
 

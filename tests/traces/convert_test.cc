@@ -257,6 +257,20 @@ TEST(Convert, ErrorsSayWhere) {
     EXPECT_THAT(read_trace("/nowhere/x").error().message, HasSubstr("/nowhere/x: cannot be opened: No such file"));
 }
 
+TEST(Convert, AByteOrderMarkIsNoPartOfTheText) {
+    const std::string line = mooncake_line(0, 1024, 1, "1, 2");
+    const std::string csv = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n";
+    for (const std::string& text : {line, csv}) EXPECT_EQ(read("\xef\xbb\xbf" + text).trace, read(text).trace);
+    EXPECT_THAT(message("\xef\xbb\xbf" + line + "\xef\xbb\xbf" + line), HasSubstr("t:2:1: got"));
+}
+
+// No line between two rows, of whatever it may consist, is passed over.
+TEST(Convert, NoLineIsSkipped) {
+    const std::string line = mooncake_line(0, 1024, 1, "1, 2");
+    for (const char* between : {"\n", " \n", "{}\n", "null\n", "# no comment\n", "[]\n"})
+        EXPECT_THAT(message(line + between + line), HasSubstr("t:2:")) << between;
+}
+
 TEST(Convert, TruncatedCompressedFilesAreErrors) {
     for (const std::string magic : {"\x1f\x8b", "\x28\xb5\x2f\xfd"})
         EXPECT_THAT(message(magic), ::testing::AnyOf(HasSubstr("ends early"), HasSubstr("not valid")));

@@ -60,6 +60,14 @@ TEST(Figures, AgenticRelations) {
     EXPECT_EQ(report.prompt_tokens, 3736212880);
 }
 
+// 3.7 billion tokens are held as runs, in a few megabytes.
+TEST(Figures, TokensAreNotWrittenOut) {
+    const Trace& trace = agentic().trace;
+    EXPECT_LT(trace.pieces.size(), 61'000u);
+    EXPECT_TRUE(trace.explicit_ids.empty());
+    EXPECT_LT(trace.pieces.size() * sizeof(Piece) + trace.rows.size() * sizeof(Row), size_t{8} << 20);
+}
+
 TEST(Figures, AzureHasNothingInCommon) {
     const ReadReport& report = whole("AzureLLMInferenceTrace2023_conv.csv.gz").report;
     EXPECT_EQ(report.rows, 19366);
