@@ -48,6 +48,7 @@ Json row_json(const BenchRow& row, const MachineLimits& machine) {
               {"gbps", figures.gbps},
               {"gflops", figures.gflops},
               {"of_limit", figures.of_limit},
+              {"of_limit_nearby", figures.of_limit_nearby},
               {"of_limit_at_best", figures.of_limit_at_best},
               {"matmuls_of_limit", figure_or_null(figures.matmuls_of_limit)},
               {"tokens", row.num_tokens},
@@ -86,8 +87,8 @@ std::string machine_lines(const BenchReport& report) {
 }
 
 std::string rows_table(const BenchReport& report) {
-    Table table({"phase", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit", "at best",
-                 "matmuls", "beside", "check"});
+    Table table({"phase", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit", "nearby",
+                 "at best", "matmuls", "beside", "check"});
     for (const BenchRow& row : report.rows) {
         const RowFigures figures = figures_of(row, report.machine);
         const std::string beside = row.load                ? fmt::format("{:.2f} x read", 1 / figures.of_limit)
@@ -97,8 +98,8 @@ std::string rows_table(const BenchReport& report) {
                        fmt::format("{:.1f}", figures.tokens_per_s), fmt::format("{:.2f}", figures.time_s.median * 1e3),
                        fmt::format("{:.2f}", figures.time_s.min * 1e3), fmt::format("{:.2f}", figures.time_s.max * 1e3),
                        fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops),
-                       percent(figures.of_limit), percent(figures.of_limit_at_best), percent(figures.matmuls_of_limit),
-                       beside, row.wrong ? "WRONG" : row.check});
+                       percent(figures.of_limit), percent(figures.of_limit_nearby), percent(figures.of_limit_at_best),
+                       percent(figures.matmuls_of_limit), beside, row.wrong ? "WRONG" : row.check});
     }
     return table.to_string();
 }
@@ -138,6 +139,7 @@ RowFigures figures_of(const BenchRow& row, const MachineLimits& machine) {
     if (row.load) {
         figures.gbps = static_cast<double>(row.load->file_bytes) / t / 1e9;
         figures.of_limit = spread_of(row.load->read_times_s).median / t;
+        figures.of_limit_nearby = figures.of_limit;
         figures.of_limit_at_best = spread_of(row.load->read_times_s).min / figures.time_s.min;
         return figures;
     }
@@ -145,6 +147,7 @@ RowFigures figures_of(const BenchRow& row, const MachineLimits& machine) {
     figures.gbps = row.cost.bytes() / t / 1e9;
     figures.gflops = row.cost.operations() / t / 1e9;
     figures.of_limit = row.cost.limit_s(machine) / t;
+    figures.of_limit_nearby = row.cost.limit_s(row.nearby) / t;
     figures.of_limit_at_best = row.cost.limit_s(machine) / figures.time_s.min;
     if (!row.suffix_times_s.empty()) figures.of_suffix = t / spread_of(row.suffix_times_s).median;
     constexpr auto kMatmul = static_cast<size_t>(WalkOp::kMatmul);

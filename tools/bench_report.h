@@ -4,7 +4,9 @@
 //   tokens_per_s   num_tokens / t
 //   gbps, gflops   what tools/bench_cost.h counts over t; of "load", the file's bytes over t
 //   of_limit       limit / t: 1 means that the machine could not do it faster; of "load", the time to read the file over t
-//   of_limit_at_best   the same of the fastest repetition: what it would be without neighbours on this machine
+//   of_limit_nearby    the same against what the machine could do just before and after the row: on a machine with
+//                  neighbours the limit changes within a run
+//   of_limit_at_best   of_limit of the fastest repetition
 //   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was
 //   of_suffix      of "ttft_cached": t over the median time of the suffix alone
 #pragma once
@@ -29,6 +31,7 @@ struct RowFigures {
     double gbps = 0;
     double gflops = 0;
     double of_limit = 0;
+    double of_limit_nearby = 0;
     double of_limit_at_best = 0;
     double matmuls_of_limit = 0;  // 0: not watched
     double of_suffix = 0;         // 0: not a cached turn

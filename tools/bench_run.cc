@@ -117,12 +117,17 @@ void run_rows(const BenchConfig& config, const Model& model, const cpu::CpuExecu
     check_with_reference(model, executor, sequences, report);
     MachineProbe probe(config.num_threads, static_cast<int64_t>(config.stream_bytes));
     report.stream_buffer_bytes = probe.buffer_bytes();
-    const auto measure_machine = [&] { report.machine = best_of(report.machine, probe.measure(kProbeRounds)); };
+    MachineLimits before = probe.measure(kProbeRounds);
+    report.machine = before;
     const auto add = [&](std::vector<BenchRow> rows) {
-        std::ranges::move(rows, std::back_inserter(report.rows));
-        measure_machine();
+        const MachineLimits after = probe.measure(kProbeRounds);
+        for (BenchRow& row : rows) {
+            row.nearby = best_of(before, after);
+            report.rows.push_back(std::move(row));
+        }
+        report.machine = best_of(report.machine, after);
+        before = after;
     };
-    measure_machine();
     if (config.phases.prefill || config.phases.decode) {
         for (const int64_t context : config.contexts) {
             for (const int64_t batch : config.batches) {

@@ -77,6 +77,7 @@ struct BenchRow {
     bool wrong = false;                               // the check failed
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
+    MachineLimits nearby;  // the machine just before and after the row
 };
 
 struct BenchReport {

@@ -292,6 +292,7 @@ TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
     const WalkSequence part{0, 1, 5};
     row.cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
     row.wrong = true;
+    row.nearby = {5e8, 1e9, 0};
     report.rows.push_back(row);
     EXPECT_TRUE(report.wrong());
     EXPECT_THAT(bench_table(report, false), HasSubstr("WRONG"));
@@ -301,6 +302,7 @@ TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
     EXPECT_DOUBLE_EQ(result["rows"][0]["tokens_per_s"], 4);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit"], row.cost.limit_s(report.machine) / 0.5);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_at_best"], row.cost.limit_s(report.machine) / 0.25);
+    EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_nearby"], row.cost.limit_s(row.nearby) / 0.5);
     EXPECT_TRUE(result["rows"][0]["matmuls_of_limit"].is_null());
     report.rows[0].wrong = false;
     EXPECT_FALSE(report.wrong());
