@@ -23,8 +23,10 @@ inline int read_and_check(const uint8_t* data, size_t size, std::optional<Format
     options.tokens_per_id = size % 3;  // own CSV refuses it, which is a path too
     if (size % 5 == 0) {
         options.max_context = 1000;
-        options.over_context = size % 2 == 0 ? OverContext::kDrop : OverContext::kReject;
+        options.over_context = static_cast<OverContext>(size % 3);
     }
+    if (size % 7 == 0) options.sessions = SessionRange{0, 1};
+    if (size % 11 == 0) options.sessions_scale = 2;
     const auto trace = read_trace_text("fuzz", text, options);
     if (!trace) {
         CHECK(!trace.error().message.empty());
