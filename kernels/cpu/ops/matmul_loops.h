@@ -88,7 +88,7 @@ void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     const float* bias = chunk.bias;
     const int64_t num_passes = (args.rows.num_rows + Lanes::kRows - 1) / Lanes::kRows * (kPanelOutputs / kLanes);
     const int64_t lines_per_pair = (kPanelOutputs / kLineWords + num_passes - 1) / num_passes;
-    if (args.rows.num_rows <= kFetchRows) chunk.fetch_step = lines_per_pair * kLineWords;
+    if (num_passes > 1 && args.rows.num_rows <= kFetchRows) chunk.fetch_step = lines_per_pair * kLineWords;
     chunk.fetch = panel + chunk.count * kPanelOutputs;
     for (int64_t r = 0; r < args.rows.num_rows; r += Lanes::kRows) {
         const int64_t num = std::min<int64_t>(Lanes::kRows, args.rows.num_rows - r);
