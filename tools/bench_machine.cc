@@ -10,6 +10,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -258,6 +259,12 @@ int64_t available_memory_bytes() {
 }
 
 int64_t resident_bytes() { return std::max<int64_t>(0, kib_field("/proc/self/status", "VmRSS")); }
+
+double processor_time_s() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 MachineProbe::MachineProbe(int32_t num_threads, int64_t buffer_bytes) : num_threads_(num_threads) {
     CHECK(num_threads > 0 && buffer_bytes >= 0);

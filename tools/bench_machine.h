@@ -31,6 +31,9 @@ int64_t available_memory_bytes();
 // What of this process lies in memory now; 0 where the system does not say.
 int64_t resident_bytes();
 
+// Processor time of this process so far, all threads together, in seconds.
+double processor_time_s();
+
 // Owns the buffer, which is read again and again; its pages are there once the constructor returns.
 class MachineProbe {
 public:

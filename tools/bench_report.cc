@@ -55,6 +55,7 @@ Json row_json(const BenchRow& row, const MachineLimits& machine) {
               {"repetitions", row.times_s.size()},
               {"time_ms", times_json(figures.time_s)},
               {"limit_ms", row.cost.limit_s(machine) * 1e3},
+              {"processor_share", figure_or_null(row.processor_share)},
               {"check", row.check},
               {"correct", !row.wrong},
               {"operations", operations_json(row, machine)}};
@@ -88,7 +89,7 @@ std::string machine_lines(const BenchReport& report) {
 
 std::string rows_table(const BenchReport& report) {
     Table table({"phase", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit", "nearby",
-                 "at best", "matmuls", "beside", "check"});
+                 "at best", "matmuls", "processors", "beside", "check"});
     for (const BenchRow& row : report.rows) {
         const RowFigures figures = figures_of(row, report.machine);
         const std::string beside = row.load                ? fmt::format("{:.2f} x read", 1 / figures.of_limit)
@@ -99,7 +100,8 @@ std::string rows_table(const BenchReport& report) {
                        fmt::format("{:.2f}", figures.time_s.min * 1e3), fmt::format("{:.2f}", figures.time_s.max * 1e3),
                        fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops),
                        percent(figures.of_limit), percent(figures.of_limit_nearby), percent(figures.of_limit_at_best),
-                       percent(figures.matmuls_of_limit), beside, row.wrong ? "WRONG" : row.check});
+                       percent(figures.matmuls_of_limit), percent(row.processor_share), beside,
+                       row.wrong ? "WRONG" : row.check});
     }
     return table.to_string();
 }

@@ -7,6 +7,8 @@
 //   of_limit_nearby    the same against what the machine could do just before and after the row: on a machine with
 //                  neighbours the limit changes within a run
 //   of_limit_at_best   of_limit of the fastest repetition
+//   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other
+//                  programs run, or where threads wait for each other asleep
 //   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was
 //   of_suffix      of "ttft_cached": t over the median time of the suffix alone
 #pragma once

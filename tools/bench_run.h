@@ -77,7 +77,8 @@ struct BenchRow {
     bool wrong = false;                               // the check failed
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
-    MachineLimits nearby;  // the machine just before and after the row
+    double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
+    MachineLimits nearby;        // the machine just before and after the row
 };
 
 struct BenchReport {

@@ -89,8 +89,17 @@ private:
     double prefill(WalkCost* cost, OpWatch* watch);
     double decode(WalkCost* cost, OpWatch* watch);
     void check(BenchRow& row);
-    [[nodiscard]] bool time_is_left(Clock::time_point begin) const {
-        return seconds_since(begin) < static_cast<double>(config_.row_seconds);
+    // Repeats `once`, which returns its time, at most `most` times and no longer than config_.row_seconds.
+    template <typename Once>
+    void repeat(BenchRow& row, int64_t most, const Once& once) {
+        const Clock::time_point begin = Clock::now();
+        const double processor_begin = processor_time_s();
+        do {
+            row.times_s.push_back(once(row.times_s.empty() ? &row.cost : nullptr));
+        } while (static_cast<int64_t>(row.times_s.size()) < most &&
+                 seconds_since(begin) < static_cast<double>(config_.row_seconds));
+        const double processor_s = processor_time_s() - processor_begin;
+        row.processor_share = processor_s / (seconds_since(begin) * config_.num_threads);
     }
 
     const BenchConfig& config_;
@@ -168,11 +177,10 @@ void ThroughputCase::check(BenchRow& row) {
 BenchRow ThroughputCase::prefill_row() {
     BenchRow row = new_row("prefill", batch_ * context_);
     warm_up();
-    const Clock::time_point begin = Clock::now();
-    do {
+    repeat(row, config_.repeats, [&](WalkCost* cost) {
         start_prompts();
-        row.times_s.push_back(prefill(row.times_s.empty() ? &row.cost : nullptr, nullptr));
-    } while (static_cast<int64_t>(row.times_s.size()) < config_.repeats && time_is_left(begin));
+        return prefill(cost, nullptr);
+    });
     if (row.num_tokens <= kMaxWatchedTokens) {
         OpWatch watch(executor_);
         start_prompts();
@@ -186,10 +194,7 @@ BenchRow ThroughputCase::prefill_row() {
 BenchRow ThroughputCase::decode_row() {
     BenchRow row = new_row("decode", batch_);
     for (int64_t i = 0; i < kDecodeWarmups; ++i) decode(nullptr, nullptr);
-    const Clock::time_point begin = Clock::now();
-    do {
-        row.times_s.push_back(decode(row.times_s.empty() ? &row.cost : nullptr, nullptr));
-    } while (static_cast<int64_t>(row.times_s.size()) < decode_steps(config_) && time_is_left(begin));
+    repeat(row, decode_steps(config_), [&](WalkCost* cost) { return decode(cost, nullptr); });
     {
         OpWatch watch(executor_);
         row.watched_s = decode(nullptr, &watch);
