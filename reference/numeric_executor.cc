@@ -6,7 +6,6 @@
 #include "engine/base/planted.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/float_environment.h"
-#include "reference/ops/sampling.h"
 
 namespace verbatim::reference {
 
@@ -20,6 +19,10 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     const Status applied = tables_.apply(plan);
     CHECK(applied.has_value(), "{}", applied.error().message);
     compute(plan);
+    if (Status status = computed(); !status) {
+        tables_ = SlotTables(tables_.config());  // see Executor::execute
+        return status;
+    }
     result.step = plan.step;
     result.sampled.clear();
     for (const ScheduledSequence& sequence : plan.sequences) {
@@ -38,10 +41,10 @@ SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
     const int64_t num_prompt = table.num_prompt_tokens;
     const std::span<const TokenId> known(table.tokens);
     const int64_t position = planted(Planted::kPositionFromAttach) ? end - table.num_attached_tokens : end;
-    const int32_t token = sample({.logits = logits(sequence.slot),
-                                  .params = table.sampling,
-                                  .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
-                                  .position = static_cast<uint64_t>(position)});
+    const TokenId token = draw_token({.logits = logits(sequence.slot),
+                                      .params = table.sampling,
+                                      .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
+                                      .position = static_cast<uint64_t>(position)});
     return {sequence.slot, token, -1};
 }
 

@@ -17,6 +17,7 @@
 #include "reference/head_digest.h"
 #include "reference/model/model_config.h"
 #include "reference/ops/rows.h"
+#include "reference/ops/sampling.h"
 #include "reference/walk.h"
 
 namespace verbatim::reference {
@@ -66,9 +67,13 @@ protected:
 
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
+    // What went wrong meanwhile, outside this program: it is the step's error.
+    virtual Status computed() { return {}; }
     // The lowest layer whose state holds a NaN or an infinity after the slot's last step; the number of layers when
     // only the logits do (N8). So it is a function of the tokens, like everything else.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
+    // reference/ops/sampling.h, or anything that gives the same token.
+    [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) const { return sample(args); }
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:

@@ -25,6 +25,8 @@ constexpr uint64_t ticket_of(uint32_t loop, int64_t num_parts) {
 // two loops of a step, shorter than anybody would mind.
 constexpr int kLooks = 3000;
 
+thread_local int32_t this_thread_index = 0;
+
 void pause() {
 #if defined(__x86_64__)
     _mm_pause();
@@ -37,7 +39,7 @@ void pause() {
 
 WorkerPool::WorkerPool(int32_t num_threads) {
     CHECK_GT(num_threads, 0);
-    for (int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+    for (int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -46,6 +48,8 @@ WorkerPool::~WorkerPool() {
     loop_.notify_all();
     for (std::thread& thread : threads_) thread.join();
 }
+
+int32_t WorkerPool::thread_index() { return this_thread_index; }
 
 void WorkerPool::run(int64_t num_parts, PartFunction function, const void* body) {
     if (threads_.empty() || num_parts <= 1) {
@@ -94,8 +98,9 @@ void WorkerPool::wait_for_loop(uint32_t seen) {
     loop_.wait(seen, std::memory_order_acquire);
 }
 
-void WorkerPool::work() {
+void WorkerPool::work(int32_t index) {
     assert_float_environment();
+    this_thread_index = index;
     while (!stop_) {
         const uint32_t seen = loop_.load(std::memory_order_acquire);
         if (!take_part()) wait_for_loop(seen);

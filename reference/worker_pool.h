@@ -38,6 +38,8 @@ public:
                  [&](int64_t part) { range(part * length, std::min(count, (part + 1) * length)); });
     }
 
+    // Of the thread that asks: 0 for a caller, 1 ... num_threads() - 1 for the others, for memory of their own.
+    [[nodiscard]] static int32_t thread_index();
     [[nodiscard]] int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
 
 private:
@@ -47,7 +49,7 @@ private:
     void run_side_by_side(int64_t num_parts);
     bool take_part();
     void wait_for_loop(uint32_t seen);
-    void work();
+    void work(int32_t index);
 
     std::vector<std::thread> threads_;
     // Of the loop in progress. Whoever has taken a part keeps the loop from ending, so these stay while it runs.

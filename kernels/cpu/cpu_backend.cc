@@ -28,7 +28,14 @@ constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes
 
 CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
                        PagedKv& kv, StateRows& states, reference::WorkerPool& pool)
-    : model_(model), weights_(weights), choice_(choice), ops_(*choice.many), kv_(kv), states_(states), pool_(pool) {}
+    : model_(model),
+      weights_(weights),
+      choice_(choice),
+      ops_(*choice.many),
+      kv_(kv),
+      states_(states),
+      pool_(pool),
+      attention_scratch_(pool.num_threads()) {}
 
 void CpuBackend::set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer) {
     sequences_ = sequences;
@@ -403,21 +410,24 @@ void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& atte
     const ConstFloatRows q = rows(Buffer::kQ, attention.q_rows());
     const FloatRows out = fresh(Buffer::kMixed, attention.q_rows());
     const int64_t heads = attention.n_kv_heads;
-    pool_.for_each(static_cast<int64_t>(attention_parts_.size()) * heads, [&](int64_t task) {
-        const AttentionPart& part = attention_parts_[task / heads];
-        const auto& rows = batch_.sequences[part.sequence];
-        const PagedAttentionArgs args{.layer = layer,
-                                      .first_position = rows.first_position,
+    const PagedAttentionArgs of_layer{.layer = layer,
                                       .n_heads = attention.n_heads,
                                       .n_kv_heads = attention.n_kv_heads,
                                       .head_dim = attention.head_dim,
                                       .scale = scale,
-                                      .kv = &kv_,
-                                      .blocks = sequences_[part.sequence].blocks,
-                                      .q = q.rows(rows.first_row, rows.num_rows),
-                                      .out = out.rows(rows.first_row, rows.num_rows)};
+                                      .kv = &kv_};
+    for (AttentionScratch& scratch : attention_scratch_) scratch.reserve(of_layer, kAttentionRows);
+    pool_.for_each(static_cast<int64_t>(attention_parts_.size()) * heads, [&](int64_t task) {
+        PagedAttentionArgs args = of_layer;
+        const AttentionPart& part = attention_parts_[task / heads];
+        const auto& rows = batch_.sequences[part.sequence];
+        args.first_position = rows.first_position;
+        args.blocks = sequences_[part.sequence].blocks;
+        args.q = q.rows(rows.first_row, rows.num_rows);
+        args.out = out.rows(rows.first_row, rows.num_rows);
         const int64_t end = std::min<int64_t>(part.first_row + kAttentionRows, rows.num_rows);
-        paged_attention(ops_, args, task % heads, {part.first_row, end});
+        paged_attention(ops_, args, task % heads, {part.first_row, end},
+                        attention_scratch_[reference::WorkerPool::thread_index()]);
     });
 }
 

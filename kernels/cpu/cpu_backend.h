@@ -16,6 +16,7 @@
 #include "engine/slot_tables.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cpu/ops/paged_attention.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
@@ -126,6 +127,7 @@ private:
     std::vector<reference::StateSnapshot> snapshots_;
     std::vector<size_t> first_snapshot_;  // [num_sequences + 1] in snapshots_
     std::vector<AttentionPart> attention_parts_;
+    std::vector<AttentionScratch> attention_scratch_;  // by thread
 };
 
 }  // namespace verbatim::cpu

@@ -43,6 +43,7 @@ public:
 protected:
     void compute(const StepPlan& plan) override;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+    [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
 
 private:
     struct Slot {

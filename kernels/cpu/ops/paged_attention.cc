@@ -1,10 +1,8 @@
 #include "kernels/cpu/ops/paged_attention.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "engine/base/planted.h"
-#include "kernels/cpu/aligned_array.h"
 
 namespace verbatim::cpu {
 
@@ -13,28 +11,17 @@ using reference::kRunTiles;
 
 namespace {
 
-// Memory of one thread, kept from call to call.
-struct Scratch {
-    AlignedArray<float> q;       // [num_rows, 2 · num_pairs(head_dim)]
-    AlignedArray<Pair> q_pairs;  // [num_rows, num_pairs(head_dim)]
-    AlignedArray<float> s;       // [num_rows, 64]
-    AlignedArray<float> o;       // [2, num_rows, head_dim]: totals, the run in progress
-    AlignedArray<float> m, l;    // [2, num_rows]
-    AlignedArray<Pair> k;        // [kTileGroups, num_pairs(head_dim), kGroup]
-    AlignedArray<Pair> v;        // [kTilePairs, head_dim]
-};
-
 // Finds a tile's K and V: in the pages where the block size allows it, else gathered into memory of its own.
 class TileReader {
 public:
-    TileReader(const PagedAttentionArgs& args, int64_t kv_head, Scratch& scratch)
+    TileReader(const PagedAttentionArgs& args, int64_t kv_head, AttentionScratch& scratch)
         : args_(args),
           kv_head_(kv_head),
           block_size_(args.kv->block_size()),
           k_direct_(block_size_ % kGroup == 0 && !planted(Planted::kTilesFromAttach)),
           v_direct_(block_size_ % 2 == 0 && !planted(Planted::kTilesFromAttach)),
-          k_(k_direct_ ? nullptr : scratch.k.ensure(kTileGroups * num_pairs(args.head_dim) * kGroup)),
-          v_(v_direct_ ? nullptr : scratch.v.ensure(kTilePairs * args.head_dim)) {}
+          k_(scratch.k.data()),
+          v_(scratch.v.data()) {}
 
     // Positions first ... first + num_visible - 1.
     const KvTileRefs& read(int64_t first, int64_t num_visible) {
@@ -113,7 +100,7 @@ private:
 class BlockAttention {
 public:
     BlockAttention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions,
-                   Scratch& scratch)
+                   AttentionScratch& scratch)
         : ops_(ops),
           args_(args),
           positions_(positions),
@@ -121,11 +108,7 @@ public:
           first_head_(kv_head * group_),
           num_rows_((positions.end - positions.begin) * group_),
           scratch_(scratch),
-          tiles_(args, kv_head, scratch) {
-        scratch.s.ensure(num_rows_ * kKvTile);
-        for (AlignedArray<float>* one_each : {&scratch.m, &scratch.l}) one_each->ensure(2 * num_rows_);
-        scratch.o.ensure(2 * num_rows_ * args.head_dim);
-    }
+          tiles_(args, kv_head, scratch) {}
 
     void attend() {
         round_queries();
@@ -166,8 +149,8 @@ private:
 
     void round_queries() {
         const int64_t pairs = num_pairs(args_.head_dim);
-        float* floats = scratch_.q.ensure(num_rows_ * 2 * pairs);
-        Pair* words = scratch_.q_pairs.ensure(num_rows_ * pairs);
+        float* floats = scratch_.q.data();
+        Pair* words = scratch_.q_pairs.data();
         for (int64_t i = 0; i < num_rows_; ++i) {
             const float* q = args_.q.row(positions_.begin + i / group_) + (first_head_ + i % group_) * args_.head_dim;
             ops_.rows->round_to_floats(q, args_.head_dim, 1.0F, floats + i * 2 * pairs);
@@ -221,14 +204,27 @@ private:
     int64_t group_;  // attention heads of the KV head
     int64_t first_head_;
     int64_t num_rows_;
-    Scratch& scratch_;
+    AttentionScratch& scratch_;
     TileReader tiles_;
 };
 
 }  // namespace
 
-void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions) {
-    static thread_local Scratch scratch;
+void AttentionScratch::reserve(const PagedAttentionArgs& args, int64_t num_positions) {
+    const int64_t num_rows = num_positions * (args.n_heads / args.n_kv_heads);
+    const int64_t pairs = num_pairs(args.head_dim);
+    q.ensure(num_rows * 2 * pairs);
+    q_pairs.ensure(num_rows * pairs);
+    s.ensure(num_rows * kKvTile);
+    o.ensure(2 * num_rows * args.head_dim);
+    m.ensure(2 * num_rows);
+    l.ensure(2 * num_rows);
+    k.ensure(kTileGroups * pairs * kGroup);
+    v.ensure(kTilePairs * args.head_dim);
+}
+
+void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions,
+                     AttentionScratch& scratch) {
     BlockAttention(ops, args, kv_head, positions, scratch).attend();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/paged_kv.h"
 #include "reference/ops/rows.h"
@@ -29,7 +30,22 @@ struct RowRange {
     int64_t end = 0;
 };
 
-// The attention heads of one KV head, for some of the rows.
-void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions);
+// Memory of one thread for calls of some size, kept from call to call.
+struct AttentionScratch {
+    // For calls of at most `num_positions` rows.
+    void reserve(const PagedAttentionArgs& args, int64_t num_positions);
+
+    AlignedArray<float> q;       // [num_rows, 2 · num_pairs(head_dim)], num_rows = positions · heads of a KV head
+    AlignedArray<Pair> q_pairs;  // [num_rows, num_pairs(head_dim)]
+    AlignedArray<float> s;       // [num_rows, 64]
+    AlignedArray<float> o;       // [2, num_rows, head_dim]: totals, the run in progress
+    AlignedArray<float> m, l;    // [2, num_rows]
+    AlignedArray<Pair> k;        // [kTileGroups, num_pairs(head_dim), kGroup]
+    AlignedArray<Pair> v;        // [kTilePairs, head_dim]
+};
+
+// The attention heads of one KV head, for some of the rows. REQUIRES: scratch.reserve(args, positions' number or more).
+void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions,
+                     AttentionScratch& scratch);
 
 }  // namespace verbatim::cpu

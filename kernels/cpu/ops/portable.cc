@@ -2,7 +2,6 @@
 #include "kernels/cpu/ops/portable.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "reference/numerics/host_device.h"
 
@@ -25,6 +24,7 @@ using reference::kScanChunk;
 namespace {
 
 constexpr int64_t kChunkPairs = kDotChunk / 2;
+constexpr int64_t kWidth = 64;  // channels or dims side by side
 
 // One chunk of a panel as binary32: even and odd elements of each pair.
 struct PanelTile {
@@ -69,15 +69,15 @@ VERBATIM_CLONES void group_scores(const float* q, const Pair* k, int64_t stride,
 }
 
 // pv[i] = dot_n3 of p and v over the visible positions: what is masked would add +0 · +0, which changes nothing.
-VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t num_visible, int64_t head_dim,
-                                 float* pv) {
-    std::fill_n(pv, head_dim, 0.0F);
+VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t num_visible, int64_t first,
+                                 int64_t count, float* pv) {
+    std::fill_n(pv, count, 0.0F);
     for (int64_t j = 0; 2 * j < num_visible; ++j) {
-        const Pair* pairs = tile.v[j];
+        const Pair* pairs = tile.v[j] + first;
         if (2 * j + 1 < num_visible) {
-            for (int64_t i = 0; i < head_dim; ++i) pv[i] = fma_f32(p[2 * j + 1], odd_of(pairs[i]), pv[i]);
+            for (int64_t i = 0; i < count; ++i) pv[i] = fma_f32(p[2 * j + 1], odd_of(pairs[i]), pv[i]);
         }
-        for (int64_t i = 0; i < head_dim; ++i) pv[i] = fma_f32(p[2 * j], even_of(pairs[i]), pv[i]);
+        for (int64_t i = 0; i < count; ++i) pv[i] = fma_f32(p[2 * j], even_of(pairs[i]), pv[i]);
     }
 }
 
@@ -99,36 +99,35 @@ void panel_portable(const PanelArgs& args) {
     }
 }
 
-VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* state_in, float* u, float* acc) {
-    const int64_t width = args.head_dim;
-    const float* x = args.x + t * args.stride;
+// One token, `width` channels from first_p on.
+VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* state_in, int64_t first_p,
+                                int64_t width) {
+    float u[kWidth], acc[kWidth], total[kWidth];
+    const float* x = args.x + t * args.stride + first_p;
     const float* b = args.b + t * args.stride;
     const float* c = args.c + t * args.stride;
     const float decay = args.decay[t * args.dt_stride];
-    float* y = args.y + t * args.y_stride;  // serves as the total
     for (int64_t p = 0; p < width; ++p) u[p] = args.dt[t * args.dt_stride] * x[p];
-    std::fill_n(y, width, 0.0F);
+    std::fill_n(total, width, 0.0F);
     for (int64_t first = 0; first < args.d_state; first += kScanChunk) {
         std::fill_n(acc, width, 0.0F);
         for (int64_t n = first; n < std::min(first + kScanChunk, args.d_state); ++n) {
-            const float* before = state_in + n * width;
-            float* h = args.state_out + n * width;
+            const float* before = state_in + n * args.head_dim + first_p;
+            float* h = args.state_out + n * args.head_dim + first_p;
             for (int64_t p = 0; p < width; ++p) {
                 h[p] = fma_f32(before[p], decay, u[p] * b[n]);
                 acc[p] = fma_f32(c[n], h[p], acc[p]);
             }
         }
-        for (int64_t p = 0; p < width; ++p) y[p] += acc[p];
+        for (int64_t p = 0; p < width; ++p) total[p] += acc[p];
     }
-    for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], y[p]);
+    float* y = args.y + t * args.y_stride + first_p;
+    for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], total[p]);
 }
 
 }  // namespace
 
-// The lane is a dim or a position: the first row of a tile that sees nothing further than num_visible.
 void attend_tile_portable(const AttendTileArgs& args) {
-    static thread_local std::vector<float> pv;
-    pv.resize(static_cast<size_t>(args.head_dim));
     const int64_t pairs = args.q.num_pairs;
     for (int64_t row = 0; row < args.q.num_rows; ++row) {
         float p[kKvTile];
@@ -141,21 +140,25 @@ void attend_tile_portable(const AttendTileArgs& args) {
         const float decay =
             softmax_row(s, static_cast<int32_t>(num_visible), args.first_of_run, args.m[row], args.l[row]);
         round_to_floats(s, kKvTile, 1.0F, p);
-        tile_values(p, *args.tile, num_visible, args.head_dim, pv.data());
-        float* o = args.o + row * args.head_dim;
-        for (int64_t i = 0; i < args.head_dim; ++i) o[i] = args.first_of_run ? pv[i] : fma_f32(o[i], decay, pv[i]);
+        for (int64_t first = 0; first < args.head_dim; first += kWidth) {
+            const int64_t count = std::min(kWidth, args.head_dim - first);
+            float pv[kWidth];
+            tile_values(p, *args.tile, num_visible, first, count, pv);
+            float* o = args.o + row * args.head_dim + first;
+            for (int64_t i = 0; i < count; ++i) o[i] = args.first_of_run ? pv[i] : fma_f32(o[i], decay, pv[i]);
+        }
     }
 }
 
 // Channels are independent of each other, so they are vectorised; n is in order.
 bool scan_portable(const ScanArgs& args) {
-    static thread_local std::vector<float> scratch;
-    scratch.resize(static_cast<size_t>(2 * args.head_dim));
     const int64_t size = args.d_state * args.head_dim;
     if (args.state_in == nullptr) std::fill_n(args.state_out, size, 0.0F);
     for (int64_t t = 0; t < args.num_tokens; ++t) {
         const float* state_in = t == 0 && args.state_in != nullptr ? args.state_in : args.state_out;
-        scan_token(args, t, state_in, scratch.data(), scratch.data() + args.head_dim);
+        for (int64_t p = 0; p < args.head_dim; p += kWidth) {
+            scan_token(args, t, state_in, p, std::min(kWidth, args.head_dim - p));
+        }
     }
     return is_finite_row(args.state_out, size);
 }

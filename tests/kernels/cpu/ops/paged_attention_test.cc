@@ -93,9 +93,11 @@ void expect_definition(Isa isa, Values kind, const Shape& shape) {
                                   .q = q_rows,
                                   .out = dense_rows(got.data(), shape.num_rows, q_width)};
     constexpr int64_t kRows = 40;
+    AttentionScratch scratch;
+    scratch.reserve(args, kRows);
     for (int64_t head = 0; head < shape.n_kv_heads; ++head) {
         for (int64_t row = 0; row < shape.num_rows; row += kRows) {
-            paged_attention(cpu_ops(isa), args, head, {row, std::min(row + kRows, shape.num_rows)});
+            paged_attention(cpu_ops(isa), args, head, {row, std::min(row + kRows, shape.num_rows)}, scratch);
         }
     }
     ASSERT_EQ(bits_of(got), bits_of(want)) << name_of(isa, kind, shape);
