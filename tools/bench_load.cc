@@ -41,22 +41,38 @@ Status write_preset(const BenchConfig& config, ScratchCheckpoint& scratch) {
                                               [&](int64_t done) { progress.update(static_cast<uint64_t>(done)); });
 }
 
-// Every byte of the folder's safetensors files, once, with plain reads. The bytes there were.
-Result<int64_t> read_files(const fs::path& folder) {
-    std::vector<char> buffer(size_t{4} << 20);
-    int64_t bytes = 0;
+// Calls `use(descriptor)` for each of the folder's safetensors files; false from it is an error.
+template <typename Use>
+Status for_each_file(const fs::path& folder, const Use& use) {
     std::error_code problem;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, problem)) {
         if (entry.path().extension() != ".safetensors") continue;
         const int file = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
         if (file < 0) return error("{}: cannot be opened", entry.path().string());
-        ssize_t got = 0;
-        while ((got = read(file, buffer.data(), buffer.size())) > 0) bytes += got;
+        const bool good = use(file);
         close(file);
-        if (got < 0) return error("{}: cannot be read", entry.path().string());
+        if (!good) return error("{}: cannot be read", entry.path().string());
     }
     if (problem) return error("{}: {}", folder.string(), problem.message());
+    return {};
+}
+
+// Every byte, once, with plain reads. The bytes there were.
+Result<int64_t> read_files(const fs::path& folder) {
+    std::vector<char> buffer(size_t{4} << 20);
+    int64_t bytes = 0;
+    RETURN_IF_ERROR(for_each_file(folder, [&](int file) {
+        ssize_t got = 0;
+        while ((got = read(file, buffer.data(), buffer.size())) > 0) bytes += got;
+        return got == 0;
+    }));
     return bytes;
+}
+
+// The system forgets what it holds of the files, as far as it cares to.
+Status drop_pages(const fs::path& folder) {
+    return for_each_file(
+        folder, [](int file) { return fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0; });
 }
 
 int64_t pool_bytes(const reference::ModelConfig& model, const cpu::CpuExecutorConfig& pools) {
@@ -77,27 +93,38 @@ Status load_once(const fs::path& folder, const cpu::CpuExecutorConfig& pools, Be
     return {};
 }
 
+Result<BenchRow> load_row(const BenchConfig& config, const fs::path& folder, const cpu::CpuExecutorConfig& pools,
+                          bool cold) {
+    BenchRow row;
+    row.phase = cold ? "load_cold" : "load";
+    row.check = "loaded";
+    row.load.emplace();
+    ASSIGN_OR_RETURN(row.load->file_bytes, read_files(folder));
+    for (int64_t round = 0; round < config.repeats; ++round) {
+        if (cold) RETURN_IF_ERROR(drop_pages(folder));
+        const Clock::time_point begin = Clock::now();
+        RETURN_IF_ERROR(read_files(folder));
+        row.load->read_times_s.push_back(seconds_since(begin));
+        if (cold) RETURN_IF_ERROR(drop_pages(folder));
+        RETURN_IF_ERROR(load_once(folder, pools, row));
+    }
+    return row;
+}
+
 }  // namespace
 
-Result<BenchRow> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools) {
+Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools) {
     ScratchCheckpoint scratch;
     fs::path folder = config.model;
     if (std::ranges::count(reference::preset_names(), config.model) > 0) {
         RETURN_IF_ERROR(write_preset(config, scratch));
         folder = scratch.folder;
     }
-    BenchRow row;
-    row.phase = "load";
-    row.check = "loaded";
-    row.load.emplace();
-    for (int64_t round = 0; round < config.repeats; ++round) {
-        ASSIGN_OR_RETURN(row.load->file_bytes, read_files(folder));
-        const Clock::time_point begin = Clock::now();
-        RETURN_IF_ERROR(read_files(folder));
-        row.load->read_times_s.push_back(seconds_since(begin));
-        RETURN_IF_ERROR(load_once(folder, pools, row));
+    std::vector<BenchRow> rows;
+    for (const bool cold : {false, true}) {
+        ASSIGN_OR_RETURN(rows.emplace_back(), load_row(config, folder, pools, cold));
     }
-    return row;
+    return rows;
 }
 
 }  // namespace verbatim::tools

@@ -1,6 +1,8 @@
 // tools/bench_load.h: a checkpoint becomes an executor that can compute: how long, beside reading its file, and how much
-// memory stays. The file is read before, so that both find it in the system's page cache.
+// memory stays. Row "load" finds the file in the system's page cache, row "load_cold" on the disk.
 #pragma once
+
+#include <vector>
 
 #include "engine/base/result.h"
 #include "kernels/cpu/cpu_executor.h"
@@ -10,6 +12,6 @@ namespace verbatim::tools {
 
 // A preset's checkpoint with random weights is written below config.scratch and removed again. Errors: the checkpoint
 // cannot be written or loaded.
-Result<BenchRow> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools);
+Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools);
 
 }  // namespace verbatim::tools

@@ -124,7 +124,7 @@ std::string load_lines(const BenchReport& report) {
     std::string lines;
     for (const BenchRow& row : report.rows) {
         if (!row.load) continue;
-        lines += fmt::format("loading {} added {} of resident memory; weights and pools are {}\n",
+        lines += fmt::format("{}: {} of checkpoint added {} of resident memory; weights and pools are {}\n", row.phase,
                              format_bytes(static_cast<uint64_t>(row.load->file_bytes)),
                              format_bytes(static_cast<uint64_t>(std::max<int64_t>(0, row.load->resident_bytes))),
                              format_bytes(static_cast<uint64_t>(row.load->wanted_bytes)));

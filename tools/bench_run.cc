@@ -162,7 +162,7 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
     }
     if (config.phases.load) {
         const cpu::CpuExecutorConfig pools{.num_blocks = 64, .num_state_rows = 4, .num_threads = config.num_threads};
-        ASSIGN_OR_RETURN(report.rows.emplace_back(), bench_load(config, pools));
+        ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
     ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed));
     report.geometry = reference::geometry(model.config);

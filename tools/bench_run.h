@@ -65,7 +65,7 @@ struct LoadFigures {
 };
 
 struct BenchRow {
-    std::string phase;  // "prefill", "decode", "ttft_cached", "load"
+    std::string phase;  // "prefill", "decode", "ttft_cached", "load", "load_cold"
     int64_t batch = 1;
     int64_t context = 0;     // of a prefill: tokens of a prompt; else those that were there before
     int64_t num_tokens = 0;  // that one repetition computes
