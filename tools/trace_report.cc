@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "reference/model/model_config.h"
@@ -41,13 +42,19 @@ BlockHits block_hits(const ReadTrace& trace) {
     return hits;
 }
 
+// A made-up trace may ask for more bytes than there are numbers.
+int64_t saturating_product(int64_t count, int64_t bytes) {
+    int64_t product = 0;
+    return __builtin_mul_overflow(count, bytes, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
+
 void add_needs(const TraceStats& stats, std::vector<ModelNeed>& needs) {
     for (const char* name : {"tiny-granite", "granite-4.0-h-1b"}) {
         const auto config = reference::preset(name);
         if (!config) continue;
         const reference::ModelGeometry size = reference::geometry(*config);
-        needs.push_back({name, stats.distinct_tokens() * size.kv_bytes_per_token,
-                         stats.requests * size.state_bytes_per_row,
+        needs.push_back({name, saturating_product(stats.distinct_tokens(), size.kv_bytes_per_token),
+                         saturating_product(stats.requests, size.state_bytes_per_row),
                          stats.longest_row * size.kv_bytes_per_token + size.state_bytes_per_row});
     }
 }

@@ -147,6 +147,10 @@ Result<ReadTrace> read_input(TextInput input, const ReadOptions& options) {
     result.report.format = format;
     const bool chosen = options.sessions && format != Format::kAgentic;  // its reader left the others out
     if (chosen) RETURN_IF_ERROR(keep_sessions(trace, *options.sessions));
+    if (options.sessions && trace.rows.empty()) {
+        return error("--sessions: the trace has none of the sessions {}..{}", options.sessions->first,
+                     options.sessions->last);
+    }
     if (!recorded) count_rows(trace, result.report);
     const bool closed = format == Format::kAgentic;
     RETURN_IF_ERROR(copy_sessions(trace, options.sessions_scale, options.seed, closed));

@@ -416,6 +416,9 @@ TEST(Options, NonsenseIsRefused) {
     options.sessions = SessionRange{0, 1};
     EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message,
                 HasSubstr("belongs to no session"));
+    options.sessions = SessionRange{13, 20};
+    EXPECT_THAT(read_trace(kData + "agentic_slice.jsonl.gz", options).error().message,
+                HasSubstr("--sessions: the trace has none of the sessions 13..20"));
 }
 
 }  // namespace
