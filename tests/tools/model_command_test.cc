@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/reference/model/checkpoint_builder.h"
 #include "tests/reference/model/scratch_folder.h"
 #include "tests/tools/run_program.h"
 
@@ -50,6 +51,27 @@ TEST(ModelCommand, InfoCountsWhatFitsIntoMemory) {
     const int64_t left = (int64_t{4} << 30) - info["weight_bytes"].get<int64_t>();
     EXPECT_EQ(info["sequences_that_fit"]["8192"], left / (8192 * 4096 + 22622208));
     EXPECT_FALSE(info["sequences_that_fit"].contains("131072"));  // the model has 32768 positions
+}
+
+TEST(ModelCommand, InfoSaysWhatRoundingToBf16Changed) {
+    const ScratchFolder scratch;
+    const std::string folder = scratch.path() / "model";
+    std::filesystem::copy(golden("llama"), folder, std::filesystem::copy_options::recursive);
+    const std::string weights = folder + "/model.safetensors";
+    reference::FileTensors tensors = reference::read_tensors(file_bytes(weights));
+    reference::FileTensor& matrix = reference::find_tensor(tensors, "model.embed_tokens.weight");
+    matrix.layout.dtype = reference::TensorDtype::kF32;
+    matrix.bytes.assign(2 * matrix.bytes.size(), '\0');
+    matrix.bytes.replace(0, 8, std::string("\x00\x00\x80\x3F\x01\x00\x80\x3F", 8));  // 1, which is exact, and 1 + 2^-23
+    std::ofstream(weights, std::ios::binary) << reference::write_tensors(tensors);
+    const Outcome info = run({"info", folder, "--format", "json"});
+    ASSERT_EQ(info.exit_code, kExitOk) << info.err;
+    const Json load = Json::parse(info.out)["load"];
+    EXPECT_EQ(load["float32_values"], 160 * 64);
+    EXPECT_EQ(load["rounded_values"], 1);
+    EXPECT_GT(load["max_relative_change"], 1e-7);
+    EXPECT_LT(load["max_relative_change"], 1.3e-7);
+    EXPECT_THAT(run({"info", folder}).out, HasSubstr("rounded to bf16"));
 }
 
 TEST(ModelCommand, CheckSaysHowFarBothModelsAreFromTheTruth) {
