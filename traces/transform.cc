@@ -188,13 +188,19 @@ private:
     const std::vector<bool>& dropped_;
 };
 
-Status check_droppable(const Trace& trace) {
+// A suffix, regenerate or rewind does not say what the conversation holds, so nothing can be taken out before it.
+Status check_droppable(const Trace& trace, const std::vector<bool>& dropped) {
+    std::vector<bool> loses_a_row(trace.conversations.size());
     for (size_t i = 0; i < trace.rows.size(); ++i) {
-        const Event event = trace.rows[i].event;
-        if (event == Event::kHistory || event == Event::kFork || event == Event::kDelete) continue;
+        const Row& row = trace.rows[i];
+        const auto conversation = static_cast<size_t>(index(row.conversation));
+        const bool forked_from_nothing = row.event == Event::kFork && dropped[place(row.from)];
+        if (dropped[i] || forked_from_nothing) loses_a_row[conversation] = true;
+        const bool whole = row.event == Event::kHistory || row.event == Event::kFork || row.event == Event::kDelete;
+        if (whole || !loses_a_row[conversation]) continue;
         return error(
-            "trace: row {} is a suffix, regenerate or rewind, which needs the turns before it: rows over the model's "
-            "context can only be rejected",
+            "--max-context drop: row {} is a suffix, regenerate or rewind in a conversation that loses a row before it "
+            "or this one: rows over the context can only be rejected",
             i);
     }
     return {};
@@ -287,7 +293,7 @@ Result<int64_t> bound_context(Trace& trace, int64_t max_context, OverContext ove
     }
     if (count == 0) return count;
     if (over_context == OverContext::kDrop) {
-        RETURN_IF_ERROR(check_droppable(trace));
+        RETURN_IF_ERROR(check_droppable(trace, over));
         RowDropper(trace, over).rebase();
     }
     std::vector<size_t> order;

@@ -28,7 +28,7 @@ void scale_times(Trace& trace, double rate_scale, double think_scale);
 void sort_by_arrival(Trace& trace);
 
 // Rows whose prompt and answer exceed `max_context`: expected to be refused (kReject), or taken out (kDrop), in which case rows
-// that took from them get the tokens as their own. How many rows there were. Error: kDrop of a suffix, regenerate or rewind.
+// that took from them get the tokens as their own. How many rows there were. Error: kDrop where a suffix, regenerate or rewind would lose a turn.
 Result<int64_t> bound_context(Trace& trace, int64_t max_context, OverContext over_context);
 
 }  // namespace verbatim::traces

@@ -401,6 +401,20 @@ TEST(Options, DroppingARowLeavesTheOthersTheirText) {
     EXPECT_TRUE(prompts(dropped.trace) == expected);
 }
 
+// A conversation of suffixes can lose no turn; beside it, others can.
+TEST(Options, OnlyHistoriesCanBeDropped) {
+    const std::string header = "# verbatim-trace 1\nevent,conversation,tokens,max_tokens\n";
+    const std::string suffixes = "history,a,1:0+10,4\nsuffix,a,2:0+5,4\n";
+    ReadOptions options;
+    options.max_context = 100;
+    options.over_context = OverContext::kDrop;
+    const ReadTrace dropped = read(header + suffixes + "history,b,3:0+99,4\n", options);
+    EXPECT_EQ(dropped.report.over_context, 1);
+    EXPECT_EQ(dropped.trace.rows.size(), 2u);
+    EXPECT_THAT(message(header + suffixes + "suffix,a,3:0+99,4\n", options),
+                HasSubstr("--max-context drop: row 2 is a suffix, regenerate or rewind"));
+}
+
 TEST(Options, NonsenseIsRefused) {
     ReadOptions options;
     options.tokens_per_id = 65;
