@@ -6,6 +6,7 @@
 
 #include "reference/model/presets.h"
 #include "tools/cli.h"
+#include "tools/executor_choice.h"
 #include "tools/isa_option.h"
 #include "tools/model_choice.h"
 #include "tools/read_options.h"

@@ -1,16 +1,14 @@
 #include "tools/replay_run.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <utility>
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
-#include "kernels/cpu/cpu_executor.h"
 #include "reference/lockstep_executor.h"
-#include "reference/reference_executor.h"
 #include "tools/cli.h"
+#include "tools/executor_choice.h"
 #include "tools/model_choice.h"
 #include "traces/requests.h"
 
@@ -18,8 +16,6 @@ namespace verbatim::tools {
 namespace {
 
 using namespace reference;
-
-constexpr std::array<std::string_view, 2> kExecutorNames = {"cpu", "reference"};
 
 UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
     return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
@@ -48,28 +44,21 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     return engine;
 }
 
-Result<std::unique_ptr<NumericExecutor>> make_executor(const std::string& name, const ReplayConfig& config,
-                                                       const EngineConfig& engine, const Model& model) {
-    if (name == "reference") {
-        return std::make_unique<ReferenceExecutor>(model.config, model.weights, config.num_threads);
-    }
-    if (name == "cpu") {
-        cpu::CpuExecutorConfig cpu;
-        cpu.block_size = engine.cache.block_size;
-        cpu.num_blocks = engine.cache.num_blocks;
-        cpu.num_state_rows = engine.cache.num_state_rows;
-        cpu.num_threads = config.num_threads;
-        cpu.isa = config.isa;
-        return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu);
-    }
-    return error("no executor is called '{}': there are {}", name, fmt::join(kExecutorNames, ", "));
+ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
+    return {.block_size = engine.cache.block_size,
+            .num_blocks = engine.cache.num_blocks,
+            .num_state_rows = engine.cache.num_state_rows,
+            .num_threads = config.num_threads,
+            .seed = config.seed,
+            .isa = config.isa};
 }
 
 Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
-                      const traces::Trace& trace) {
+                      const std::string& numerics_id, const traces::Trace& trace) {
     Digester digester;
     digester.add(model_digest(model));
     digester.add(std::string_view(config.executor));
+    digester.add(std::string_view(numerics_id));
     for (const int64_t value :
          {int64_t{engine.cache.num_blocks}, int64_t{engine.cache.num_state_rows}, int64_t{engine.cache.block_size},
           int64_t{config.step_tokens}, int64_t{config.max_num_sequences}, static_cast<int64_t>(config.lookup),
@@ -92,19 +81,18 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
 
 }  // namespace
 
-std::span<const std::string_view> executor_names() { return kExecutorNames; }
-
 Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
-    ASSIGN_OR_RETURN(const auto primary, make_executor(config.executor, config, engine_settings, model));
-    std::unique_ptr<NumericExecutor> witness;
+    const ExecutorPools pools = pools_of(config, engine_settings);
+    ASSIGN_OR_RETURN(const ChosenExecutor primary, choose_executor(config.executor, pools, model));
+    ChosenExecutor witness;
     std::unique_ptr<LockstepExecutor> lockstep;
     if (config.beside != "none") {
-        ASSIGN_OR_RETURN(witness, make_executor(config.beside, config, engine_settings, model));
-        lockstep = std::make_unique<LockstepExecutor>(*primary, *witness);
+        ASSIGN_OR_RETURN(witness, choose_executor(config.beside, pools, model));
+        lockstep = std::make_unique<LockstepExecutor>(*primary.executor, *witness.executor);
     }
-    Executor& executor = lockstep ? static_cast<Executor&>(*lockstep) : *primary;
+    Executor& executor = lockstep ? static_cast<Executor&>(*lockstep) : *primary.executor;
 
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
@@ -118,7 +106,7 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     run.model = model_name;
     run.seed = config.seed;
     run.all_counters = config.all_counters;
-    run.fingerprint = fingerprint_of(config, engine_settings, model, trace);
+    run.fingerprint = fingerprint_of(config, engine_settings, model, executor.numerics_id(), trace);
     const CacheConfig& cache = engine_settings.cache;
     run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
     run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;

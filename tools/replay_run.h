@@ -34,9 +34,6 @@ struct ReplayConfig {
     bool all_counters = false;    // a counter that stays zero is a failure
 };
 
-// The names that --executor and --beside take, "none" apart.
-std::span<const std::string_view> executor_names();
-
 // Runs the trace to its end, or to the first difference's step and on. Errors: a name, a budget or a trace that the model cannot take.
 Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace);

@@ -6,21 +6,11 @@
 
 #include <fmt/format.h>
 
-#include <string>
-#include <tl/expected.hpp>
 #include <utility>
 
+#include "engine/base/error.h"
+
 namespace verbatim {
-
-struct Error {
-    std::string message;
-    friend bool operator==(const Error&, const Error&) = default;
-};
-
-// tl::expected: `if (!result) return tl::unexpected(result.error());`, `*result`, `result->member`.
-template <typename T>
-using Result = tl::expected<T, Error>;
-using Status = tl::expected<void, Error>;
 
 template <typename... Args>
 [[nodiscard]] tl::unexpected<Error> error(fmt::format_string<Args...> format, Args&&... args) {

@@ -1,0 +1,139 @@
+// kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV pages and state
+// rows in pools of its own, a step's lists uploaded before its walk.
+//
+//   B1  bit-equal to the uncached reference, whatever the batch and the block size, on whatever Device
+//   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its StateWrites
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/slot_tables.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/device_array.h"
+#include "reference/head_digest.h"
+#include "reference/numeric_executor.h"
+#include "reference/reference_model.h"
+#include "reference/walk.h"
+
+namespace verbatim::cuda {
+
+// A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
+struct CudaSequence {
+    SequenceSlot slot{};
+    std::span<const BlockId> blocks;  // its table
+    StateIndex state_src = kNoState;
+    StateIndex state_dst = kNoState;
+    std::span<const StateWrite> writes;
+};
+
+struct CudaPools {
+    int32_t block_size = 16;     // tokens
+    int32_t num_blocks = 0;      // 0: the model has no attention
+    int32_t num_state_rows = 0;  // 0: the model has no state
+};
+
+class CudaBackend final : public reference::WalkBackend {
+public:
+    // Borrows model and device for its life. REQUIRES: unsupported(model.config(), device.limits()) is empty.
+    CudaBackend(const reference::ReferenceModel& model, Device& device, const CudaPools& pools);
+
+    // For the walk that follows. `observer` may be null.
+    void set_sequences(std::span<const CudaSequence> sequences, const reference::StepObserver* observer);
+    void copy_tails(std::span<const BlockCopy> copies);
+    // After the walk: logits and faults on the host.
+    void fetch_results();
+    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const;
+    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const;
+
+    // One position of a block in logical order, [n_kv_heads, head_dim] each; one tensor of a state row.
+    void read_kv(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> k, std::span<uint16_t> v) const;
+    void read_state(int32_t layer, StateIndex row, reference::HeadPart part, std::vector<float>& out) const;
+
+    void begin(const reference::WalkBatch& batch) override;
+    void embed(float multiplier) override;
+    void norm(int32_t layer, reference::Norm norm, float eps) override;
+    void matmul(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out) override;
+    void scale(reference::Buffer buffer, reference::Columns columns, float multiplier) override;
+    void conv(int32_t layer, const reference::MambaConfig& mamba) override;
+    void scan(int32_t layer, const reference::MambaConfig& mamba) override;
+    void check_state(int32_t layer) override;
+    void gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) override;
+    void rope(int32_t layer, const reference::AttentionConfig& attention) override;
+    void store_kv(int32_t layer, const reference::AttentionConfig& attention) override;
+    void attention(int32_t layer, const reference::AttentionConfig& attention, float scale) override;
+    void activation(int32_t layer, const reference::MlpConfig& mlp) override;
+    void add_branch(float branch_multiplier, float residual_multiplier) override;
+    void scale_logits(float multiplier, float divisor) override;
+    void check_logits() override;
+    void observe(const reference::WalkPoint& point) override;
+
+private:
+    struct Matrix {
+        DeviceArray<uint32_t> pairs;
+        DeviceArray<float> bias;
+        int64_t num_outputs = 0;
+        int64_t num_k = 0;
+    };
+    struct Layer {
+        DeviceArray<float> mixer_norm, mlp_norm, gate_norm;
+        DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
+        DeviceArray<uint32_t> k_pages;
+        DeviceArray<uint16_t> v_pages;
+        DeviceArray<float> cos, sin;
+        int64_t num_angles = 0;                     // positions that they hold
+        int64_t ssm_offset = -1, conv_offset = -1;  // floats, in a state row
+        int64_t ssm_size = 0, conv_size = 0;
+    };
+    struct Activations {
+        DeviceArray<float> floats;
+        int64_t width = 0;  // of what was written last: rows are dense
+    };
+    [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
+    void pack_matrices();
+    void upload_layer(int32_t layer);
+    void place_states();
+    [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
+    Floats fresh(reference::Buffer buffer, int64_t width);
+    [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
+    [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
+    [[nodiscard]] DeviceStates states(int32_t layer, reference::HeadPart part) const;
+    [[nodiscard]] MambaParameters parameters(int32_t layer) const;
+    const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
+
+    const reference::ReferenceModel& model_;
+    Device& device_;
+    CudaPools pools_;
+    std::vector<Matrix> matrices_;                // in the order of matrices_of
+    std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in matrices_
+    std::vector<Layer> layers_;
+    DeviceArray<uint16_t> embedding_;
+    DeviceArray<float> final_norm_;
+    DeviceArray<float> state_pool_;  // [num_state_rows, row_floats_]
+    int64_t row_floats_ = 0;
+
+    // Of the walk in progress.
+    reference::WalkBatch batch_;
+    std::span<const CudaSequence> sequences_;
+    const reference::StepObserver* observer_ = nullptr;
+    DeviceBatch step_;
+    DeviceArray<int32_t> tokens_, positions_, row_sequences_, blocks_, logit_rows_, faults_;
+    DeviceArray<DeviceSequence> device_sequences_;
+    DeviceArray<DeviceStateWrite> device_writes_;
+    DeviceArray<DeviceCopy> device_copies_;
+    std::array<Activations, reference::kNumBuffers> buffers_;
+    DeviceArray<uint32_t> rounded_;
+    std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
+    float rounded_multiplier_ = 1.0F;
+    DeviceArray<float> dt_, decay_, workspace_;
+    std::vector<float> host_logits_;
+    std::vector<int32_t> host_faults_;
+};
+
+// What of the model the kernels cannot hold, one problem each.
+[[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const CudaLimits& limits);
+
+}  // namespace verbatim::cuda

@@ -1,0 +1,58 @@
+// kernels/cuda/device_array.h: an array in a device's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_ops.h"
+
+namespace verbatim::cuda {
+
+// Owns its memory. T is what one thread writes on its own.
+template <typename T>
+class DeviceArray {
+public:
+    DeviceArray() = default;
+    DeviceArray(Device& device, int64_t count) : device_(&device), count_(count) {
+        data_ = static_cast<T*>(device.allocate(static_cast<size_t>(count) * sizeof(T), cell_bytes()));
+    }
+    DeviceArray(Device& device, std::span<const T> values) : DeviceArray(device, static_cast<int64_t>(values.size())) {
+        upload(values);
+    }
+    DeviceArray(DeviceArray&& other) noexcept { *this = std::move(other); }
+    DeviceArray& operator=(DeviceArray&& other) noexcept {
+        std::swap(device_, other.device_);
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+        return *this;
+    }
+    ~DeviceArray() {
+        if (data_ != nullptr) device_->release(data_);
+    }
+
+    [[nodiscard]] T* data() const { return data_; }
+    [[nodiscard]] int64_t count() const { return count_; }
+    // At least `count` elements; new ones when they are more than before, and then nothing is kept.
+    T* ensure(Device& device, int64_t count) {
+        if (count > count_) *this = DeviceArray(device, count);
+        return data_;
+    }
+    void upload(std::span<const T> values) {
+        if (!values.empty()) device_->upload(data_, values.data(), values.size_bytes());
+    }
+    void download(int64_t first, std::span<T> values) const {
+        if (!values.empty()) device_->download(values.data(), data_ + first, values.size_bytes());
+    }
+
+private:
+    static constexpr size_t cell_bytes() { return sizeof(T) < 4 ? sizeof(T) : 4; }
+
+    Device* device_ = nullptr;
+    T* data_ = nullptr;
+    int64_t count_ = 0;
+};
+
+}  // namespace verbatim::cuda

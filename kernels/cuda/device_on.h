@@ -1,0 +1,174 @@
+// kernels/cuda/device_on.h: Device over a machine that launches kernels: grids and blocks of every operation, said once for the GPU
+// and the emulator. A Machine has
+//
+//   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
+//   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
+//
+// and what remains of Device: memory, transfers, synchronize, description.
+#pragma once
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/mamba.h"
+#include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/norms.h"
+#include "kernels/cuda/ops/rows.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+template <typename Machine>
+class DeviceOn : public Machine {
+public:
+    using Machine::launch;
+    using Machine::Machine;
+    using Machine::view;
+
+    void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
+               Floats out) override {
+        launch_rows(
+            "embed", out,
+            Embed{view(batch.tokens, batch.num_rows), view(table, vocab_size * out.width), multiplier, rows(out)});
+    }
+    void rms_norm(Floats x, const int32_t* selected, const float* weight, float eps, Floats out) override {
+        launch("rms_norm", grid(out.num_rows), {kPartials},
+               RmsNorm{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
+                       eps, rows(out)});
+    }
+    void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) override {
+        const bool norms = kind != GateKind::kGateOnly;
+        launch("gated_norm", grid(y.num_rows, n_groups), {kPartials},
+               GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
+                         view(weight, norms ? y.width : 0), eps, rows(y)});
+    }
+    void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
+        const int64_t num_pairs = (x.width + 1) / 2;
+        launch("round_rows", grid(x.num_rows, parts(num_pairs, kRowThreads)), {kRowThreads},
+               RoundRows{rows(read_only(x)), multiplier, view(pairs, x.num_rows * num_pairs)});
+    }
+    void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
+        const int64_t num_pairs = (matrix.num_k + 1) / 2;
+        const int64_t panels = parts(matrix.num_outputs, kPanel);
+        const MatmulParameters parameters{view(pairs, out.num_rows * num_pairs),
+                                          view(matrix.pairs, panels * num_pairs * kPanel),
+                                          view(matrix.bias, matrix.num_outputs),
+                                          matrix.bias != nullptr,
+                                          num_pairs,
+                                          rows(out)};
+        if (out.num_rows <= kMatvecRows) {
+            launch("matvec", grid(panels), {kPanelQuads, kMatvecGroups}, Matvec{parameters});
+        } else {
+            launch("matmul", grid(panels, parts(out.num_rows, kTileRows)), {kPanel, kTileGroups}, Matmul{parameters});
+        }
+    }
+    void scale(Floats x, float multiplier) override { launch_rows("scale", x, Scale{rows(x), multiplier}); }
+
+    void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
+              const DeviceStates& windows, Floats out) override {
+        launch(
+            "conv", grid(batch.num_sequences, parts(x.width, kConvThreads)), {kConvThreads},
+            Conv{steps(batch), shape.d_conv, rows(read_only(x)), view(parameters.conv_weight, x.width * shape.d_conv),
+                 view(parameters.conv_bias, x.width), parameters.conv_bias != nullptr, states(windows), rows(out)});
+    }
+    void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
+              Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, Floats y) override {
+        const int64_t num_steps = batch.num_rows * shape.n_heads;
+        launch_rows("time_steps", dt_raw,
+                    TimeSteps{rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
+                              view(parameters.a, shape.n_heads), shape.dt_min, shape.dt_max, view(dt, num_steps),
+                              view(decay, num_steps)});
+        launch("scan", grid(batch.num_sequences, shape.n_heads, parts(shape.head_dim, kScanChannels)),
+               {kScanChannels, static_cast<int32_t>(parts(shape.d_state, kScanState))},
+               Scan{steps(batch), shape.n_heads, shape.head_dim, shape.d_state, shape.n_groups, rows(read_only(conv)),
+                    view(dt, num_steps), view(decay, num_steps), view(parameters.d, shape.n_heads), states(pool),
+                    rows(y)});
+    }
+    void check_state(const DeviceBatch& batch, int32_t layer, const DeviceStates& pool) override {
+        launch("check_state", grid(batch.num_sequences, parts(pool.size, kRowThreads)), {kRowThreads},
+               CheckState{steps(batch), layer, states(pool), view(batch.faults, batch.num_sequences)});
+    }
+
+    void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
+              int64_t num_positions, int64_t n_pairs, Floats x) override {
+        launch("rope", grid(x.num_rows, parts(n_heads * n_pairs, kRowThreads)), {kRowThreads},
+               Rope{view(batch.positions, batch.num_rows), n_heads, head_dim, view(cos, num_positions * n_pairs),
+                    view(sin, num_positions * n_pairs), n_pairs, rows(x)});
+    }
+    void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) override {
+        launch("store_kv", grid(k.num_rows, parts(pages.n_kv_heads * ((pages.head_dim + 1) / 2), kRowThreads)),
+               {kRowThreads},
+               StoreKv{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
+                       view(batch.blocks, batch.num_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
+    }
+    void attention(const DeviceBatch& batch, const AttentionShape& shape, Floats q, const DevicePages& pages,
+                   float* workspace, Floats out) override {
+        const int64_t num_runs = batch.max_position / reference::kRunPositions + 1;
+        const Workspace runs{view(workspace, attention_floats(q.num_rows, shape, batch.max_position)), shape.n_heads,
+                             num_runs, shape.head_dim};
+        const int64_t group = shape.n_heads / shape.n_kv_heads;
+        const int64_t num_parts = parts(group, kHeadsPerBlock);
+        const auto heads = static_cast<int32_t>(group < kHeadsPerBlock ? group : kHeadsPerBlock);
+        launch("attend_run", grid(q.num_rows, shape.n_kv_heads * num_parts, num_runs), {kTile, heads},
+               AttendRun{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
+                         view(batch.blocks, batch.num_blocks), shape.scale, group, num_parts, rows(read_only(q)),
+                         pool(pages), runs});
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile},
+               MergeRuns{view(batch.positions, batch.num_rows), runs, rows(out)});
+    }
+
+    void swiglu(Floats gate, float gate_multiplier, Floats up) override {
+        launch_rows("swiglu", up, Swiglu{rows(read_only(gate)), gate_multiplier, rows(up)});
+    }
+    void relu_squared(Floats up) override { launch_rows("relu_squared", up, ReluSquared{rows(up)}); }
+    void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) override {
+        launch_rows("add_branch", residual,
+                    AddBranch{rows(read_only(branch)), branch_multiplier, residual_multiplier, rows(residual)});
+    }
+    void scale_logits(Floats logits, float multiplier, float divisor) override {
+        launch_rows("scale_logits", logits, ScaleLogits{rows(logits), multiplier, divisor});
+    }
+    void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) override {
+        launch_rows("check_logits", logits,
+                    CheckLogits{rows(read_only(logits)), view(batch.logit_rows, batch.num_logit_rows),
+                                view(batch.row_sequences, batch.num_rows), num_layers,
+                                view(batch.faults, batch.num_sequences)});
+    }
+    void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) override {
+        launch("copy_tails", grid(num_copies, pages.n_kv_heads), {kRowThreads},
+               CopyTails{view(copies, num_copies), pool(pages)});
+    }
+
+private:
+    static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+    static simt::Dim3 grid(int64_t x, int64_t y = 1, int64_t z = 1) {
+        return {static_cast<int32_t>(x), static_cast<int32_t>(y), static_cast<int32_t>(z)};
+    }
+    static DeviceRows<const float> read_only(Floats x) { return {x.data, x.num_rows, x.width, x.stride}; }
+
+    template <typename T>
+    KernelRows<T> rows(DeviceRows<T> x) {
+        const int64_t count = x.num_rows == 0 ? 0 : (x.num_rows - 1) * x.stride + x.width;
+        return {view(x.data, count), x.num_rows, x.width, x.stride};
+    }
+    KernelBatch steps(const DeviceBatch& batch) {
+        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.num_writes)};
+    }
+    KernelStates states(const DeviceStates& pool) {
+        const int64_t count = (pool.num_rows - 1) * pool.row_floats + pool.size;
+        return {view(pool.data, count), pool.row_floats, pool.size};
+    }
+    KernelPages pool(const DevicePages& pages) {
+        const int64_t num_pages = pages.num_blocks * pages.n_kv_heads;
+        return {view(pages.k, num_pages * ((pages.head_dim + 1) / 2) * pages.block_size),
+                view(pages.v, num_pages * pages.block_size * pages.head_dim), pages.block_size, pages.n_kv_heads,
+                pages.head_dim};
+    }
+    // Blocks of 64 threads along each of x's rows.
+    template <typename Kernel>
+    void launch_rows(const char* name, Floats x, const Kernel& kernel) {
+        launch(name, grid(x.num_rows, parts(x.width, kRowThreads)), {kRowThreads}, kernel);
+    }
+};
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda

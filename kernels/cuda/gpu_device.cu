@@ -1,0 +1,94 @@
+#include "kernels/cuda/gpu_device.h"
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "kernels/cuda/device_on.h"
+
+namespace verbatim::cuda {
+namespace {
+
+template <typename Kernel>
+__global__ void run(const Kernel kernel) {
+    kernel();
+}
+
+std::string text_of(simt::Dim3 size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+}
+
+class GpuMachine : public Device {
+public:
+    explicit GpuMachine(const cudaDeviceProp& properties, cudaStream_t stream)
+        : properties_(properties), stream_(stream) {}
+    ~GpuMachine() override { cudaStreamDestroy(stream_); }
+
+    void* allocate(size_t bytes, size_t) override {
+        void* memory = nullptr;
+        keep(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc of " + std::to_string(bytes) + " bytes");
+        return memory;
+    }
+    void release(void* memory) override { keep(cudaFree(memory), "cudaFree"); }
+    void upload(void* to, const void* from, size_t bytes) override {
+        if (!first_error_.empty()) return;
+        keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload of " + std::to_string(bytes));
+        keep(cudaStreamSynchronize(stream_), "upload");  // the source is pageable and may go
+    }
+    void download(void* to, const void* from, size_t bytes) override {
+        if (!first_error_.empty()) return;
+        keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download of " + std::to_string(bytes));
+        keep(cudaStreamSynchronize(stream_), "download");
+    }
+    Status synchronize() override {
+        keep(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+        if (first_error_.empty()) return {};
+        return tl::unexpected(Error{"GPU: " + first_error_});
+    }
+    [[nodiscard]] std::string description() const override {
+        return std::string(properties_.name) + ", compute capability " + std::to_string(properties_.major) + "." +
+               std::to_string(properties_.minor);
+    }
+
+protected:
+    template <typename T>
+    simt::Global<T> view(T* data, int64_t) {
+        return {data};
+    }
+    template <typename Kernel>
+    void launch(const char* kernel_name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
+        if (!first_error_.empty() || grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+        const auto dim = [](simt::Dim3 size) {
+            return dim3(static_cast<unsigned>(size.x), static_cast<unsigned>(size.y), static_cast<unsigned>(size.z));
+        };
+        run<<<dim(grid), dim(block), 0, stream_>>>(kernel);
+        keep(cudaGetLastError(), std::string(kernel_name) + " over " + text_of(grid) + " blocks of " + text_of(block));
+    }
+
+private:
+    void keep(cudaError_t status, const std::string& what) {
+        if (status != cudaSuccess && first_error_.empty()) first_error_ = what + ": " + cudaGetErrorString(status);
+    }
+
+    cudaDeviceProp properties_;
+    cudaStream_t stream_;
+    std::string first_error_;  // sticky (D3)
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_gpu_device(int ordinal) {
+    const auto failed = [](const char* call, cudaError_t status) {
+        return tl::unexpected(Error{std::string("GPU: ") + call + ": " + cudaGetErrorString(status)});
+    };
+    cudaDeviceProp properties{};
+    if (const auto status = cudaSetDevice(ordinal); status != cudaSuccess) return failed("cudaSetDevice", status);
+    if (const auto status = cudaGetDeviceProperties(&properties, ordinal); status != cudaSuccess) {
+        return failed("cudaGetDeviceProperties", status);
+    }
+    cudaStream_t stream = nullptr;
+    if (const auto status = cudaStreamCreate(&stream); status != cudaSuccess) return failed("cudaStreamCreate", status);
+    return std::unique_ptr<Device>(std::make_unique<DeviceOn<GpuMachine>>(properties, stream));
+}
+
+}  // namespace verbatim::cuda

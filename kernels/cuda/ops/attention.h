@@ -1,0 +1,296 @@
+// kernels/cuda/ops/attention.h: rotary, pages, and N5's attention: a block takes one query row, the heads of a KV head, and one
+// run of 8 tiles; runs are spread over blocks and merged left to right by a second kernel.
+#pragma once
+
+#include "kernels/cuda/ops/mamba.h"
+#include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/norms.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+inline constexpr int kTile = static_cast<int>(reference::kKvTile);
+inline constexpr int kHeadsPerBlock = 4;  // threads_y at most: attention heads of one KV head
+inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kDimsPerThread = kMaxHeadDim / kTile;
+
+// reference/ops/rope.h, in place. Elements of a row: pairs of every head.
+struct Rope {
+    simt::Global<const int32_t> positions;
+    int64_t n_heads;
+    int64_t head_dim;
+    simt::Global<const float> cos, sin;  // [num_positions, n_pairs]
+    int64_t n_pairs;
+    KernelRows<float> x;
+    SIMT_FUNCTION void operator()() const {
+        const int64_t row = simt::block_x();
+        const int64_t i = element_of_row();
+        if (i >= n_heads * n_pairs) return;
+        const int64_t at = x.at(row, i / n_pairs * head_dim + i % n_pairs);
+        const int64_t angle = int64_t{positions[row]} * n_pairs + i % n_pairs;
+        const float a = x.data[at];
+        const float b = x.data[at + n_pairs];
+        const float c = cos[angle];
+        const float s = sin[angle];
+        x.data[at] = reference::fma_f32(a, c, -(b * s));
+        x.data[at + n_pairs] = reference::fma_f32(b, c, a * s);
+    }
+};
+
+// A layer's pages (DevicePages), a page at a time.
+struct KernelPages {
+    simt::Global<uint32_t> k;
+    simt::Global<uint16_t> v;
+    int64_t block_size;
+    int64_t n_kv_heads;
+    int64_t head_dim;
+    SIMT_FUNCTION int64_t num_pairs() const { return (head_dim + 1) / 2; }
+    SIMT_FUNCTION simt::Global<uint32_t> k_page(int64_t block, int64_t kv_head) const {
+        const int64_t size = num_pairs() * block_size;
+        return k.slice((block * n_kv_heads + kv_head) * size, size);
+    }
+    SIMT_FUNCTION simt::Global<uint16_t> v_page(int64_t block, int64_t kv_head) const {
+        const int64_t size = block_size * head_dim;
+        return v.slice((block * n_kv_heads + kv_head) * size, size);
+    }
+};
+
+// K and V of the batch's rows, rounded to bf16, into their pages. A thread writes a pair of K and both of V.
+struct StoreKv {
+    KernelBatch batch;
+    simt::Global<const int32_t> positions;
+    simt::Global<const int32_t> row_sequences;
+    simt::Global<const int32_t> blocks;
+    KernelRows<const float> k, v;
+    KernelPages pages;
+    SIMT_FUNCTION void operator()() const {
+        const int64_t row = simt::block_x();
+        const int64_t i = element_of_row();
+        const int64_t num_pairs = pages.num_pairs();
+        if (i >= pages.n_kv_heads * num_pairs) return;
+        const int64_t kv_head = i / num_pairs;
+        const int64_t dim = i % num_pairs * 2;
+        const int64_t position = positions[row];
+        const DeviceSequence sequence = batch.sequences[row_sequences[row]];
+        const int64_t block = blocks[sequence.first_block + position / pages.block_size];
+        const int64_t slot = position % pages.block_size;
+        const int64_t column = kv_head * pages.head_dim + dim;
+        const simt::Global<uint16_t> v_page = pages.v_page(block, kv_head);
+        const uint32_t even = reference::round_to_bf16(k.data[k.at(row, column)]);
+        v_page[slot * pages.head_dim + dim] = reference::round_to_bf16(v.data[v.at(row, column)]);
+        uint32_t odd = 0;
+        if (dim + 1 < pages.head_dim) {
+            odd = reference::round_to_bf16(k.data[k.at(row, column + 1)]);
+            v_page[slot * pages.head_dim + dim + 1] = reference::round_to_bf16(v.data[v.at(row, column + 1)]);
+        }
+        pages.k_page(block, kv_head)[dim / 2 * pages.block_size + slot] = even | odd << 16;
+    }
+};
+
+// Tail copies of a step, slots [0, num_slots) each. One block per copy and KV head.
+struct CopyTails {
+    simt::Global<const DeviceCopy> copies;
+    KernelPages pages;
+    SIMT_FUNCTION void operator()() const {
+        const DeviceCopy copy = copies[simt::block_x()];
+        const int64_t kv_head = simt::block_y();
+        const simt::Global<uint32_t> k_from = pages.k_page(copy.src, kv_head);
+        const simt::Global<uint32_t> k_to = pages.k_page(copy.dst, kv_head);
+        const simt::Global<uint16_t> v_from = pages.v_page(copy.src, kv_head);
+        const simt::Global<uint16_t> v_to = pages.v_page(copy.dst, kv_head);
+        for (int64_t i = simt::thread_x(); i < pages.num_pairs() * copy.num_slots; i += simt::threads_x()) {
+            const int64_t at = i / copy.num_slots * pages.block_size + i % copy.num_slots;
+            k_to[at] = k_from[at];
+        }
+        for (int64_t i = simt::thread_x(); i < copy.num_slots * pages.head_dim; i += simt::threads_x()) {
+            v_to[i] = v_from[i];
+        }
+    }
+};
+
+// Softmax states [row][attention head][run]: m, l, o[head_dim].
+struct Workspace {
+    simt::Global<float> data;
+    int64_t n_heads;
+    int64_t num_runs;
+    int64_t head_dim;
+    SIMT_FUNCTION simt::Global<float> state(int64_t row, int64_t head, int64_t run) const {
+        return data.slice(((row * n_heads + head) * num_runs + run) * (head_dim + 2), head_dim + 2);
+    }
+};
+
+// One run of one row. Block (64, heads): thread j is position j of a tile for s and p, and dims j, j + 64, ... for o.
+struct AttendRun {
+    KernelBatch batch;
+    simt::Global<const int32_t> positions;
+    simt::Global<const int32_t> row_sequences;
+    simt::Global<const int32_t> blocks;
+    float scale;
+    int64_t group;      // attention heads of a KV head
+    int64_t num_parts;  // blocks that share a KV head's attention heads
+    KernelRows<const float> q;
+    KernelPages pages;
+    Workspace workspace;
+
+    struct Tile {
+        int64_t first_position;
+        int num_visible;
+        int64_t first_block;
+        int64_t kv_head;
+    };
+    struct Memory {
+        simt::Shared<float> q;         // [head_dim], bf16 values
+        simt::Shared<float> s;         // [64] scores
+        simt::Shared<float> p;         // [64], rounded to bf16
+        simt::Shared<float> partials;  // [64 + 1]
+    };
+
+    SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, all_q, kHeadsPerBlock* kMaxHeadDim);
+        SIMT_SHARED(float, all_s, kHeadsPerBlock* kTile);
+        SIMT_SHARED(float, all_p, kHeadsPerBlock* kTile);
+        SIMT_SHARED(float, all_partials, kHeadsPerBlock*(kTile + 1));
+        const int y = simt::thread_y();
+        const Memory memory{all_q.slice(y * kMaxHeadDim, kMaxHeadDim), all_s.slice(y * kTile, kTile),
+                            all_p.slice(y * kTile, kTile), all_partials.slice(y * (kTile + 1), kTile + 1)};
+        const int64_t row = simt::block_x();
+        const int64_t kv_head = simt::block_y() / num_parts;
+        const int64_t in_group = simt::block_y() % num_parts * kHeadsPerBlock + y;
+        const int64_t head = kv_head * group + in_group;
+        const int64_t position = positions[row];
+        const int64_t first = int64_t{simt::block_z()} * reference::kRunPositions;
+        if (first > position) return;  // the whole block
+        const bool mine = in_group < group;
+        if (mine) stage_q(row, head, memory);
+        simt::sync_block();
+        const DeviceSequence sequence = batch.sequences[row_sequences[row]];
+        attend(position, first, sequence.first_block, kv_head, memory,
+               workspace.state(row, mine ? head : 0, simt::block_z()), mine);
+    }
+
+    SIMT_FUNCTION void stage_q(int64_t row, int64_t head, const Memory& memory) const {
+        for (int64_t i = simt::thread_x(); i < pages.head_dim; i += kTile) {
+            memory.q[i] = reference::bf16_value(q.data[q.at(row, head * pages.head_dim + i)]);
+        }
+    }
+
+    SIMT_FUNCTION void attend(int64_t position, int64_t first, int64_t first_block, int64_t kv_head,
+                              const Memory& memory, const simt::Global<float>& result, bool mine) const {
+        float m = 0.0F;
+        float l = 0.0F;
+        float o[kDimsPerThread] = {};
+        const int64_t end =
+            first + reference::kRunPositions <= position ? first + reference::kRunPositions : position + 1;
+        for (int64_t begin = first; begin < end; begin += kTile) {
+            const Tile tile{begin, static_cast<int>(end - begin < kTile ? end - begin : int64_t{kTile}), first_block,
+                            kv_head};
+            const bool run_begins = begin == first;
+            const float top = highest(tile, run_begins, m, memory, mine);
+            const float sum = weigh(tile, top, memory);
+            const float keep = run_begins ? 0.0F : reference::exp_f32(m - top);
+            l = run_begins ? sum : reference::fma_f32(l, keep, sum);
+            for (int k = 0; k < kDimsPerThread; ++k) {
+                const int64_t dim = simt::thread_x() + int64_t{k} * kTile;
+                if (!mine || dim >= pages.head_dim) continue;
+                const float pv = values(tile, dim, memory);
+                o[k] = run_begins ? pv : reference::fma_f32(o[k], keep, pv);
+            }
+            m = top;
+            simt::sync_block();
+        }
+        if (!mine) return;
+        if (simt::thread_x() == 0) {
+            result[0] = m;
+            result[1] = l;
+        }
+        for (int k = 0; k < kDimsPerThread; ++k) {
+            const int64_t dim = simt::thread_x() + int64_t{k} * kTile;
+            if (dim < pages.head_dim) result[2 + dim] = o[k];
+        }
+    }
+
+    SIMT_FUNCTION int64_t block_of(const Tile& tile, int j) const {
+        return blocks[tile.first_block + (tile.first_position + j) / pages.block_size];
+    }
+
+    // This thread's score into shared memory; the greatest of the tile's and m.
+    SIMT_FUNCTION float highest(const Tile& tile, bool run_begins, float m, const Memory& memory, bool mine) const {
+        const int j = simt::thread_x();
+        const int num_read = SIMT_BUG(kReadPastPage) ? tile.num_visible + 1 : tile.num_visible;
+        if (j < num_read) {
+            const simt::Global<uint32_t> page = pages.k_page(block_of(tile, j), tile.kv_head);
+            const int64_t slot = (tile.first_position + j) % pages.block_size;
+            float acc = 0.0F;
+            for (int64_t i = 0; mine && i < pages.num_pairs(); ++i) {
+                const uint32_t pair = page[i * pages.block_size + slot];
+                if (2 * i + 1 < pages.head_dim) acc = reference::fma_f32(memory.q[2 * i + 1], odd_half(pair), acc);
+                acc = reference::fma_f32(memory.q[2 * i], even_half(pair), acc);
+            }
+            memory.s[j] = (0.0F + acc) * scale;
+        }
+        simt::sync_block();
+        float top = m;
+        if (run_begins) top = memory.s[0];
+        for (int i = 0; i < tile.num_visible; ++i) top = reference::max_f32(top, memory.s[i]);
+        return top;
+    }
+
+    // This thread's p, rounded, into shared memory; the N4 sum of the unrounded ones.
+    SIMT_FUNCTION float weigh(const Tile& tile, float top, const Memory& memory) const {
+        const int j = simt::thread_x();
+        float p = 0.0F;
+        if (j < tile.num_visible) p = reference::exp_f32(memory.s[j] - top);
+        if (!SIMT_BUG(kUninitialisedShared) || j < tile.num_visible) memory.p[j] = reference::bf16_value(p);
+        return halve(p, memory.partials);
+    }
+
+    // dot_n3 over the tile's positions: pairs in order, the odd one first; what is not visible adds nothing and is not read.
+    SIMT_FUNCTION float values(const Tile& tile, int64_t dim, const Memory& memory) const {
+        const int end = SIMT_BUG(kUninitialisedShared) ? kTile : tile.num_visible;
+        float acc = 0.0F;
+        for (int j = 0; j < end; j += 2) {
+            if (j + 1 < end) acc = add_value(tile, j + 1, dim, memory, acc);
+            acc = add_value(tile, j, dim, memory, acc);
+        }
+        return 0.0F + acc;
+    }
+    SIMT_FUNCTION float add_value(const Tile& tile, int j, int64_t dim, const Memory& memory, float acc) const {
+        const float p = memory.p[j];
+        if (j >= tile.num_visible) return acc;
+        const simt::Global<uint16_t> page = pages.v_page(block_of(tile, j), tile.kv_head);
+        const int64_t slot = (tile.first_position + j) % pages.block_size;
+        return reference::fma_f32(p, reference::bf16_to_float(page[slot * pages.head_dim + dim]), acc);
+    }
+};
+static_assert(kMaxHeadDim <= reference::kDotChunk, "a score is one chunk of N3");
+
+// Runs left to right; out = o / l. One block per row and attention head.
+struct MergeRuns {
+    simt::Global<const int32_t> positions;
+    Workspace workspace;
+    KernelRows<float> out;
+    SIMT_FUNCTION void operator()() const {
+        const int64_t row = simt::block_x();
+        const int64_t head = simt::block_y();
+        const int64_t num_runs = positions[row] / reference::kRunPositions + 1;
+        for (int64_t dim = simt::thread_x(); dim < workspace.head_dim; dim += kTile) {
+            float m = workspace.state(row, head, 0)[0];
+            float l = workspace.state(row, head, 0)[1];
+            float o = workspace.state(row, head, 0)[2 + dim];
+            for (int64_t run = 1; run < num_runs; ++run) {
+                const simt::Global<float> next = workspace.state(row, head, run);
+                const float next_m = next[0];
+                const float top = reference::max_f32(m, next_m);
+                const float keep = reference::exp_f32(m - top);
+                const float add = reference::exp_f32(next_m - top);
+                l = reference::fma_f32(l, keep, next[1] * add);
+                o = reference::fma_f32(o, keep, next[2 + dim] * add);
+                m = top;
+            }
+            out.data[out.at(row, head * workspace.head_dim + dim)] = o / l;
+        }
+    }
+};
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda

@@ -1,0 +1,36 @@
+// kernels/cuda/ops/planted.h: faults that the emulated kernels can be told to have, so that a test can show that the emulator
+// finds and names each. Under nvcc there are none.
+#pragma once
+
+#include <cstdint>
+
+namespace verbatim::cuda {
+
+enum class KernelBug : uint8_t {
+    kNone,
+    kMissingBarrier,       // the scan adds its chunks before they are there
+    kBarrierInBranch,      // a norm's barrier, for half of its threads only
+    kWrongMask,            // a norm's shuffle names lanes that do not take part
+    kTileOffByOne,         // a matmul's tile has one row too many
+    kUnalignedLoad,        // four weights at once from an odd place
+    kReadPastPage,         // attention reads the position after the last visible one
+    kUninitialisedShared,  // attention's sum over a tile leaves masked positions unwritten
+    kAsyncNotAwaited,      // a matmul reads its tile before the copy has landed
+    kTwoWriters,           // two blocks of a conv write one channel
+    kWarpOrderAssumed,     // a norm reads another lane's partial sum without a warp barrier
+    kRedundantWriters,     // every thread of a channel writes the scan's y, not one of them
+    kPaddingRead,          // the embedding reads a token beyond the batch
+    kCount,
+};
+
+#if defined(__CUDACC__)
+#define SIMT_BUG(bug) false
+#else
+inline KernelBug& planted_kernel_bug() {
+    static KernelBug bug = KernelBug::kNone;
+    return bug;
+}
+#define SIMT_BUG(bug) (::verbatim::cuda::planted_kernel_bug() == ::verbatim::cuda::KernelBug::bug)
+#endif
+
+}  // namespace verbatim::cuda

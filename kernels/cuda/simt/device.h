@@ -1,0 +1,82 @@
+// kernels/cuda/simt/device.h: simt/simt.h's vocabulary as CUDA intrinsics. Views are bare pointers.
+#pragma once
+
+#include "kernels/cuda/simt/types.h"
+
+// Both machines can be in one program: what depends on the machine is named after it.
+#define SIMT_MACHINE on_device
+#define SIMT_FUNCTION __device__ __forceinline__
+#define SIMT_UNROLL _Pragma("unroll")  // so that an array indexed by the loop stays in registers
+#define SIMT_SHARED(type, name, count)       \
+    __shared__ type name##_storage[(count)]; \
+    const ::verbatim::simt::Shared<type> name { name##_storage }
+
+namespace verbatim::simt {
+inline namespace SIMT_MACHINE {
+
+template <typename T>
+struct Global {
+    T* data;
+    SIMT_FUNCTION T& operator[](int64_t i) const { return data[i]; }
+    SIMT_FUNCTION Global slice(int64_t first, int64_t /*count*/) const { return {data + first}; }
+    __host__ __device__ operator Global<const T>() const { return {data}; }
+};
+template <typename T>
+struct Global<const T> {
+    const T* data;
+    SIMT_FUNCTION T operator[](int64_t i) const { return data[i]; }
+    SIMT_FUNCTION Global slice(int64_t first, int64_t /*count*/) const { return {data + first}; }
+};
+template <typename T>
+struct Shared {
+    T* data;
+    SIMT_FUNCTION T& operator[](int64_t i) const { return data[i]; }
+    SIMT_FUNCTION Shared slice(int64_t first, int64_t /*count*/) const { return {data + first}; }
+};
+
+SIMT_FUNCTION int32_t thread_x() { return static_cast<int32_t>(threadIdx.x); }
+SIMT_FUNCTION int32_t thread_y() { return static_cast<int32_t>(threadIdx.y); }
+SIMT_FUNCTION int32_t threads_x() { return static_cast<int32_t>(blockDim.x); }
+SIMT_FUNCTION int32_t threads_y() { return static_cast<int32_t>(blockDim.y); }
+SIMT_FUNCTION int32_t block_x() { return static_cast<int32_t>(blockIdx.x); }
+SIMT_FUNCTION int32_t block_y() { return static_cast<int32_t>(blockIdx.y); }
+SIMT_FUNCTION int32_t block_z() { return static_cast<int32_t>(blockIdx.z); }
+
+SIMT_FUNCTION void sync_block() { __syncthreads(); }
+SIMT_FUNCTION void sync_warp(uint32_t mask = kFullWarp) { __syncwarp(mask); }
+template <typename T>
+SIMT_FUNCTION T shuffle_down(uint32_t mask, T value, int lanes) {
+    return __shfl_down_sync(mask, value, static_cast<unsigned>(lanes));
+}
+template <typename T>
+SIMT_FUNCTION T shuffle_xor(uint32_t mask, T value, int lanes) {
+    return __shfl_xor_sync(mask, value, lanes);
+}
+SIMT_FUNCTION void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
+    atomicMin(view.data + i, value);
+}
+
+template <typename T>
+SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
+    static_assert(sizeof(T) == 4, "sixteen bytes at a time");
+    const uint4 bits = *reinterpret_cast<const uint4*>(view.data + i);
+    return __builtin_bit_cast(Four<T>, bits);
+}
+
+template <typename T>
+SIMT_FUNCTION void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
+#if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to.data + i));
+    for (int k = 0; k < count; ++k) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address + 4 * k), "l"(from.data + j + k));
+    }
+#endif
+}
+SIMT_FUNCTION void commit_async() { asm volatile("cp.async.commit_group;"); }
+template <int kPending>
+SIMT_FUNCTION void wait_async() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::simt

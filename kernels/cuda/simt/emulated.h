@@ -1,0 +1,181 @@
+// kernels/cuda/simt/emulated.h: simt/simt.h's vocabulary over the emulator. Views know their bounds and look at every access.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cuda/simt/emulator.h"
+#include "kernels/cuda/simt/types.h"
+
+// Both machines can be in one program: what depends on the machine is named after it.
+#define SIMT_MACHINE on_emulated
+#define SIMT_FUNCTION inline
+#define SIMT_UNROLL
+// The address of a local of its own tells one array of a kernel from another.
+#define SIMT_SHARED(type, name, count)         \
+    static const char name##_key = 0;          \
+    const ::verbatim::simt::Shared<type> name( \
+        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type)), 0, (count))
+
+namespace verbatim::simt {
+inline namespace SIMT_MACHINE {
+
+// Elements [first, first + count) of type T of a memory.
+template <typename T>
+class View {
+public:
+    using Value = std::remove_const_t<T>;
+
+    // An element that is yet to be read or written.
+    class Ref {
+    public:
+        Ref(const View& view, int64_t i) : view_(view), i_(i) {}
+        operator Value() const { return view_.read(i_); }
+        const Ref& operator=(Value value) const requires(!std::is_const_v<T>) {
+            view_.write(i_, value);
+            return *this;
+        }
+        const Ref& operator=(const Ref& other) const { return *this = static_cast<Value>(other); }
+        const Ref& operator+=(Value value) const { return *this = static_cast<Value>(*this) + value; }
+
+    private:
+        const View& view_;
+        int64_t i_;
+    };
+
+    View() = default;
+    View(Memory& memory, int64_t first, int64_t count) : memory_(&memory), first_(first), count_(count) {}
+
+    Ref operator[](int64_t i) const { return Ref(*this, i); }
+    [[nodiscard]] Value read(int64_t i) const {
+        if (!inside(i, 1, "read")) return Value{};
+        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        return load(i);
+    }
+    void write(int64_t i, Value value) const {
+        if (!inside(i, 1, "written")) return;
+        report(memory_->write(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
+    }
+    // As one instruction; orders nothing.
+    void lower_to(int64_t i, Value value) const {
+        if (!inside(i, 1, "written")) return;
+        report(memory_->update(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        if (value < load(i)) std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
+    }
+    [[nodiscard]] Four<Value> read4(int64_t i) const {
+        if (!inside(i, 4, "read")) return {};
+        if (offset(i) % (4 * sizeof(T)) != 0) {
+            Emulator::current().found(FindingKind::kMisaligned,
+                                      fmt::format("four elements of {} bytes from element {}", sizeof(T), first_ + i));
+        }
+        Four<Value> four;
+        for (int64_t k = 0; k < 4; ++k) four.values[k] = read(i + k);
+        return four;
+    }
+    [[nodiscard]] Memory& memory() const { return *memory_; }
+    [[nodiscard]] int64_t first() const { return first_; }
+    [[nodiscard]] int64_t count() const { return count_; }
+
+private:
+    [[nodiscard]] size_t offset(int64_t i) const { return static_cast<size_t>(first_ + i) * sizeof(T); }
+    [[nodiscard]] Value load(int64_t i) const {
+        Value value;
+        std::memcpy(&value, memory_->bytes() + offset(i), sizeof(T));
+        return value;
+    }
+    bool inside(int64_t i, int64_t num, const char* verb) const {
+        const bool in_view = i >= 0 && i + num <= count_;
+        if (in_view && (first_ + i + num) * static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(memory_->size())) {
+            return true;
+        }
+        Emulator::current().found(FindingKind::kOutOfBounds, fmt::format("element {} of {} is {}", i, count_, verb));
+        return false;
+    }
+    void report(Clash clash, int64_t i) const {
+        if (clash == Clash::kNone) return;
+        const char* what = clash == Clash::kUninitialised     ? "is read, and nobody has written it"
+                           : clash == Clash::kWriteAfterWrite ? "is written by two threads with nothing between"
+                           : clash == Clash::kReadAfterWrite  ? "is read while another thread writes it"
+                                                              : "is written while another thread reads it";
+        Emulator::current().found(clash == Clash::kUninitialised ? FindingKind::kUninitialised : FindingKind::kRace,
+                                  fmt::format("element {} of {} {}", i, count_, what));
+    }
+
+    Memory* memory_ = nullptr;
+    int64_t first_ = 0;
+    int64_t count_ = 0;
+};
+
+template <typename T>
+struct Global : View<T> {
+    using View<T>::View;
+    Global(Emulator& emulator, T* data, int64_t count) : Global(emulator.memory_of(data), data, count) {}
+    Global(Memory& memory, T* data, int64_t count)
+        : View<T>(memory, (reinterpret_cast<const std::byte*>(data) - memory.bytes()) / static_cast<int64_t>(sizeof(T)),
+                  count) {}
+    [[nodiscard]] Global slice(int64_t first, int64_t count) const {
+        return Global(this->memory(), this->first() + first, count);
+    }
+    operator Global<const T>() const requires(!std::is_const_v<T>) {
+        return Global<const T>(this->memory(), this->first(), this->count());
+    }
+};
+template <typename T>
+struct Shared : View<T> {
+    using View<T>::View;
+    [[nodiscard]] Shared slice(int64_t first, int64_t count) const {
+        return Shared(this->memory(), this->first() + first, count);
+    }
+};
+
+inline int32_t thread_x() { return Emulator::current().thread().position.x; }
+inline int32_t thread_y() { return Emulator::current().thread().position.y; }
+inline int32_t threads_x() { return Emulator::current().block_size().x; }
+inline int32_t threads_y() { return Emulator::current().block_size().y; }
+inline int32_t block_x() { return Emulator::current().block_position().x; }
+inline int32_t block_y() { return Emulator::current().block_position().y; }
+inline int32_t block_z() { return Emulator::current().block_position().z; }
+
+inline void sync_block() { Emulator::current().sync_block(); }
+inline void sync_warp(uint32_t mask = kFullWarp) { Emulator::current().sync_warp(mask); }
+
+template <typename T>
+T shuffle_from(uint32_t mask, T value, int32_t lane) {
+    static_assert(sizeof(T) == 4);
+    Emulator& emulator = Emulator::current();
+    return std::bit_cast<T>(static_cast<uint32_t>(emulator.shuffle(mask, std::bit_cast<uint32_t>(value), lane)));
+}
+template <typename T>
+T shuffle_down(uint32_t mask, T value, int lanes) {
+    return shuffle_from(mask, value, Emulator::current().thread().index % kWarpSize + lanes);
+}
+template <typename T>
+T shuffle_xor(uint32_t mask, T value, int lanes) {
+    return shuffle_from(mask, value, (Emulator::current().thread().index % kWarpSize) ^ lanes);
+}
+inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) { view.lower_to(i, value); }
+
+template <typename T>
+Four<T> load4(const Global<const T>& view, int64_t i) {
+    return view.read4(i);
+}
+
+template <typename T>
+void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
+    Emulator::current().copy_later([=] {
+        for (int k = 0; k < count; ++k) to[i + k] = from[j + k];
+    });
+}
+inline void commit_async() { Emulator::current().commit_copies(); }
+template <int kPending>
+void wait_async() {
+    Emulator::current().wait_copies(kPending);
+}
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::simt

@@ -1,0 +1,118 @@
+#include "kernels/cuda/simt/emulated_memory.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "kernels/cuda/simt/types.h"
+
+namespace verbatim::simt {
+namespace {
+
+int32_t warp_of(int32_t thread) { return thread / kWarpSize; }
+
+// Whether `before` is ordered before `now` (M2).
+bool ordered(const Moment& before, const Moment& now) {
+    if (before.launch != now.launch) return true;
+    if (before.block != now.block) return false;
+    if (before.thread == now.thread) return true;
+    if (before.block_epoch < now.block_epoch) return true;
+    return warp_of(before.thread) == warp_of(now.thread) && before.warp_epoch < now.warp_epoch;
+}
+
+}  // namespace
+
+Memory::Memory(size_t bytes, size_t cell_bytes)
+    : size_(bytes),
+      cell_bytes_(cell_bytes),
+      bytes_(static_cast<std::byte*>(std::calloc(bytes, 1))),
+      pages_((bytes / cell_bytes + kPageCells) / kPageCells) {
+    CHECK(bytes_ != nullptr, "no {} bytes for emulated memory", bytes);
+}
+
+Memory::Cell& Memory::cell(size_t i) {
+    auto& page = pages_[i / kPageCells];
+    if (!page) page = std::make_unique<Cell[]>(kPageCells);
+    return page[i % kPageCells];
+}
+
+bool Memory::holds(const void* address) const {
+    const auto* byte = static_cast<const std::byte*>(address);
+    return byte >= bytes_.get() && byte < bytes_.get() + size_;
+}
+
+Clash Memory::read(size_t offset, size_t count, const Moment& now) {
+    Clash clash = Clash::kNone;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        Cell& cell = this->cell(i);
+        if (!cell.initialised) clash = Clash::kUninitialised;
+        if (!ordered(cell.written, now)) clash = Clash::kReadAfterWrite;
+        Moment& last = cell.last_read;
+        const bool same_epoch =
+            last.launch == now.launch && last.block == now.block && last.block_epoch == now.block_epoch;
+        if (same_epoch && last.thread != now.thread) {
+            if (cell.read_warp != warp_of(now.thread)) cell.read_warp = -1;
+            last.thread = -1;
+            last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
+        } else if (last.launch == now.launch && last.block != now.block) {
+            last.block = -1;  // blocks are never ordered: one of them is enough to know
+        } else {
+            last = now;
+            cell.read_warp = warp_of(now.thread);
+        }
+    }
+    return clash;
+}
+
+Clash Memory::write_cell(Cell& cell, const Moment& now, bool atomic) {
+    Clash clash = Clash::kNone;
+    const Moment& last = cell.last_read;
+    bool after_reads = ordered(last, now);
+    if (last.launch == now.launch && last.block == now.block && last.thread == -1) {
+        const bool in_warp = cell.read_warp == warp_of(now.thread) && last.warp_epoch < now.warp_epoch;
+        after_reads = last.block_epoch < now.block_epoch || in_warp;
+    }
+    if (!after_reads) clash = Clash::kWriteAfterRead;
+    if (!ordered(cell.written, now) && !(atomic && cell.written_atomically)) clash = Clash::kWriteAfterWrite;
+    cell.written = now;
+    cell.written_atomically = atomic;
+    cell.initialised = true;
+    return clash;
+}
+
+Clash Memory::write(size_t offset, size_t count, const Moment& now) {
+    Clash clash = Clash::kNone;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        const Clash found = write_cell(cell(i), now, false);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+Clash Memory::update(size_t offset, size_t count, const Moment& now) {
+    Clash clash = is_initialised(offset, count) ? Clash::kNone : Clash::kUninitialised;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        const Clash found = write_cell(cell(i), now, true);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+void Memory::fill(size_t offset, size_t count) {
+    if (count == 0) return;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) cell(i) = {.initialised = true};
+}
+
+bool Memory::is_initialised(size_t offset, size_t count) {
+    for (size_t i = offset / cell_bytes_; count > 0 && i <= (offset + count - 1) / cell_bytes_; ++i) {
+        if (!cell(i).initialised) return false;
+    }
+    return true;
+}
+
+void Memory::forget() {
+    for (const auto& page : pages_) {
+        if (page) std::fill_n(page.get(), kPageCells, Cell{});
+    }
+}
+
+}  // namespace verbatim::simt

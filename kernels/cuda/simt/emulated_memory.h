@@ -1,0 +1,70 @@
+// kernels/cuda/simt/emulated_memory.h: memory that knows who wrote and read each of its cells, and when.
+//
+//   M1  an access outside its view, or of a cell that nobody has written, is found by construction
+//   M2  two accesses to a cell, one of them a write, by two threads of one launch are a race unless something orders
+//       them: a block barrier between threads of a block, sync_warp between lanes of a warp. Blocks of one launch are
+//       never ordered.
+//   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace verbatim::simt {
+
+// One thread's place in a launch, and how many barriers it has passed.
+struct Moment {
+    uint32_t launch = 0;  // 0: never
+    int32_t block = -1;
+    int32_t thread = -1;
+    uint32_t block_epoch = 0;
+    uint32_t warp_epoch = 0;
+};
+
+enum class Clash : uint8_t { kNone, kUninitialised, kWriteAfterWrite, kReadAfterWrite, kWriteAfterRead };
+
+// Bytes and their cells. A cell is the smallest element that threads access on their own.
+class Memory {
+public:
+    Memory(size_t bytes, size_t cell_bytes);
+
+    [[nodiscard]] std::byte* bytes() { return bytes_.get(); }
+    [[nodiscard]] size_t size() const { return size_; }
+    [[nodiscard]] bool holds(const void* address) const;
+
+    [[nodiscard]] Clash read(size_t offset, size_t count, const Moment& now);
+    [[nodiscard]] Clash write(size_t offset, size_t count, const Moment& now);
+    // By an atomic operation: a race only with accesses that are not.
+    [[nodiscard]] Clash update(size_t offset, size_t count, const Moment& now);
+    // By the host, between launches.
+    void fill(size_t offset, size_t count);
+    [[nodiscard]] bool is_initialised(size_t offset, size_t count);
+    // New contents: nothing is written yet.
+    void forget();
+
+private:
+    struct Cell {
+        Moment written;
+        Moment last_read;  // thread -1: by several
+        int32_t read_warp = -1;
+        bool initialised = false;
+        bool written_atomically = false;
+    };
+    [[nodiscard]] Clash write_cell(Cell& cell, const Moment& now, bool atomic);
+
+    static constexpr size_t kPageCells = 4096;
+    [[nodiscard]] Cell& cell(size_t i);
+    struct Free {
+        void operator()(std::byte* bytes) const { std::free(bytes); }
+    };
+
+    size_t size_;
+    size_t cell_bytes_;
+    std::unique_ptr<std::byte[], Free> bytes_;    // untouched ones cost nothing
+    std::vector<std::unique_ptr<Cell[]>> pages_;  // of cells; null until one of them is touched
+};
+
+}  // namespace verbatim::simt

@@ -1,0 +1,299 @@
+#include "kernels/cuda/simt/emulator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/context/fixedsize_stack.hpp>
+#include <span>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim::simt {
+namespace {
+
+constexpr int64_t kMaxAlike = 4;  // findings of one kind in one kernel that are told
+constexpr size_t kStackBytes = size_t{256} << 10;
+constexpr int32_t kMaxThreads = 1024;
+
+Emulator*& current_emulator() {
+    static thread_local Emulator* current = nullptr;
+    return current;
+}
+
+Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
+
+}  // namespace
+
+const char* name(FindingKind kind) {
+    switch (kind) {
+        case FindingKind::kOutOfBounds: return "out of bounds";
+        case FindingKind::kMisaligned: return "misaligned";
+        case FindingKind::kUninitialised: return "uninitialised";
+        case FindingKind::kRace: return "race";
+        case FindingKind::kBarrierNotReached: return "barrier not reached";
+        case FindingKind::kWarpMask: return "warp mask";
+    }
+    return "unknown";
+}
+
+Emulator::Emulator(Schedule schedule, uint64_t seed) : schedule_(schedule), prng_(seed) {}
+
+// Every fiber is resumed once more, and ends.
+Emulator::~Emulator() {
+    kernel_ = nullptr;
+    for (const auto& thread : threads_) {
+        if (thread->fiber) thread->fiber = std::move(thread->fiber).resume();
+    }
+}
+
+Emulator& Emulator::current() {
+    CHECK(current_emulator() != nullptr, "a kernel's code runs outside a launch");
+    return *current_emulator();
+}
+
+// --- memory
+
+void* Emulator::allocate(size_t bytes, size_t cell_bytes) {
+    auto memory = std::make_unique<Memory>(std::max<size_t>(bytes, cell_bytes), cell_bytes);
+    std::byte* address = memory->bytes();
+    memory_.emplace(address, std::move(memory));
+    return address;
+}
+
+void Emulator::release(void* address) {
+    if (address != nullptr) CHECK_EQ(memory_.erase(static_cast<std::byte*>(address)), 1u);
+}
+
+Memory& Emulator::memory_of(const void* address) {
+    auto after = memory_.upper_bound(static_cast<const std::byte*>(address));
+    CHECK(after != memory_.begin() && std::prev(after)->second->holds(address), "no device memory at {}", address);
+    return *std::prev(after)->second;
+}
+
+Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes) {
+    auto& memory = shared_[key];
+    if (!memory || memory->size() != bytes) memory = std::make_unique<Memory>(bytes, cell_bytes);
+    return *memory;
+}
+
+// --- launches
+
+void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel) {
+    kernel_name_ = kernel_name;
+    block_size_ = block;
+    num_threads_ = block.x * block.y * block.z;
+    CHECK(num_threads_ >= 1 && num_threads_ <= kMaxThreads, "{}: {} threads in a block", kernel_name, num_threads_);
+    ++launch_;
+    Emulator* outer = std::exchange(current_emulator(), this);
+    std::vector<int32_t> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    if (schedule_ == Schedule::kReverse) std::ranges::reverse(order);
+    if (schedule_ == Schedule::kRandom) {
+        for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[prng_.below(i)]);
+    }
+    for (const int32_t i : order) {
+        block_index_ = i;
+        block_position_ = position_of(i, grid);
+        run_block(kernel);
+    }
+    current_emulator() = outer;
+}
+
+void Emulator::start_threads(const std::function<void()>& kernel) {
+    kernel_ = &kernel;
+    while (static_cast<int32_t>(threads_.size()) < num_threads_) {
+        auto thread = std::make_unique<EmulatedThread>();
+        thread->index = static_cast<int32_t>(threads_.size());
+        // One fiber runs the same thread of block after block.
+        thread->fiber =
+            boost::context::fiber(std::allocator_arg, boost::context::fixedsize_stack(kStackBytes),
+                                  [this](boost::context::fiber&& scheduler) {
+                                      scheduler_ = std::move(scheduler);
+                                      while (kernel_ != nullptr) {
+                                          (*kernel_)();
+                                          running_->copy_groups.clear();  // nobody waited for them: they never landed
+                                          running_->open_copies.clear();
+                                          wait(EmulatedThread::State::kDone);
+                                      }
+                                      return std::move(scheduler_);
+                                  });
+        threads_.push_back(std::move(thread));
+    }
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        threads_[i]->state = EmulatedThread::State::kReady;
+        threads_[i]->position = position_of(i, block_size_);
+        threads_[i]->moment = {launch_, block_index_, i, 0, 0};
+    }
+}
+
+void Emulator::run_block(const std::function<void()>& kernel) {
+    for (auto& [key, memory] : shared_) memory->forget();
+    start_threads(kernel);
+    cursor_ = schedule_ == Schedule::kReverse ? num_threads_ - 1 : 0;
+    while (true) {
+        running_ = choose();
+        if (running_ != nullptr) {
+            running_->fiber = std::move(running_->fiber).resume();
+            continue;
+        }
+        if (release_waiting()) continue;
+        const bool over = std::all_of(threads_.begin(), threads_.begin() + num_threads_,
+                                      [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
+        if (over) return;
+        give_up();
+    }
+}
+
+// The next thread to run, by the schedule; null when none is ready.
+EmulatedThread* Emulator::choose() {
+    const int32_t step = schedule_ == Schedule::kReverse ? -1 : 1;
+    if (schedule_ == Schedule::kRandom)
+        cursor_ = static_cast<int32_t>(prng_.below(static_cast<uint64_t>(num_threads_)));
+    if (schedule_ == Schedule::kOneWarpAhead) {
+        // What the last warp can still do comes first: complete its warp operation before looking elsewhere.
+        (void)complete_warp(cursor_ / kWarpSize);
+        cursor_ = cursor_ / kWarpSize * kWarpSize;
+    }
+    for (int32_t tried = 0; tried < num_threads_; ++tried) {
+        EmulatedThread& thread = *threads_[cursor_];
+        if (thread.state == EmulatedThread::State::kReady) return &thread;
+        cursor_ = (cursor_ + step + num_threads_) % num_threads_;
+    }
+    return nullptr;
+}
+
+// --- barriers and warp operations
+
+void Emulator::wait(EmulatedThread::State state) {
+    running_->state = state;
+    scheduler_ = std::move(scheduler_).resume();
+}
+
+void Emulator::sync_block() { wait(EmulatedThread::State::kAtBlock); }
+
+void Emulator::sync_warp(uint32_t mask) {
+    running_->orders_memory = true;
+    running_->mask = mask;
+    running_->source_lane = running_->index % kWarpSize;
+    wait(EmulatedThread::State::kAtWarp);
+}
+
+uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane) {
+    running_->orders_memory = false;
+    running_->mask = mask;
+    running_->deposit = value;
+    // Beyond the warp's end a lane receives its own value.
+    const bool inside = source_lane >= 0 && source_lane < kWarpSize;
+    running_->source_lane = inside ? source_lane : running_->index % kWarpSize;
+    wait(EmulatedThread::State::kAtWarp);
+    return running_->received;
+}
+
+// Nobody is ready: complete whatever is complete. False when that is nothing.
+bool Emulator::release_waiting() {
+    bool released = false;
+    for (int32_t warp = 0; warp * kWarpSize < num_threads_; ++warp) released |= complete_warp(warp);
+    if (released) return true;
+    const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
+    const bool barrier =
+        std::ranges::all_of(all, [](const auto& thread) { return thread->state == EmulatedThread::State::kAtBlock; });
+    if (!barrier) return false;
+    for (const auto& thread : all) {
+        ++thread->moment.block_epoch;
+        thread->state = EmulatedThread::State::kReady;
+    }
+    return true;
+}
+
+// Completes the warp's operations whose mask is complete: every lane that it names waits with the same mask.
+bool Emulator::complete_warp(int32_t warp) {
+    const int32_t first = warp * kWarpSize;
+    const int32_t size = std::min(kWarpSize, num_threads_ - first);
+    bool released = false;
+    for (int32_t lane = 0; lane < size; ++lane) {
+        const EmulatedThread& thread = *threads_[first + lane];
+        if (thread.state != EmulatedThread::State::kAtWarp) continue;
+        const uint32_t mask = thread.mask;
+        uint32_t there = 0;
+        uint32_t epoch = 0;
+        for (int32_t i = 0; i < size; ++i) {
+            const EmulatedThread& other = *threads_[first + i];
+            const bool same = other.state == EmulatedThread::State::kAtWarp && other.mask == mask &&
+                              other.orders_memory == thread.orders_memory;
+            if (same) there |= 1U << i;
+            epoch = std::max(epoch, other.moment.warp_epoch);
+        }
+        if (there != mask || (mask >> lane & 1U) == 0) continue;
+        for (int32_t i = 0; i < size; ++i) {
+            if ((mask >> i & 1U) == 0) continue;
+            EmulatedThread& other = *threads_[first + i];
+            if (other.orders_memory) {
+                other.moment.warp_epoch = epoch + 1;
+            } else if ((mask >> other.source_lane & 1U) == 0) {
+                running_ = &other;
+                found(FindingKind::kWarpMask,
+                      fmt::format("a shuffle reads lane {}, which mask {:#010x} leaves out", other.source_lane, mask));
+            } else {
+                other.received = threads_[first + other.source_lane]->deposit;
+            }
+            other.state = EmulatedThread::State::kReady;
+        }
+        released = true;
+    }
+    return released;
+}
+
+// Nothing can go on: the kernel would hang. Said once, then everybody who waits is let through.
+void Emulator::give_up() {
+    int32_t at_block = 0;
+    int32_t at_warp = 0;
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        at_block += threads_[i]->state == EmulatedThread::State::kAtBlock ? 1 : 0;
+        at_warp += threads_[i]->state == EmulatedThread::State::kAtWarp ? 1 : 0;
+    }
+    const auto waiting =
+        std::ranges::find_if(std::span(threads_).first(static_cast<size_t>(num_threads_)), [&](const auto& thread) {
+            return thread->state == (at_warp > 0 ? EmulatedThread::State::kAtWarp : EmulatedThread::State::kAtBlock);
+        });
+    running_ = waiting->get();
+    if (at_warp > 0) {
+        found(FindingKind::kWarpMask,
+              fmt::format("a warp operation with mask {:#010x} waits for lanes that never take part", running_->mask));
+    } else {
+        found(FindingKind::kBarrierNotReached,
+              fmt::format("a block barrier is reached by {} of {} threads", at_block, num_threads_));
+    }
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        if (threads_[i]->state == EmulatedThread::State::kDone) continue;
+        threads_[i]->received = threads_[i]->deposit;
+        threads_[i]->state = EmulatedThread::State::kReady;
+    }
+}
+
+// --- asynchronous copies
+
+void Emulator::commit_copies() { running_->copy_groups.push_back(std::exchange(running_->open_copies, {})); }
+
+void Emulator::wait_copies(size_t num_pending) {
+    auto& groups = running_->copy_groups;
+    while (groups.size() > num_pending) {
+        for (const auto& copy : groups.front()) copy();
+        groups.erase(groups.begin());
+    }
+}
+
+void Emulator::clear_findings() {
+    findings_.clear();
+    num_found_.clear();
+}
+
+void Emulator::found(FindingKind kind, const std::string& what) {
+    int64_t& count = num_found_[{kernel_name_, kind}];
+    if (++count > kMaxAlike) return;
+    findings_.push_back({kind, fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_,
+                                           block_position_.x, block_position_.y, block_position_.z,
+                                           running_->position.x, running_->position.y, name(kind), what)});
+}
+
+}  // namespace verbatim::simt

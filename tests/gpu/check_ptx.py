@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Looks at what nvcc makes of the exact kernels.
+
+- The PTX of every kernel contains no floating-point instruction but those of NUMERICS N1: nothing approximate, nothing
+  that flushes subnormals, no contraction that the source did not write, no binary64.
+- No kernel uses more registers than tests/gpu/register_budget.txt allows, none spills, none has a stack frame.
+
+Both checks are first tried on texts that must fail.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions.
+ALLOWED = re.compile(
+    r"(add|sub|mul|fma|div|rcp|sqrt)\.rn\.f32"
+    r"|setp\.[a-z]+\.f32|selp\.f32|mov\.f32|neg\.f32|abs\.f32"
+    r"|(ld|st)\.[a-z0-9_.:]+\.f32|cvt\.rn\.f32\.[su](32|64)"
+)
+INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)+)\s")
+FLOATING = re.compile(r"\.(f16x2|f16|bf16x2|bf16|tf32|f32|f64)\b")
+KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
+
+
+def forbidden_instructions(ptx):
+    """(kernel, instruction) of everything floating that is not allowed."""
+    found, kernel = [], "?"
+    for line in ptx.splitlines():
+        if ".entry" in line:
+            match = KERNEL.search(line)
+            kernel = match.group(1) if match else line.strip()
+        match = INSTRUCTION.match(line)
+        if match and FLOATING.search(match.group(1)) and not ALLOWED.fullmatch(match.group(1)):
+            found.append((kernel, match.group(1)))
+    return found
+
+
+def resource_usage(ptxas_output):
+    """kernel -> (registers, bytes of stack and spills), from ptxas -v."""
+    usage, kernel, memory = {}, None, 0
+    for line in ptxas_output.splitlines():
+        if "Compiling entry function" in line:
+            match = KERNEL.search(line)
+            kernel = match.group(1) if match else line
+        stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
+        if stack:
+            memory = sum(int(figure) for figure in stack.groups())
+        registers = re.search(r"Used (\d+) registers", line)
+        if registers and kernel:
+            before = usage.get(kernel, (0, 0))
+            usage[kernel] = (max(before[0], int(registers.group(1))), max(before[1], memory))
+    return usage
+
+
+def over_budget(usage, budget):
+    problems = []
+    for kernel, (registers, memory) in sorted(usage.items()):
+        if kernel not in budget:
+            problems.append(f"{kernel}: {registers} registers, no line in the budget file")
+        elif registers > budget[kernel]:
+            problems.append(f"{kernel}: {registers} registers, the budget is {budget[kernel]}")
+        if memory > 0:
+            problems.append(f"{kernel}: {memory} bytes of stack and spills")
+    problems += [f"{kernel}: in the budget file, but not compiled" for kernel in sorted(set(budget) - set(usage))]
+    return problems
+
+
+def check_the_checks():
+    for bad in ("ex2.approx.ftz.f32", "add.ftz.f32", "fma.rn.ftz.f32", "div.full.f32", "mad.f32", "add.rz.f32",
+                "sin.approx.f32", "mul.f64", "cvt.rn.bf16.f32", "max.f32"):
+        assert forbidden_instructions(f"\t{bad} \t%f1, %f2;") == [("?", bad)], bad
+        assert forbidden_instructions(f"\t@%p1 {bad} \t%f1, %f2;") == [("?", bad)], bad
+    for good in ("fma.rn.f32", "setp.gt.f32", "ld.global.f32", "st.shared.v4.f32", "rcp.rn.f32", "add.s64"):
+        assert forbidden_instructions(f"\t{good} \t%f1, %f2;") == [], good
+    line = "ptxas info : Compiling entry function '_Zon_device4ScanEEEvT_' for 'sm_80'\n"
+    spilled = resource_usage(line + "0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads\nUsed 9 registers")
+    assert spilled == {"Scan": (9, 12)}, spilled
+    assert len(over_budget(spilled, {"Scan": 8})) == 2
+    assert len(over_budget({"Scan": (8, 0)}, {"Scan": 8, "Gone": 8})) == 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--source-dir", type=pathlib.Path, required=True)
+    parser.add_argument("--work-dir", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    check_the_checks()
+    args.work_dir.mkdir(parents=True, exist_ok=True)
+    flags = ["-std=c++20", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-arch=sm_80",
+             f"-I{args.source_dir}", str(args.source_dir / "kernels/cuda/gpu_device.cu")]
+    ptx_file = args.work_dir / "kernels.ptx"
+    subprocess.run([args.nvcc, "-ptx", *flags, "-o", str(ptx_file)], check=True)
+    compiled = subprocess.run([args.nvcc, "-c", "-Xptxas", "-v", *flags, "-o", str(args.work_dir / "kernels.o")],
+                              check=True, capture_output=True, text=True)
+    budget = {}
+    for line in (args.source_dir / "tests/gpu/register_budget.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            kernel, registers = line.split()
+            budget[kernel] = int(registers)
+    ptx = ptx_file.read_text()
+    usage = resource_usage(compiled.stderr)
+    problems = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + over_budget(usage, budget)
+    print(f"{ptx.count('.entry')} kernels, {len(usage)} with their registers")
+    print("\n".join(problems))
+    return 1 if problems or not usage else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

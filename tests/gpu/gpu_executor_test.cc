@@ -1,0 +1,64 @@
+// The CUDA kernels on a GPU, where there is one: the bits of the uncached reference. Skipped with the reason elsewhere.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/gpu_device.h"
+#include "reference/lockstep_executor.h"
+#include "reference/reference_executor.h"
+#include "tests/reference/executor_scene.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using reference::Architecture;
+using testing::iota;
+using testing::SceneModel;
+
+constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
+                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
+
+// A prefill with two snapshots, then tokens one by one past a tile's end.
+void run_beside_reference(const SceneModel& model, Device& device) {
+    CudaExecutor executor(model.model.config, model.model.weights, device,
+                          {.block_size = 16, .num_blocks = 32, .num_state_rows = 4});
+    reference::ReferenceExecutor beside(model.model.config, model.model.weights);
+    reference::LockstepExecutor lockstep(executor, beside);
+    testing::PlanBuilder plans(model.model.config.vocab_size);
+    const int32_t row = model.has_state ? 0 : -1;
+    testing::SequenceSpec first{.slot = 0, .num_new_tokens = 60, .state_dst = row};
+    first.new_blocks = model.has_kv ? iota(0, 5) : iota(0, 0);
+    if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {33, StateIndex{2}}};
+    StepResult result;
+    plans.next().start({.slot = 0, .tokens = model.tokens(70, 1)}).compute(first);
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    for (int64_t done = 60; done < 70; ++done) {
+        plans.next().compute({.slot = 0,
+                              .num_computed_tokens = done,
+                              .num_new_tokens = 1,
+                              .samples = done == 69,
+                              .state_src = row,
+                              .state_dst = row});
+        const Status status = lockstep.execute(plans.plan(), result);
+        ASSERT_TRUE(status) << status.error().message;
+    }
+    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
+    EXPECT_EQ(lockstep.counts().compared_logits, model.model.config.vocab_size);
+}
+
+TEST(Gpu, AgreesWithTheReferenceInEveryOperation) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const Architecture family : kFamilies) {
+        SCOPED_TRACE(reference::architecture_name(family));
+        run_beside_reference(SceneModel(reference::draw_small_config(family, 31), 31), **device);
+    }
+}
+
+TEST(Gpu, WithoutADeviceTheErrorNamesTheCall) {
+    const auto device = make_gpu_device(1 << 20);
+    ASSERT_FALSE(device);
+    EXPECT_EQ(device.error().message.find("GPU: cudaSetDevice: "), 0u) << device.error().message;
+}
+
+}  // namespace
+}  // namespace verbatim::cuda

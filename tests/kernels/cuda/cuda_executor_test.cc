@@ -1,0 +1,153 @@
+// The CUDA kernels in the emulator: the uncached bits for every family, chunking, attach and order of threads, and
+// nothing that the emulator finds wrong.
+#include "kernels/cuda/cuda_executor.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/emulated_device.h"
+#include "kernels/cuda/ops/planted.h"
+#include "reference/lockstep_executor.h"
+#include "reference/reference_executor.h"
+#include "tests/reference/executor_scene.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using reference::Architecture;
+using simt::Emulator;
+using simt::Schedule;
+using testing::iota;
+using testing::Scene;
+using testing::SceneModel;
+
+constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
+                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
+
+struct Emulated {
+    explicit Emulated(const SceneModel& model, int32_t block_size = 16, Schedule schedule = Schedule::kForward)
+        : emulator(schedule, 7),
+          device(make_emulated_device(emulator)),
+          executor(model.model.config, model.model.weights, *device,
+                   {.block_size = block_size, .num_blocks = 800 / block_size, .num_state_rows = 8}) {}
+    void expect_no_findings() const {
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        EXPECT_GT(emulator.num_launches(), 0);
+    }
+
+    Emulator emulator;
+    std::unique_ptr<Device> device;
+    CudaExecutor executor;
+};
+
+TEST(CudaExecutor, AgreesWithTheReferenceInEveryOperation) {
+    for (const Architecture family : kFamilies) {
+        SCOPED_TRACE(reference::architecture_name(family));
+        const SceneModel model(reference::draw_small_config(family, 31), 31);
+        Emulated cuda(model);
+        reference::ReferenceExecutor beside(model.model.config, model.model.weights);
+        reference::LockstepExecutor lockstep(cuda.executor, beside);
+        testing::PlanBuilder plans(model.model.config.vocab_size);
+        const int32_t row = model.has_state ? 0 : -1;
+        testing::SequenceSpec first{.slot = 0, .num_new_tokens = 21, .state_dst = row};
+        first.new_blocks = model.has_kv ? iota(0, 2) : iota(0, 0);
+        if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {18, StateIndex{2}}};
+        StepResult result;
+        plans.next().start({.slot = 0, .tokens = model.tokens(24, 1)}).compute(first);
+        ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+        plans.next().compute({.slot = 0,
+                              .num_computed_tokens = 21,
+                              .num_new_tokens = 3,
+                              .samples = true,
+                              .state_src = row,
+                              .state_dst = row});
+        ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+        EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
+        EXPECT_EQ(lockstep.counts().compared_logits, model.model.config.vocab_size);
+        EXPECT_GT(lockstep.counts().compared_operations, 24 * 4);
+        cuda.expect_no_findings();
+    }
+}
+
+// A head of `length` tokens, and a suffix that attaches to it: tail copied, state read from the head's row.
+void attach(const SceneModel& model, int32_t block_size, int32_t length, Schedule schedule) {
+    Emulated cuda(model, block_size, schedule);
+    Scene scene(model, cuda.executor, block_size);
+    const auto tokens = model.tokens(40, 5);
+    const auto num_blocks = static_cast<int32_t>(scene.blocks_for(40));
+    const std::vector<TokenId> head(tokens.begin(), tokens.begin() + length);
+    scene.next().start({.slot = 0, .tokens = tokens});
+    scene.compute({.slot = 0,
+                   .num_new_tokens = 40,
+                   .samples = true,
+                   .state_dst = 0,
+                   .new_blocks = iota(0, num_blocks),
+                   .state_writes = {{length, StateIndex{1}}}});
+    scene.step();
+    scene.expect_uncached(0, tokens, "head");
+    auto other = head;
+    for (const TokenId token : model.tokens(9, 100)) other.push_back(token);
+    const int32_t full = length / block_size;
+    const auto end = static_cast<int32_t>(other.size());
+    scene.next().start({.slot = 1, .tokens = other, .num_computed_tokens = length, .blocks = iota(0, full)});
+    scene.copy(full, num_blocks, length % block_size);
+    scene.compute({.slot = 1,
+                   .num_computed_tokens = length,
+                   .num_new_tokens = end - length,
+                   .samples = true,
+                   .state_src = 1,
+                   .state_dst = 3,
+                   .new_blocks = iota(num_blocks, scene.blocks_for(end) - full)});
+    scene.step();
+    scene.expect_uncached(1, other, "suffix");
+    scene.expect_head(head, iota(0, scene.blocks_for(length)), 1, "the head changed");
+    cuda.expect_no_findings();
+}
+
+TEST(CudaExecutor, AnAttachedSuffixGivesTheUncachedBitsInAnyOrderOfThreads) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 32), 32);
+    attach(model, 16, 21, Schedule::kForward);
+    attach(model, 16, 32, Schedule::kReverse);
+    attach(model, 5, 33, Schedule::kRandom);
+    attach(model, 8, 1, Schedule::kOneWarpAhead);
+}
+
+TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
+    const SceneModel model(reference::draw_small_config(Architecture::kLlama, 33), 33);
+    const auto tokens = model.tokens(515, 2);
+    Emulated cuda(model);
+    Scene scene(model, cuda.executor, 16);
+    scene.next().start({.slot = 0, .tokens = tokens});
+    int64_t done = 0;
+    for (const int32_t end : {62, 66, 510, 513, 515}) {
+        if (done > 0) scene.next();
+        scene.compute({.slot = 0,
+                       .num_computed_tokens = done,
+                       .num_new_tokens = end - static_cast<int32_t>(done),
+                       .samples = end == 515,
+                       .state_src = -1,
+                       .state_dst = -1,
+                       .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(0, scene.blocks_for(515))});
+        scene.step();
+        done = end;
+    }
+    scene.expect_uncached(0, tokens, "after two runs");
+    cuda.expect_no_findings();
+}
+
+TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
+    const SceneModel model(reference::draw_small_config(Architecture::kLlama, 34), 34);
+    Emulated cuda(model);
+    planted_kernel_bug() = KernelBug::kReadPastPage;
+    testing::PlanBuilder plans(model.model.config.vocab_size);
+    plans.next().start({.slot = 0, .tokens = model.tokens(9, 1)});
+    plans.compute({.slot = 0, .num_new_tokens = 9, .new_blocks = iota(0, 1)});
+    StepResult result;
+    const Status failed = cuda.executor.execute(plans.plan(), result);
+    planted_kernel_bug() = KernelBug::kNone;
+    ASSERT_FALSE(failed);
+    EXPECT_NE(failed.error().message.find("attend_run: block (8, 0, 0)"), std::string::npos) << failed.error().message;
+    EXPECT_FALSE(cuda.executor.tables().is_live(SequenceSlot{0}));
+}
+
+}  // namespace
+}  // namespace verbatim::cuda

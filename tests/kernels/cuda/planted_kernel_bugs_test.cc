@@ -1,0 +1,99 @@
+// Faults planted in the CUDA kernels: the emulator finds each, and says in which kernel and what it is.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/emulated_device.h"
+#include "kernels/cuda/ops/planted.h"
+#include "tests/reference/executor_scene.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using simt::FindingKind;
+using testing::iota;
+using testing::SceneModel;
+
+// A prefill of 24 tokens and a decode step: what the emulator found.
+std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model, simt::Schedule schedule) {
+    simt::Emulator emulator(schedule, 3);
+    const auto device = make_emulated_device(emulator);
+    CudaExecutor executor(model.model.config, model.model.weights, *device,
+                          {.block_size = 8, .num_blocks = 16, .num_state_rows = 4});
+    planted_kernel_bug() = bug;
+    testing::PlanBuilder plans(model.model.config.vocab_size);
+    const int32_t row = model.has_state ? 0 : -1;
+    const auto blocks = model.has_kv ? iota(0, 4) : iota(0, 0);
+    StepResult result;
+    plans.next().start({.slot = 0, .tokens = model.tokens(24, 1)});
+    plans.compute({.slot = 0, .num_new_tokens = 23, .state_dst = row, .new_blocks = blocks});
+    if (executor.execute(plans.plan(), result)) {
+        plans.next().compute({.slot = 0,
+                              .num_computed_tokens = 23,
+                              .num_new_tokens = 1,
+                              .samples = true,
+                              .state_src = row,
+                              .state_dst = row});
+        (void)executor.execute(plans.plan(), result);
+    }
+    planted_kernel_bug() = KernelBug::kNone;
+    return emulator.findings();
+}
+
+// Heads, groups and state of more than one block or chunk, so that every kernel has neighbours to disturb.
+SceneModel wide_model() {
+    reference::ModelConfig config = reference::draw_small_config(reference::Architecture::kGraniteHybrid, 5);
+    for (reference::LayerConfig& layer : config.layers) {
+        if (!layer.mamba) continue;
+        layer.mamba->n_heads = 4;
+        layer.mamba->head_dim = 40;
+        layer.mamba->d_state = 40;
+        layer.mamba->n_groups = 1;
+        layer.mamba->n_norm_groups = 1;
+    }
+    return SceneModel(config, 5);
+}
+
+struct Expected {
+    KernelBug bug;
+    const char* kernel;
+    FindingKind kind;
+};
+constexpr Expected kExpected[] = {
+    {KernelBug::kMissingBarrier, "scan", FindingKind::kRace},
+    {KernelBug::kBarrierInBranch, "rms_norm", FindingKind::kBarrierNotReached},
+    {KernelBug::kWrongMask, "rms_norm", FindingKind::kWarpMask},
+    {KernelBug::kTileOffByOne, "matmul", FindingKind::kOutOfBounds},
+    {KernelBug::kUnalignedLoad, "matvec", FindingKind::kMisaligned},
+    {KernelBug::kReadPastPage, "attend_run", FindingKind::kUninitialised},
+    {KernelBug::kUninitialisedShared, "attend_run", FindingKind::kUninitialised},
+    {KernelBug::kAsyncNotAwaited, "matmul", FindingKind::kUninitialised},
+    {KernelBug::kTwoWriters, "conv", FindingKind::kRace},
+    {KernelBug::kWarpOrderAssumed, "rms_norm", FindingKind::kRace},
+    {KernelBug::kRedundantWriters, "scan", FindingKind::kRace},
+    {KernelBug::kPaddingRead, "embed", FindingKind::kOutOfBounds},
+};
+
+TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
+    const SceneModel model = wide_model();
+    EXPECT_EQ(std::size(kExpected), static_cast<size_t>(KernelBug::kCount) - 1);
+    for (const simt::Schedule schedule :
+         {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom, simt::Schedule::kOneWarpAhead}) {
+        ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule).empty());
+        for (const Expected& expected : kExpected) {
+            SCOPED_TRACE(
+                fmt::format("bug {}, schedule {}", static_cast<int>(expected.bug), static_cast<int>(schedule)));
+            const auto findings = findings_with(expected.bug, model, schedule);
+            std::string all;
+            bool named = false;
+            for (const simt::Finding& finding : findings) {
+                all += finding.text + '\n';
+                named |= finding.kind == expected.kind &&
+                         finding.text.starts_with(std::string(expected.kernel) + ": block (");
+            }
+            EXPECT_TRUE(named) << all;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::cuda

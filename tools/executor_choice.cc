@@ -1,0 +1,66 @@
+#include "tools/executor_choice.h"
+
+#include <array>
+#include <utility>
+
+#include "kernels/cpu/cpu_executor.h"
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/emulated_device.h"
+#include "reference/reference_executor.h"
+#if defined(VERBATIM_HAS_CUDA)
+#include "kernels/cuda/gpu_device.h"
+#endif
+
+namespace verbatim::tools {
+namespace {
+
+constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
+
+Result<std::unique_ptr<cuda::Device>> gpu() {
+#if defined(VERBATIM_HAS_CUDA)
+    return cuda::make_gpu_device();
+#else
+    return error("cuda: this program was built without CUDA: nvcc was not found then; cuda-emulated runs everywhere");
+#endif
+}
+
+Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
+    const auto problems = cuda::unsupported(model.config, chosen.device->limits());
+    if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
+    const cuda::CudaPools sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
+    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes);
+    return chosen.device->synchronize();
+}
+
+}  // namespace
+
+std::span<const std::string_view> executor_names() { return kExecutorNames; }
+
+Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
+                                       const reference::Model& model) {
+    ChosenExecutor chosen;
+    if (name == "reference") {
+        chosen.executor =
+            std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads);
+    } else if (name == "cpu") {
+        cpu::CpuExecutorConfig config;
+        config.block_size = pools.block_size;
+        config.num_blocks = pools.num_blocks;
+        config.num_state_rows = pools.num_state_rows;
+        config.num_threads = pools.num_threads;
+        config.isa = pools.isa;
+        chosen.executor = std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
+    } else if (name == "cuda-emulated") {
+        chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, pools.seed);
+        chosen.device = cuda::make_emulated_device(*chosen.emulator);
+        RETURN_IF_ERROR(run_on(chosen, pools, model));
+    } else if (name == "cuda") {
+        ASSIGN_OR_RETURN(chosen.device, gpu());
+        RETURN_IF_ERROR(run_on(chosen, pools, model));
+    } else {
+        return error("no executor is called '{}': there are {}", name, fmt::join(kExecutorNames, ", "));
+    }
+    return chosen;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,42 @@
+// tools/executor_choice.h: executors by the names that --executor and --beside take.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/simt/emulator.h"
+#include "reference/model/weights.h"
+#include "reference/numeric_executor.h"
+
+namespace verbatim::tools {
+
+// "cpu", "reference", "cuda", "cuda-emulated".
+std::span<const std::string_view> executor_names();
+
+struct ExecutorPools {
+    int32_t block_size = 16;     // tokens
+    int32_t num_blocks = 0;      // unused by a model without attention
+    int32_t num_state_rows = 0;  // unused by a model without state
+    int32_t num_threads = 1;
+    uint64_t seed = 0;            // of the order in which emulated threads run
+    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+};
+
+// An executor with what it stands on.
+struct ChosenExecutor {
+    std::unique_ptr<simt::Emulator> emulator;
+    std::unique_ptr<cuda::Device> device;
+    std::unique_ptr<reference::NumericExecutor> executor;
+};
+
+// Borrows the model. Errors: no such name, no such device, a model that it cannot take.
+Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
+                                       const reference::Model& model);
+
+}  // namespace verbatim::tools
