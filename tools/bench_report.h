@@ -4,7 +4,7 @@
 //   tokens_per_s   num_tokens / t
 //   gbps, gflops   what tools/bench_cost.h counts over t; of "load", the file's bytes over t
 //   of_limit       limit / t: 1 means that the machine could not do it faster; of "load", the time to read the file over t
-//   of_limit_nearby    the same against what the machine could do just before and after the row: on a machine with
+//   of_limit_nearby    the same against what the machine could do between the row's repetitions: on a machine with
 //                  neighbours the limit changes within a run
 //   of_limit_at_best   of_limit of the fastest repetition
 //   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other

@@ -109,7 +109,7 @@ void check_with_reference(const Model& model, reference::NumericExecutor& execut
         digester.digest() != sequences.logits_digest(0) || executor.config().vocab_size != logits.width;
 }
 
-// Rows that compute, with the machine measured before each case.
+// Rows that compute, with the machine measured between them.
 void run_rows(const BenchConfig& config, const Model& model, const cpu::CpuExecutorConfig& pools, BenchReport& report) {
     cpu::CpuExecutor executor(model.config, model.weights, pools);
     report.isa = cpu::isa_name(executor.isa());
@@ -117,21 +117,19 @@ void run_rows(const BenchConfig& config, const Model& model, const cpu::CpuExecu
     check_with_reference(model, executor, sequences, report);
     MachineProbe probe(config.num_threads, static_cast<int64_t>(config.stream_bytes));
     report.stream_buffer_bytes = probe.buffer_bytes();
-    MachineLimits before = probe.measure(kProbeRounds);
-    report.machine = before;
+    report.machine = probe.measure(kProbeRounds);
     const auto add = [&](std::vector<BenchRow> rows) {
-        const MachineLimits after = probe.measure(kProbeRounds);
+        const MachineLimits now = probe.measure(kProbeRounds);
         for (BenchRow& row : rows) {
-            row.nearby = best_of(before, after);
+            row.nearby = best_of(row.nearby, now);
+            report.machine = best_of(report.machine, row.nearby);
             report.rows.push_back(std::move(row));
         }
-        report.machine = best_of(report.machine, after);
-        before = after;
     };
     if (config.phases.prefill || config.phases.decode) {
         for (const int64_t context : config.contexts) {
             for (const int64_t batch : config.batches) {
-                add(bench_throughput(config, executor, sequences, batch, context));
+                add(bench_throughput(config, executor, sequences, probe, batch, context));
             }
         }
     }

@@ -78,7 +78,7 @@ struct BenchRow {
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
     double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
-    MachineLimits nearby;        // the machine just before and after the row
+    MachineLimits nearby;        // the machine between the row's repetitions
 };
 
 struct BenchReport {

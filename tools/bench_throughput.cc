@@ -13,11 +13,9 @@ using reference::Observation;
 using reference::WalkPoint;
 using reference::WalkSequence;
 
-constexpr int64_t kDecodeWarmups = 2;
+constexpr int64_t kWarmups = 1;  // decoding steps before those that are timed, every time the machine was measured
 constexpr int64_t kDecodeStepsPerRepeat = 4;
 constexpr int64_t kMaxWatchedTokens = 4096;  // of a prefill; a longer one is not done once more
-
-int64_t decode_steps(const BenchConfig& config) { return kDecodeStepsPerRepeat * config.repeats; }
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -57,8 +55,8 @@ private:
 class ThroughputCase {
 public:
     ThroughputCase(const BenchConfig& config, reference::NumericExecutor& executor, BenchSequences& sequences,
-                   int64_t batch, int64_t context)
-        : config_(config), executor_(executor), sequences_(sequences), batch_(batch), context_(context) {
+                   MachineProbe& probe, int64_t batch, int64_t context)
+        : config_(config), executor_(executor), sequences_(sequences), probe_(probe), batch_(batch), context_(context) {
         sequences_.divide(throughput_pools(config, batch, context));
     }
 
@@ -89,24 +87,36 @@ private:
     double prefill(WalkCost* cost, OpWatch* watch);
     double decode(WalkCost* cost, OpWatch* watch);
     void check(BenchRow& row);
-    // Repeats `once`, which returns its time, at most `most` times and no longer than config_.row_seconds.
+    // Adds a repetition, which returns its time; the first one also says what it costs.
     template <typename Once>
-    void repeat(BenchRow& row, int64_t most, const Once& once) {
-        const Clock::time_point begin = Clock::now();
+    void time(BenchRow& row, const Once& once) {
         const double processor_begin = processor_time_s();
+        row.times_s.push_back(once(row.times_s.empty() ? &row.cost : nullptr));
+        processor_s_ += processor_time_s() - processor_begin;
+        clock_s_ += row.times_s.back();
+        row.processor_share = processor_s_ / (clock_s_ * config_.num_threads);
+    }
+    // Repeats `round`, the machine measured before each, and no longer than config_.row_seconds.
+    template <typename Round>
+    void repeat(BenchRow& row, const Round& round) {
+        processor_s_ = clock_s_ = 0;
+        const Clock::time_point begin = Clock::now();
+        int64_t num_rounds = 0;
         do {
-            row.times_s.push_back(once(row.times_s.empty() ? &row.cost : nullptr));
-        } while (static_cast<int64_t>(row.times_s.size()) < most &&
-                 seconds_since(begin) < static_cast<double>(config_.row_seconds));
-        const double processor_s = processor_time_s() - processor_begin;
-        row.processor_share = processor_s / (seconds_since(begin) * config_.num_threads);
+            row.nearby = best_of(row.nearby, probe_.measure(1));
+            round();
+        } while (++num_rounds < config_.repeats && seconds_since(begin) < static_cast<double>(config_.row_seconds));
+        row.nearby = best_of(row.nearby, probe_.measure(1));
     }
 
     const BenchConfig& config_;
     reference::NumericExecutor& executor_;
     BenchSequences& sequences_;
+    MachineProbe& probe_;
     int64_t batch_;
     int64_t context_;
+    double processor_s_ = 0;  // of the timed repetitions of a row
+    double clock_s_ = 0;
 };
 
 // One step as large as the largest that follows, in the slot that is not timed.
@@ -177,9 +187,9 @@ void ThroughputCase::check(BenchRow& row) {
 BenchRow ThroughputCase::prefill_row() {
     BenchRow row = new_row("prefill", batch_ * context_);
     warm_up();
-    repeat(row, config_.repeats, [&](WalkCost* cost) {
+    repeat(row, [&] {
         start_prompts();
-        return prefill(cost, nullptr);
+        time(row, [&](WalkCost* cost) { return prefill(cost, nullptr); });
     });
     if (row.num_tokens <= kMaxWatchedTokens) {
         OpWatch watch(executor_);
@@ -193,8 +203,12 @@ BenchRow ThroughputCase::prefill_row() {
 
 BenchRow ThroughputCase::decode_row() {
     BenchRow row = new_row("decode", batch_);
-    for (int64_t i = 0; i < kDecodeWarmups; ++i) decode(nullptr, nullptr);
-    repeat(row, decode_steps(config_), [&](WalkCost* cost) { return decode(cost, nullptr); });
+    repeat(row, [&] {
+        for (int64_t i = 0; i < kWarmups; ++i) decode(nullptr, nullptr);
+        for (int64_t i = 0; i < kDecodeStepsPerRepeat; ++i) {
+            time(row, [&](WalkCost* cost) { return decode(cost, nullptr); });
+        }
+    });
     {
         OpWatch watch(executor_);
         row.watched_s = decode(nullptr, &watch);
@@ -207,7 +221,7 @@ BenchRow ThroughputCase::decode_row() {
 }  // namespace
 
 int64_t decoded_tokens(const BenchConfig& config) {
-    return config.phases.decode ? kDecodeWarmups + decode_steps(config) + 1 : 0;
+    return config.phases.decode ? config.repeats * (kWarmups + kDecodeStepsPerRepeat) + 1 : 0;
 }
 
 SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context) {
@@ -215,8 +229,8 @@ SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t
 }
 
 std::vector<BenchRow> bench_throughput(const BenchConfig& config, reference::NumericExecutor& executor,
-                                       BenchSequences& sequences, int64_t batch, int64_t context) {
-    ThroughputCase one(config, executor, sequences, batch, context);
+                                       BenchSequences& sequences, MachineProbe& probe, int64_t batch, int64_t context) {
+    ThroughputCase one(config, executor, sequences, probe, batch, context);
     std::vector<BenchRow> rows;
     if (config.phases.prefill) rows.push_back(one.prefill_row());
     if (!config.phases.prefill) one.prefill_only();

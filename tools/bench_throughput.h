@@ -16,6 +16,6 @@ SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t
 
 // Rows of config.phases' prefill and decode for one context and batch, in this order.
 std::vector<BenchRow> bench_throughput(const BenchConfig& config, reference::NumericExecutor& executor,
-                                       BenchSequences& sequences, int64_t batch, int64_t context);
+                                       BenchSequences& sequences, MachineProbe& probe, int64_t batch, int64_t context);
 
 }  // namespace verbatim::tools
