@@ -11,9 +11,9 @@ namespace {
 int32_t warp_of(int32_t thread) { return thread / kWarpSize; }
 
 // Whether `before` is ordered before `now` (M2).
-bool ordered(const Moment& before, const Moment& now) {
+bool ordered(const Moment& before, const Moment& now, bool blocks_share) {
     if (before.launch != now.launch) return true;
-    if (before.block != now.block) return false;
+    if (before.block != now.block) return !blocks_share;
     if (before.thread == now.thread) return true;
     if (before.block_epoch < now.block_epoch) return true;
     return warp_of(before.thread) == warp_of(now.thread) && before.warp_epoch < now.warp_epoch;
@@ -21,9 +21,10 @@ bool ordered(const Moment& before, const Moment& now) {
 
 }  // namespace
 
-Memory::Memory(size_t bytes, size_t cell_bytes)
+Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
     : size_(bytes),
       cell_bytes_(cell_bytes),
+      life_(life),
       bytes_(static_cast<std::byte*>(std::calloc(bytes, 1))),
       pages_((bytes / cell_bytes + kPageCells) / kPageCells) {
     CHECK(bytes_ != nullptr, "no {} bytes for emulated memory", bytes);
@@ -44,8 +45,9 @@ Clash Memory::read(size_t offset, size_t count, const Moment& now) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         Cell& cell = this->cell(i);
-        if (!cell.initialised) clash = Clash::kUninitialised;
-        if (!ordered(cell.written, now)) clash = Clash::kReadAfterWrite;
+        const bool of_this_block = cell.written.launch == now.launch && cell.written.block == now.block;
+        if (!cell.initialised || (life_ == Life::kBlock && !of_this_block)) clash = Clash::kUninitialised;
+        if (!ordered(cell.written, now, life_ == Life::kDevice)) clash = Clash::kReadAfterWrite;
         Moment& last = cell.last_read;
         const bool same_epoch =
             last.launch == now.launch && last.block == now.block && last.block_epoch == now.block_epoch;
@@ -53,7 +55,7 @@ Clash Memory::read(size_t offset, size_t count, const Moment& now) {
             if (cell.read_warp != warp_of(now.thread)) cell.read_warp = -1;
             last.thread = -1;
             last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
-        } else if (last.launch == now.launch && last.block != now.block) {
+        } else if (life_ == Life::kDevice && last.launch == now.launch && last.block != now.block) {
             last.block = -1;  // blocks are never ordered: one of them is enough to know
         } else {
             last = now;
@@ -66,13 +68,14 @@ Clash Memory::read(size_t offset, size_t count, const Moment& now) {
 Clash Memory::write_cell(Cell& cell, const Moment& now, bool atomic) {
     Clash clash = Clash::kNone;
     const Moment& last = cell.last_read;
-    bool after_reads = ordered(last, now);
+    bool after_reads = ordered(last, now, life_ == Life::kDevice);
     if (last.launch == now.launch && last.block == now.block && last.thread == -1) {
         const bool in_warp = cell.read_warp == warp_of(now.thread) && last.warp_epoch < now.warp_epoch;
         after_reads = last.block_epoch < now.block_epoch || in_warp;
     }
     if (!after_reads) clash = Clash::kWriteAfterRead;
-    if (!ordered(cell.written, now) && !(atomic && cell.written_atomically)) clash = Clash::kWriteAfterWrite;
+    if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically))
+        clash = Clash::kWriteAfterWrite;
     cell.written = now;
     cell.written_atomically = atomic;
     cell.initialised = true;
@@ -107,12 +110,6 @@ bool Memory::is_initialised(size_t offset, size_t count) {
         if (!cell(i).initialised) return false;
     }
     return true;
-}
-
-void Memory::forget() {
-    for (const auto& page : pages_) {
-        if (page) std::fill_n(page.get(), kPageCells, Cell{});
-    }
 }
 
 }  // namespace verbatim::simt

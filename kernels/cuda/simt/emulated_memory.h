@@ -29,7 +29,11 @@ enum class Clash : uint8_t { kNone, kUninitialised, kWriteAfterWrite, kReadAfter
 // Bytes and their cells. A cell is the smallest element that threads access on their own.
 class Memory {
 public:
-    Memory(size_t bytes, size_t cell_bytes);
+    enum class Life : uint8_t {
+        kDevice,  // what is written stays
+        kBlock,   // shared memory: every block finds it unwritten
+    };
+    Memory(size_t bytes, size_t cell_bytes, Life life = Life::kDevice);
 
     [[nodiscard]] std::byte* bytes() { return bytes_.get(); }
     [[nodiscard]] size_t size() const { return size_; }
@@ -42,8 +46,6 @@ public:
     // By the host, between launches.
     void fill(size_t offset, size_t count);
     [[nodiscard]] bool is_initialised(size_t offset, size_t count);
-    // New contents: nothing is written yet.
-    void forget();
 
 private:
     struct Cell {
@@ -63,6 +65,7 @@ private:
 
     size_t size_;
     size_t cell_bytes_;
+    Life life_;
     std::unique_ptr<std::byte[], Free> bytes_;    // untouched ones cost nothing
     std::vector<std::unique_ptr<Cell[]>> pages_;  // of cells; null until one of them is touched
 };

@@ -73,7 +73,9 @@ Memory& Emulator::memory_of(const void* address) {
 
 Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes) {
     auto& memory = shared_[key];
-    if (!memory || memory->size() != bytes) memory = std::make_unique<Memory>(bytes, cell_bytes);
+    if (!memory || memory->size() != bytes) {
+        memory = std::make_unique<Memory>(bytes, cell_bytes, Memory::Life::kBlock);
+    }
     return *memory;
 }
 
@@ -128,7 +130,6 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
 }
 
 void Emulator::run_block(const std::function<void()>& kernel) {
-    for (auto& [key, memory] : shared_) memory->forget();
     start_threads(kernel);
     cursor_ = schedule_ == Schedule::kReverse ? num_threads_ - 1 : 0;
     while (true) {
