@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kRowGrain = 4;        // rows of cheap operations that one thread takes at a time
 constexpr int64_t kMatmulRows = 128;    // rows that share a panel's trip through the cache
-constexpr int64_t kFewMatmulRows = 32;  // with fewer, threads take neighbouring panels: memory likes long reads
-constexpr int64_t kPartsPerThread = 8;  // of such a matmul: enough to end together
+constexpr int64_t kFewRows = 32;        // up to here weights and states pass once, and memory likes long reads
+constexpr int64_t kPartsPerThread = 8;  // of such a pass: enough to end together
 constexpr int64_t kConvChannels = 512;  // channels that one thread takes at a time
 constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes at a time
 
@@ -91,6 +91,12 @@ void CpuBackend::for_rows(int64_t num_rows, const Row& row) {
     pool_.for_ranges(num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) row(r);
     });
+}
+
+// How many of `count` neighbours in memory one thread takes at a time.
+int64_t CpuBackend::neighbours(int64_t count) const {
+    if (batch_.num_rows() > kFewRows) return 1;
+    return std::max<int64_t>(count / (pool_.num_threads() * kPartsPerThread), 1);
 }
 
 std::span<const float> CpuBackend::logits(int64_t logit_row) const {
@@ -244,8 +250,7 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     const RoundedRows x = round_rows(ops, in, matrix.num_k(), in_multiplier);
     const FloatRows y = fresh(out, matrix.num_outputs());
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
-    const int64_t wanted = pool_.num_threads() * kPartsPerThread;
-    const int64_t group = x.num_rows > kFewMatmulRows ? 1 : std::max<int64_t>(matrix.num_panels() / wanted, 1);
+    const int64_t group = neighbours(matrix.num_panels());
     const int64_t num_groups = (matrix.num_panels() + group - 1) / group;
     pool_.for_each(row_blocks * num_groups, [&](int64_t part) {
         const int64_t first_row = part % row_blocks * kMatmulRows;
@@ -330,8 +335,13 @@ void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     list_snapshots(layer, HeadPart::kSsm);
     const int64_t heads = mamba.n_heads;
     head_is_finite_.resize(sequences_.size() * static_cast<size_t>(heads));
-    pool_.for_each(static_cast<int64_t>(sequences_.size()) * heads,
-                   [&](int64_t part) { scan_head(layer, mamba, static_cast<size_t>(part / heads), part % heads); });
+    const int64_t count = static_cast<int64_t>(sequences_.size()) * heads;
+    const int64_t group = neighbours(count);
+    pool_.for_each((count + group - 1) / group, [&](int64_t part) {
+        for (int64_t i = part * group; i < std::min((part + 1) * group, count); ++i) {
+            scan_head(layer, mamba, static_cast<size_t>(i / heads), i % heads);
+        }
+    });
 }
 
 // One head of one sequence, over all its tokens, stopping where a state has to be written out.

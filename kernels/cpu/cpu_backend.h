@@ -96,6 +96,7 @@ private:
     reference::FloatRows changing(reference::Buffer buffer, int64_t width);
     template <typename Row>
     void for_rows(int64_t num_rows, const Row& row);
+    [[nodiscard]] int64_t neighbours(int64_t count) const;
     RoundedRows round_rows(const CpuOps& ops, reference::Buffer buffer, int64_t width, float multiplier);
     void list_snapshots(int32_t layer, reference::HeadPart part);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;

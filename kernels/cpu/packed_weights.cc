@@ -1,24 +1,15 @@
 #include "kernels/cpu/packed_weights.h"
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/cpu/ops/conv1d.h"
+#include "reference/model/weight_storage.h"
 
 namespace verbatim::cpu {
 
 using reference::MatrixId;
 using reference::MatrixView;
-
-namespace {
-
-// One panel's place in a matrix.
-struct PanelPlace {
-    MatrixView weight;
-    int64_t panel = 0;
-    Pair* out = nullptr;
-};
-
-}  // namespace
 
 PackedWeights::PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                              reference::WorkerPool& pool)
@@ -30,18 +21,15 @@ PackedWeights::PackedWeights(const reference::ModelConfig& config, const referen
         size += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
     }
     Pair* next = pairs_.ensure(size);
-    std::vector<PanelPlace> panels;
     for (const MatrixId id : ids) {
         const MatrixView weight = linear_of(weights, id).weight;
+        const int64_t panel_pairs = num_pairs(weight.cols) * kPanelOutputs;
         place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         matrices_.emplace_back(weight.rows, weight.cols, next);
-        for (int64_t i = 0; i < matrices_.back().num_panels(); ++i) {
-            panels.push_back({weight, i, next});
-            next += num_pairs(weight.cols) * kPanelOutputs;
-        }
+        pool.for_each(matrices_.back().num_panels(), [&](int64_t i) { pack_panel(weight, i, next + i * panel_pairs); });
+        weights.storage->release(std::as_bytes(std::span(weight.data, static_cast<size_t>(weight.rows * weight.cols))));
+        next += matrices_.back().num_panels() * panel_pairs;
     }
-    pool.for_each(static_cast<int64_t>(panels.size()),
-                  [&](int64_t i) { pack_panel(panels[i].weight, panels[i].panel, panels[i].out); });
     for (size_t i = 0; i < conv_weights_.size(); ++i) {
         const auto& mamba = config.layers[i].mamba;
         if (!mamba) continue;

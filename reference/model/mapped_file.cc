@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -52,6 +53,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
     if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::release(std::span<const std::byte> part) const {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto file_begin = reinterpret_cast<uintptr_t>(bytes_.data());
+    const auto part_begin = reinterpret_cast<uintptr_t>(part.data());
+    const uintptr_t begin = (std::max(file_begin, part_begin) + page - 1) / page * page;
+    const uintptr_t end = std::min(file_begin + bytes_.size(), part_begin + part.size()) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t max_bytes) {

@@ -20,6 +20,8 @@ public:
 
     // The file must not be truncated by others while it is mapped.
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+    // Whole pages of `part`, as far as it lies in the file, leave memory until they are read again.
+    void release(std::span<const std::byte> part) const;
 
 private:
     explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}

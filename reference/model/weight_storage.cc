@@ -21,6 +21,10 @@ std::span<float> WeightStorage::allocate_float(int64_t count) {
 
 void WeightStorage::keep(MappedFile file) { files_.push_back(std::move(file)); }
 
+void WeightStorage::release(std::span<const std::byte> bytes) const {
+    for (const MappedFile& file : files_) file.release(bytes);
+}
+
 ModelWeights::ModelWeights() : storage(std::make_unique<WeightStorage>()) {}
 ModelWeights::ModelWeights(ModelWeights&&) noexcept = default;
 ModelWeights& ModelWeights::operator=(ModelWeights&&) noexcept = default;

@@ -1,8 +1,10 @@
 // reference/model/weight_storage.h: owns the bytes that the views of a ModelWeights point into.
 //
 //   S1  nothing is freed or moved while the storage lives: views stay valid
+//   S2  a view of a mapped file may leave memory and comes back, the same, when it is read
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,6 +20,9 @@ public:
     std::span<uint16_t> allocate_bf16(int64_t count);
     std::span<float> allocate_float(int64_t count);
     void keep(MappedFile file);
+    // For whoever has made a copy of `bytes` and will hardly read them again: where they lie in a mapped file, their
+    // pages leave memory. Bytes of the storage's own stay.
+    void release(std::span<const std::byte> bytes) const;
     [[nodiscard]] int64_t owned_bytes() const { return owned_bytes_; }
 
 private:

@@ -105,17 +105,15 @@ bool scan_token(const ScanArgs& args, int64_t t, const float* state_in, int64_t 
 
 template <typename Lanes>
 bool scan_few(const ScanArgs& args) {
-    constexpr int64_t kWide = int64_t{4} * Lanes::kCount;
+    constexpr int64_t kLanes = Lanes::kCount;
     bool finite = true;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
         const float* state_in = t == 0 ? args.state_in : args.state_out;
-        bool token_finite = true;
+        finite = true;
         int64_t p = 0;
-        for (; p + kWide <= args.head_dim; p += kWide) {
-            token_finite &= scan_token<Lanes, 4>(args, t, state_in, p);
-        }
-        for (; p < args.head_dim; p += Lanes::kCount) token_finite &= scan_token<Lanes, 1>(args, t, state_in, p);
-        finite = token_finite;
+        for (; p + 4 * kLanes <= args.head_dim; p += 4 * kLanes) finite &= scan_token<Lanes, 4>(args, t, state_in, p);
+        for (; p + 2 * kLanes <= args.head_dim; p += 2 * kLanes) finite &= scan_token<Lanes, 2>(args, t, state_in, p);
+        for (; p < args.head_dim; p += kLanes) finite &= scan_token<Lanes, 1>(args, t, state_in, p);
     }
     return finite;
 }
