@@ -89,6 +89,39 @@ TEST(ReplayCommand, OddBlockSizesAndTheReferenceAsExecutorAreIdentical) {
     EXPECT_THAT(swapped.out, HasSubstr("identical"));
 }
 
+// Two conversations of two turns, side by side: a tail copied, states handed on.
+constexpr const char* kTwoConversations =
+    "# verbatim-trace 1\n"
+    "event,conversation,start,tokens,max_tokens\n"
+    "history,a,arrival,1:0+21,4\n"
+    "history,b,arrival,2:0+16,3\n"
+    "suffix,a,answer,3:0+5,3\n"
+    "suffix,b,answer,4:0+9,2\n";
+
+TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    for (const char* model : {"tiny-granite", "tiny-falcon-h1"}) {
+        const Outcome ran =
+            run({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--format", "json"});
+        ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
+        const json result = json::parse(ran.out);
+        EXPECT_EQ(result["identical"], true);
+        EXPECT_GT(result["reused_tokens"], 30);
+        EXPECT_GT(result["tail_copies"], 0);
+        EXPECT_GT(result["state_copies"], 0);
+        EXPECT_GT(result["compared_logits"], 0);
+    }
+}
+
+TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {
+    const ScratchFiles files;
+    const Outcome ran = run({"--executor", "cuda", "--trace", files.write("two.csv", kTwoConversations)});
+    if (ran.exit_code == kExitOk) GTEST_SKIP() << "there is a GPU: tests_gpu looks at it";
+    EXPECT_EQ(ran.exit_code, kExitBadInput);
+    EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("GPU: cudaSetDevice: "), HasSubstr("built without CUDA")));
+}
+
 TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
     EXPECT_EQ(run({"--executor", "abacus"}).exit_code, kExitBadUsage);
     EXPECT_EQ(run({"--block-size", "0"}).exit_code, kExitBadUsage);
