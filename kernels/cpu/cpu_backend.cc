@@ -35,7 +35,8 @@ CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeigh
       kv_(kv),
       states_(states),
       pool_(pool),
-      attention_scratch_(pool.num_threads()) {}
+      attention_scratch_(pool.num_threads()),
+      widened_(pool.num_threads()) {}
 
 void CpuBackend::set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer) {
     sequences_ = sequences;
@@ -225,20 +226,26 @@ RoundedRows CpuBackend::round_rows(const CpuOps& ops, Buffer buffer, int64_t wid
 
 namespace {
 
-// Some rows by one panel, into their columns of y.
+// Some rows by one panel, into their columns of y. `widened` holds a panel's pairs for int8 weights.
 void multiply_panel(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
-                    int64_t panel, FloatRows y) {
+                    int64_t panel, Pair* widened, FloatRows y) {
     const int64_t first = panel * kPanelOutputs;
     const int64_t count = matrix.outputs_in(panel);
-    if (count == kPanelOutputs) {
+    if (count == kPanelOutputs && !matrix.is_int8()) {
         ops.panel({x, matrix.panel(panel), bias != nullptr ? bias + first : nullptr, y.data + first, y.stride});
         return;
     }
     alignas(64) float out[kMatmulRows * kPanelOutputs];
-    alignas(64) float padded_bias[kPanelOutputs] = {};
-    if (bias != nullptr) std::copy_n(bias + first, count, padded_bias);
-    ops.panel({x, matrix.panel(panel), bias != nullptr ? padded_bias : nullptr, out, kPanelOutputs});
-    for (int64_t r = 0; r < y.num_rows; ++r) std::copy_n(out + r * kPanelOutputs, count, y.row(r) + first);
+    if (matrix.is_int8()) ops.rows->widen_int8(matrix.int8_panel(panel), matrix.panel_pairs(), widened);
+    ops.panel({x, matrix.is_int8() ? widened : matrix.panel(panel), nullptr, out, kPanelOutputs});
+    for (int64_t r = 0; r < y.num_rows; ++r) {
+        const float* total = out + r * kPanelOutputs;
+        float* to = y.row(r) + first;
+        for (int64_t i = 0; i < count; ++i) {
+            const float scaled = matrix.is_int8() ? total[i] * matrix.scales(panel)[i] : total[i];
+            to[i] = bias != nullptr ? scaled + bias[first + i] : scaled;
+        }
+    }
 }
 
 }  // namespace
@@ -252,12 +259,14 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
     const int64_t group = neighbours(matrix.num_panels());
     const int64_t num_groups = (matrix.num_panels() + group - 1) / group;
+    for (AlignedArray<Pair>& widened : widened_) widened.ensure(matrix.is_int8() ? matrix.panel_pairs() : 0);
     pool_.for_each(row_blocks * num_groups, [&](int64_t part) {
+        Pair* widened = widened_[reference::WorkerPool::thread_index()].data();
         const int64_t first_row = part % row_blocks * kMatmulRows;
         const int64_t count = std::min(kMatmulRows, x.num_rows - first_row);
         const int64_t first = part / row_blocks * group;
         for (int64_t panel = first; panel < std::min(first + group, matrix.num_panels()); ++panel) {
-            multiply_panel(ops, matrix, bias.empty() ? nullptr : bias.data(), x.rows(first_row, count), panel,
+            multiply_panel(ops, matrix, bias.empty() ? nullptr : bias.data(), x.rows(first_row, count), panel, widened,
                            y.rows(first_row, count));
         }
     });

@@ -129,6 +129,7 @@ private:
     std::vector<size_t> first_snapshot_;  // [num_sequences + 1] in snapshots_
     std::vector<AttentionPart> attention_parts_;
     std::vector<AttentionScratch> attention_scratch_;  // by thread
+    std::vector<AlignedArray<Pair>> widened_;          // by thread: a panel of int8 weights as pairs
 };
 
 }  // namespace verbatim::cpu

@@ -24,13 +24,22 @@ SlotTablesConfig tables_config(const ModelConfig& config, const CpuExecutorConfi
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu)
     : NumericExecutor(config, tables_config(config, cpu)),
-      choice_(matmul_choice(cpu.isa)),
+      profile_(cpu.profile),
+      format_(cpu.weights),
+      choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
       kv_(config, cpu.block_size, tables().config().num_blocks),
       states_(config, tables().config().num_state_rows),
       pool_(cpu.num_threads),
-      weights_(config, weights, pool_),
-      backend_(model_, weights_, choice_, kv_, states_, pool_) {}
+      weights_(config, weights, pool_, cpu.weights),
+      backend_(model_, weights_, choice_, kv_, states_, pool_) {
+    CHECK(profile_ == Profile::kFast || format_ == WeightFormat::kBf16, "the exact profile has bf16 weights");
+}
+
+std::string CpuExecutor::numerics_id() const {
+    if (profile_ == Profile::kExact) return NumericExecutor::numerics_id();
+    return format_ == WeightFormat::kInt8 ? "fast/1 int8" : "fast/1";
+}
 
 void CpuExecutor::compute(const StepPlan& plan) {
     slots_.resize(tables().num_slots());

@@ -1,9 +1,9 @@
-// kernels/cpu/cpu_executor.h: the exact profile on the CPU: paged KV, pooled state rows, every sequence of a step in
-// one batch, threads.
+// kernels/cpu/cpu_executor.h: the exact and the fast profile on the CPU: paged KV, pooled state rows, every sequence of
+// a step in one batch, threads.
 //
-//   X1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
+//   X1  exact: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
 //       make, any block size, number of threads and instruction set
-//   X2  the pools' bytes are allocated once; a step allocates activations alone
+//   X2  a step allocates nothing that a step of its size before it did not
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,8 @@ struct CpuExecutorConfig {
     int32_t num_state_rows = 0;  // unused by a model without state
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has
+    Profile profile = Profile::kExact;
+    WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 in the exact profile
 };
 
 class CpuExecutor final : public reference::NumericExecutor {
@@ -37,6 +39,8 @@ public:
 
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
+    // "exact/1"; "fast/1" or "fast/1 int8": heads of one are never attached in another.
+    [[nodiscard]] std::string numerics_id() const override;
     // Of everything but matmuls of few rows.
     [[nodiscard]] Isa isa() const { return choice_.many->isa; }
 
@@ -52,6 +56,8 @@ private:
     };
     void read_kv(int32_t layer, const HeadImage& image, const reference::HeadReader& reader) const;
 
+    Profile profile_;
+    WeightFormat format_;
     MatmulChoice choice_;
     reference::ReferenceModel model_;
     PagedKv kv_;

@@ -1,7 +1,10 @@
 #include "kernels/cpu/packed_matrix.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
+
+#include "reference/numerics/bf16.h"
 
 namespace verbatim::cpu {
 namespace {
@@ -33,6 +36,24 @@ void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out) {
         for (int64_t lane = 0; lane < lanes; ++lane) {
             const uint16_t* two = rows + lane * weight.cols + 2 * j;
             out[j * kPanelOutputs + lane] = make_pair_of(two[0], 2 * j + 1 < weight.cols ? two[1] : uint16_t{0});
+        }
+    }
+}
+
+void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out, float* scales) {
+    const int64_t lanes = std::min(kPanelOutputs, weight.rows - panel * kPanelOutputs);
+    std::fill_n(out, num_pairs(weight.cols) * kPanelOutputs, Int8Pair{0});
+    std::fill_n(scales, kPanelOutputs, 0.0F);
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+        const auto row = weight.row(panel * kPanelOutputs + lane);
+        float greatest = 0.0F;
+        for (const uint16_t bits : row) greatest = std::max(greatest, std::abs(reference::bf16_to_float(bits)));
+        scales[lane] = greatest / 127.0F;
+        const float inverse = greatest > 0.0F ? 127.0F / greatest : 0.0F;
+        for (int64_t k = 0; k < weight.cols; ++k) {
+            const auto value = static_cast<int8_t>(std::lrint(reference::bf16_to_float(row[k]) * inverse));
+            const auto byte = static_cast<uint16_t>(static_cast<uint8_t>(value));
+            out[k / 2 * kPanelOutputs + lane] |= static_cast<Int8Pair>(byte << (k % 2 * 8));
         }
     }
 }

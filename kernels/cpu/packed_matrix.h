@@ -21,6 +21,9 @@ public:
     // `pairs`: [num_pairs_of(N, K)].
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Pair* pairs)
         : num_outputs_(num_outputs), num_k_(num_k), pairs_(pairs) {}
+    // The fast profile's: int8 times a scale for each output; `scales`: [num_panels · 64].
+    PackedMatrix(int64_t num_outputs, int64_t num_k, const Int8Pair* pairs, const float* scales)
+        : num_outputs_(num_outputs), num_k_(num_k), int8_pairs_(pairs), scales_(scales) {}
 
     [[nodiscard]] static int64_t num_pairs_of(int64_t num_outputs, int64_t num_k) {
         return (num_outputs + kPanelOutputs - 1) / kPanelOutputs * num_pairs(num_k) * kPanelOutputs;
@@ -28,7 +31,11 @@ public:
     [[nodiscard]] int64_t num_outputs() const { return num_outputs_; }
     [[nodiscard]] int64_t num_k() const { return num_k_; }
     [[nodiscard]] int64_t num_panels() const { return (num_outputs_ + kPanelOutputs - 1) / kPanelOutputs; }
-    [[nodiscard]] const Pair* panel(int64_t i) const { return pairs_ + i * num_pairs(num_k_) * kPanelOutputs; }
+    [[nodiscard]] const Pair* panel(int64_t i) const { return pairs_ + i * panel_pairs(); }
+    [[nodiscard]] bool is_int8() const { return int8_pairs_ != nullptr; }
+    [[nodiscard]] const Int8Pair* int8_panel(int64_t i) const { return int8_pairs_ + i * panel_pairs(); }
+    [[nodiscard]] const float* scales(int64_t panel) const { return scales_ + panel * kPanelOutputs; }
+    [[nodiscard]] int64_t panel_pairs() const { return num_pairs(num_k_) * kPanelOutputs; }
     [[nodiscard]] int64_t outputs_in(int64_t panel) const {
         return std::min(kPanelOutputs, num_outputs_ - panel * kPanelOutputs);
     }
@@ -37,9 +44,13 @@ private:
     int64_t num_outputs_ = 0;  // N
     int64_t num_k_ = 0;        // K
     const Pair* pairs_ = nullptr;
+    const Int8Pair* int8_pairs_ = nullptr;
+    const float* scales_ = nullptr;
 };
 
 // Panel `panel` of the weights, [num_pairs(K), 64].
 void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out);
+// The same rounded to int8 · scale, scale = the output's greatest magnitude ÷ 127. scales: [64].
+void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out, float* scales);
 
 }  // namespace verbatim::cpu

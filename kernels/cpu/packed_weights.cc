@@ -12,23 +12,28 @@ using reference::MatrixId;
 using reference::MatrixView;
 
 PackedWeights::PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
-                             reference::WorkerPool& pool)
+                             reference::WorkerPool& pool, WeightFormat format)
     : place_(config.layers.size() + 1), conv_weights_(config.layers.size()) {
     const std::vector<MatrixId> ids = reference::matrices_of(config);
-    int64_t size = 0;
+    int64_t num_pairs = 0;
+    int64_t num_scales = 0;
     for (const MatrixId id : ids) {
         const MatrixView weight = linear_of(weights, id).weight;
-        size += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
+        num_pairs += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
+        num_scales += (weight.rows + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs;
     }
-    Pair* next = pairs_.ensure(size);
+    if (format == WeightFormat::kBf16) pairs_.ensure(num_pairs);
+    if (format == WeightFormat::kInt8) int8_pairs_.ensure(num_pairs);
+    if (format == WeightFormat::kInt8) scales_.ensure(num_scales);
+    int64_t first_pair = 0;
+    int64_t first_scale = 0;
     for (const MatrixId id : ids) {
         const MatrixView weight = linear_of(weights, id).weight;
-        const int64_t panel_pairs = num_pairs(weight.cols) * kPanelOutputs;
         place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
-        matrices_.emplace_back(weight.rows, weight.cols, next);
-        pool.for_each(matrices_.back().num_panels(), [&](int64_t i) { pack_panel(weight, i, next + i * panel_pairs); });
+        pack(weight, pool, first_pair, first_scale);
         weights.storage->release(std::as_bytes(std::span(weight.data, static_cast<size_t>(weight.rows * weight.cols))));
-        next += matrices_.back().num_panels() * panel_pairs;
+        first_pair += matrices_.back().num_panels() * matrices_.back().panel_pairs();
+        first_scale += matrices_.back().num_panels() * kPanelOutputs;
     }
     for (size_t i = 0; i < conv_weights_.size(); ++i) {
         const auto& mamba = config.layers[i].mamba;
@@ -36,6 +41,22 @@ PackedWeights::PackedWeights(const reference::ModelConfig& config, const referen
         conv_weights_[i] = taps_first(weights.layers[i].mamba.conv_weight.data(), mamba->conv_dim(), mamba->d_conv);
         zeros_.resize(std::max(zeros_.size(), static_cast<size_t>(mamba->conv_dim())));
     }
+}
+
+// The next matrix, with its pairs and scales from the given places on.
+void PackedWeights::pack(MatrixView weight, reference::WorkerPool& pool, int64_t first_pair, int64_t first_scale) {
+    if (int8_pairs_.size() == 0) {
+        Pair* out = pairs_.data() + first_pair;
+        const PackedMatrix& matrix = matrices_.emplace_back(weight.rows, weight.cols, out);
+        pool.for_each(matrix.num_panels(), [&](int64_t i) { pack_panel(weight, i, out + i * matrix.panel_pairs()); });
+        return;
+    }
+    Int8Pair* out = int8_pairs_.data() + first_pair;
+    float* scales = scales_.data() + first_scale;
+    const PackedMatrix& matrix = matrices_.emplace_back(weight.rows, weight.cols, out, scales);
+    pool.for_each(matrix.num_panels(), [&](int64_t i) {
+        pack_panel_int8(weight, i, out + i * matrix.panel_pairs(), scales + i * kPanelOutputs);
+    });
 }
 
 }  // namespace verbatim::cpu

@@ -1,6 +1,6 @@
 // kernels/cpu/packed_weights.h: owns a model's weights as the CPU's kernels read them, made once at load.
 //
-//   P1  matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/cpu/packed_matrix.h)
+//   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/cpu/packed_matrix.h)
 //   P2  packing is shared out among the threads; a matrix that is packed leaves memory where it lay in a mapped file, so
 //       a checkpoint is resident once, before and after
 #pragma once
@@ -17,10 +17,15 @@
 
 namespace verbatim::cpu {
 
+enum class WeightFormat : uint8_t {
+    kBf16,
+    kInt8,  // of the fast profile: half the bytes, and a scale for each output
+};
+
 class PackedWeights {
 public:
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
-                  reference::WorkerPool& pool);
+                  reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
 
     [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
         return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
@@ -31,11 +36,15 @@ public:
     [[nodiscard]] const float* zeros() const { return zeros_.data(); }
 
 private:
+    void pack(reference::MatrixView weight, reference::WorkerPool& pool, int64_t first_pair, int64_t first_scale);
+
     std::vector<std::array<int32_t, 10>> place_;    // [layer][matrix] in matrices_
     std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
     std::vector<std::vector<float>> conv_weights_;  // by layer
     std::vector<float> zeros_;
-    AlignedArray<Pair> pairs_;
+    AlignedArray<Pair> pairs_;           // kBf16
+    AlignedArray<Int8Pair> int8_pairs_;  // kInt8
+    AlignedArray<float> scales_;         // kInt8
 };
 
 }  // namespace verbatim::cpu

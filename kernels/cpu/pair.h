@@ -9,6 +9,7 @@
 namespace verbatim::cpu {
 
 using Pair = uint32_t;
+using Int8Pair = uint16_t;  // the fast profile's: element 2j in the low byte, 2j + 1 in the high one
 
 constexpr Pair make_pair_of(uint16_t even, uint16_t odd) { return Pair{even} | Pair{odd} << 16; }
 constexpr float even_of(Pair pair) { return reference::float_from_bits(pair << 16); }

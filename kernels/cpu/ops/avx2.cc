@@ -19,6 +19,7 @@
 VERBATIM_TARGET_BEGIN("avx2,fma",
                       "avx2,fma")
 #include "kernels/cpu/ops/lanes_avx2.h"
+#include "kernels/cpu/ops/exact_math.h"
 #include "kernels/cpu/ops/row_loops.h"
 #include "kernels/cpu/ops/softmax_loops.h"
 #include "kernels/cpu/ops/matmul_loops.h"

@@ -1,4 +1,5 @@
-// kernels/cpu/ops/avx2.h: the table of Isa::kAvx2. Its functions run on processors that have it alone.
+// kernels/cpu/ops/avx2.h: the tables of Isa::kAvx2, exact and fast. Their functions run on processors that
+// have it alone.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
@@ -7,6 +8,7 @@ namespace verbatim::cpu {
 
 #if defined(__x86_64__)
 extern const CpuOps kAvx2Ops;
+extern const CpuOps kFastAvx2Ops;
 #endif
 
 }  // namespace verbatim::cpu

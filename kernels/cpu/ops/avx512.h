@@ -1,4 +1,5 @@
-// kernels/cpu/ops/avx512.h: the table of Isa::kAvx512. Its functions run on processors that have it alone.
+// kernels/cpu/ops/avx512.h: the tables of Isa::kAvx512, exact and fast. Their functions run on processors that
+// have it alone.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
@@ -7,6 +8,7 @@ namespace verbatim::cpu {
 
 #if defined(__x86_64__)
 extern const CpuOps kAvx512Ops;
+extern const CpuOps kFastAvx512Ops;
 #endif
 
 }  // namespace verbatim::cpu

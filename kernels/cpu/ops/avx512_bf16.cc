@@ -19,6 +19,7 @@
 VERBATIM_TARGET_BEGIN("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
                       "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #include "kernels/cpu/ops/lanes_avx512_bf16.h"
+#include "kernels/cpu/ops/exact_math.h"
 #include "kernels/cpu/ops/row_loops.h"
 #include "kernels/cpu/ops/softmax_loops.h"
 #include "kernels/cpu/ops/matmul_loops.h"

@@ -22,8 +22,9 @@ enum class Isa : uint8_t {
     kAvx512Bf16,  // and VDPBF16PS
 };
 std::string_view isa_name(Isa isa);
-std::span<const Isa> supported_isas();  // of this processor, kPortable first
-Isa best_isa();                         // by a short race between their matmuls of many rows
+// Of this processor, kPortable first. VDPBF16PS counts when it has passed a test against reference/ops/matmul.h.
+std::span<const Isa> supported_isas();
+Isa best_isa();  // by a short race between their matmuls of many rows
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. Both forms hold the same
 // values.
@@ -120,8 +121,11 @@ struct CpuOps {
     bool (*scan)(const ScanArgs& args) = nullptr;
     const RowOps* rows = nullptr;
 };
-// REQUIRES: supported.
-const CpuOps& cpu_ops(Isa isa);
+// Of bits, or of a tolerance (docs/kernels.md).
+enum class Profile : uint8_t { kExact, kFast };
+
+// REQUIRES: supported. kPortable has one table for both profiles.
+const CpuOps& cpu_ops(Isa isa, Profile profile = Profile::kExact);
 
 // Which table multiplies how many rows: the bits are the same, the speed is not.
 struct MatmulChoice {
@@ -135,6 +139,6 @@ struct MatmulChoice {
     }
 };
 // The same for all; none: the fastest for each, by a short race between those that this processor has.
-MatmulChoice matmul_choice(std::optional<Isa> isa);
+MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile = Profile::kExact);
 
 }  // namespace verbatim::cpu

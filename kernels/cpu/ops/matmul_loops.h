@@ -16,6 +16,17 @@ namespace {
 constexpr int64_t kLineWords = 16;  // of a cache line
 constexpr int64_t kFetchRows = 32;  // with more, computing takes longer than memory
 
+// The fast profile's: few rows add all of K in one go.
+template <typename Lanes>
+struct FreeOrder : Lanes {
+    static constexpr bool kFreeOrder = true;
+};
+template <typename Lanes>
+constexpr bool has_free_order() {
+    if constexpr (requires { Lanes::kFreeOrder; }) return Lanes::kFreeOrder;
+    return false;
+}
+
 // The form of rows that the lanes take.
 template <typename Lanes>
 const typename Lanes::Element* elements_of(const RoundedRows& rows) {
@@ -106,13 +117,14 @@ void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
 
 template <typename Lanes>
 void panel_of(const PanelArgs& args) {
-    constexpr int64_t kChunkPairs = reference::kDotChunk / 2;
-    for (int64_t first = 0; first < args.rows.num_pairs; first += kChunkPairs) {
+    const bool one_chunk = has_free_order<Lanes>() && args.rows.num_rows <= kFetchRows;
+    const int64_t chunk_pairs = one_chunk ? args.rows.num_pairs : reference::kDotChunk / 2;
+    for (int64_t first = 0; first < args.rows.num_pairs; first += chunk_pairs) {
         ChunkArgs<Lanes> chunk;
         chunk.a = elements_of<Lanes>(args.rows) + first * Lanes::kPerPair;
         chunk.stride = args.rows.num_pairs * Lanes::kPerPair;
         chunk.panel = args.panel + first * kPanelOutputs;
-        chunk.count = std::min(kChunkPairs, args.rows.num_pairs - first);
+        chunk.count = std::min(chunk_pairs, args.rows.num_pairs - first);
         chunk.out_stride = args.out_stride;
         chunk.first = first == 0;
         chunk.bias = first + chunk.count == args.rows.num_pairs ? args.bias : nullptr;

@@ -6,6 +6,7 @@
 #include "reference/numerics/host_device.h"
 
 #define VERBATIM_LOOP VERBATIM_CLONES
+#include "kernels/cpu/ops/exact_math.h"
 #include "kernels/cpu/ops/row_loops.h"
 #include "kernels/cpu/ops/softmax_loops.h"
 

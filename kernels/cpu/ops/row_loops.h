@@ -1,5 +1,6 @@
 // kernels/cpu/ops/row_loops.h: the loops of RowOps. Included once by each instruction set's .cc, inside its target, so
-// that the compiler vectorises the same text, and the functions of reference/numerics/math.h with it, for each of them.
+// that the compiler vectorises the same text, and the functions of exact_math.h or fast_math.h with it, for each of
+// them.
 // Lanes are different outputs; a sum has the partials of NUMERICS N4. VERBATIM_LOOP says how a loop is compiled.
 #pragma once
 
@@ -24,6 +25,14 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
         out[j] = upper_bits(x[2 * j] * multiplier) >> 16 | upper_bits(x[2 * j + 1] * multiplier);
     }
     if (count % 2 == 1) out[count / 2] = upper_bits(x[count - 1] * multiplier) >> 16;
+}
+
+VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {
+    for (int64_t i = 0; i < count; ++i) {
+        const auto even = static_cast<float>(static_cast<int8_t>(in[i]));
+        const auto odd = static_cast<float>(static_cast<int8_t>(in[i] >> 8));
+        out[i] = reference::bits_from_float(even) >> 16 | reference::bits_from_float(odd);  // 8 bits suffice: exact
+    }
 }
 
 // N4's halving of 64 partial sums.
@@ -52,11 +61,11 @@ VERBATIM_LOOP void rms_norm(const float* x, const float* weight, float eps, int6
 }
 
 VERBATIM_LOOP void silu_gate(const float* __restrict z, int64_t count, float* __restrict y) {
-    for (int64_t i = 0; i < count; ++i) y[i] = y[i] * reference::silu_f32(z[i]);
+    for (int64_t i = 0; i < count; ++i) y[i] = y[i] * loop_math::silu(z[i]);
 }
 
 VERBATIM_LOOP void swiglu(const float* __restrict gate, float multiplier, int64_t count, float* __restrict up) {
-    for (int64_t i = 0; i < count; ++i) up[i] = up[i] * reference::silu_f32(gate[i] * multiplier);
+    for (int64_t i = 0; i < count; ++i) up[i] = up[i] * loop_math::silu(gate[i] * multiplier);
 }
 
 VERBATIM_LOOP void relu_squared(int64_t count, float* up) {
@@ -103,7 +112,7 @@ inline void conv_taps(const ConvRowArgs& args) {
     for (int64_t c = 0; c < args.count; ++c) {
         float acc = bias[c];
         for (int j = 0; j < num_taps; ++j) acc = reference::fma_f32(args.weights[j][c], args.inputs[j][c], acc);
-        out[c] = reference::silu_f32(acc);
+        out[c] = loop_math::silu(acc);
     }
 }
 
@@ -118,10 +127,10 @@ VERBATIM_LOOP void time_steps(const TimeStepArgs& args) {
     float* __restrict dt = args.dt;
     float* __restrict decay = args.decay;
     for (int64_t h = 0; h < args.n_heads; ++h) {
-        const float step = reference::softplus_f32(raw[h] + args.bias[h]);
+        const float step = loop_math::softplus(raw[h] + args.bias[h]);
         const float limited = step > args.dt_max ? args.dt_max : step;
         dt[h] = step < args.dt_min ? args.dt_min : limited;
-        decay[h] = reference::exp_f32(dt[h] * args.a[h]);
+        decay[h] = loop_math::exp(dt[h] * args.a[h]);
     }
 }
 
@@ -151,6 +160,7 @@ VERBATIM_LOOP int32_t arg_max(const float* x, int64_t count) {
 
 constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
                          .round_to_pairs = round_to_pairs,
+                         .widen_int8 = widen_int8,
                          .rms_norm = rms_norm,
                          .silu_gate = silu_gate,
                          .swiglu = swiglu,

@@ -37,6 +37,8 @@ struct RowOps {
     // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
     void (*round_to_floats)(const float* x, int64_t count, float multiplier, float* out) = nullptr;
     void (*round_to_pairs)(const float* x, int64_t count, float multiplier, Pair* out) = nullptr;
+    // The fast profile's weights as pairs: out[i] = bf16 of both halves of in[i].
+    void (*widen_int8)(const Int8Pair* in, int64_t count, Pair* out) = nullptr;
     // x and out may be the same.                                                           reference/ops/rms_norm.h
     void (*rms_norm)(const float* x, const float* weight, float eps, int64_t count, float* out) = nullptr;
     void (*silu_gate)(const float* z, int64_t count, float* y) = nullptr;  // reference/ops/gated_norm.h

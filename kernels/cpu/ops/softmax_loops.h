@@ -34,12 +34,12 @@ VERBATIM_LOOP float softmax_row(float* s, int32_t num_visible, bool first_of_run
     const float greatest = greatest_of(s, first_of_run ? first : m);
     float partial[kTile];
     for (int32_t j = 0; j < kTile; ++j) {
-        const float weight = reference::exp_f32(s[j] - greatest);
+        const float weight = loop_math::exp(s[j] - greatest);
         s[j] = j < num_visible ? weight : 0.0F;
     }
     for (int32_t j = 0; j < kTile; ++j) partial[j] = s[j];
     const float sum = halve(partial);
-    const float decay = first_of_run ? 0.0F : reference::exp_f32(m - greatest);
+    const float decay = first_of_run ? 0.0F : loop_math::exp(m - greatest);
     l = first_of_run ? sum : reference::fma_f32(l, decay, sum);
     m = greatest;
     return decay;
@@ -48,8 +48,8 @@ VERBATIM_LOOP float softmax_row(float* s, int32_t num_visible, bool first_of_run
 // A run joins those before it, left to right.
 VERBATIM_LOOP void merge_run(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) {
     const float m = reference::max_f32(total.m, run.m);
-    const float total_decay = reference::exp_f32(total.m - m);
-    const float run_decay = reference::exp_f32(run.m - m);
+    const float total_decay = loop_math::exp(total.m - m);
+    const float run_decay = loop_math::exp(run.m - m);
     const float* __restrict from = run.o;
     float* __restrict to = total.o;
     total.l = reference::fma_f32(total.l, total_decay, run.l * run_decay);

@@ -1,0 +1,43 @@
+// The table of Isa::kAvx512Bf16 in the fast profile: the same loops, with fast_math.h and lanes that add as they like.
+#include "kernels/cpu/ops/avx512_bf16.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/ops/portable.h"
+#include "kernels/cpu/ops/target.h"
+#include "reference/numerics/bf16.h"
+#include "reference/numerics/constants.h"
+#include "reference/numerics/math.h"
+
+#define VERBATIM_LOOP __attribute__((flatten))
+
+// clang-format off
+VERBATIM_TARGET_BEGIN("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
+                      "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#include "kernels/cpu/ops/lanes_avx512_bf16.h"
+#include "kernels/cpu/ops/fast_math.h"
+#include "kernels/cpu/ops/row_loops.h"
+#include "kernels/cpu/ops/softmax_loops.h"
+#include "kernels/cpu/ops/matmul_loops.h"
+#include "kernels/cpu/ops/attention_loops.h"
+#include "kernels/cpu/ops/scan_loops.h"
+VERBATIM_TARGET_END
+// clang-format on
+
+namespace verbatim::cpu {
+
+const CpuOps kFastAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
+                                .takes_pairs = true,
+                                .panel = panel_of<FreeOrder<Avx512Bf16>>,
+                                .attend_tile = attend_tile_of<Avx512Bf16>,
+                                .merge_run = merge_run,
+                                .scan = scan_of<Avx512Bf16>,
+                                .rows = &kRowOps};
+
+}  // namespace verbatim::cpu
+
+#endif
