@@ -73,6 +73,12 @@ Json row_json(const BenchRow& row, const MachineLimits& machine) {
     return json;
 }
 
+double median_ratio(const std::vector<double>& a, const std::vector<double>& b) {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+    return spread_of(std::move(ratios)).median;
+}
+
 std::string percent(double share) { return share > 0 ? fmt::format("{:.1f} %", 100 * share) : "-"; }
 
 std::string machine_lines(const BenchReport& report) {
@@ -151,7 +157,7 @@ RowFigures figures_of(const BenchRow& row, const MachineLimits& machine) {
     figures.of_limit = row.cost.limit_s(machine) / t;
     figures.of_limit_nearby = row.cost.limit_s(row.nearby) / t;
     figures.of_limit_at_best = row.cost.limit_s(machine) / figures.time_s.min;
-    if (!row.suffix_times_s.empty()) figures.of_suffix = t / spread_of(row.suffix_times_s).median;
+    if (!row.suffix_times_s.empty()) figures.of_suffix = median_ratio(row.times_s, row.suffix_times_s);
     constexpr auto kMatmul = static_cast<size_t>(WalkOp::kMatmul);
     if (row.op_times_s[kMatmul] > 0) {
         figures.matmuls_of_limit = row.cost.limit_by_op_s(machine)[kMatmul] / row.op_times_s[kMatmul];

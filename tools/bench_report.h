@@ -10,7 +10,8 @@
 //   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other
 //                  programs run, or where threads wait for each other asleep
 //   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was
-//   of_suffix      of "ttft_cached": t over the median time of the suffix alone
+//   of_suffix      of "ttft_cached": the median over the repetitions of a turn's time over that of its suffix alone, the
+//                  two one after the other
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

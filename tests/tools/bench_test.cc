@@ -305,6 +305,8 @@ TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_at_best"], row.cost.limit_s(report.machine) / 0.25);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_nearby"], row.cost.limit_s(row.nearby) / 0.5);
     EXPECT_TRUE(result["rows"][0]["matmuls_of_limit"].is_null());
+    report.rows[0].suffix_times_s = {1.0, 0.25, 1.0};
+    EXPECT_DOUBLE_EQ(bench_json(report)["rows"][0]["of_suffix"], 1.0);  // of 0.5, 1 and 1
     report.rows[0].wrong = false;
     EXPECT_FALSE(report.wrong());
     report.reference_wrong = true;
