@@ -23,15 +23,16 @@ void count_allocation() {
 }
 }  // namespace
 
-// The program's own: every `new`, and what kernels/cpu/aligned_array.h calls.
-void* operator new(size_t size) {
+// The program's own: every `new`, and what kernels/cpu/aligned_array.h calls. Not inlined: the compiler would see malloc's memory
+// deleted.
+__attribute__((noinline)) void* operator new(size_t size) {
     count_allocation();
     void* memory = std::malloc(size);
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept {
     count_allocation();
