@@ -99,6 +99,9 @@ constexpr const char* kTwoConversations =
     "suffix,b,answer,4:0+9,2\n";
 
 TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
+#endif
     const ScratchFiles files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     for (const char* model : {"tiny-granite", "tiny-falcon-h1"}) {
