@@ -75,6 +75,15 @@ void add_model_options(CLI::App& verb, BenchOptions& options) {
     model->require_option(1);
 }
 
+void add_profile_option(CLI::App& verb, BenchConfig& bench) {
+    std::vector<std::string> names;
+    for (const BenchProfile& profile : bench_profiles()) names.emplace_back(profile.name);
+    verb.add_option("--profile", bench.profiles, "the arithmetic; several are compared")
+        ->delimiter(',')
+        ->check(CLI::IsMember(names))
+        ->capture_default_str();
+}
+
 void add_size_options(CLI::App& verb, BenchConfig& bench) {
     constexpr int64_t kMaxTokens = int64_t{1} << 24;
     verb.add_option("--threads", bench.num_threads, "threads that compute, and that the machine is measured with")
@@ -115,6 +124,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
         ->delimiter(',')
         ->check(CLI::IsMember({"prefill", "decode", "ttft", "load"}))
         ->capture_default_str();
+    add_profile_option(*verb, options->bench);
     add_size_options(*verb, options->bench);
     verb->add_flag("--operations", options->operations, "also a table of every operation's share");
     verb->add_option("--plot", options->plot, "also a picture, as SVG")->type_name("FILE");

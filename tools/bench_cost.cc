@@ -41,7 +41,8 @@ MatrixShape shape_of(const ModelConfig& config, MatrixId id) {
 // Calls for every operation what it costs.
 class CostBackend final : public WalkBackend {
 public:
-    CostBackend(const ModelConfig& config, std::vector<OpCost>& ops) : config_(config), ops_(ops) {}
+    CostBackend(const ModelConfig& config, int32_t bytes_per_weight, std::vector<OpCost>& ops)
+        : config_(config), bytes_per_weight_(bytes_per_weight), ops_(ops) {}
 
     void begin(const WalkBatch& batch) override { batch_ = batch; }
     void embed(float) override {
@@ -56,7 +57,8 @@ public:
         const double rows = in == Buffer::kHead ? num_logit_rows() : num_rows();
         const double elements = static_cast<double>(shape.outputs) * static_cast<double>(shape.k);
         const double bias_bytes = shape.bias ? static_cast<double>(shape.outputs) * kFloatBytes : 0;
-        add(WalkOp::kMatmul, elements * kBf16Bytes + bias_bytes, 2 * elements * rows);
+        const double scale_bytes = bytes_per_weight_ == 1 ? static_cast<double>(shape.outputs) * kFloatBytes : 0;
+        add(WalkOp::kMatmul, elements * bytes_per_weight_ + scale_bytes + bias_bytes, 2 * elements * rows);
     }
     void scale(Buffer, Columns columns, float) override {
         add(WalkOp::kScale, 0, num_rows() * static_cast<double>(columns.count));
@@ -117,6 +119,7 @@ private:
     }
 
     const ModelConfig& config_;
+    int32_t bytes_per_weight_;
     std::vector<OpCost>& ops_;
     WalkBatch batch_;
 };
@@ -138,7 +141,7 @@ void WalkCost::add_step(const ModelConfig& config, std::span<const WalkSequence>
         if (static_cast<int64_t>(logit_rows.size()) < num_logit_rows) logit_rows.push_back(num_rows - 1);
     }
     const std::vector<TokenId> tokens(num_rows);
-    CostBackend backend(config, ops_);
+    CostBackend backend(config, bytes_per_weight_, ops_);
     walk(config, {tokens, sequences, logit_rows}, backend);
 }
 

@@ -36,9 +36,12 @@ struct OpCost {
     [[nodiscard]] double limit_s(const MachineLimits& machine) const;
 };
 
-// Of one or more steps: operations in the order of the walk.
+// Of one or more steps: operations in the order of the walk. Matrices of one byte per element also have a scale of four
+// bytes per output.
 class WalkCost {
 public:
+    explicit WalkCost(int32_t bytes_per_weight = 2) : bytes_per_weight_(bytes_per_weight) {}
+
     // Adds a step over these parts of sequences; `num_logit_rows` of them ask for logits. Each part is
     // [first_position, first_position + num_rows) of a sequence. REQUIRES: num_logit_rows <= parts.
     void add_step(const reference::ModelConfig& config, std::span<const reference::WalkSequence> parts,
@@ -51,6 +54,7 @@ public:
     [[nodiscard]] const std::vector<OpCost>& ops() const { return ops_; }
 
 private:
+    int32_t bytes_per_weight_;
     std::vector<OpCost> ops_;
 };
 

@@ -6,8 +6,8 @@
 namespace verbatim::tools {
 namespace {
 
-constexpr int kWidth = 760;
-constexpr int kLeft = 230;  // of the bars; the rows' names stand before them
+constexpr int kWidth = 800;
+constexpr int kLeft = 270;  // of the bars; the rows' names stand before them
 constexpr int kTop = 80;
 constexpr int kRowHeight = 24;
 constexpr int kBarHeight = 16;
@@ -35,9 +35,9 @@ std::string bar(int y, double share, const char* colour) {
 
 std::string row_svg(int y, const BenchRow& row, const RowFigures& figures) {
     const int text_y = y + kBarHeight - 4;
-    std::string svg =
-        label(kLeft - 8, text_y, fmt::format("{}, batch {}, {} tokens", row.phase, row.batch, row.context),
-              "text-anchor=\"end\"");
+    std::string svg = label(kLeft - 8, text_y,
+                            fmt::format("{}, {}, batch {}, {} tokens", row.phase, row.profile, row.batch, row.context),
+                            "text-anchor=\"end\"");
     svg += bar(y, 1, "#d1e5f0") + bar(y, figures.of_limit, row.wrong ? "#b2182b" : "#2166ac");
     const std::string figure =
         row.load ? fmt::format("{:.2f} GB/s", figures.gbps) : fmt::format("{:.1f} tokens/s", figures.tokens_per_s);

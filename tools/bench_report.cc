@@ -11,8 +11,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using reference::WalkOp;
 
-constexpr const char* kProfile = "exact";
-
 Json times_json(const Spread& time_s) {
     return {{"median", time_s.median * 1e3}, {"min", time_s.min * 1e3}, {"max", time_s.max * 1e3}};
 }
@@ -38,10 +36,11 @@ Json operations_json(const BenchRow& row, const MachineLimits& machine) {
     return operations;
 }
 
-Json row_json(const BenchRow& row, const MachineLimits& machine) {
+Json row_json(const BenchReport& report, const BenchRow& row) {
+    const MachineLimits& machine = report.machine;
     const RowFigures figures = figures_of(row, machine);
     Json json{{"phase", row.phase},
-              {"profile", kProfile},
+              {"profile", row.profile},
               {"batch", row.batch},
               {"context", row.context},
               {"tokens_per_s", figures.tokens_per_s},
@@ -51,6 +50,7 @@ Json row_json(const BenchRow& row, const MachineLimits& machine) {
               {"of_limit_nearby", figures.of_limit_nearby},
               {"of_limit_at_best", figures.of_limit_at_best},
               {"matmuls_of_limit", figure_or_null(figures.matmuls_of_limit)},
+              {"of_fast", figure_or_null(of_fast(report, row))},
               {"tokens", row.num_tokens},
               {"repetitions", row.times_s.size()},
               {"time_ms", times_json(figures.time_s)},
@@ -81,6 +81,14 @@ double median_ratio(const std::vector<double>& a, const std::vector<double>& b) 
 
 std::string percent(double share) { return share > 0 ? fmt::format("{:.1f} %", 100 * share) : "-"; }
 
+// What the row's time is compared with beside the limit.
+std::string beside_text(const BenchReport& report, const BenchRow& row, const RowFigures& figures) {
+    if (row.load) return fmt::format("{:.2f} x read", 1 / figures.of_limit);
+    if (figures.of_suffix > 0) return fmt::format("{:.3f} x suffix", figures.of_suffix);
+    if (const double share = of_fast(report, row); share > 0) return fmt::format("{:.3f} of fast", share);
+    return "-";
+}
+
 std::string machine_lines(const BenchReport& report) {
     const MachineLimits& machine = report.machine;
     return fmt::format(
@@ -94,33 +102,32 @@ std::string machine_lines(const BenchReport& report) {
 }
 
 std::string rows_table(const BenchReport& report) {
-    Table table({"phase", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit", "nearby",
-                 "at best", "matmuls", "processors", "beside", "check"});
+    Table table({"phase", "profile", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit",
+                 "nearby", "at best", "matmuls", "processors", "beside", "check"});
     for (const BenchRow& row : report.rows) {
         const RowFigures figures = figures_of(row, report.machine);
-        const std::string beside = row.load                ? fmt::format("{:.2f} x read", 1 / figures.of_limit)
-                                   : figures.of_suffix > 0 ? fmt::format("{:.3f} x suffix", figures.of_suffix)
-                                                           : "-";
-        table.add_row({row.phase, fmt::format("{}", row.batch), fmt::format("{}", row.context),
-                       fmt::format("{:.1f}", figures.tokens_per_s), fmt::format("{:.2f}", figures.time_s.median * 1e3),
-                       fmt::format("{:.2f}", figures.time_s.min * 1e3), fmt::format("{:.2f}", figures.time_s.max * 1e3),
-                       fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops),
-                       percent(figures.of_limit), percent(figures.of_limit_nearby), percent(figures.of_limit_at_best),
-                       percent(figures.matmuls_of_limit), percent(row.processor_share), beside,
-                       row.wrong ? "WRONG" : row.check});
+        const std::string beside = beside_text(report, row, figures);
+        table.add_row(
+            {row.phase, std::string(row.profile), fmt::format("{}", row.batch), fmt::format("{}", row.context),
+             fmt::format("{:.1f}", figures.tokens_per_s), fmt::format("{:.2f}", figures.time_s.median * 1e3),
+             fmt::format("{:.2f}", figures.time_s.min * 1e3), fmt::format("{:.2f}", figures.time_s.max * 1e3),
+             fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops), percent(figures.of_limit),
+             percent(figures.of_limit_nearby), percent(figures.of_limit_at_best), percent(figures.matmuls_of_limit),
+             percent(row.processor_share), beside, row.wrong ? "WRONG" : row.check});
     }
     return table.to_string();
 }
 
 std::string operations_table(const BenchReport& report) {
-    Table table({"phase", "batch", "context", "operation", "ms", "share", "limit ms", "of limit"});
+    Table table({"phase", "profile", "batch", "context", "operation", "ms", "share", "limit ms", "of limit"});
     for (const BenchRow& row : report.rows) {
         for (const Json& op : operations_json(row, report.machine)) {
             const double time_ms = op["time_ms"];
             const double limit_ms = op["limit_ms"];
-            table.add_row({row.phase, fmt::format("{}", row.batch), fmt::format("{}", row.context), op["op"],
-                           fmt::format("{:.3f}", time_ms), percent(time_ms / (row.watched_s * 1e3)),
-                           fmt::format("{:.3f}", limit_ms), percent(limit_ms / time_ms)});
+            table.add_row({row.phase, std::string(row.profile), fmt::format("{}", row.batch),
+                           fmt::format("{}", row.context), op["op"], fmt::format("{:.3f}", time_ms),
+                           percent(time_ms / (row.watched_s * 1e3)), fmt::format("{:.3f}", limit_ms),
+                           percent(limit_ms / time_ms)});
         }
     }
     return table.to_string();
@@ -165,9 +172,20 @@ RowFigures figures_of(const BenchRow& row, const MachineLimits& machine) {
     return figures;
 }
 
+double of_fast(const BenchReport& report, const BenchRow& row) {
+    if (row.profile != "exact") return 0;
+    for (const BenchRow& other : report.rows) {
+        if (other.profile == "fast" && other.phase == row.phase && other.batch == row.batch &&
+            other.context == row.context) {
+            return spread_of(other.times_s).median / spread_of(row.times_s).median;
+        }
+    }
+    return 0;
+}
+
 Json bench_json(const BenchReport& report) {
     Json rows = Json::array();
-    for (const BenchRow& row : report.rows) rows.push_back(row_json(row, report.machine));
+    for (const BenchRow& row : report.rows) rows.push_back(row_json(report, row));
     return {{"model", report.config.model},
             {"parameters", report.geometry.num_parameters},
             {"seed", report.config.seed},

@@ -1,20 +1,23 @@
 // tools/bench_run.h: what `verbatim bench` measures, and the figures it finds.
 //
 //   B1  every repetition computes other tokens
-//   B2  what a row computed is checked after its clock has stopped: its logits have the bits of a run in other chunks
+//   B2  what an exact row computed is checked after its clock has stopped: its logits have the bits of a run in other chunks
 //       (up to kMaxCheckedTokens; beyond that they are finite), and those of a short prompt the bits of the uncached
-//       reference
+//       reference. Rows of the other profiles are finite
 //   B3  the first steps of a row are not timed; a row's figure is the median
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cpu/packed_weights.h"
 #include "reference/model/model_config.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_machine.h"
@@ -30,12 +33,24 @@ struct BenchPhases {
     bool load = false;    // a checkpoint from its file
 };
 
+// "exact", "fast" (bf16 weights), "fast_int8".
+struct BenchProfile {
+    std::string_view name;
+    cpu::Profile profile = cpu::Profile::kExact;
+    cpu::WeightFormat weights = cpu::WeightFormat::kBf16;
+
+    [[nodiscard]] bool is_exact() const { return profile == cpu::Profile::kExact; }
+    [[nodiscard]] int32_t bytes_per_weight() const { return weights == cpu::WeightFormat::kInt8 ? 1 : 2; }
+};
+std::span<const BenchProfile> bench_profiles();
+
 struct BenchConfig {
     std::string model;  // a preset's name or a checkpoint's folder
     int32_t num_threads = 1;
     std::optional<cpu::Isa> isa;
     uint64_t seed = 0;
     BenchPhases phases;
+    std::vector<std::string> profiles = {"exact"};          // names of bench_profiles()
     std::vector<int64_t> contexts = {512};                  // tokens
     std::vector<int64_t> batches = {1, 16};                 // sequences
     std::vector<int64_t> heads = {1024, 1031, 4096, 4103};  // tokens
@@ -66,6 +81,7 @@ struct LoadFigures {
 
 struct BenchRow {
     std::string phase;  // "prefill", "decode", "ttft_cached", "load", "load_cold"
+    std::string_view profile = "exact";
     int64_t batch = 1;
     int64_t context = 0;     // of a prefill: tokens of a prompt; else those that were there before
     int64_t num_tokens = 0;  // that one repetition computes

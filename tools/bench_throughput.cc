@@ -54,9 +54,15 @@ private:
 // The rows of one context and batch.
 class ThroughputCase {
 public:
-    ThroughputCase(const BenchConfig& config, reference::NumericExecutor& executor, BenchSequences& sequences,
-                   MachineProbe& probe, int64_t batch, int64_t context)
-        : config_(config), executor_(executor), sequences_(sequences), probe_(probe), batch_(batch), context_(context) {
+    ThroughputCase(const BenchConfig& config, const BenchProfile& profile, reference::NumericExecutor& executor,
+                   BenchSequences& sequences, MachineProbe& probe, int64_t batch, int64_t context)
+        : config_(config),
+          profile_(profile),
+          executor_(executor),
+          sequences_(sequences),
+          probe_(probe),
+          batch_(batch),
+          context_(context) {
         sequences_.divide(throughput_pools(config, batch, context));
     }
 
@@ -72,6 +78,8 @@ private:
     [[nodiscard]] BenchRow new_row(const char* phase, int64_t num_tokens) const {
         BenchRow row;
         row.phase = phase;
+        row.profile = profile_.name;
+        row.cost = WalkCost(profile_.bytes_per_weight());
         row.batch = batch_;
         row.context = context_;
         row.num_tokens = num_tokens;
@@ -110,6 +118,7 @@ private:
     }
 
     const BenchConfig& config_;
+    const BenchProfile& profile_;
     reference::NumericExecutor& executor_;
     BenchSequences& sequences_;
     MachineProbe& probe_;
@@ -171,9 +180,10 @@ double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
 void ThroughputCase::check(BenchRow& row) {
     const auto slot = static_cast<int32_t>(batch_ - 1);
     const int64_t length = sequences_.length(slot);
-    row.check = length <= kMaxCheckedTokens ? "recomputed" : "finite";
+    const bool recompute = profile_.is_exact() && length <= kMaxCheckedTokens;
+    row.check = recompute ? "recomputed" : "finite";
     row.wrong = !sequences_.logits_are_finite(slot);
-    if (length > kMaxCheckedTokens) return;
+    if (!recompute) return;
     const Digest got = sequences_.logits_digest(slot);
     const int64_t chunk = std::min(length * 3 / 8 + 1, config_.step_tokens);
     sequences_.start(checking_slot(), sequences_.tokens(slot).slice(0, length), length);
@@ -228,9 +238,10 @@ SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t
     return {.num_slots = static_cast<int32_t>(batch + 1), .tokens_per_slot = context + decoded_tokens(config)};
 }
 
-std::vector<BenchRow> bench_throughput(const BenchConfig& config, reference::NumericExecutor& executor,
-                                       BenchSequences& sequences, MachineProbe& probe, int64_t batch, int64_t context) {
-    ThroughputCase one(config, executor, sequences, probe, batch, context);
+std::vector<BenchRow> bench_throughput(const BenchConfig& config, const BenchProfile& profile,
+                                       reference::NumericExecutor& executor, BenchSequences& sequences,
+                                       MachineProbe& probe, int64_t batch, int64_t context) {
+    ThroughputCase one(config, profile, executor, sequences, probe, batch, context);
     std::vector<BenchRow> rows;
     if (config.phases.prefill) rows.push_back(one.prefill_row());
     if (!config.phases.prefill) one.prefill_only();

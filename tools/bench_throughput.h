@@ -15,7 +15,8 @@ int64_t decoded_tokens(const BenchConfig& config);
 SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context);
 
 // Rows of config.phases' prefill and decode for one context and batch, in this order.
-std::vector<BenchRow> bench_throughput(const BenchConfig& config, reference::NumericExecutor& executor,
-                                       BenchSequences& sequences, MachineProbe& probe, int64_t batch, int64_t context);
+std::vector<BenchRow> bench_throughput(const BenchConfig& config, const BenchProfile& profile,
+                                       reference::NumericExecutor& executor, BenchSequences& sequences,
+                                       MachineProbe& probe, int64_t batch, int64_t context);
 
 }  // namespace verbatim::tools

@@ -16,7 +16,7 @@ namespace verbatim::tools {
 SequencePools turn_pools(const BenchConfig& config, int64_t head_length);
 
 // REQUIRES: head_length > 1.
-BenchRow bench_turn(const BenchConfig& config, reference::NumericExecutor& executor, BenchSequences& sequences,
-                    int64_t head_length);
+BenchRow bench_turn(const BenchConfig& config, const BenchProfile& profile, reference::NumericExecutor& executor,
+                    BenchSequences& sequences, int64_t head_length);
 
 }  // namespace verbatim::tools

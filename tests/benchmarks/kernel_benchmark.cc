@@ -120,7 +120,9 @@ public:
           kv_(model.config, kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
           states_(model.config, 1),
           pool_(1),
-          backend_(model_, cpu::cpu_ops(isa), kv_, states_, pool_) {
+          choice_(cpu::matmul_choice(isa)),
+          weights_(model.config, model.weights, pool_),
+          backend_(model_, weights_, choice_, kv_, states_, pool_) {
         for (int32_t i = 0; i < kMaxTokens / kBlockSize; ++i) blocks_.push_back(BlockId{i});
     }
 
@@ -167,6 +169,8 @@ private:
     cpu::PagedKv kv_;
     cpu::StateRows states_;
     WorkerPool pool_;
+    cpu::MatmulChoice choice_;
+    cpu::PackedWeights weights_;
     cpu::CpuBackend backend_;
     std::vector<BlockId> blocks_;
 };
@@ -217,6 +221,20 @@ void add_isa(cpu::Isa isa) {
     }
 }
 
+// A row of 4096 on its way into a matmul.
+void round_row(benchmark::State& state, const cpu::CpuOps& ops) {
+    constexpr int64_t kCount = 4096;
+    const std::vector<float> x(kCount, 0.3F);
+    cpu::AlignedArray<float> floats(kCount);
+    cpu::AlignedArray<cpu::Pair> pairs(kCount / 2);
+    for (auto _ : state) {
+        if (ops.takes_pairs) ops.rows->round_to_pairs(x.data(), kCount, 1.5F, pairs.data());
+        if (!ops.takes_pairs) ops.rows->round_to_floats(x.data(), kCount, 1.5F, floats.data());
+        benchmark::ClobberMemory();
+    }
+    state.SetBytesProcessed(state.iterations() * kCount * static_cast<int64_t>(sizeof(float)));
+}
+
 // One draw from the vocabulary of 100352.
 void sample_token(benchmark::State& state, const SamplingParams& params) {
     std::vector<float> logits(static_cast<size_t>(model().config.vocab_size));
@@ -241,7 +259,11 @@ void digest_state(benchmark::State& state) {
 }
 
 void add_all() {
-    for (const cpu::Isa isa : cpu::supported_isas()) add_isa(isa);
+    for (const cpu::Isa isa : cpu::supported_isas()) {
+        add_isa(isa);
+        benchmark::RegisterBenchmark(fmt::format("round_row/{}", cpu::isa_name(isa)).c_str(),
+                                     [isa](benchmark::State& state) { round_row(state, cpu::cpu_ops(isa)); });
+    }
     const auto add_sampling = [](const char* name, const SamplingParams& params) {
         benchmark::RegisterBenchmark(name, [params](benchmark::State& state) {
             sample_token(state, params);

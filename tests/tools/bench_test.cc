@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/cpu_executor.h"
@@ -75,6 +76,22 @@ TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
     }
 }
 
+TEST(BenchCommand, TheExactProfileIsComparedWithTheFastOne) {
+    const Outcome ran =
+        tiny_bench({"--phases", "decode,ttft", "--profile", "fast_int8,exact,fast", "--format", "json"});
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    std::map<std::string, int> rows;
+    const json result = json::parse(ran.out);
+    for (const json& row : result["rows"]) {
+        const std::string profile = row["profile"];
+        ++rows[profile];
+        EXPECT_EQ(row["of_fast"].is_null(), profile != "exact");
+        EXPECT_EQ(row["check"] == "finite", profile != "exact");
+    }
+    EXPECT_THAT(rows, testing::ElementsAre(std::pair("exact", 6), std::pair("fast", 6), std::pair("fast_int8", 6)));
+    EXPECT_EQ(tiny_bench({"--profile", "quick"}).exit_code, kExitBadUsage);
+}
+
 TEST(BenchCommand, StepsOfAnySizeMeasureTheSameWork) {
     const json whole = json::parse(tiny_bench({"--phases", "prefill", "--format", "json"}).out);
     const json steps = json::parse(tiny_bench({"--phases", "prefill", "--step-tokens", "7", "--format", "json"}).out);
@@ -92,8 +109,9 @@ TEST(BenchCommand, TheTableShowsOperationsAndThePictureIsWritten) {
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     EXPECT_THAT(ran.out, HasSubstr("of limit"));
     EXPECT_THAT(ran.out, HasSubstr("scan"));
-    EXPECT_THAT(file_bytes(plot), testing::AllOf(testing::StartsWith("<svg"), HasSubstr("decode, batch 3, 70 tokens"),
-                                                 testing::EndsWith("</svg>\n")));
+    EXPECT_THAT(file_bytes(plot),
+                testing::AllOf(testing::StartsWith("<svg"), HasSubstr("decode, exact, batch 3, 70 tokens"),
+                               testing::EndsWith("</svg>\n")));
     EXPECT_EQ(tiny_bench({"--phases", "decode", "--plot", "/proc/nothing/x.svg"}).exit_code, kExitMachine);
 }
 
@@ -212,6 +230,23 @@ TEST(WalkCost, AttentionReadsWhatIsVisibleAndTheScanItsState) {
     fresh.add_step(config, {&first, 1}, 0);
     EXPECT_DOUBLE_EQ(bytes_of(fresh, WalkOp::kScan), state);
     EXPECT_DOUBLE_EQ(operations_of(fresh, WalkOp::kScan), 5 * 3 * state / 4);
+}
+
+TEST(WalkCost, WeightsOfOneByteHaveAScalePerOutput) {
+    const reference::ModelConfig config = config_of("tiny-granite");
+    const WalkSequence part{0, 1, 5};
+    WalkCost bf16, int8(1);
+    bf16.add_step(config, {&part, 1}, 1);
+    int8.add_step(config, {&part, 1}, 1);
+    double outputs = config.vocab_size;
+    for (const reference::LayerConfig& layer : config.layers) {
+        outputs += 2.0 * layer.mlp->d_ff + config.hidden_size;  // gate, up, down
+        outputs += config.hidden_size;                          // out_proj or o
+        if (layer.mamba) outputs += static_cast<double>(layer.mamba->in_rows());
+        if (layer.attention) outputs += static_cast<double>(layer.attention->q_rows() + 2 * layer.attention->kv_rows());
+    }
+    EXPECT_DOUBLE_EQ(bytes_of(int8, WalkOp::kMatmul), bytes_of(bf16, WalkOp::kMatmul) / 2 + 4 * outputs);
+    EXPECT_DOUBLE_EQ(int8.operations(), bf16.operations());
 }
 
 TEST(WalkCost, TheLimitIsTheSumOfTheLargerPart) {
