@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <memory>
 
 #include "engine/base/check.h"
 #include "kernels/cpu/cpu_executor.h"
@@ -28,6 +28,14 @@ constexpr std::array kProfiles = {
     BenchProfile{"fast", cpu::Profile::kFast, cpu::WeightFormat::kBf16},
     BenchProfile{"fast_int8", cpu::Profile::kFast, cpu::WeightFormat::kInt8},
 };
+
+std::vector<const BenchProfile*> profiles_of(const BenchConfig& config) {
+    std::vector<const BenchProfile*> chosen;
+    for (const BenchProfile& profile : kProfiles) {
+        if (std::ranges::count(config.profiles, profile.name) > 0) chosen.push_back(&profile);
+    }
+    return chosen;
+}
 
 // Every division of the pools that the run will ask for.
 std::vector<SequencePools> all_pools(const BenchConfig& config) {
@@ -56,10 +64,15 @@ Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const 
         num_blocks = std::max(num_blocks, pools.num_blocks(config.block_size));
         num_rows = std::max<int64_t>(num_rows, pools.num_state_rows());
     }
-    const double kv =
-        static_cast<double>(geometry.kv_bytes_per_token) * config.block_size * static_cast<double>(num_blocks);
-    const double state = static_cast<double>(geometry.state_bytes_per_row) * static_cast<double>(num_rows);
-    const double weights = 4 * static_cast<double>(geometry.num_parameters);  // as they are and packed, bf16
+    const auto num_parameters = static_cast<double>(geometry.num_parameters);
+    double kv = 0;
+    double state = 0;
+    double weights = 2 * num_parameters;  // as they are; below, as each profile packs them
+    for (const BenchProfile* profile : profiles_of(config)) {
+        kv += static_cast<double>(geometry.kv_bytes_per_token) * config.block_size * static_cast<double>(num_blocks);
+        state += static_cast<double>(geometry.state_bytes_per_row) * static_cast<double>(num_rows);
+        weights += profile->bytes_per_weight() * num_parameters;
+    }
     const double available = static_cast<double>(available_memory_bytes());
     constexpr double kGiB = 1 << 30;
     if (kv + state + weights > available) {
@@ -115,16 +128,28 @@ void check_with_reference(const Model& model, reference::NumericExecutor& execut
         digester.digest() != sequences.logits_digest(0) || executor.config().vocab_size != logits.width;
 }
 
-// Rows of one profile, with the machine measured between them.
-void run_rows(const BenchConfig& config, const BenchProfile& profile, const Model& model, cpu::CpuExecutorConfig pools,
-              MachineProbe& probe, BenchReport& report) {
-    pools.profile = profile.profile;
-    pools.weights = profile.weights;
-    cpu::CpuExecutor executor(model.config, model.weights, pools);
-    report.isa = cpu::isa_name(executor.isa());
-    BenchSequences sequences(executor, config.seed);
-    if (profile.is_exact()) check_with_reference(model, executor, sequences, report);
-    report.machine = best_of(report.machine, probe.measure(kProbeRounds));
+// What computes in one profile.
+struct ProfileRun {
+    ProfileRun(const BenchConfig& config, const BenchProfile& of, const Model& model, cpu::CpuExecutorConfig pools)
+        : profile(of),
+          executor(model.config, model.weights, with_profile(pools, of)),
+          sequences(executor, config.seed) {}
+    static cpu::CpuExecutorConfig with_profile(cpu::CpuExecutorConfig pools, const BenchProfile& of) {
+        pools.profile = of.profile;
+        pools.weights = of.weights;
+        return pools;
+    }
+    const BenchProfile& profile;
+    cpu::CpuExecutor executor;
+    BenchSequences sequences;
+};
+
+// The rows of a context and batch in every profile, then those of the next: what is compared is measured at about the
+// same time, and the machine between them.
+void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<ProfileRun>> runs, BenchReport& report) {
+    MachineProbe probe(config.num_threads, static_cast<int64_t>(config.stream_bytes));
+    report.stream_buffer_bytes = probe.buffer_bytes();
+    report.machine = probe.measure(kProbeRounds);
     const auto add = [&](std::vector<BenchRow> rows) {
         const MachineLimits now = probe.measure(kProbeRounds);
         for (BenchRow& row : rows) {
@@ -133,15 +158,20 @@ void run_rows(const BenchConfig& config, const BenchProfile& profile, const Mode
             report.rows.push_back(std::move(row));
         }
     };
+    const auto add_throughput = [&](int64_t batch, int64_t context) {
+        for (const auto& run : runs) {
+            add(bench_throughput(config, run->profile, run->executor, run->sequences, probe, batch, context));
+        }
+    };
     if (config.phases.prefill || config.phases.decode) {
         for (const int64_t context : config.contexts) {
-            for (const int64_t batch : config.batches) {
-                add(bench_throughput(config, profile, executor, sequences, probe, batch, context));
-            }
+            for (const int64_t batch : config.batches) add_throughput(batch, context);
         }
     }
     if (!config.phases.turn) return;
-    for (const int64_t length : config.heads) add({bench_turn(config, profile, executor, sequences, length)});
+    for (const int64_t length : config.heads) {
+        for (const auto& run : runs) add({bench_turn(config, run->profile, run->executor, run->sequences, length)});
+    }
 }
 
 }  // namespace
@@ -175,13 +205,13 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
     report.geometry = reference::geometry(model.config);
     RETURN_IF_ERROR(stretch_positions(config, model.config));
     ASSIGN_OR_RETURN(const cpu::CpuExecutorConfig pools, executor_config(config, report.geometry));
-    MachineProbe probe(config.num_threads, static_cast<int64_t>(config.stream_bytes));
-    report.stream_buffer_bytes = probe.buffer_bytes();
-    for (const BenchProfile& profile : kProfiles) {
-        if (std::ranges::count(config.profiles, profile.name) > 0) {
-            run_rows(config, profile, model, pools, probe, report);
-        }
+    std::vector<std::unique_ptr<ProfileRun>> runs;
+    for (const BenchProfile* profile : profiles_of(config)) {
+        ProfileRun& run = *runs.emplace_back(std::make_unique<ProfileRun>(config, *profile, model, pools));
+        report.isa = cpu::isa_name(run.executor.isa());
+        if (profile->is_exact()) check_with_reference(model, run.executor, run.sequences, report);
     }
+    run_rows(config, runs, report);
     return report;
 }
 
