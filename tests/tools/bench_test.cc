@@ -230,6 +230,7 @@ TEST(WalkCost, AttentionReadsWhatIsVisibleAndTheScanItsState) {
     fresh.add_step(config, {&first, 1}, 0);
     EXPECT_DOUBLE_EQ(bytes_of(fresh, WalkOp::kScan), state);
     EXPECT_DOUBLE_EQ(operations_of(fresh, WalkOp::kScan), 5 * 3 * state / 4);
+    EXPECT_DOUBLE_EQ(operations_of(fresh, WalkOp::kAttention), 4 * 12 * (1 + 2 + 3) * (4 * 64 + 4.0));
 }
 
 TEST(WalkCost, WeightsOfOneByteHaveAScalePerOutput) {
