@@ -1,7 +1,8 @@
 // kernels/cpu/ops/matmul_loops.h: PanelArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the target.
 //
-// Chunk by chunk of NUMERICS N3, so that a chunk of the panel (32 KiB) stays near while all rows pass over it; what the
-// rows take longer for than memory does is used to fetch the next chunk.
+// Many rows go chunk by chunk of NUMERICS N3, so that a chunk of the panel (32 KiB) stays in the first cache while all of
+// them pass over it. Few rows pass over all chunks at once, and use what they take longer for than memory to fetch the
+// next ones.
 #pragma once
 
 #include <algorithm>
@@ -34,29 +35,31 @@ const typename Lanes::Element* elements_of(const RoundedRows& rows) {
     if constexpr (Lanes::kPerPair == 2) return rows.floats;
 }
 
-// A chunk's dot products of some rows and some outputs of a panel.
+// Dot products of some rows and some outputs of a panel, over some pairs of K.
 template <typename Lanes>
 struct ChunkArgs {
     const typename Lanes::Element* a = nullptr;  // the first row's first pair
     int64_t stride = 0;                          // elements between rows
-    const Pair* panel = nullptr;                 // the chunk's first pair, the first output
+    const Pair* panel = nullptr;                 // the first pair, the first output
     int64_t count = 0;                           // pairs
+    int64_t chunk_pairs = 0;                     // after how many the total grows
     const Pair* fetch = nullptr;                 // what to ask memory for meanwhile
     int64_t fetch_step = 0;                      // words of it per pair
     float* out = nullptr;                        // the first row's total, first output
     int64_t out_stride = 0;
-    bool first = false;           // of the panel's chunks: the total is +0, and +0 + acc is acc, which cannot be -0
-    const float* bias = nullptr;  // added after the last chunk, else null
+    bool first = false;           // of the panel: the total is +0, and +0 + acc is acc, which cannot be -0
+    const float* bias = nullptr;  // added in the end, or null
 };
 
+// The chunk of pairs from `first` on.
 template <typename Lanes, int num>
-void add_chunk(const ChunkArgs<Lanes>& args) {
+inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count,
+                      typename Lanes::Floats (&acc)[num][Lanes::kVectors]) {
     constexpr int kVectors = Lanes::kVectors;
-    typename Lanes::Floats acc[num][kVectors];
     for (int r = 0; r < num; ++r) {
         for (int v = 0; v < kVectors; ++v) acc[r][v] = Lanes::zero();
     }
-    for (int64_t j = 0; j < args.count; ++j) {
+    for (int64_t j = first; j < first + count; ++j) {
         typename Lanes::Words w[kVectors];
         for (int v = 0; v < kVectors; ++v) {
             w[v] = Lanes::load_words(args.panel + j * kPanelOutputs + v * Lanes::kCount);
@@ -66,36 +69,73 @@ void add_chunk(const ChunkArgs<Lanes>& args) {
         }
         Lanes::template dot_pair<num, kVectors>(args.a + j * Lanes::kPerPair, args.stride, w, acc);
     }
+}
+
+template <typename Lanes, int num>
+inline void store_totals(const ChunkArgs<Lanes>& args, const typename Lanes::Floats (&total)[num][Lanes::kVectors]) {
     for (int r = 0; r < num; ++r) {
-        for (int v = 0; v < kVectors; ++v) {
+        for (int v = 0; v < Lanes::kVectors; ++v) {
             float* out = args.out + r * args.out_stride + v * Lanes::kCount;
-            typename Lanes::Floats total = args.first ? acc[r][v] : Lanes::add(Lanes::load(out), acc[r][v]);
-            if (args.bias != nullptr) total = Lanes::add(total, Lanes::load(args.bias + v * Lanes::kCount));
-            Lanes::store(out, total);
+            auto sum = args.first ? total[r][v] : Lanes::add(Lanes::load(out), total[r][v]);
+            if (args.bias != nullptr) sum = Lanes::add(sum, Lanes::load(args.bias + v * Lanes::kCount));
+            Lanes::store(out, sum);
         }
     }
 }
 
-// The kernel for each number of rows from 1 on.
+// All pairs are one chunk: its totals never leave the registers.
+template <typename Lanes, int num>
+void one_chunk(const ChunkArgs<Lanes>& args) {
+    typename Lanes::Floats acc[num][Lanes::kVectors];
+    add_chunk<Lanes, num>(args, 0, args.count, acc);
+    store_totals<Lanes, num>(args, acc);
+}
+
+// The totals of several chunks wait in memory while a chunk is added up. REQUIRES: args.first.
+template <typename Lanes, int num>
+void several_chunks(const ChunkArgs<Lanes>& args) {
+    constexpr int kVectors = Lanes::kVectors;
+    typename Lanes::Floats acc[num][kVectors], total[num][kVectors];
+    for (auto& lanes : total) std::fill_n(lanes, kVectors, Lanes::zero());
+    for (int64_t first = 0; first < args.count; first += args.chunk_pairs) {
+        add_chunk<Lanes, num>(args, first, std::min(args.chunk_pairs, args.count - first), acc);
+        for (int r = 0; r < num; ++r) {
+            for (int v = 0; v < kVectors; ++v) total[r][v] = Lanes::add(total[r][v], acc[r][v]);
+        }
+    }
+    store_totals<Lanes, num>(args, total);
+}
+
+// The kernels for each number of rows from 1 on.
 template <typename Lanes>
 struct ChunkKernels {
     using Kernel = void (*)(const ChunkArgs<Lanes>&);
-    static constexpr Kernel kOf[] = {nullptr,
-                                     add_chunk<Lanes, 1>,
-                                     add_chunk<Lanes, 2>,
-                                     add_chunk<Lanes, 3>,
-                                     add_chunk<Lanes, 4>,
-                                     add_chunk<Lanes, std::min(5, Lanes::kRows)>,
-                                     add_chunk<Lanes, std::min(6, Lanes::kRows)>};
+    static constexpr int kFive = std::min(5, Lanes::kRows);
+    static constexpr int kSix = std::min(6, Lanes::kRows);
+    static constexpr Kernel kOne[] = {nullptr,
+                                      one_chunk<Lanes, 1>,
+                                      one_chunk<Lanes, 2>,
+                                      one_chunk<Lanes, 3>,
+                                      one_chunk<Lanes, 4>,
+                                      one_chunk<Lanes, kFive>,
+                                      one_chunk<Lanes, kSix>};
+    static constexpr Kernel kSeveral[] = {nullptr,
+                                          several_chunks<Lanes, 1>,
+                                          several_chunks<Lanes, 2>,
+                                          several_chunks<Lanes, 3>,
+                                          several_chunks<Lanes, 4>,
+                                          several_chunks<Lanes, kFive>,
+                                          several_chunks<Lanes, kSix>};
 };
 
-// All rows over one chunk. Where several passes share it, each asks memory for its part of the next chunk, which may
+// All rows over the same pairs. Where several passes share it, each asks memory for its part of the next chunk, which may
 // lie beyond the panel: the next panel stands there, or nothing that a prefetch would mind. Measured (docs/kernels.md):
 // 16 rows gain a quarter; a single pass loses, because the processor's own prefetching is better.
 template <typename Lanes>
 void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     constexpr int64_t kLanes = int64_t{Lanes::kVectors} * Lanes::kCount;
     const auto* a = chunk.a;
+    const auto* kernels = chunk.count > chunk.chunk_pairs ? ChunkKernels<Lanes>::kSeveral : ChunkKernels<Lanes>::kOne;
     const Pair* panel = chunk.panel;
     const float* bias = chunk.bias;
     const int64_t num_passes = (args.rows.num_rows + Lanes::kRows - 1) / Lanes::kRows * (kPanelOutputs / kLanes);
@@ -109,7 +149,7 @@ void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
             chunk.panel = panel + lane;
             chunk.out = args.out + r * args.out_stride + lane;
             chunk.bias = bias != nullptr ? bias + lane : nullptr;
-            ChunkKernels<Lanes>::kOf[num](chunk);
+            kernels[num](chunk);
             chunk.fetch += chunk.count * chunk.fetch_step;
         }
     }
@@ -117,14 +157,17 @@ void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
 
 template <typename Lanes>
 void panel_of(const PanelArgs& args) {
-    const bool one_chunk = has_free_order<Lanes>() && args.rows.num_rows <= kFetchRows;
-    const int64_t chunk_pairs = one_chunk ? args.rows.num_pairs : reference::kDotChunk / 2;
-    for (int64_t first = 0; first < args.rows.num_pairs; first += chunk_pairs) {
+    constexpr int64_t kChunkPairs = reference::kDotChunk / 2;
+    const bool few = args.rows.num_rows <= kFetchRows;
+    const bool free_order = few && has_free_order<Lanes>();
+    const int64_t pairs_at_once = few ? args.rows.num_pairs : kChunkPairs;
+    for (int64_t first = 0; first < args.rows.num_pairs; first += pairs_at_once) {
         ChunkArgs<Lanes> chunk;
         chunk.a = elements_of<Lanes>(args.rows) + first * Lanes::kPerPair;
         chunk.stride = args.rows.num_pairs * Lanes::kPerPair;
         chunk.panel = args.panel + first * kPanelOutputs;
-        chunk.count = std::min(chunk_pairs, args.rows.num_pairs - first);
+        chunk.count = std::min(pairs_at_once, args.rows.num_pairs - first);
+        chunk.chunk_pairs = free_order ? chunk.count : kChunkPairs;
         chunk.out_stride = args.out_stride;
         chunk.first = first == 0;
         chunk.bias = first + chunk.count == args.rows.num_pairs ? args.bias : nullptr;
