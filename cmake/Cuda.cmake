@@ -18,3 +18,5 @@ if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
 endif()
+# The exact profile on a device: no contraction, subnormals kept, division and square root correctly rounded.
+set(VERBATIM_CUDA_OPTIONS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xcompiler=-ffp-contract=off)

@@ -1,0 +1,31 @@
+// tests/gpu/device_numerics.h: arithmetic of the numerics, done by a device on arrays from the host. Errors are CUDA's own words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace verbatim::cuda {
+
+struct FloatTriple {
+    float a, b, c;
+};
+// fma(a, b, c), bits.
+std::string device_fma(const std::vector<FloatTriple>& in, std::vector<uint32_t>& out);
+
+enum class UnaryFunction : uint8_t { kExp, kSilu, kSoftplus, kSqrt, kReciprocal };
+// Of the binary32 with bits first, first + 1, ..., first + count - 1; bits.
+std::string device_unary(UnaryFunction function, uint32_t first, uint32_t count, std::vector<uint32_t>& out);
+
+// One mma.sync m16n8k16, bf16 with a binary32 accumulator: a [16][16], b [8][16] (a column of B each), c and d [16][8].
+struct Mma {
+    uint16_t a[16][16];
+    uint16_t b[8][16];
+    float c[16][8];
+};
+struct MmaResult {
+    float d[16][8];
+};
+std::string device_mma(const std::vector<Mma>& in, std::vector<MmaResult>& out);
+
+}  // namespace verbatim::cuda

@@ -1,0 +1,137 @@
+// What the numerics assume of a device, where there is one: the same bits as the host for fma over edge cases and for the
+// functions over all inputs, and tensor cores as reference/numerics/tensor_sm90.h says. Skipped with the reason elsewhere.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/base/prng.h"
+#include "kernels/cuda/gpu_device.h"
+#include "reference/numerics/math.h"
+#include "reference/numerics/tensor_sm90.h"
+#include "tests/gpu/device_numerics.h"
+
+namespace verbatim::cuda {
+namespace {
+
+#define SKIP_WITHOUT_GPU() \
+    if (const auto gpu = make_gpu_device(); !gpu) GTEST_SKIP() << gpu.error().message
+
+// Every NaN is one NaN.
+uint32_t comparable(uint32_t bits) {
+    return reference::is_nan(reference::float_from_bits(bits)) ? reference::kQuietNanBits : bits;
+}
+
+TEST(GpuNumerics, FmaRoundsOnceOverEdgeCases) {
+    SKIP_WITHOUT_GPU();
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const std::vector<float> edges = {0.0F,
+                                      -0.0F,
+                                      1.0F,
+                                      -1.0F,
+                                      0x1p-149F,
+                                      -0x1p-149F,
+                                      0x1p-126F,
+                                      0x1.fffffep-127F,
+                                      0x1.fffffep+127F,
+                                      -0x1.fffffep+127F,
+                                      kInfinity,
+                                      -kInfinity,
+                                      0x1.000002p+0F,
+                                      0x1p-24F,
+                                      0x1.8p-13F,
+                                      0x1p+64F,
+                                      0x1p-75F,
+                                      std::nanf("")};
+    std::vector<FloatTriple> in;
+    for (const float a : edges) {
+        for (const float b : edges) {
+            for (const float c : edges) in.push_back({a, b, c});
+        }
+    }
+    Prng prng(3);
+    const auto any = [&] { return reference::float_from_bits(static_cast<uint32_t>(prng.next())); };
+    for (int i = 0; i < 1'000'000; ++i) in.push_back({any(), any(), any()});
+    std::vector<uint32_t> out;
+    ASSERT_EQ(device_fma(in, out), "");
+    for (size_t i = 0; i < in.size(); ++i) {
+        const float host = reference::fma_f32(in[i].a, in[i].b, in[i].c);
+        ASSERT_EQ(comparable(out[i]), comparable(reference::bits_from_float(host)))
+            << in[i].a << " · " << in[i].b << " + " << in[i].c;
+    }
+}
+
+TEST(GpuNumerics, FunctionsHaveTheHostsBitsOverAllInputs) {
+    SKIP_WITHOUT_GPU();
+    constexpr uint32_t kPiece = 1U << 26;
+    const auto host = [](UnaryFunction function, float x) {
+        switch (function) {
+            case UnaryFunction::kExp: return reference::exp_f32(x);
+            case UnaryFunction::kSilu: return reference::silu_f32(x);
+            case UnaryFunction::kSoftplus: return reference::softplus_f32(x);
+            case UnaryFunction::kSqrt: return reference::sqrt_f32(x);
+            case UnaryFunction::kReciprocal: break;
+        }
+        return 1.0F / x;
+    };
+    std::vector<uint32_t> out;
+    for (const UnaryFunction function : {UnaryFunction::kExp, UnaryFunction::kSilu, UnaryFunction::kSoftplus,
+                                         UnaryFunction::kSqrt, UnaryFunction::kReciprocal}) {
+        for (uint64_t first = 0; first < (uint64_t{1} << 32); first += kPiece) {
+            ASSERT_EQ(device_unary(function, static_cast<uint32_t>(first), kPiece, out), "");
+            // exp over all inputs; the others over every 61st.
+            const uint32_t step = function == UnaryFunction::kExp ? 1 : 61;
+            for (uint32_t i = 0; i < kPiece; i += step) {
+                const float x = reference::float_from_bits(static_cast<uint32_t>(first) + i);
+                ASSERT_EQ(comparable(out[i]), comparable(reference::bits_from_float(host(function, x))))
+                    << "function " << static_cast<int>(function) << " of " << x;
+            }
+        }
+    }
+}
+
+// Tiles of values with one spread of exponents each: narrow, wide, cancelling, tiny and huge.
+std::vector<Mma> draw_tiles(size_t count) {
+    Prng prng(9);
+    std::vector<Mma> tiles(count);
+    for (size_t t = 0; t < count; ++t) {
+        const int spread = static_cast<int>(t % 5) * 8 + 1;
+        const auto draw = [&](int center) {
+            const double sign = prng.below(2) == 0 ? 1.0 : -1.0;
+            const int exponent = center + static_cast<int>(prng.below(static_cast<uint64_t>(spread))) - spread / 2;
+            return static_cast<float>(sign * std::ldexp(1.0 + static_cast<double>(prng.below(128)) / 128.0, exponent));
+        };
+        const int center = static_cast<int>(t / 5 % 3) * 30 - 30;
+        for (auto& row : tiles[t].a) {
+            for (uint16_t& x : row) x = prng.below(9) == 0 ? uint16_t{0} : reference::round_to_bf16(draw(center));
+        }
+        for (auto& row : tiles[t].b) {
+            for (uint16_t& x : row) x = reference::round_to_bf16(draw(center));
+        }
+        for (auto& row : tiles[t].c) {
+            for (float& x : row) x = prng.below(4) == 0 ? 0.0F : draw(2 * center) * 1.0000305F;
+        }
+    }
+    return tiles;
+}
+
+TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
+    SKIP_WITHOUT_GPU();
+    const std::vector<Mma> tiles = draw_tiles(20000);
+    std::vector<MmaResult> results;
+    ASSERT_EQ(device_mma(tiles, results), "");
+    for (size_t t = 0; t < tiles.size(); ++t) {
+        for (int row = 0; row < 16; ++row) {
+            for (int column = 0; column < 8; ++column) {
+                const float model =
+                    reference::tensor_group(tiles[t].a[row], tiles[t].b[column], tiles[t].c[row][column]);
+                ASSERT_EQ(comparable(reference::bits_from_float(results[t].d[row][column])),
+                          comparable(reference::bits_from_float(model)))
+                    << "tile " << t << ", row " << row << ", column " << column;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::cuda

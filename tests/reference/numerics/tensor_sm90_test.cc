@@ -1,0 +1,140 @@
+// The integer model of Hopper's tensor cores against what its rules say, case by case and beside exact sums.
+#include "reference/numerics/tensor_sm90.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "reference/ops/matmul.h"
+
+namespace verbatim::reference {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Group {
+    uint16_t a[kTensorGroup] = {};
+    uint16_t b[kTensorGroup] = {};
+    Group& set(int i, float x, float y) {
+        a[i] = round_to_bf16(x);
+        b[i] = round_to_bf16(y);
+        return *this;
+    }
+    float with(float acc) const { return tensor_group(a, b, acc); }
+};
+
+TEST(TensorSm90, WhatFitsIsExact) {
+    Group group;
+    for (int i = 0; i < kTensorGroup; ++i) group.set(i, static_cast<float>(i + 1), 0.5F);
+    EXPECT_EQ(group.with(3.0F), 3.0F + 68.0F);
+    EXPECT_EQ(Group{}.with(0.0F), 0.0F);
+    EXPECT_EQ(Group{}.with(-7.25F), -7.25F);
+    EXPECT_EQ(Group{}.set(0, 3.0F, 3.0F).with(-9.0F), 0.0F);
+}
+
+TEST(TensorSm90, TheResultIsCutTowardZero) {
+    // 1 + 2^-24 lies halfway between two binary32; 1 + 1.5 · 2^-24 is nearer to the upper one.
+    EXPECT_EQ(Group{}.set(0, 0x1p-12F, 0x1p-12F).with(1.0F), 1.0F);
+    EXPECT_EQ(Group{}.set(0, 0x1.8p-12F, 0x1p-12F).with(1.0F), 1.0F);
+    EXPECT_EQ(Group{}.set(0, -0x1.8p-12F, 0x1p-12F).with(-1.0F), -1.0F);
+}
+
+TEST(TensorSm90, TermsAreCutBelow25FractionBitsOfTheLargestExponent) {
+    // 2^-25 is kept in the sum and can carry; 2^-26 is lost, sixteen times over.
+    Group kept;
+    Group lost;
+    for (int i = 0; i < kTensorGroup; ++i) {
+        kept.set(i, 0x1p-12F, 0x1p-13F);
+        lost.set(i, 0x1p-13F, 0x1p-13F);
+    }
+    EXPECT_EQ(kept.with(1.0F), 1.0F + 0x1p-21F);
+    EXPECT_EQ(lost.with(1.0F), 1.0F);
+    EXPECT_EQ(lost.with(0.0F), 0x1p-22F);  // among themselves nothing is
+}
+
+TEST(TensorSm90, AProductsExponentIsTheSumOfItsFactors) {
+    // 1.5 · 1.5 = 2.25 counts as exponent 0: a term of 2^-25 beside it is kept.
+    Group group;
+    group.set(0, 1.5F, 1.5F).set(1, -1.5F, 1.5F).set(2, 0x1p-12F, 0x1p-13F);
+    EXPECT_EQ(group.with(0.0F), 0x1p-25F);
+    EXPECT_EQ(Group{group}.with(2.0F), 2.0F);  // beside exponent 1 it is below the last bit
+}
+
+TEST(TensorSm90, WhatIsNotFiniteDecides) {
+    EXPECT_EQ(Group{}.set(0, kInfinity, 2.0F).with(1.0F), kInfinity);
+    EXPECT_EQ(Group{}.set(0, kInfinity, -2.0F).with(1.0F), -kInfinity);
+    EXPECT_TRUE(std::isnan(Group{}.set(0, kInfinity, 0.0F).with(1.0F)));
+    EXPECT_TRUE(std::isnan(Group{}.set(0, kInfinity, 1.0F).with(-kInfinity)));
+    EXPECT_TRUE(std::isnan(Group{}.with(std::numeric_limits<float>::quiet_NaN())));
+    EXPECT_EQ(Group{}.set(0, 0x1p+127F, 0x1p+127F).with(0.0F), kInfinity);
+    EXPECT_EQ(Group{}.set(0, -0x1p+127F, 2.0F).with(0.0F), -kInfinity);
+}
+
+TEST(TensorSm90, SmallResultsAreCutAmongSubnormals) {
+    EXPECT_EQ(Group{}.with(0x1p-149F), 0x1p-149F);
+    EXPECT_EQ(Group{}.set(0, 0x1p-56F, 0x1p-56F).with(0.0F), 0x1p-112F);
+    EXPECT_EQ(Group{}.with(0x1.8p-130F), 0x1.8p-130F);
+}
+
+// Against binary64, which holds sums of such products exactly: never further from zero, and by less than the terms' cuts
+// and the result's together.
+TEST(TensorSm90, IsNeverFurtherFromZeroThanTheCutsAllow) {
+    Prng prng(11);
+    for (int round = 0; round < 20000; ++round) {
+        Group group;
+        double exact = 0.0;
+        double largest = 0.0;
+        const auto draw = [&] {
+            const double sign = prng.below(2) == 0 ? 1.0 : -1.0;
+            return static_cast<float>(sign * std::ldexp(1.0 + static_cast<double>(prng.below(128)) / 128.0,
+                                                        static_cast<int>(prng.below(24)) - 12));
+        };
+        const float acc = draw();
+        exact += acc;
+        largest = std::fabs(acc);
+        for (int i = 0; i < kTensorGroup; ++i) {
+            group.set(i, draw(), draw());
+            const double product = static_cast<double>(bf16_to_float(group.a[i])) * bf16_to_float(group.b[i]);
+            exact += product;
+            largest = std::max(largest, std::fabs(product));
+        }
+        const double got = group.with(acc);
+        const double cuts = 17.0 * std::ldexp(largest, -kTensorFractionBits) + std::ldexp(std::fabs(exact), -23);
+        ASSERT_LE(std::fabs(got - exact), cuts) << "round " << round;
+    }
+}
+
+TEST(TensorSm90, DotsTakeGroupsAndChunksInOrder) {
+    Prng prng(5);
+    for (const int64_t n : {1, 15, 16, 17, 511, 512, 513, 1030}) {
+        std::vector<uint16_t> a(static_cast<size_t>(n));
+        std::vector<uint16_t> b(a.size());
+        for (size_t i = 0; i < a.size(); ++i) {
+            a[i] = round_to_bf16(static_cast<float>(prng.below(2000)) / 1000.0F - 1.0F);
+            b[i] = round_to_bf16(static_cast<float>(prng.below(2000)) / 1000.0F - 1.0F);
+        }
+        float total = 0.0F;
+        float acc = 0.0F;
+        for (int64_t first = 0; first < n; first += kTensorGroup) {
+            if (first > 0 && first % kTensorChunk == 0) {
+                total += acc;
+                acc = 0.0F;
+            }
+            Group group;
+            for (int64_t i = 0; i < kTensorGroup && first + i < n; ++i) {
+                group.a[i] = a[static_cast<size_t>(first + i)];
+                group.b[i] = b[static_cast<size_t>(first + i)];
+            }
+            acc = group.with(acc);
+        }
+        total += acc;
+        EXPECT_EQ(tensor_dot(a.data(), b.data(), n), total) << n;
+        EXPECT_NEAR(total, dot_n3(a.data(), b.data(), n), 1e-4) << n;
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::reference
