@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/ops/sampling.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
@@ -46,6 +47,7 @@ public:
 
 protected:
     void compute(const StepPlan& plan) override;
+    [[nodiscard]] int32_t choose(const reference::SamplingArgs& args) override { return sample(args, sampling_); }
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
 
@@ -66,6 +68,7 @@ private:
     PackedWeights weights_;
     CpuBackend backend_;
     std::vector<Slot> slots_;
+    SamplingScratch sampling_;
     // Of the step in progress.
     std::vector<TokenId> tokens_;
     std::vector<reference::WalkSequence> walk_sequences_;

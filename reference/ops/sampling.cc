@@ -43,8 +43,10 @@ int32_t arg_max(std::span<const float> values) {
     return best;
 }
 
-// ceil(top_p · total) with top_p = mantissa · 2^-shift taken exactly.
-uint64_t mass_to_keep(float top_p, uint64_t total) {
+}  // namespace
+
+// top_p = mantissa · 2^-shift, taken exactly.
+uint64_t sampling_mass(float top_p, uint64_t total) {
     const uint32_t bits = bits_from_float(top_p);
     const uint32_t exponent = bits >> 23;
     const uint64_t mantissa = exponent == 0 ? bits : (bits & 0x7FFFFFU) | 0x800000U;
@@ -55,20 +57,22 @@ uint64_t mass_to_keep(float top_p, uint64_t total) {
     return static_cast<uint64_t>((product + rounding_up) >> shift);
 }
 
-// floor(exp(l - max) · 2^32); the greatest weigh 2^32 even where a tiny temperature made them infinite.
-uint64_t weight_of(float l, float max) {
+// The greatest weigh 2^32 even where a tiny temperature made them infinite.
+uint64_t sampling_weight(float l, float max) {
     if (l == max) return uint64_t{1} << 32;
     return static_cast<uint64_t>(exp_f32(l - max) * 0x1p+32F);
 }
 
+namespace {
+
 void keep_top_p(std::span<const float> logits, float top_p, std::vector<int32_t>& order) {
     const float max = logits[order[0]];
     uint64_t total = 0;
-    for (const int32_t id : order) total += weight_of(logits[id], max);
-    const uint64_t wanted = mass_to_keep(top_p, total);
+    for (const int32_t id : order) total += sampling_weight(logits[id], max);
+    const uint64_t wanted = sampling_mass(top_p, total);
     uint64_t sum = 0;
     size_t kept = 0;
-    while (sum < wanted) sum += weight_of(logits[order[kept++]], max);
+    while (sum < wanted) sum += sampling_weight(logits[order[kept++]], max);
     order.resize(kept);
 }
 

@@ -50,4 +50,8 @@ std::vector<float> penalised(const SamplingArgs& args);
 // Ids that steps 3 and 4 keep of logits that are divided by the temperature already, in the order of step 3.
 std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p);
 
+// Step 4's integers: floor(exp(l - max) · 2^32), and ceil(top_p · total).
+uint64_t sampling_weight(float l, float max);
+uint64_t sampling_mass(float top_p, uint64_t total);
+
 }  // namespace verbatim::reference

@@ -1,0 +1,176 @@
+#include "kernels/cpu/ops/sampling.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "engine/base/check.h"
+#include "reference/numerics/math.h"
+
+namespace verbatim::cpu {
+namespace {
+
+constexpr int64_t kGroups = 64;   // of four words, side by side
+constexpr int64_t kLanes = 32;    // greatest values side by side
+constexpr size_t kManyKept = 16;  // from one id in so many on, the noise of all costs less than that of each
+
+// Philox4x32-10 of counters (position, group + i, 0): word w of group i at words[4 · i + w].
+VERBATIM_CLONES void philox_groups(uint64_t seed, uint64_t position, uint32_t group, uint32_t* words) {
+    uint32_t a[kGroups];
+    uint32_t b[kGroups];
+    uint32_t c[kGroups];
+    uint32_t d[kGroups];
+    for (int64_t i = 0; i < kGroups; ++i) {
+        a[i] = static_cast<uint32_t>(position);
+        b[i] = static_cast<uint32_t>(position >> 32);
+        c[i] = group + static_cast<uint32_t>(i);
+        d[i] = 0;
+    }
+    auto key0 = static_cast<uint32_t>(seed);
+    auto key1 = static_cast<uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        for (int64_t i = 0; i < kGroups; ++i) {
+            const uint64_t product0 = uint64_t{0xD2511F53U} * a[i];
+            const uint64_t product1 = uint64_t{0xCD9E8D57U} * c[i];
+            a[i] = static_cast<uint32_t>(product1 >> 32) ^ b[i] ^ key0;
+            c[i] = static_cast<uint32_t>(product0 >> 32) ^ d[i] ^ key1;
+            b[i] = static_cast<uint32_t>(product1);
+            d[i] = static_cast<uint32_t>(product0);
+        }
+        key0 += 0x9E3779B9U;
+        key1 += 0xBB67AE85U;
+    }
+    for (int64_t i = 0; i < kGroups; ++i) {
+        words[4 * i] = a[i];
+        words[4 * i + 1] = b[i];
+        words[4 * i + 2] = c[i];
+        words[4 * i + 3] = d[i];
+    }
+}
+
+VERBATIM_CLONES void noises_of(const uint32_t* words, int64_t count, float* out) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float u = (static_cast<float>(static_cast<int32_t>(words[i] >> 9)) + 0.5F) * 0x1p-23F;
+        // Both arguments are positive and normal: log_f32 is its common part there.
+        out[i] = -reference::log_plus_f32(-reference::log_plus_f32(u, 0.0F), 0.0F);
+    }
+}
+
+VERBATIM_CLONES void divide(const float* x, float divisor, int64_t count, float* out) {
+    for (int64_t i = 0; i < count; ++i) out[i] = x[i] / divisor;
+}
+
+VERBATIM_CLONES void add(const float* x, int64_t count, float* out) {
+    for (int64_t i = 0; i < count; ++i) out[i] = x[i] + out[i];
+}
+
+VERBATIM_CLONES float greatest(const float* x, int64_t count) {
+    float best[kLanes];
+    for (int64_t j = 0; j < kLanes; ++j) best[j] = x[std::min(j, count - 1)];
+    for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
+        for (int64_t j = 0; j < kLanes; ++j) best[j] = x[i + j] > best[j] ? x[i + j] : best[j];
+    }
+    for (int64_t i = count / kLanes * kLanes; i < count; ++i) best[0] = x[i] > best[0] ? x[i] : best[0];
+    for (int64_t j = 1; j < kLanes; ++j) best[0] = best[j] > best[0] ? best[j] : best[0];
+    return best[0];
+}
+
+// Whether every value is finite: all exponents below the largest.
+VERBATIM_CLONES bool all_finite(const float* x, int64_t count) {
+    uint32_t greatest_exponent = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const uint32_t exponent = reference::bits_from_float(x[i]) & 0x7F800000U;
+        greatest_exponent = std::max(greatest_exponent, exponent);
+    }
+    return greatest_exponent < 0x7F800000U;
+}
+
+bool has_penalties(const SamplingParams& params) {
+    return params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
+}
+
+// Draws among all ids, or among those that top-k and top-p keep.
+int32_t draw(const reference::SamplingArgs& args, std::span<const float> logits, SamplingScratch& scratch) {
+    const SamplingParams& params = args.params;
+    scratch.scaled.resize(logits.size());
+    scratch.scores.resize(logits.size());
+    divide(logits.data(), params.temperature, static_cast<int64_t>(logits.size()), scratch.scaled.data());
+    if (params.top_k <= 0 && params.top_p >= 1.0F) {
+        gumbel_noises(params.seed, args.position, 0, scratch.scores);
+        add(scratch.scaled.data(), static_cast<int64_t>(logits.size()), scratch.scores.data());
+        return arg_max(scratch.scores);
+    }
+    kept_ids(scratch.scaled, params.top_k, params.top_p, scratch);
+    const bool many = scratch.order.size() > logits.size() / kManyKept;
+    if (many) gumbel_noises(params.seed, args.position, 0, scratch.scores);
+    int32_t best = scratch.order.front();
+    float best_score = -std::numeric_limits<float>::infinity();
+    for (const int32_t id : scratch.order) {
+        const float noise = many ? scratch.scores[id] : reference::gumbel_noise(params.seed, args.position, id);
+        const float score = scratch.scaled[id] + noise;
+        if (score < best_score || (score == best_score && id > best)) continue;
+        best = id;
+        best_score = score;
+    }
+    return best;
+}
+
+}  // namespace
+
+void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<float> out) {
+    CHECK_EQ(first % 4, 0);
+    uint32_t words[4 * kGroups];
+    for (size_t done = 0; done < out.size();) {
+        philox_groups(seed, position, (static_cast<uint32_t>(first) + static_cast<uint32_t>(done)) / 4, words);
+        const size_t count = std::min(out.size() - done, std::size(words));
+        noises_of(words, static_cast<int64_t>(count), out.data() + done);
+        done += count;
+    }
+}
+
+int32_t arg_max(std::span<const float> values) {
+    const float best = greatest(values.data(), static_cast<int64_t>(values.size()));
+    return static_cast<int32_t>(std::find(values.begin(), values.end(), best) - values.begin());
+}
+
+// The greatest ones are taken out a piece at a time, each piece sorted, until enough is kept.
+void kept_ids(std::span<const float> logits, int32_t top_k, float top_p, SamplingScratch& scratch) {
+    const auto before = [&](int32_t a, int32_t b) {
+        return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    };
+    auto& order = scratch.order;
+    order.resize(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (top_k > 0 && static_cast<size_t>(top_k) < order.size()) {
+        std::nth_element(order.begin(), order.begin() + top_k - 1, order.end(), before);
+        order.resize(static_cast<size_t>(top_k));
+    }
+    if (top_p >= 1.0F) return std::sort(order.begin(), order.end(), before);
+    const float max = logits[*std::min_element(order.begin(), order.end(), before)];
+    uint64_t total = 0;
+    for (const int32_t id : order) total += reference::sampling_weight(logits[id], max);
+    const uint64_t wanted = reference::sampling_mass(top_p, total);
+    uint64_t sum = 0;
+    size_t kept = 0;
+    for (size_t piece = 256; sum < wanted; piece *= 4) {
+        const size_t end = std::min(order.size(), kept + piece);
+        const auto first = order.begin() + static_cast<std::ptrdiff_t>(kept);
+        const auto last = order.begin() + static_cast<std::ptrdiff_t>(end);
+        if (end < order.size()) std::nth_element(first, last, order.end(), before);
+        std::sort(first, last, before);
+        while (kept < end && sum < wanted) sum += reference::sampling_weight(logits[order[kept++]], max);
+    }
+    order.resize(kept);
+}
+
+int32_t sample(const reference::SamplingArgs& args, SamplingScratch& scratch) {
+    CHECK(!args.logits.empty());
+    CHECK(all_finite(args.logits.data(), static_cast<int64_t>(args.logits.size())), "a logit is not finite");
+    std::vector<float> changed;
+    std::span<const float> logits = args.logits;
+    if (has_penalties(args.params)) logits = changed = reference::penalised(args);
+    if (args.params.temperature == 0.0F) return arg_max(logits);
+    return draw(args, logits, scratch);
+}
+
+}  // namespace verbatim::cpu
