@@ -120,14 +120,14 @@ void round_weights(const float* p, typename Lanes::Element* out) {
 
 // At most kRows rows from `row` on.
 template <typename Lanes>
-void add_values(const AttendTileArgs& args, int64_t row, int64_t num) {
+VERBATIM_LOOP void add_values(const AttendTileArgs& args, int64_t row, int64_t num) {
     alignas(64) typename Lanes::Element p[Lanes::kRows * kTilePairs * Lanes::kPerPair];
     float decay[Lanes::kRows];
     const int64_t num_visible = args.visible(row);
     for (int64_t r = 0; r < num; ++r) {
         float* s = args.s + (row + r) * kKvTile;
-        decay[r] =
-            softmax_row(s, static_cast<int32_t>(num_visible), args.first_of_run, args.m[row + r], args.l[row + r]);
+        decay[r] = softmax_row<LaneReductions<Lanes>>(s, static_cast<int32_t>(num_visible), args.first_of_run,
+                                                      args.m[row + r], args.l[row + r]);
         round_weights<Lanes>(s, p + r * kTilePairs * Lanes::kPerPair);
     }
     const ValueArgs<Lanes> rows{p, num_visible, decay, args.o + row * args.head_dim};

@@ -29,6 +29,19 @@ struct Avx2 {
     static bool all_zero(Floats v) {
         return _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_NEQ_UQ)) == 0;
     }
+    static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }  // b when either is a NaN
+    static bool any_nan(Floats v) { return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0; }
+    static float greatest(Floats v) {  // REQUIRES: no NaN
+        const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+        const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    }
+    // NUMERICS N4's halving: lane j += lane j + 4, then 2, 1.
+    static float halve(Floats v) {
+        const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+        const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    }
     static Words load_words(const Pair* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
 

@@ -30,6 +30,23 @@ struct Avx512 {
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static bool all_zero(Floats v) { return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0; }
+    static Floats max(Floats a, Floats b) { return a > b ? a : b; }  // b when either is a NaN
+    static bool any_nan(Floats v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
+    static __m256 lower(Floats v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7); }
+    static __m256 upper(Floats v) { return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15); }
+    static float greatest(Floats v) {  // REQUIRES: no NaN
+        const __m256 eight = _mm256_max_ps(lower(v), upper(v));
+        const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+        const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    }
+    // NUMERICS N4's halving: lane j += lane j + 8, then 4, 2, 1.
+    static float halve(Floats v) {
+        const __m256 eight = _mm256_add_ps(lower(v), upper(v));
+        const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+        const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    }
     static Words load_words(const Pair* x) { return _mm512_loadu_si512(x); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
 

@@ -82,6 +82,10 @@ VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t
     }
 }
 
+VERBATIM_CLONES float softmax_row_portable(float* s, int32_t num_visible, bool first_of_run, float& m, float& l) {
+    return softmax_row<PlainReductions>(s, num_visible, first_of_run, m, l);
+}
+
 void panel_portable(const PanelArgs& args) {
     static thread_local PanelTile tile;
     for (int64_t r = 0; r < args.rows.num_rows; ++r) std::fill_n(args.out + r * args.out_stride, kPanelOutputs, 0.0F);
@@ -139,7 +143,7 @@ void attend_tile_portable(const AttendTileArgs& args) {
                          s + group * kGroup);
         }
         const float decay =
-            softmax_row(s, static_cast<int32_t>(num_visible), args.first_of_run, args.m[row], args.l[row]);
+            softmax_row_portable(s, static_cast<int32_t>(num_visible), args.first_of_run, args.m[row], args.l[row]);
         round_to_floats(s, kKvTile, 1.0F, p);
         for (int64_t first = 0; first < args.head_dim; first += kWidth) {
             const int64_t count = std::min(kWidth, args.head_dim - first);

@@ -25,20 +25,62 @@ inline float greatest_of(const float* s, float start) {
     return num_nan > 0 ? reference::float_from_bits(reference::kQuietNanBits) : best[0];
 }
 
+// The same in vectors.
+template <typename Lanes>
+inline float greatest_of_lanes(const float* s, float start) {
+    auto best = Lanes::broadcast(start);
+    auto nan = Lanes::zero();
+    for (int j = 0; j < reference::kKvTile; j += Lanes::kCount) {
+        const auto x = Lanes::load(s + j);
+        best = Lanes::max(best, x);
+        nan = Lanes::fma(x, Lanes::zero(), nan);  // infinities make NaN, too: then the slow way decides
+    }
+    return Lanes::any_nan(nan) || start != start ? greatest_of(s, start) : Lanes::greatest(best);
+}
+
+inline float sum_of(const float* p) {
+    float partial[reference::kNormPartials];
+    for (int64_t j = 0; j < reference::kNormPartials; ++j) partial[j] = p[j];
+    return halve(partial);
+}
+
+template <typename Lanes>
+inline float sum_of_lanes(const float* p) {
+    constexpr int kVectors = reference::kNormPartials / Lanes::kCount;
+    typename Lanes::Floats partial[kVectors];
+    for (int v = 0; v < kVectors; ++v) partial[v] = Lanes::load(p + v * Lanes::kCount);
+    for (int half = kVectors / 2; half > 0; half /= 2) {
+        for (int v = 0; v < half; ++v) partial[v] = Lanes::add(partial[v], partial[v + half]);
+    }
+    return Lanes::halve(partial[0]);
+}
+
+// The plain loops, or those of some lanes.
+struct PlainReductions {
+    static float greatest(const float* s, float start) { return greatest_of(s, start); }
+    static float sum(const float* p) { return sum_of(p); }
+};
+template <typename Lanes>
+struct LaneReductions {
+    static float greatest(const float* s, float start) { return greatest_of_lanes<Lanes>(s, start); }
+    static float sum(const float* p) { return sum_of_lanes<Lanes>(p); }
+};
+
+VERBATIM_LOOP void tile_weights(float* s, float greatest) {
+    for (int32_t j = 0; j < reference::kKvTile; ++j) s[j] = loop_math::exp(s[j] - greatest);
+}
+
 // One row and tile: s [64] becomes the unrounded p [64], m and l move on. Returns exp(m - m'), which o is multiplied
 // with unless this is the run's first tile.
-VERBATIM_LOOP float softmax_row(float* s, int32_t num_visible, bool first_of_run, float& m, float& l) {
+template <typename Reductions>
+inline float softmax_row(float* s, int32_t num_visible, bool first_of_run, float& m, float& l) {
     constexpr int32_t kTile = reference::kKvTile;
     const float first = s[0];
-    for (int32_t j = 0; j < kTile; ++j) s[j] = j < num_visible ? s[j] : first;
-    const float greatest = greatest_of(s, first_of_run ? first : m);
-    float partial[kTile];
-    for (int32_t j = 0; j < kTile; ++j) {
-        const float weight = loop_math::exp(s[j] - greatest);
-        s[j] = j < num_visible ? weight : 0.0F;
-    }
-    for (int32_t j = 0; j < kTile; ++j) partial[j] = s[j];
-    const float sum = halve(partial);
+    for (int32_t j = num_visible; j < kTile; ++j) s[j] = first;
+    const float greatest = Reductions::greatest(s, first_of_run ? first : m);
+    tile_weights(s, greatest);
+    for (int32_t j = num_visible; j < kTile; ++j) s[j] = 0.0F;
+    const float sum = Reductions::sum(s);
     const float decay = first_of_run ? 0.0F : loop_math::exp(m - greatest);
     l = first_of_run ? sum : reference::fma_f32(l, decay, sum);
     m = greatest;
