@@ -34,7 +34,7 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
 }
 
 // The token at position `end` is drawn with that absolute position, whatever was attached, cached or preempted before.
-SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) {
+SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
     const SlotTable& table = tables_.at(sequence.slot);
     if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
     const int64_t end = sequence.num_computed_tokens + sequence.num_new_tokens;

@@ -69,8 +69,6 @@ protected:
     virtual void compute(const StepPlan& plan) = 0;
     // What went wrong meanwhile, outside this program: it is the step's error.
     virtual Status computed() { return {}; }
-    // sample(args) (ops/sampling.h), by whatever means.
-    [[nodiscard]] virtual int32_t choose(const SamplingArgs& args) { return sample(args); }
     // The lowest layer whose state holds a NaN or an infinity after the slot's last step; the number of layers when
     // only the logits do (N8). So it is a function of the tokens, like everything else.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
@@ -79,7 +77,7 @@ protected:
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:
-    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence);
+    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence) const;
 
     const ModelConfig& config_;
     SlotTables tables_;

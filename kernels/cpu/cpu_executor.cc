@@ -83,7 +83,7 @@ TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {
     const SamplingParams& params = args.params;
     const bool penalised =
         params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
-    if (params.temperature != 0.0F || penalised) return reference::sample(args);
+    if (params.temperature != 0.0F || penalised) return sample(args, sampling_);
     return choice_.many->rows->arg_max(args.logits.data(), static_cast<int64_t>(args.logits.size()));
 }
 

@@ -47,7 +47,6 @@ public:
 
 protected:
     void compute(const StepPlan& plan) override;
-    [[nodiscard]] int32_t choose(const reference::SamplingArgs& args) override { return sample(args, sampling_); }
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
 
@@ -68,7 +67,7 @@ private:
     PackedWeights weights_;
     CpuBackend backend_;
     std::vector<Slot> slots_;
-    SamplingScratch sampling_;
+    mutable SamplingScratch sampling_;
     // Of the step in progress.
     std::vector<TokenId> tokens_;
     std::vector<reference::WalkSequence> walk_sequences_;
