@@ -402,6 +402,15 @@ void Cache::destroy(Head& head, NotReused reason) {
     heads_.erase(head.id);
 }
 
+void Cache::lose_heads() {
+    CHECK(pendings_.empty());
+    while (!lru_.empty()) {
+        Head& head = head_ref(lru_.front());
+        CHECK_EQ(head.num_pins, 0);
+        destroy(head, NotReused::kLost);
+    }
+}
+
 void Cache::touch(Head& head) { lru_.splice(lru_.end(), lru_, head.lru_place); }
 
 // --- steps and access

@@ -131,6 +131,9 @@ public:
     void rewind(const ConversationKey& key, int64_t length);
     void remove(const ConversationKey& key);
 
+    // The executor's pools are gone, and every head's bytes with them. REQUIRES: nothing is pinned or pending.
+    void lose_heads();
+
     void begin_step(int64_t step);
     void complete_step(int64_t step);
 

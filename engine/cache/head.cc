@@ -24,6 +24,7 @@ const char* name(NotReused reason) {
         case NotReused::kNotRetained: return "not_retained";
         case NotReused::kNoRoomToCopy: return "no_room_to_copy";
         case NotReused::kOtherNumerics: return "other_numerics";
+        case NotReused::kLost: return "lost";
         case NotReused::kCacheOff: return "cache_off";
         case NotReused::kCount: break;
     }

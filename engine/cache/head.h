@@ -31,6 +31,7 @@ enum class NotReused : uint8_t {
     kNotRetained,      // a head lay there and was let go: older than the heads a name keeps
     kNoRoomToCopy,     // a head lies there, and there was no room for its tail or a state row
     kOtherNumerics,    // a head lies there, made by other arithmetic
+    kLost,             // a head lay there, and its bytes went with its executor
     kCacheOff,         // the request asked for no reuse
     kCount,
 };

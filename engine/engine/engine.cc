@@ -51,7 +51,7 @@ Status validate(const EngineConfig& config) {
 Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& policy, TokenStore& store,
                Recorder& recorder)
     : config_(config),
-      executor_(executor),
+      executor_(&executor),
       store_(store),
       recorder_(recorder),
       cache_(config.cache, policy),
@@ -156,12 +156,21 @@ bool Engine::abort(RequestId request) {
 Result<bool> Engine::step() {
     if (idle()) return false;
     const StepPlan& plan = plan_step();
-    if (const Status executed = executor_.execute(plan, result_); !executed) {
+    if (const Status executed = executor_->execute(plan, result_); !executed) {
         fail_all();
         return tl::unexpected(executed.error());
     }
     apply(result_);
     return true;
+}
+
+void Engine::replace_executor(Executor& executor) {
+    CHECK(!step_open_ && sequences_.empty());
+    CHECK(executor.numerics_id() == scheduler_.numerics_id(), "{} takes the place of {}", executor.numerics_id(),
+          scheduler_.numerics_id());
+    scheduler_.forget_slots();
+    cache_.lose_heads();
+    executor_ = &executor;
 }
 
 const StepPlan& Engine::plan_step() {
@@ -345,7 +354,7 @@ void Engine::commit(Sequence& sequence, PendingId id, FinishReason reason) {
 Digest Engine::digest_of(const Pending& pending, SequenceSlot writer) {
     if (!config_.digest_heads) return {};
     const HeadImage image{writer, pending.tokens.size(), pending.blocks.runs(), pending.state};
-    return executor_.head_digest(image).value_or(Digest{});
+    return executor_->head_digest(image).value_or(Digest{});
 }
 
 // Gives everything back (E3) and tells the client.
@@ -471,7 +480,7 @@ void Engine::verify() {
     CHECK_EQ(num_leases, ledger_.num_leases());
     if (!config_.digest_heads) return;
     for (const Head* head : cache_.heads()) {
-        const auto digest = executor_.head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state});
+        const auto digest = executor_->head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state});
         if (!digest) continue;
         CHECK(*digest == head->digest, "head {} of {} tokens: digest {} at publication, {} now", index(head->id),
               head->length(), head->digest.hex(), digest->hex());

@@ -72,6 +72,10 @@ public:
     // One step: plan, execute, apply. False when there was nothing to do. An error is the executor's: every turn has then ended as
     // kExecutorFailed, and every published head is kept.
     Result<bool> step();
+    // A fresh executor takes the place of one that failed: nothing of the old one's memory is left, so every head goes; conversations
+    // and their committed tokens stay, and are computed again when they are needed. The name of its arithmetic must be the old one's.
+    // REQUIRES: idle() or after step() failed.
+    void replace_executor(Executor& executor);
     // The two halves of step(), for executors that run while the engine takes calls. REQUIRES: taken in turn.
     const StepPlan& plan_step();
     void apply(const StepResult& result);
@@ -115,7 +119,7 @@ private:
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
 
     EngineConfig config_;
-    Executor& executor_;
+    Executor* executor_;
     TokenStore& store_;
     Recorder& recorder_;
     EngineStats stats_;

@@ -140,6 +140,24 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     scene.expect_home();
 }
 
+TEST(Streams, AFreshExecutorGoesOnFromTheLedgersTokens) {
+    EngineScene scene({.fail_at_step = 5});
+    scene.complete(scene.history("a", kPrompt));
+    const std::vector<TokenId> committed = scene.committed("a");
+    scene.submit(scene.suffix("a", iota_tokens(500, 4)));
+    ASSERT_FALSE(scene.engine.step());
+    HashExecutorHolder fresh{SceneOptions{}};
+    scene.engine.replace_executor(fresh.executor);
+    EXPECT_TRUE(scene.engine.cache().heads().empty());
+    scene.engine.verify();
+    EXPECT_EQ(scene.committed("a"), committed);
+    const EngineEvent again = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    EXPECT_EQ(again.num_reused_tokens, 0);
+    EXPECT_EQ(scene.not_reused(NotReused::kLost), 13);
+    EXPECT_EQ(scene.streamed(again.request), scene.expected(committed + iota_tokens(500, 4), 4));
+    EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(600, 1))).num_reused_tokens, 21);
+}
+
 TEST(Streams, WhatLateStepsFreeComesHomeWithoutAnotherRequest) {
     EngineScene scene({.lag_steps = 3});
     scene.complete(scene.history("a", kPrompt));
