@@ -232,12 +232,23 @@ void multiply_panel(const CpuOps& ops, const PackedMatrix& matrix, const float* 
     const int64_t first = panel * kPanelOutputs;
     const int64_t count = matrix.outputs_in(panel);
     if (count == kPanelOutputs && !matrix.is_int8()) {
-        ops.panel({x, matrix.panel(panel), bias != nullptr ? bias + first : nullptr, y.data + first, y.stride});
+        ops.panel({.rows = x,
+                   .panel = matrix.panel(panel),
+                   .bias = bias != nullptr ? bias + first : nullptr,
+                   .out = y.data + first,
+                   .out_stride = y.stride});
         return;
     }
     alignas(64) float out[kMatmulRows * kPanelOutputs];
-    if (matrix.is_int8()) ops.rows->widen_int8(matrix.int8_panel(panel), matrix.panel_pairs(), widened);
-    ops.panel({x, matrix.is_int8() ? widened : matrix.panel(panel), nullptr, out, kPanelOutputs});
+    PanelArgs args{.rows = x, .out = out};
+    const bool directly = matrix.is_int8() && ops.panel_int8 != nullptr && x.num_rows <= MatmulChoice::kManyRows;
+    if (!matrix.is_int8()) args.panel = matrix.panel(panel);
+    if (directly) args.int8_panel = matrix.int8_panel(panel);
+    if (matrix.is_int8() && !directly) {
+        ops.rows->widen_int8(matrix.int8_panel(panel), matrix.panel_pairs(), widened);
+        args.panel = widened;
+    }
+    directly ? ops.panel_int8(args) : ops.panel(args);
     for (int64_t r = 0; r < y.num_rows; ++r) {
         const float* total = out + r * kPanelOutputs;
         float* to = y.row(r) + first;

@@ -51,9 +51,9 @@ void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out,
         scales[lane] = greatest / 127.0F;
         const float inverse = greatest > 0.0F ? 127.0F / greatest : 0.0F;
         for (int64_t k = 0; k < weight.cols; ++k) {
-            const auto value = static_cast<int8_t>(std::lrint(reference::bf16_to_float(row[k]) * inverse));
-            const auto byte = static_cast<uint16_t>(static_cast<uint8_t>(value));
-            out[k / 2 * kPanelOutputs + lane] |= static_cast<Int8Pair>(byte << (k % 2 * 8));
+            const int64_t value =
+                std::clamp<int64_t>(std::lrint(reference::bf16_to_float(row[k]) * inverse), -127, 127);
+            out[k / 2 * kPanelOutputs + lane] |= static_cast<Int8Pair>((value + kInt8Bias) << (k % 2 * 8));
         }
     }
 }

@@ -50,7 +50,8 @@ private:
 
 // Panel `panel` of the weights, [num_pairs(K), 64].
 void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out);
-// The same rounded to int8 · scale, scale = the output's greatest magnitude ÷ 127. scales: [64].
+// The same rounded to int8 · scale, scale = the output's greatest magnitude ÷ 127. scales: [64], 0 beyond N; what
+// stands in place of an output or element that does not exist meets a scale or an activation of 0.
 void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out, float* scales);
 
 }  // namespace verbatim::cpu

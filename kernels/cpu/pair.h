@@ -9,7 +9,13 @@
 namespace verbatim::cpu {
 
 using Pair = uint32_t;
-using Int8Pair = uint16_t;  // the fast profile's: element 2j in the low byte, 2j + 1 in the high one
+
+// The fast profile's: element 2j in the low byte, 2j + 1 in the high one, each with 128 added. Below the exponent of
+// 2^23 a byte b is the binary32 2^23 + b, so that one subtraction makes its value, which fits a bf16.
+using Int8Pair = uint16_t;
+inline constexpr int32_t kInt8Bias = 128;
+inline constexpr uint32_t kInt8Magic = 0x4B000000U;
+inline constexpr float kInt8Offset = 0x1p+23F + kInt8Bias;
 
 constexpr Pair make_pair_of(uint16_t even, uint16_t odd) { return Pair{even} | Pair{odd} << 16; }
 constexpr float even_of(Pair pair) { return reference::float_from_bits(pair << 16); }

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/ops/portable.h"
 #include "kernels/cpu/ops/target.h"
@@ -32,7 +33,7 @@ namespace verbatim::cpu {
 
 const CpuOps kAvx512Ops{.isa = Isa::kAvx512,
                         .takes_pairs = false,
-                        .panel = panel_of<Avx512>,
+                        .panel = panel_of<Bf16Weights<Avx512>>,
                         .attend_tile = attend_tile_of<Avx512>,
                         .merge_run = merge_run,
                         .scan = scan_of<Avx512>,

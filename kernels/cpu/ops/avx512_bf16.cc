@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/ops/portable.h"
 #include "kernels/cpu/ops/target.h"
@@ -32,7 +33,7 @@ namespace verbatim::cpu {
 
 const CpuOps kAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
                             .takes_pairs = true,
-                            .panel = panel_of<Avx512Bf16>,
+                            .panel = panel_of<Bf16Weights<Avx512Bf16>>,
                             .attend_tile = attend_tile_of<Avx512Bf16>,
                             .merge_run = merge_run,
                             .scan = scan_of<Avx512Bf16>,

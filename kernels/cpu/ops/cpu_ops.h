@@ -44,9 +44,10 @@ struct RoundedRows {
 // out[r][lane] = dot_n3(rows[r], the panel's output `lane`) + bias[lane]              reference/ops/matmul.h
 struct PanelArgs {
     RoundedRows rows;
-    const Pair* panel = nullptr;  // [num_pairs, 64]
-    const float* bias = nullptr;  // [64] or null: nothing is added
-    float* out = nullptr;         // [num_rows, 64]
+    const Pair* panel = nullptr;           // [num_pairs, 64]
+    const Int8Pair* int8_panel = nullptr;  // instead, for panel_int8
+    const float* bias = nullptr;           // [64] or null: nothing is added
+    float* out = nullptr;                  // [num_rows, 64]
     int64_t out_stride = kPanelOutputs;
 };
 
@@ -114,6 +115,7 @@ struct CpuOps {
     Isa isa = Isa::kPortable;
     bool takes_pairs = false;  // which form of RoundedRows panel() reads
     void (*panel)(const PanelArgs& args) = nullptr;
+    void (*panel_int8)(const PanelArgs& args) = nullptr;  // of the fast profile, for a few rows; null where it has none
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // A run of tiles joins those before it, left to right.
     void (*merge_run)(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) = nullptr;

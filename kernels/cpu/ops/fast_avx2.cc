@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/ops/portable.h"
 #include "kernels/cpu/ops/target.h"
@@ -32,7 +33,8 @@ namespace verbatim::cpu {
 
 const CpuOps kFastAvx2Ops{.isa = Isa::kAvx2,
                           .takes_pairs = false,
-                          .panel = panel_of<FreeOrder<Avx2>>,
+                          .panel = panel_of<Bf16Weights<FreeOrder<Avx2>>>,
+                          .panel_int8 = panel_of<Int8Weights<FreeOrder<Avx2>>>,
                           .attend_tile = attend_tile_of<Avx2>,
                           .merge_run = merge_run,
                           .scan = scan_of<Avx2>,

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/ops/portable.h"
 #include "kernels/cpu/ops/target.h"
@@ -32,7 +33,8 @@ namespace verbatim::cpu {
 
 const CpuOps kFastAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
                                 .takes_pairs = true,
-                                .panel = panel_of<FreeOrder<Avx512Bf16>>,
+                                .panel = panel_of<Bf16Weights<FreeOrder<Avx512Bf16>>>,
+                                .panel_int8 = panel_of<Int8Weights<FreeOrder<Avx512Bf16>>>,
                                 .attend_tile = attend_tile_of<Avx512Bf16>,
                                 .merge_run = merge_run,
                                 .scan = scan_of<Avx512Bf16>,

@@ -45,6 +45,13 @@ struct Avx2 {
     static Words load_words(const Pair* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
 
+    static Words widen(const Int8Pair* x) {
+        const Bits both = (Bits)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+        const Floats even = (Floats)((both & 0xFFU) | kInt8Magic) - kInt8Offset;
+        const Floats odd = (Floats)(both >> 8 | kInt8Magic) - kInt8Offset;
+        return (Words)((Bits)even >> 16 | (Bits)odd);
+    }
+
     using Element = float;
     static constexpr int64_t kPerPair = 2;
     template <int num, int vectors>

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/pair.h"
 
@@ -49,6 +50,17 @@ struct Avx512 {
     }
     static Words load_words(const Pair* x) { return _mm512_loadu_si512(x); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
+
+    // Both bytes of each as bf16, by adding them to 2^23 where they stand in the last place (pair.h).
+    static Words widen(const Int8Pair* x) {
+        using Narrow = uint16_t __attribute__((vector_size(32)));
+        Narrow narrow;
+        std::memcpy(&narrow, x, sizeof(narrow));
+        const Bits both = __builtin_convertvector(narrow, Bits);
+        const Floats even = (Floats)((both & 0xFFU) | kInt8Magic) - kInt8Offset;
+        const Floats odd = (Floats)(both >> 8 | kInt8Magic) - kInt8Offset;
+        return (Words)((Bits)even >> 16 | (Bits)odd);
+    }
 
     // A row's values as the dot products take them: binary32, two per pair.
     using Element = float;

@@ -14,7 +14,7 @@
 namespace verbatim::cpu {
 namespace {
 
-constexpr int64_t kLineWords = 16;  // of a cache line
+constexpr int64_t kLineBytes = 64;  // of the caches
 constexpr int64_t kFetchRows = 32;  // with more, computing takes longer than memory
 
 // The fast profile's: few rows add all of K in one go.
@@ -28,6 +28,20 @@ constexpr bool has_free_order() {
     return false;
 }
 
+// Weights as they lie in the panel, and how they become words of pairs.
+template <typename Lanes>
+struct Bf16Weights : Lanes {
+    using Weight = Pair;
+    static typename Lanes::Words load_weights(const Pair* panel) { return Lanes::load_words(panel); }
+    static const Pair* panel_of(const PanelArgs& args) { return args.panel; }
+};
+template <typename Lanes>
+struct Int8Weights : Lanes {
+    using Weight = Int8Pair;
+    static typename Lanes::Words load_weights(const Int8Pair* panel) { return Lanes::widen(panel); }
+    static const Int8Pair* panel_of(const PanelArgs& args) { return args.int8_panel; }
+};
+
 // The form of rows that the lanes take.
 template <typename Lanes>
 const typename Lanes::Element* elements_of(const RoundedRows& rows) {
@@ -35,17 +49,20 @@ const typename Lanes::Element* elements_of(const RoundedRows& rows) {
     if constexpr (Lanes::kPerPair == 2) return rows.floats;
 }
 
+template <typename Lanes>
+constexpr int64_t kLineWeights = kLineBytes / int64_t{sizeof(typename Lanes::Weight)};
+
 // Dot products of some rows and some outputs of a panel, over some pairs of K.
 template <typename Lanes>
 struct ChunkArgs {
-    const typename Lanes::Element* a = nullptr;  // the first row's first pair
-    int64_t stride = 0;                          // elements between rows
-    const Pair* panel = nullptr;                 // the first pair, the first output
-    int64_t count = 0;                           // pairs
-    int64_t chunk_pairs = 0;                     // after how many the total grows
-    const Pair* fetch = nullptr;                 // what to ask memory for meanwhile
-    int64_t fetch_step = 0;                      // words of it per pair
-    float* out = nullptr;                        // the first row's total, first output
+    const typename Lanes::Element* a = nullptr;     // the first row's first pair
+    int64_t stride = 0;                             // elements between rows
+    const typename Lanes::Weight* panel = nullptr;  // the first pair, the first output
+    int64_t count = 0;                              // pairs
+    int64_t chunk_pairs = 0;                        // after how many the total grows
+    const typename Lanes::Weight* fetch = nullptr;  // what to ask memory for meanwhile
+    int64_t fetch_step = 0;                         // weights of it per pair
+    float* out = nullptr;                           // the first row's total, first output
     int64_t out_stride = 0;
     bool first = false;           // of the panel: the total is +0, and +0 + acc is acc, which cannot be -0
     const float* bias = nullptr;  // added in the end, or null
@@ -62,10 +79,10 @@ inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count
     for (int64_t j = first; j < first + count; ++j) {
         typename Lanes::Words w[kVectors];
         for (int v = 0; v < kVectors; ++v) {
-            w[v] = Lanes::load_words(args.panel + j * kPanelOutputs + v * Lanes::kCount);
+            w[v] = Lanes::load_weights(args.panel + j * kPanelOutputs + v * Lanes::kCount);
         }
-        for (int64_t word = 0; word < args.fetch_step; word += kLineWords) {
-            __builtin_prefetch(args.fetch + j * args.fetch_step + word, 0, 2);
+        for (int64_t i = 0; i < args.fetch_step; i += kLineWeights<Lanes>) {
+            __builtin_prefetch(args.fetch + j * args.fetch_step + i, 0, 2);
         }
         Lanes::template dot_pair<num, kVectors>(args.a + j * Lanes::kPerPair, args.stride, w, acc);
     }
@@ -136,11 +153,11 @@ void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     constexpr int64_t kLanes = int64_t{Lanes::kVectors} * Lanes::kCount;
     const auto* a = chunk.a;
     const auto* kernels = chunk.count > chunk.chunk_pairs ? ChunkKernels<Lanes>::kSeveral : ChunkKernels<Lanes>::kOne;
-    const Pair* panel = chunk.panel;
+    const auto* panel = chunk.panel;
     const float* bias = chunk.bias;
     const int64_t num_passes = (args.rows.num_rows + Lanes::kRows - 1) / Lanes::kRows * (kPanelOutputs / kLanes);
-    const int64_t lines_per_pair = (kPanelOutputs / kLineWords + num_passes - 1) / num_passes;
-    if (num_passes > 1 && args.rows.num_rows <= kFetchRows) chunk.fetch_step = lines_per_pair * kLineWords;
+    const int64_t lines_per_pair = (kPanelOutputs / kLineWeights<Lanes> + num_passes - 1) / num_passes;
+    if (num_passes > 1 && args.rows.num_rows <= kFetchRows) chunk.fetch_step = lines_per_pair * kLineWeights<Lanes>;
     chunk.fetch = panel + chunk.count * kPanelOutputs;
     for (int64_t r = 0; r < args.rows.num_rows; r += Lanes::kRows) {
         const int64_t num = std::min<int64_t>(Lanes::kRows, args.rows.num_rows - r);
@@ -165,7 +182,7 @@ void panel_of(const PanelArgs& args) {
         ChunkArgs<Lanes> chunk;
         chunk.a = elements_of<Lanes>(args.rows) + first * Lanes::kPerPair;
         chunk.stride = args.rows.num_pairs * Lanes::kPerPair;
-        chunk.panel = args.panel + first * kPanelOutputs;
+        chunk.panel = Lanes::panel_of(args) + first * kPanelOutputs;
         chunk.count = std::min(pairs_at_once, args.rows.num_pairs - first);
         chunk.chunk_pairs = free_order ? chunk.count : kChunkPairs;
         chunk.out_stride = args.out_stride;

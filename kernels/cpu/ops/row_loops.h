@@ -30,9 +30,9 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
 VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {
     for (int64_t i = 0; i < count; ++i) {
         const uint32_t both = in[i];
-        const auto even = static_cast<float>(static_cast<int32_t>(both << 24) >> 24);
-        const auto odd = static_cast<float>(static_cast<int32_t>(both << 16) >> 24);
-        out[i] = reference::bits_from_float(even) >> 16 | reference::bits_from_float(odd);  // 8 bits suffice: exact
+        const float even = reference::float_from_bits((both & 0xFFU) | kInt8Magic) - kInt8Offset;
+        const float odd = reference::float_from_bits(both >> 8 | kInt8Magic) - kInt8Offset;
+        out[i] = reference::bits_from_float(even) >> 16 | reference::bits_from_float(odd);
     }
 }
 
