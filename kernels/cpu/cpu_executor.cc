@@ -78,13 +78,8 @@ std::span<const float> CpuExecutor::logits(SequenceSlot slot) const {
 
 std::optional<int32_t> CpuExecutor::fault_layer(SequenceSlot slot) const { return slots_[index(slot)].fault_layer; }
 
-// Greedy without penalties, the usual case, is one pass over the row; a row with a fault never comes here.
 TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {
-    const SamplingParams& params = args.params;
-    const bool penalised =
-        params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
-    if (params.temperature != 0.0F || penalised) return sample(args, sampling_);
-    return choice_.many->rows->arg_max(args.logits.data(), static_cast<int64_t>(args.logits.size()));
+    return sample(args, *choice_.many->rows, sampling_);
 }
 
 bool CpuExecutor::read_head(const HeadImage& image, const HeadReader& reader) {

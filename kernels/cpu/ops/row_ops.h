@@ -53,7 +53,7 @@ struct RowOps {
     void (*conv)(const ConvRowArgs& args) = nullptr;
     void (*time_steps)(const TimeStepArgs& args) = nullptr;
     bool (*is_finite)(const float* x, int64_t count) = nullptr;   // N8: no NaN, no infinity
-    int32_t (*arg_max)(const float* x, int64_t count) = nullptr;  // lowest index of the greatest; finite x
+    int32_t (*arg_max)(const float* x, int64_t count) = nullptr;  // lowest index of the greatest; no NaN
 };
 
 }  // namespace verbatim::cpu

@@ -11,7 +11,6 @@ namespace verbatim::cpu {
 namespace {
 
 constexpr int64_t kGroups = 64;   // of four words, side by side
-constexpr int64_t kLanes = 32;    // greatest values side by side
 constexpr size_t kManyKept = 16;  // from one id in so many on, the noise of all costs less than that of each
 
 // Philox4x32-10 of counters (position, group + i, 0): word w of group i at words[4 · i + w].
@@ -64,41 +63,22 @@ VERBATIM_CLONES void add(const float* x, int64_t count, float* out) {
     for (int64_t i = 0; i < count; ++i) out[i] = x[i] + out[i];
 }
 
-VERBATIM_CLONES float greatest(const float* x, int64_t count) {
-    float best[kLanes];
-    for (int64_t j = 0; j < kLanes; ++j) best[j] = x[std::min(j, count - 1)];
-    for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
-        for (int64_t j = 0; j < kLanes; ++j) best[j] = x[i + j] > best[j] ? x[i + j] : best[j];
-    }
-    for (int64_t i = count / kLanes * kLanes; i < count; ++i) best[0] = x[i] > best[0] ? x[i] : best[0];
-    for (int64_t j = 1; j < kLanes; ++j) best[0] = best[j] > best[0] ? best[j] : best[0];
-    return best[0];
-}
-
-// Whether every value is finite: all exponents below the largest.
-VERBATIM_CLONES bool all_finite(const float* x, int64_t count) {
-    uint32_t greatest_exponent = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        const uint32_t exponent = reference::bits_from_float(x[i]) & 0x7F800000U;
-        greatest_exponent = std::max(greatest_exponent, exponent);
-    }
-    return greatest_exponent < 0x7F800000U;
-}
-
 bool has_penalties(const SamplingParams& params) {
     return params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
 }
 
 // Draws among all ids, or among those that top-k and top-p keep.
-int32_t draw(const reference::SamplingArgs& args, std::span<const float> logits, SamplingScratch& scratch) {
+int32_t draw(const reference::SamplingArgs& args, std::span<const float> logits, const RowOps& rows,
+             SamplingScratch& scratch) {
     const SamplingParams& params = args.params;
+    const auto count = static_cast<int64_t>(logits.size());
     scratch.scaled.resize(logits.size());
     scratch.scores.resize(logits.size());
-    divide(logits.data(), params.temperature, static_cast<int64_t>(logits.size()), scratch.scaled.data());
+    divide(logits.data(), params.temperature, count, scratch.scaled.data());
     if (params.top_k <= 0 && params.top_p >= 1.0F) {
         gumbel_noises(params.seed, args.position, 0, scratch.scores);
-        add(scratch.scaled.data(), static_cast<int64_t>(logits.size()), scratch.scores.data());
-        return arg_max(scratch.scores);
+        add(scratch.scaled.data(), count, scratch.scores.data());
+        return rows.arg_max(scratch.scores.data(), count);
     }
     kept_ids(scratch.scaled, params.top_k, params.top_p, scratch);
     const bool many = scratch.order.size() > logits.size() / kManyKept;
@@ -126,11 +106,6 @@ void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<fl
         noises_of(words, static_cast<int64_t>(count), out.data() + done);
         done += count;
     }
-}
-
-int32_t arg_max(std::span<const float> values) {
-    const float best = greatest(values.data(), static_cast<int64_t>(values.size()));
-    return static_cast<int32_t>(std::find(values.begin(), values.end(), best) - values.begin());
 }
 
 // The greatest ones are taken out a piece at a time, each piece sorted, until enough is kept.
@@ -163,14 +138,15 @@ void kept_ids(std::span<const float> logits, int32_t top_k, float top_p, Samplin
     order.resize(kept);
 }
 
-int32_t sample(const reference::SamplingArgs& args, SamplingScratch& scratch) {
-    CHECK(!args.logits.empty());
-    CHECK(all_finite(args.logits.data(), static_cast<int64_t>(args.logits.size())), "a logit is not finite");
+int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, SamplingScratch& scratch) {
+    const auto count = static_cast<int64_t>(args.logits.size());
+    CHECK_GT(count, 0);
+    CHECK(rows.is_finite(args.logits.data(), count), "a logit is not finite");
     std::vector<float> changed;
     std::span<const float> logits = args.logits;
     if (has_penalties(args.params)) logits = changed = reference::penalised(args);
-    if (args.params.temperature == 0.0F) return arg_max(logits);
-    return draw(args, logits, scratch);
+    if (args.params.temperature == 0.0F) return rows.arg_max(logits.data(), count);
+    return draw(args, logits, rows, scratch);
 }
 
 }  // namespace verbatim::cpu

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/ops/row_ops.h"
 #include "reference/ops/sampling.h"
 
 namespace verbatim::cpu {
@@ -18,12 +19,10 @@ struct SamplingScratch {
 };
 
 // reference::sample(args). REQUIRES: what it requires.
-int32_t sample(const reference::SamplingArgs& args, SamplingScratch& scratch);
+int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, SamplingScratch& scratch);
 
 // Of tokens first, first + 1, ...: reference::gumbel_noise. REQUIRES: first is a multiple of 4.
 void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<float> out);
-// Index of the greatest value; the lowest among equals. REQUIRES: not empty, no NaN.
-int32_t arg_max(std::span<const float> values);
 // reference::kept_ids, in `order`.
 void kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p, SamplingScratch& scratch);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/base/prng.h"
+#include "kernels/cpu/ops/cpu_ops.h"
 
 namespace verbatim::cpu {
 namespace {
@@ -35,7 +36,11 @@ TEST(CpuSampling, ArgMaxIsTheLowestOfTheGreatest) {
         for (float& value : values) value = draw_logit(prng, round % 4);
         size_t wanted = 0;
         for (size_t i = 1; i < values.size(); ++i) wanted = values[i] > values[wanted] ? i : wanted;
-        ASSERT_EQ(arg_max(values), static_cast<int32_t>(wanted));
+        for (const Isa isa : supported_isas()) {
+            ASSERT_EQ(cpu_ops(isa).rows->arg_max(values.data(), static_cast<int64_t>(values.size())),
+                      static_cast<int32_t>(wanted))
+                << isa_name(isa);
+        }
     }
 }
 
@@ -59,7 +64,10 @@ TEST(CpuSampling, DrawsTheDefinitionsToken) {
         if (prng.below(3) == 0) params.frequency_penalty = 0.4F;
         const reference::SamplingArgs args{
             logits, params, {prompt, std::span<const int32_t>(prefix).subspan(prompt.size())}, prng.next()};
-        ASSERT_EQ(sample(args, scratch), reference::sample(args)) << "round " << round;
+        const int32_t wanted = reference::sample(args);
+        for (const Isa isa : supported_isas()) {
+            ASSERT_EQ(sample(args, *cpu_ops(isa).rows, scratch), wanted) << isa_name(isa) << ", round " << round;
+        }
         if (params.temperature == 0.0F) continue;
         std::vector<float> scaled = logits;
         for (float& logit : scaled) logit = logit / params.temperature;
