@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tools/bench_report.h"
+#include "tools/svg.h"
 
 namespace verbatim::tools {
 namespace {
@@ -13,21 +14,6 @@ constexpr int kRowHeight = 24;
 constexpr int kBarHeight = 16;
 constexpr int kFullWidth = 380;  // of a bar at the limit
 
-std::string escaped(std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-        if (c == '&') out += "&amp;";
-        if (c == '<') out += "&lt;";
-        if (c == '>') out += "&gt;";
-        if (c != '&' && c != '<' && c != '>') out += c;
-    }
-    return out;
-}
-
-std::string label(int x, int y, std::string_view text, std::string_view more = "") {
-    return fmt::format("<text x=\"{}\" y=\"{}\" {}>{}</text>\n", x, y, more, escaped(text));
-}
-
 std::string bar(int y, double share, const char* colour) {
     return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", kLeft, y,
                        share * kFullWidth, kBarHeight, colour);
@@ -35,28 +21,25 @@ std::string bar(int y, double share, const char* colour) {
 
 std::string row_svg(int y, const BenchRow& row, const RowFigures& figures) {
     const int text_y = y + kBarHeight - 4;
-    std::string svg = label(kLeft - 8, text_y,
-                            fmt::format("{}, {}, batch {}, {} tokens", row.phase, row.profile, row.batch, row.context),
-                            "text-anchor=\"end\"");
+    std::string svg = svg_text(
+        kLeft - 8, text_y, fmt::format("{}, {}, batch {}, {} tokens", row.phase, row.profile, row.batch, row.context),
+        "text-anchor=\"end\"");
     svg += bar(y, 1, "#d1e5f0") + bar(y, figures.of_limit, row.wrong ? "#b2182b" : "#2166ac");
     const std::string figure =
         row.load ? fmt::format("{:.2f} GB/s", figures.gbps) : fmt::format("{:.1f} tokens/s", figures.tokens_per_s);
-    return svg + label(kLeft + kFullWidth + 8, text_y, fmt::format("{:.0f} %, {}", 100 * figures.of_limit, figure));
+    return svg + svg_text(kLeft + kFullWidth + 8, text_y, fmt::format("{:.0f} %, {}", 100 * figures.of_limit, figure));
 }
 
 }  // namespace
 
 std::string bench_svg(const BenchReport& report) {
     const int height = kTop + kRowHeight * static_cast<int>(report.rows.size()) + 20;
-    std::string svg = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
-        kWidth, height);
-    svg += label(20, 28, fmt::format("{}: share of the machine's limit", report.config.model), "font-size=\"16\"");
-    svg += label(20, 50,
-                 fmt::format("{} threads, {}: stream {:.1f} GB/s, fma {:.0f} GFLOP/s, vdpbf16ps {:.0f} GFLOP/s",
-                             report.config.num_threads, report.isa, report.machine.stream_bytes_per_s / 1e9,
-                             report.machine.fma_flops / 1e9, report.machine.dpbf16_flops / 1e9));
+    std::string svg = svg_begin(kWidth, height);
+    svg += svg_text(20, 28, fmt::format("{}: share of the machine's limit", report.config.model), "font-size=\"16\"");
+    svg += svg_text(20, 50,
+                    fmt::format("{} threads, {}: stream {:.1f} GB/s, fma {:.0f} GFLOP/s, vdpbf16ps {:.0f} GFLOP/s",
+                                report.config.num_threads, report.isa, report.machine.stream_bytes_per_s / 1e9,
+                                report.machine.fma_flops / 1e9, report.machine.dpbf16_flops / 1e9));
     int y = kTop;
     for (const BenchRow& row : report.rows) {
         svg += row_svg(y, row, figures_of(row, report.machine));

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "tools/svg.h"
 #include "tools/trace_report.h"
 
 namespace verbatim::tools {
@@ -18,28 +19,13 @@ constexpr int kPlotHeight = 150;
 constexpr int kPlotWidth = kWidth - kLeft - 20;
 constexpr std::array<const char*, 6> kColours = {"#2166ac", "#67a9cf", "#d1e5f0", "#fddbc7", "#ef8a62", "#b2182b"};
 
-std::string escaped(std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-        if (c == '&') out += "&amp;";
-        if (c == '<') out += "&lt;";
-        if (c == '>') out += "&gt;";
-        if (c != '&' && c != '<' && c != '>') out += c;
-    }
-    return out;
-}
-
-std::string label(int x, int y, std::string_view text, std::string_view more = "") {
-    return fmt::format("<text x=\"{}\" y=\"{}\" {}>{}</text>\n", x, y, more, escaped(text));
-}
-
 // Bars of one series, the highest as high as the plot.
 std::string bars(int top, std::string_view title, const std::vector<int64_t>& counts, std::string_view first,
                  std::string_view last) {
     const int64_t highest = std::max<int64_t>(1, counts.empty() ? 1 : *std::max_element(counts.begin(), counts.end()));
-    std::string svg = label(kLeft, top - 8, title, "font-weight=\"bold\"");
-    svg += label(kLeft - 6, top + 10, std::to_string(highest), "text-anchor=\"end\"");
-    svg += label(kLeft - 6, top + kPlotHeight, "0", "text-anchor=\"end\"");
+    std::string svg = svg_text(kLeft, top - 8, title, "font-weight=\"bold\"");
+    svg += svg_text(kLeft - 6, top + 10, std::to_string(highest), "text-anchor=\"end\"");
+    svg += svg_text(kLeft - 6, top + kPlotHeight, "0", "text-anchor=\"end\"");
     const double width = static_cast<double>(kPlotWidth) / static_cast<double>(std::max<size_t>(1, counts.size()));
     for (size_t i = 0; i < counts.size(); ++i) {
         const double height = static_cast<double>(counts[i]) / static_cast<double>(highest) * kPlotHeight;
@@ -49,8 +35,8 @@ std::string bars(int top, std::string_view title, const std::vector<int64_t>& co
     }
     svg += fmt::format("<line x1=\"{0}\" y1=\"{1}\" x2=\"{2}\" y2=\"{1}\" stroke=\"#333\"/>\n", kLeft,
                        top + kPlotHeight, kLeft + kPlotWidth);
-    svg += label(kLeft, top + kPlotHeight + 16, first);
-    svg += label(kLeft + kPlotWidth, top + kPlotHeight + 16, last, "text-anchor=\"end\"");
+    svg += svg_text(kLeft, top + kPlotHeight + 16, first);
+    svg += svg_text(kLeft + kPlotWidth, top + kPlotHeight + 16, last, "text-anchor=\"end\"");
     return svg;
 }
 
@@ -86,7 +72,7 @@ std::string sources(int top, const TraceStats& stats) {
                                                                    {"own, said in the session", stats.repeated_within},
                                                                    {"own, said elsewhere", stats.repeated_across},
                                                                    {"own, new", stats.new_tokens}}};
-    std::string svg = label(kLeft, top - 8, "where the prompt tokens come from", "font-weight=\"bold\"");
+    std::string svg = svg_text(kLeft, top - 8, "where the prompt tokens come from", "font-weight=\"bold\"");
     double x = kLeft;
     int y = top + 54;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -98,8 +84,8 @@ std::string sources(int top, const TraceStats& stats) {
         x += share * kPlotWidth;
         svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", kLeft, y - 10,
                            kColours[i]);
-        svg +=
-            label(kLeft + 20, y, fmt::format("{}: {} tokens, {:.2f} %", parts[i].first, parts[i].second, 100 * share));
+        svg += svg_text(kLeft + 20, y,
+                        fmt::format("{}: {} tokens, {:.2f} %", parts[i].first, parts[i].second, 100 * share));
         y += 18;
     }
     return svg;
@@ -118,10 +104,10 @@ std::string trace_svg(const TraceReport& report, const Trace& trace) {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
         "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
         kWidth, kHeight);
-    svg += label(kLeft, 24,
-                 fmt::format("{}: {} requests, {} conversations", report.file, report.stats.requests,
-                             report.stats.conversations),
-                 "font-size=\"16\"");
+    svg += svg_text(kLeft, 24,
+                    fmt::format("{}: {} requests, {} conversations", report.file, report.stats.requests,
+                                report.stats.conversations),
+                    "font-size=\"16\"");
     svg += bars(70, "arrivals", arrivals_over_time(trace), "0 s",
                 fmt::format("{:.0f} s", static_cast<double>(report.stats.duration_ns) / 1e9));
     svg += bars(280, "prompts by length (powers of two)", prompts, "0", longest(prompts));
