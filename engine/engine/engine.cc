@@ -280,8 +280,7 @@ void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason)
 
 // The turn's resident tokens: all but the last sampled one, which is committed and not computed (the seam).
 void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
-    const auto num_known = static_cast<size_t>(sequence.known.size() - sequence.num_prompt_tokens());
-    sequence.known.append(store_.store(std::span(sequence.output).subspan(num_known)));
+    sequence.store_output(store_);
     const bool seam = !sequence.output.empty() && !planted(Planted::kSampledTokenInHead);
     TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
     event(EventKind::kStage, sequence.id, tokens.size());

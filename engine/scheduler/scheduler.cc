@@ -133,8 +133,7 @@ void Scheduler::preempt(Sequence& sequence) {
     end_slot(sequence);
     std::erase(running_, &sequence);
     sequence.status = SequenceStatus::kWaiting;
-    const auto num_known = static_cast<size_t>(sequence.known.size() - sequence.num_prompt_tokens());
-    sequence.known.append(config_.store->store(std::span(sequence.output).subspan(num_known)));
+    sequence.store_output(*config_.store);
     if (!planted(Planted::kResumeKeepsComputed)) sequence.num_computed_tokens = 0;
     const auto place = std::ranges::find_if(waiting_, [&](const Sequence* other) { return other->id > sequence.id; });
     waiting_.insert(place, &sequence);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct Sequence {
 
     SequenceStatus status = SequenceStatus::kWaiting;
     std::vector<TokenId> output;
-    TokenSeq known;                   // the prompt and, after a preemption, what had been generated then
+    TokenSeq known;                   // the prompt and what has been stored of the output
     int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
 
@@ -57,6 +58,11 @@ struct Sequence {
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }
     [[nodiscard]] bool prefill_only() const { return max_tokens == 0; }
+    // `known` catches up with what has been generated.
+    void store_output(TokenStore& store) {
+        const auto num_stored = static_cast<size_t>(known.size() - num_prompt_tokens());
+        known.append(store.store(std::span(output).subspan(num_stored)));
+    }
 };
 
 }  // namespace verbatim
