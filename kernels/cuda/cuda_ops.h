@@ -11,6 +11,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "reference/numerics/constants.h"
 
 namespace verbatim::cuda {
 
@@ -166,6 +167,8 @@ public:
 };
 
 // Floats of workspace that attention() needs: per row, attention head and run a softmax state.
-[[nodiscard]] int64_t attention_floats(int64_t num_rows, const AttentionShape& shape, int64_t max_position);
+[[nodiscard]] inline int64_t attention_floats(int64_t num_rows, const AttentionShape& shape, int64_t max_position) {
+    return num_rows * shape.n_heads * (max_position / reference::kRunPositions + 1) * (shape.head_dim + 2);
+}
 
 }  // namespace verbatim::cuda

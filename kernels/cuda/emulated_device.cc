@@ -46,10 +46,6 @@ private:
 
 }  // namespace
 
-int64_t attention_floats(int64_t num_rows, const AttentionShape& shape, int64_t max_position) {
-    return num_rows * shape.n_heads * (max_position / reference::kRunPositions + 1) * (shape.head_dim + 2);
-}
-
 std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator) {
     return std::make_unique<DeviceOn<EmulatedMachine>>(emulator);
 }
