@@ -7,9 +7,11 @@
 #include <chrono>
 #include <filesystem>
 
+#include "kernels/cpu/aligned_array.h"
 #include "reference/model/load_model.h"
 #include "reference/model/presets.h"
 #include "reference/model/write_checkpoint.h"
+#include "reference/worker_pool.h"
 #include "tools/cli.h"
 
 namespace verbatim::tools {
@@ -75,6 +77,18 @@ Status drop_pages(const fs::path& folder) {
         folder, [](int file) { return fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0; });
 }
 
+// Writes to each page of that much fresh memory: what comes before any copy of the weights.
+double fresh_memory_s(int64_t bytes, int32_t num_threads) {
+    constexpr int64_t kPageBytes = 4096;
+    reference::WorkerPool threads(num_threads);
+    const Clock::time_point begin = Clock::now();
+    cpu::AlignedArray<std::byte> memory(bytes);
+    threads.for_ranges(bytes / kPageBytes, 1, [&](int64_t first, int64_t last) {
+        for (int64_t page = first; page < last; ++page) memory.data()[page * kPageBytes] = std::byte{1};
+    });
+    return seconds_since(begin);
+}
+
 int64_t pool_bytes(const reference::ModelConfig& model, const cpu::CpuExecutorConfig& pools) {
     const reference::ModelGeometry geometry = reference::geometry(model);
     return geometry.kv_bytes_per_token * pools.block_size * pools.num_blocks +
@@ -85,7 +99,7 @@ int64_t pool_bytes(const reference::ModelConfig& model, const cpu::CpuExecutorCo
 Status load_once(const fs::path& folder, const cpu::CpuExecutorConfig& pools, BenchRow& row) {
     const int64_t before = resident_bytes();
     const Clock::time_point begin = Clock::now();
-    ASSIGN_OR_RETURN(const reference::Model model, reference::load_model(folder));
+    ASSIGN_OR_RETURN(const reference::Model model, reference::load_model(folder, pools.num_threads));
     const cpu::CpuExecutor executor(model.config, model.weights, pools);
     row.times_s.push_back(seconds_since(begin));
     row.load->resident_bytes = std::max(row.load->resident_bytes, resident_bytes() - before);
@@ -105,6 +119,7 @@ Result<BenchRow> load_row(const BenchConfig& config, const fs::path& folder, con
         const Clock::time_point begin = Clock::now();
         RETURN_IF_ERROR(read_files(folder));
         row.load->read_times_s.push_back(seconds_since(begin));
+        row.load->fresh_times_s.push_back(fresh_memory_s(row.load->file_bytes, config.num_threads));
         if (cold) RETURN_IF_ERROR(drop_pages(folder));
         RETURN_IF_ERROR(load_once(folder, pools, row));
     }

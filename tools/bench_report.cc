@@ -66,6 +66,7 @@ Json row_json(const BenchReport& report, const BenchRow& row) {
     if (row.load) {
         json["file_bytes"] = row.load->file_bytes;
         json["read_time_ms"] = times_json(spread_of(row.load->read_times_s));
+        json["fresh_memory_time_ms"] = times_json(spread_of(row.load->fresh_times_s));
         json["of_read"] = 1 / figures.of_limit;
         json["resident_bytes"] = row.load->resident_bytes;
         json["weight_and_pool_bytes"] = row.load->wanted_bytes;
@@ -137,10 +138,14 @@ std::string load_lines(const BenchReport& report) {
     std::string lines;
     for (const BenchRow& row : report.rows) {
         if (!row.load) continue;
-        lines += fmt::format("{}: {} of checkpoint added {} of resident memory; weights and pools are {}\n", row.phase,
-                             format_bytes(static_cast<uint64_t>(row.load->file_bytes)),
-                             format_bytes(static_cast<uint64_t>(std::max<int64_t>(0, row.load->resident_bytes))),
-                             format_bytes(static_cast<uint64_t>(row.load->wanted_bytes)));
+        lines += fmt::format(
+            "{}: {} of checkpoint added {} of resident memory; weights and pools are {}; reading took {:.0f} ms, as "
+            "much "
+            "fresh memory {:.0f} ms\n",
+            row.phase, format_bytes(static_cast<uint64_t>(row.load->file_bytes)),
+            format_bytes(static_cast<uint64_t>(std::max<int64_t>(0, row.load->resident_bytes))),
+            format_bytes(static_cast<uint64_t>(row.load->wanted_bytes)), spread_of(row.load->read_times_s).median * 1e3,
+            spread_of(row.load->fresh_times_s).median * 1e3);
     }
     return lines;
 }

@@ -201,7 +201,7 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
         const cpu::CpuExecutorConfig pools{.num_blocks = 64, .num_state_rows = 4, .num_threads = config.num_threads};
         ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
-    ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed));
+    ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed, config.num_threads));
     report.geometry = reference::geometry(model.config);
     RETURN_IF_ERROR(stretch_positions(config, model.config));
     ASSIGN_OR_RETURN(const cpu::CpuExecutorConfig pools, executor_config(config, report.geometry));

@@ -74,9 +74,10 @@ Spread spread_of(std::vector<double> times_s);  // REQUIRES: not empty
 // What loading a checkpoint took.
 struct LoadFigures {
     int64_t file_bytes = 0;
-    std::vector<double> read_times_s;  // reading the file alone
-    int64_t resident_bytes = 0;        // what loading added to this process
-    int64_t wanted_bytes = 0;          // weights and pools
+    std::vector<double> read_times_s;   // reading the file alone, into memory that is there
+    std::vector<double> fresh_times_s;  // getting as many bytes of fresh memory from the system
+    int64_t resident_bytes = 0;         // what loading added to this process
+    int64_t wanted_bytes = 0;           // weights and pools
 };
 
 struct BenchRow {

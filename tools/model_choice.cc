@@ -38,13 +38,13 @@ void add(Digester& digester, const LayerConfig& config, const LayerWeights& weig
 
 }  // namespace
 
-Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed) {
+Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, int32_t num_threads) {
     if (std::ranges::count(preset_names(), name_or_folder) > 0) {
         ASSIGN_OR_RETURN(const ModelConfig config, preset(name_or_folder));
         return make_random_model(config, seed);
     }
     std::error_code ignored;
-    if (std::filesystem::is_directory(name_or_folder, ignored)) return load_model(name_or_folder);
+    if (std::filesystem::is_directory(name_or_folder, ignored)) return load_model(name_or_folder, num_threads);
     return error("--model {}: neither a checkpoint's folder nor a preset ({})", name_or_folder,
                  fmt::join(preset_names(), ", "));
 }

@@ -47,7 +47,7 @@ Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const refer
 
 Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
                               const ReadFlags& flags) {
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed));
+    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, config.num_threads));
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
     read.seed = config.seed;
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));

@@ -9,14 +9,40 @@
 namespace verbatim::cpu {
 namespace {
 
-constexpr int64_t kBlockPairs = 16;  // a cache line of each output's row: 64 lines in, 64 lines out, all near
+constexpr int64_t kBlockPairs = 16;  // of an output: a cache line
+constexpr int64_t kBlockLanes = 16;  // of a pair: a cache line, and few enough rows that all are prefetched
+constexpr int64_t kTile = 4;         // a side of what is transposed in registers
 
-// Pairs [first, first + kBlockPairs) of `lanes` rows of whole pairs.
-void pack_block(const uint16_t* rows, int64_t stride, int64_t lanes, Pair* out) {
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-        Pair line[kBlockPairs];
-        std::memcpy(line, rows + lane * stride, sizeof(line));
-        for (int64_t j = 0; j < kBlockPairs; ++j) out[j * kPanelOutputs + lane] = line[j];
+using Tile = Pair __attribute__((vector_size(kTile * sizeof(Pair))));
+
+Tile load_tile(const void* from) {
+    Tile tile;
+    std::memcpy(&tile, from, sizeof(tile));
+    return tile;
+}
+
+// Pairs [0, 4) of four outputs, `stride` elements apart, become lanes [0, 4) of four rows of the panel.
+void transpose_tile(const uint16_t* rows, int64_t stride, Pair* out) {
+    const Tile a = load_tile(rows);
+    const Tile b = load_tile(rows + stride);
+    const Tile c = load_tile(rows + 2 * stride);
+    const Tile d = load_tile(rows + 3 * stride);
+    const Tile ab_low = __builtin_shuffle(a, b, Tile{0, 4, 1, 5});
+    const Tile cd_low = __builtin_shuffle(c, d, Tile{0, 4, 1, 5});
+    const Tile ab_high = __builtin_shuffle(a, b, Tile{2, 6, 3, 7});
+    const Tile cd_high = __builtin_shuffle(c, d, Tile{2, 6, 3, 7});
+    const Tile columns[kTile] = {
+        __builtin_shuffle(ab_low, cd_low, Tile{0, 1, 4, 5}), __builtin_shuffle(ab_low, cd_low, Tile{2, 3, 6, 7}),
+        __builtin_shuffle(ab_high, cd_high, Tile{0, 1, 4, 5}), __builtin_shuffle(ab_high, cd_high, Tile{2, 3, 6, 7})};
+    for (int64_t j = 0; j < kTile; ++j) std::memcpy(out + j * kPanelOutputs, &columns[j], sizeof(Tile));
+}
+
+// Pairs [0, kBlockPairs) of kBlockLanes rows of whole pairs.
+void pack_block(const uint16_t* rows, int64_t stride, Pair* out) {
+    for (int64_t lane = 0; lane < kBlockLanes; lane += kTile) {
+        for (int64_t j = 0; j < kBlockPairs; j += kTile) {
+            transpose_tile(rows + lane * stride + 2 * j, stride, out + j * kPanelOutputs + lane);
+        }
     }
 }
 
@@ -28,12 +54,15 @@ void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out) {
     const int64_t lanes = std::min(kPanelOutputs, weight.rows - panel * kPanelOutputs);
     const uint16_t* rows = weight.data + panel * kPanelOutputs * weight.cols;
     if (lanes < kPanelOutputs) std::fill_n(out, num_pairs(weight.cols) * kPanelOutputs, Pair{0});
-    const int64_t whole = weight.cols / (2 * kBlockPairs) * kBlockPairs;
-    for (int64_t j = 0; j < whole; j += kBlockPairs) {
-        pack_block(rows + 2 * j, weight.cols, lanes, out + j * kPanelOutputs);
+    const int64_t whole_lanes = lanes / kBlockLanes * kBlockLanes;
+    const int64_t whole_pairs = weight.cols / (2 * kBlockPairs) * kBlockPairs;
+    for (int64_t lane = 0; lane < whole_lanes; lane += kBlockLanes) {
+        for (int64_t j = 0; j < whole_pairs; j += kBlockPairs) {
+            pack_block(rows + lane * weight.cols + 2 * j, weight.cols, out + j * kPanelOutputs + lane);
+        }
     }
-    for (int64_t j = whole; j < num_pairs(weight.cols); ++j) {
-        for (int64_t lane = 0; lane < lanes; ++lane) {
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+        for (int64_t j = lane < whole_lanes ? whole_pairs : 0; j < num_pairs(weight.cols); ++j) {
             const uint16_t* two = rows + lane * weight.cols + 2 * j;
             out[j * kPanelOutputs + lane] = make_pair_of(two[0], 2 * j + 1 < weight.cols ? two[1] : uint16_t{0});
         }

@@ -8,6 +8,7 @@
 #include "reference/model/strict_json.h"
 #include "reference/model/tensor_values.h"
 #include "reference/model/weight_storage.h"
+#include "reference/worker_pool.h"
 
 namespace verbatim::reference {
 namespace {
@@ -28,9 +29,9 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
     return {};
 }
 
-void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, Model& model) {
+void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, WorkerPool& pool, Model& model) {
     const auto* data = reinterpret_cast<const uint16_t*>(got.bytes.data());
-    if (!is_canonical_bf16(got)) {
+    if (!is_canonical_bf16(got, pool)) {
         const auto owned = model.weights.storage->allocate_bf16(got.num_elements());
         convert_to_bf16(got, owned, model.report);
         data = owned.data();
@@ -57,7 +58,7 @@ Status check_extra(const std::string& name, const TensorEntry& got, const Checkp
                  folder, quote_text(name), shape_text(got.shape), architecture_name(config.architecture));
 }
 
-Status fill_weights(CheckpointFiles& files, std::string_view folder, Model& model) {
+Status fill_weights(CheckpointFiles& files, std::string_view folder, WorkerPool& pool, Model& model) {
     const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
     std::map<std::string, TensorEntry, std::less<>> extra = files.tensors;
     for (const CheckpointTensor& wanted : tensors) {
@@ -75,7 +76,7 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, Model& mode
         if (wanted.vector)
             fill_vector(wanted, got, model);
         else
-            fill_matrix(wanted, got, model);
+            fill_matrix(wanted, got, pool, model);
         ++model.report.num_tensors;
         model.report.num_parameters += wanted.num_elements();
     }
@@ -84,7 +85,7 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, Model& mode
 
 }  // namespace
 
-Result<Model> load_model(const std::filesystem::path& folder) {
+Result<Model> load_model(const std::filesystem::path& folder, int32_t num_threads) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(folder, ignored))
         return error("{}: is not a folder, wanted one with config.json and model.safetensors", folder.string());
@@ -92,7 +93,8 @@ Result<Model> load_model(const std::filesystem::path& folder) {
     Model model;
     ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
-    RETURN_IF_ERROR(fill_weights(files, folder.string(), model));
+    WorkerPool pool(num_threads);
+    RETURN_IF_ERROR(fill_weights(files, folder.string(), pool, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
     model.report.num_files = static_cast<int64_t>(files.files.size());
     for (MappedFile& file : files.files) model.weights.storage->keep(std::move(file));

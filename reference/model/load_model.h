@@ -12,7 +12,7 @@
 
 namespace verbatim::reference {
 
-// Maps the weights; bf16 matrices are read in place, everything else is converted once.
-Result<Model> load_model(const std::filesystem::path& folder);
+// Maps the weights; bf16 matrices are read in place, everything else is converted once. `num_threads` look at the values.
+Result<Model> load_model(const std::filesystem::path& folder, int32_t num_threads = 1);
 
 }  // namespace verbatim::reference

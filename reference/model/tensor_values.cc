@@ -1,6 +1,7 @@
 #include "reference/model/tensor_values.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -61,18 +62,22 @@ uint32_t widen_half(uint16_t half) {
     return sign | std::bit_cast<uint32_t>(std::ldexp(static_cast<float>(mantissa), -24));
 }
 
-bool is_canonical_bf16(const TensorEntry& tensor) {
+bool is_canonical_bf16(const TensorEntry& tensor, WorkerPool& pool) {
+    constexpr int64_t kGrain = 1 << 16;  // elements
     if (tensor.dtype != TensorDtype::kBf16) return false;
     if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % alignof(uint16_t) != 0) return false;
-    uint32_t num_odd = 0;
-    const int64_t count = tensor.num_elements();
-    for (int64_t i = 0; i < count; ++i) {
-        const auto bits = load<uint16_t>(tensor.bytes.data(), i);
-        const auto magnitude = static_cast<uint16_t>(bits & ~kSign);
-        num_odd |=
-            static_cast<uint32_t>(magnitude >= kInfinity) | static_cast<uint32_t>(magnitude < kSmallest && bits != 0);
-    }
-    return num_odd == 0;
+    std::atomic<uint32_t> any_odd = 0;
+    pool.for_ranges(tensor.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
+        uint32_t odd = 0;
+        for (int64_t i = begin; i < end; ++i) {
+            const auto bits = load<uint16_t>(tensor.bytes.data(), i);
+            const auto magnitude = static_cast<uint16_t>(bits & ~kSign);
+            odd |= static_cast<uint32_t>(magnitude >= kInfinity) |
+                   static_cast<uint32_t>(magnitude < kSmallest && bits != 0);
+        }
+        if (odd != 0) any_odd = 1;
+    });
+    return any_odd == 0;
 }
 
 void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report) {

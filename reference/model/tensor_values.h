@@ -7,6 +7,7 @@
 #include "engine/base/result.h"
 #include "reference/model/safetensors.h"
 #include "reference/model/weights.h"
+#include "reference/worker_pool.h"
 
 namespace verbatim::reference {
 
@@ -14,7 +15,7 @@ namespace verbatim::reference {
 uint32_t widen_half(uint16_t half_bits);
 
 // True if the tensor's bytes can be used as a matrix as they lie: bf16, aligned, and W2 of weights.h holds.
-bool is_canonical_bf16(const TensorEntry& tensor);
+bool is_canonical_bf16(const TensorEntry& tensor, WorkerPool& pool);
 
 // REQUIRES: dtype BF16, F16 or F32; destination.size() == num_elements. Counts in `report` what changed.
 void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report);

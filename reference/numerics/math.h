@@ -88,10 +88,10 @@ VERBATIM_HOST_DEVICE inline float log_plus_f32(float x, float low) {
     constexpr uint32_t kSqrtHalf = 0x3F3504F3U;  // the bits of sqrt(1/2)
 
     const bool subnormal = x < 0x1p-126F;
-    const uint32_t bits = bits_from_float(subnormal ? x * 0x1p+23F : x);
+    const uint32_t bits = bits_from_float(x * (subnormal ? 0x1p+23F : 1.0F));
     const int32_t k = static_cast<int32_t>(bits - kSqrtHalf) >> 23;
     const float f = float_from_bits(bits - (static_cast<uint32_t>(k) << 23)) - 1.0F;
-    const float exponent = static_cast<float>(subnormal ? k - 23 : k);
+    const float exponent = static_cast<float>(k - (subnormal ? 23 : 0));
 
     const float s = f / (2.0F + f);
     const float z = s * s;
