@@ -15,6 +15,7 @@
 
 #include "engine/base/prng.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/ops/sampling.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/ops/sampling.h"
@@ -235,14 +236,16 @@ void round_row(benchmark::State& state, const cpu::CpuOps& ops) {
     state.SetBytesProcessed(state.iterations() * kCount * static_cast<int64_t>(sizeof(float)));
 }
 
-// One draw from the vocabulary of 100352.
-void sample_token(benchmark::State& state, const SamplingParams& params) {
+// One draw from the vocabulary of 100352, by the contract's plain loops where `rows` is null.
+void sample_token(benchmark::State& state, const SamplingParams& params, const cpu::RowOps* rows) {
     std::vector<float> logits(static_cast<size_t>(model().config.vocab_size));
     Prng prng(1);
     for (float& logit : logits) logit = static_cast<float>(prng.below(1 << 20)) * 0x1p-17F;
+    cpu::SamplingScratch scratch;
     uint64_t position = 0;
     for (auto _ : state) {
-        benchmark::DoNotOptimize(sample({.logits = logits, .params = params, .prefix = {}, .position = position++}));
+        const SamplingArgs args{.logits = logits, .params = params, .prefix = {}, .position = position++};
+        benchmark::DoNotOptimize(rows != nullptr ? cpu::sample(args, *rows, scratch) : reference::sample(args));
     }
     state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(logits.size() * sizeof(float)));
 }
@@ -265,13 +268,18 @@ void add_all() {
                                      [isa](benchmark::State& state) { round_row(state, cpu::cpu_ops(isa)); });
     }
     const auto add_sampling = [](const char* name, const SamplingParams& params) {
-        benchmark::RegisterBenchmark(name, [params](benchmark::State& state) {
-            sample_token(state, params);
-        })->Unit(benchmark::kMicrosecond);
+        const auto add = [&](const char* who, const cpu::RowOps* rows) {
+            benchmark::RegisterBenchmark(fmt::format("sample/{}/{}", name, who).c_str(), [params, rows](
+                                                                                             benchmark::State& state) {
+                sample_token(state, params, rows);
+            })->Unit(benchmark::kMicrosecond);
+        };
+        add("reference", nullptr);
+        add("cpu", cpu::cpu_ops(cpu::best_isa()).rows);
     };
-    add_sampling("sample/greedy", {});
-    add_sampling("sample/temperature", {.temperature = 1});
-    add_sampling("sample/top_k_top_p", {.temperature = 1, .top_k = 50, .top_p = 0.9F});
+    add_sampling("greedy", {});
+    add_sampling("temperature", {.temperature = 1});
+    add_sampling("top_k_top_p", {.temperature = 1, .top_k = 50, .top_p = 0.9F});
     benchmark::RegisterBenchmark("digest/state_row", digest_state)->Unit(benchmark::kMicrosecond);
 }
 
