@@ -27,7 +27,7 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
     const auto problems = cuda::unsupported(model.config, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
-    const cuda::CudaPools sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
+    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
     chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes);
     return chosen.device->synchronize();
 }

@@ -38,33 +38,33 @@ CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeigh
       attention_scratch_(pool.num_threads()),
       widened_(pool.num_threads()) {}
 
-void CpuBackend::set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer) {
-    sequences_ = sequences;
-    observer_ = observer;
-}
-
 void CpuBackend::begin(const reference::WalkBatch& batch) {
-    CHECK_EQ(batch.sequences.size(), sequences_.size());
-    batch_ = batch;
-    positions_.resize(batch.num_rows());
-    sequence_of_row_.resize(batch.num_rows());
+    PooledBackend::begin(batch);
     attention_parts_.clear();
     for (size_t i = 0; i < batch.sequences.size(); ++i) {
-        const auto& sequence = batch.sequences[i];
-        for (int32_t r = 0; r < sequence.num_rows; ++r) {
-            positions_[sequence.first_row + r] = sequence.first_position + r;
-            sequence_of_row_[sequence.first_row + r] = i;
-        }
-        for (int64_t row = 0; row < sequence.num_rows; row += kAttentionRows) attention_parts_.push_back({i, row});
+        const int64_t num_rows = batch.sequences[i].num_rows;
+        for (int64_t row = 0; row < num_rows; row += kAttentionRows) attention_parts_.push_back({i, row});
     }
     fault_layers_.assign(batch.sequences.size(), std::nullopt);
 }
 
-// --- buffers
-
-int64_t CpuBackend::num_rows(Buffer buffer) const {
-    return buffer == Buffer::kHead || buffer == Buffer::kLogits ? batch_.num_logit_rows() : batch_.num_rows();
+void CpuBackend::copy_tails(std::span<const BlockCopy> copies) {
+    for (const BlockCopy& copy : copies) kv_.copy(copy);
 }
+
+std::span<const float> CpuBackend::read_state(int32_t layer, HeadPart part, StateIndex row) {
+    return states_.tensor(row, layer, part);
+}
+
+void CpuBackend::read_kv(int32_t layer, HeadPart part, BlockId block, int32_t num_slots, std::span<uint16_t> out) {
+    const auto width = static_cast<size_t>(config().layers[layer].attention->kv_rows());
+    for (int32_t slot = 0; slot < num_slots; ++slot) {
+        const std::span<uint16_t> row = out.subspan(static_cast<size_t>(slot) * width, width);
+        part == HeadPart::kK ? kv_.read_k(layer, block, slot, row) : kv_.read_v(layer, block, slot, row);
+    }
+}
+
+// --- buffers
 
 // The buffer for what is about to be written, in rows of `width`.
 FloatRows CpuBackend::fresh(Buffer buffer, int64_t width) {
@@ -96,32 +96,17 @@ void CpuBackend::for_rows(int64_t num_rows, const Row& row) {
 
 // How many of `count` neighbours in memory one thread takes at a time.
 int64_t CpuBackend::neighbours(int64_t count) const {
-    if (batch_.num_rows() > kFewRows) return 1;
+    if (batch().num_rows() > kFewRows) return 1;
     return std::max<int64_t>(count / (pool_.num_threads() * kPartsPerThread), 1);
 }
 
 std::span<const float> CpuBackend::logits(int64_t logit_row) const {
-    CHECK_LT(logit_row, batch_.num_logit_rows());
+    CHECK_LT(logit_row, batch().num_logit_rows());
     const auto width = static_cast<size_t>(config().vocab_size);
     return {buffers_[static_cast<size_t>(Buffer::kLogits)].floats.data() + logit_row * width, width};
 }
 
-void CpuBackend::observe(const reference::WalkPoint& point) {
-    if (observer_ == nullptr || !*observer_) return;
-    const int64_t width = buffers_[static_cast<size_t>(point.buffer)].width;
-    const ConstFloatRows all = rows(point.buffer, width).columns(point.columns.first, point.columns.count);
-    if (point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits) {
-        for (int64_t i = 0; i < batch_.num_logit_rows(); ++i) {
-            const int32_t row = batch_.logit_rows[i];
-            (*observer_)({sequences_[sequence_of_row_[row]].slot, positions_[row], point, all.rows(i, 1)});
-        }
-        return;
-    }
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-        const auto& part = batch_.sequences[i];
-        (*observer_)({sequences_[i].slot, part.first_position, point, all.rows(part.first_row, part.num_rows)});
-    }
-}
+ConstFloatRows CpuBackend::host_rows(Buffer buffer) { return rows(buffer, activations(buffer).width); }
 
 // --- rows
 
@@ -129,7 +114,7 @@ void CpuBackend::embed(float multiplier) {
     const FloatRows out = fresh(Buffer::kResidual, config().hidden_size);
     const reference::MatrixView table = model_.weights().embedding;
     for_rows(out.num_rows, [&](int64_t r) {
-        row_ops().embed(table.row(batch_.tokens[r]).data(), multiplier, out.width, out.row(r));
+        row_ops().embed(table.row(batch().tokens[r]).data(), multiplier, out.width, out.row(r));
     });
 }
 
@@ -139,7 +124,7 @@ void CpuBackend::norm(int32_t layer, reference::Norm norm, float eps) {
     const bool final = norm == reference::Norm::kFinal;
     const FloatRows out = fresh(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size);
     for_rows(out.num_rows, [&](int64_t r) {
-        row_ops().rms_norm(x.row(final ? batch_.logit_rows[r] : r), weight, eps, out.width, out.row(r));
+        row_ops().rms_norm(x.row(final ? batch().logit_rows[r] : r), weight, eps, out.width, out.row(r));
     });
 }
 
@@ -165,13 +150,13 @@ void CpuBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, 
 }
 
 void CpuBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
-    const int64_t max_position = *std::max_element(positions_.begin(), positions_.end());
+    const int64_t max_position = *std::ranges::max_element(positions());
     const reference::RopeTable& table = model_.rope_table(layer, max_position + 1);
     const auto turn = [&](Buffer buffer, int64_t n_heads) {
         const FloatRows x = changing(buffer, n_heads * attention.head_dim);
         for_rows(x.num_rows, [&](int64_t r) {
             for (int64_t head = 0; head < n_heads; ++head) {
-                row_ops().rope(table.cos(positions_[r]), table.sin(positions_[r]), table.n_pairs(),
+                row_ops().rope(table.cos(positions()[r]), table.sin(positions()[r]), table.n_pairs(),
                                x.row(r) + head * attention.head_dim);
             }
         });
@@ -289,10 +274,10 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
 void CpuBackend::list_snapshots(int32_t layer, HeadPart part) {
     snapshots_.clear();
     first_snapshot_.assign(1, 0);
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-        for (const StateWrite& write : sequences_[i].writes) {
+    for (size_t i = 0; i < sequences().size(); ++i) {
+        for (const StateWrite& write : sequences()[i].writes) {
             snapshots_.push_back(
-                {write.length - batch_.sequences[i].first_position, states_.tensor(write.dst, layer, part).data()});
+                {write.length - batch().sequences[i].first_position, states_.tensor(write.dst, layer, part).data()});
         }
         first_snapshot_.push_back(snapshots_.size());
     }
@@ -312,22 +297,22 @@ void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     list_snapshots(layer, HeadPart::kConv);
     const auto convolve = [&](int64_t part) {
         const auto i = static_cast<size_t>(part / parts);
-        const auto& rows = batch_.sequences[i];
-        const StateIndex src = sequences_[i].state_src;
+        const auto& rows = batch().sequences[i];
+        const StateIndex src = sequences()[i].state_src;
         const reference::Conv1dArgs args{
             .d_conv = mamba.d_conv,
             .x = x.rows(rows.first_row, rows.num_rows),
             .weight = weights_.conv_weight(layer),
             .bias = w.conv_bias.empty() ? nullptr : w.conv_bias.data(),
             .window_in = src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kConv).data(),
-            .window_out = states_.tensor(sequences_[i].state_dst, layer, HeadPart::kConv).data(),
+            .window_out = states_.tensor(sequences()[i].state_dst, layer, HeadPart::kConv).data(),
             .snapshots = snapshots(i),
             .out = out.rows(rows.first_row, rows.num_rows)};
         const int64_t begin = part % parts * kConvChannels;
         conv1d_channels(row_ops(), args, weights_.zeros(), begin, std::min(begin + kConvChannels, mamba.conv_dim()));
     };
-    const int64_t num_parts = static_cast<int64_t>(sequences_.size()) * parts;
-    if (batch_.num_rows() > 1) return pool_.for_each(num_parts, convolve);
+    const int64_t num_parts = static_cast<int64_t>(sequences().size()) * parts;
+    if (batch().num_rows() > 1) return pool_.for_each(num_parts, convolve);
     for (int64_t part = 0; part < num_parts; ++part) convolve(part);  // one row: over before another thread is there
 }
 
@@ -354,8 +339,8 @@ void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     find_time_steps(layer, mamba);
     list_snapshots(layer, HeadPart::kSsm);
     const int64_t heads = mamba.n_heads;
-    head_is_finite_.resize(sequences_.size() * static_cast<size_t>(heads));
-    const int64_t count = static_cast<int64_t>(sequences_.size()) * heads;
+    head_is_finite_.resize(sequences().size() * static_cast<size_t>(heads));
+    const int64_t count = static_cast<int64_t>(sequences().size()) * heads;
     const int64_t group = neighbours(count);
     pool_.for_each((count + group - 1) / group, [&](int64_t part) {
         for (int64_t i = part * group; i < std::min((part + 1) * group, count); ++i) {
@@ -366,15 +351,15 @@ void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
 
 // One head of one sequence, over all its tokens, stopping where a state has to be written out.
 void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head) {
-    const auto& part = batch_.sequences[sequence];
-    const StateIndex src = sequences_[sequence].state_src;
+    const auto& part = batch().sequences[sequence];
+    const StateIndex src = sequences()[sequence].state_src;
     const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim()).rows(part.first_row, part.num_rows);
     float* y = activations(Buffer::kMixed).floats.data() + part.first_row * mamba.d_inner() + head * mamba.head_dim;
     const int64_t head_size = int64_t{mamba.d_state} * mamba.head_dim;
     const int64_t b_column = mamba.d_inner() + head / (mamba.n_heads / mamba.n_groups) * mamba.d_state;
     const float* before =
         src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kSsm).data() + head * head_size;
-    float* own = states_.tensor(sequences_[sequence].state_dst, layer, HeadPart::kSsm).data() + head * head_size;
+    float* own = states_.tensor(sequences()[sequence].state_dst, layer, HeadPart::kSsm).data() + head * head_size;
     bool finite = true;
     const auto scan_tokens = [&](int64_t begin, int64_t end) {
         const float* steps = time_steps_.data() + (part.first_row + begin) * 2 * mamba.n_heads + head;
@@ -407,10 +392,10 @@ void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, s
 // The scan has looked at the state while it passed.
 void CpuBackend::check_state(int32_t layer) {
     const auto heads = static_cast<size_t>(config().layers[layer].mamba->n_heads);
-    pool_.for_each(static_cast<int64_t>(sequences_.size()), [&](int64_t i) {
+    pool_.for_each(static_cast<int64_t>(sequences().size()), [&](int64_t i) {
         if (fault_layers_[i]) return;
         const uint8_t* finite = head_is_finite_.data() + i * heads;
-        const auto window = states_.tensor(sequences_[i].state_dst, layer, HeadPart::kConv);
+        const auto window = states_.tensor(sequences()[i].state_dst, layer, HeadPart::kConv);
         if (std::find(finite, finite + heads, 0) != finite + heads ||
             !row_ops().is_finite(window.data(), static_cast<int64_t>(window.size()))) {
             fault_layers_[i] = layer;
@@ -424,12 +409,12 @@ void CpuBackend::store_kv(int32_t layer, const reference::AttentionConfig& atten
     const ConstFloatRows k = rows(Buffer::kK, attention.kv_rows());
     const ConstFloatRows v = rows(Buffer::kV, attention.kv_rows());
     const int64_t heads = attention.n_kv_heads;
-    pool_.for_each(static_cast<int64_t>(sequences_.size()) * heads, [&](int64_t part) {
-        const auto& rows = batch_.sequences[part / heads];
+    pool_.for_each(static_cast<int64_t>(sequences().size()) * heads, [&](int64_t part) {
+        const auto& rows = batch().sequences[part / heads];
         const int64_t column = part % heads * attention.head_dim;
         for (int32_t r = 0; r < rows.num_rows; ++r) {
             const int64_t position = rows.first_position + r;
-            const BlockId block = sequences_[part / heads].blocks[position / kv_.block_size()];
+            const BlockId block = sequences()[part / heads].blocks[position / kv_.block_size()];
             kv_.store(layer, block, static_cast<int32_t>(position % kv_.block_size()), part % heads,
                       k.row(rows.first_row + r) + column, v.row(rows.first_row + r) + column);
         }
@@ -450,9 +435,9 @@ void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& atte
     pool_.for_each(static_cast<int64_t>(attention_parts_.size()) * heads, [&](int64_t task) {
         PagedAttentionArgs args = of_layer;
         const AttentionPart& part = attention_parts_[task / heads];
-        const auto& rows = batch_.sequences[part.sequence];
+        const auto& rows = batch().sequences[part.sequence];
         args.first_position = rows.first_position;
-        args.blocks = sequences_[part.sequence].blocks;
+        args.blocks = sequences()[part.sequence].blocks;
         args.q = q.rows(rows.first_row, rows.num_rows);
         args.out = out.rows(rows.first_row, rows.num_rows);
         const int64_t end = std::min<int64_t>(part.first_row + kAttentionRows, rows.num_rows);
@@ -463,8 +448,8 @@ void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& atte
 
 void CpuBackend::check_logits() {
     const auto num_layers = static_cast<int32_t>(config().layers.size());
-    pool_.for_each(batch_.num_logit_rows(), [&](int64_t i) {
-        auto& fault = fault_layers_[sequence_of_row_[batch_.logit_rows[i]]];
+    pool_.for_each(batch().num_logit_rows(), [&](int64_t i) {
+        auto& fault = fault_layers_[sequence_of_row()[batch().logit_rows[i]]];
         if (!fault && !row_ops().is_finite(logits(i).data(), config().vocab_size)) fault = num_layers;
     });
 }

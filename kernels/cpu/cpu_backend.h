@@ -13,29 +13,18 @@
 #include <span>
 #include <vector>
 
-#include "engine/slot_tables.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/paged_attention.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
-#include "reference/numeric_executor.h"
+#include "kernels/pooled_executor.h"
 #include "reference/ops/state_snapshot.h"
 #include "reference/reference_model.h"
-#include "reference/walk.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::cpu {
-
-// A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
-struct CpuSequence {
-    SequenceSlot slot{};
-    std::span<const BlockId> blocks;  // its table
-    StateIndex state_src = kNoState;
-    StateIndex state_dst = kNoState;
-    std::span<const StateWrite> writes;
-};
 
 // Some rows of one sequence, whose attention one thread computes.
 struct AttentionPart {
@@ -43,17 +32,20 @@ struct AttentionPart {
     int64_t first_row = 0;  // of the sequence's
 };
 
-class CpuBackend final : public reference::WalkBackend {
+class CpuBackend final : public PooledBackend {
 public:
     // Borrows everything.
     CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
                PagedKv& kv, StateRows& states, reference::WorkerPool& pool);
 
-    // For the walks that follow: one entry per WalkSequence. `observer` may be null.
-    void set_sequences(std::span<const CpuSequence> sequences, const reference::StepObserver* observer);
-    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const;
-    // First layer of this walk with a NaN or infinity, by sequence of the batch.
-    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const { return fault_layers_[sequence]; }
+    void copy_tails(std::span<const BlockCopy> copies) override;
+    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override {
+        return fault_layers_[sequence];
+    }
+    std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
+    void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
+                 std::span<uint16_t> out) override;
 
     void begin(const reference::WalkBatch& batch) override;
     void embed(float multiplier) override;
@@ -71,7 +63,9 @@ public:
     void add_branch(float branch_multiplier, float residual_multiplier) override;
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
-    void observe(const reference::WalkPoint& point) override;
+
+protected:
+    reference::ConstFloatRows host_rows(reference::Buffer buffer) override;
 
 private:
     struct Activations {
@@ -90,7 +84,6 @@ private:
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
     [[nodiscard]] const RowOps& row_ops() const { return *ops_.rows; }
     [[nodiscard]] Activations& activations(reference::Buffer buffer) { return buffers_[static_cast<size_t>(buffer)]; }
-    [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
     reference::FloatRows fresh(reference::Buffer buffer, int64_t width);
     reference::ConstFloatRows rows(reference::Buffer buffer, int64_t width) const;
     reference::FloatRows changing(reference::Buffer buffer, int64_t width);
@@ -112,11 +105,6 @@ private:
     reference::WorkerPool& pool_;
 
     // Of the walk in progress.
-    reference::WalkBatch batch_;
-    std::span<const CpuSequence> sequences_;
-    const reference::StepObserver* observer_ = nullptr;
-    std::vector<int64_t> positions_;       // [num_rows]
-    std::vector<size_t> sequence_of_row_;  // [num_rows]
     std::vector<std::optional<int32_t>> fault_layers_;
     std::array<Activations, reference::kNumBuffers> buffers_;
     int64_t version_ = 0;

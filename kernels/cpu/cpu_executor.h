@@ -7,17 +7,15 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <span>
-#include <vector>
+#include <string>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/ops/sampling.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
-#include "reference/numeric_executor.h"
+#include "kernels/pooled_executor.h"
 #include "reference/reference_model.h"
 #include "reference/worker_pool.h"
 
@@ -33,30 +31,21 @@ struct CpuExecutorConfig {
     WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 in the exact profile
 };
 
-class CpuExecutor final : public reference::NumericExecutor {
+class CpuExecutor final : public PooledExecutor {
 public:
     // Borrows config and weights.
     CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu);
 
-    bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
     // "exact/1"; "fast/1" or "fast/1 int8": heads of one are never attached in another.
     [[nodiscard]] std::string numerics_id() const override;
     // Of everything but matmuls of few rows.
     [[nodiscard]] Isa isa() const { return choice_.many->isa; }
 
 protected:
-    void compute(const StepPlan& plan) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
 
 private:
-    struct Slot {
-        std::optional<int32_t> fault_layer;  // in its last step
-        int64_t logit_row = -1;              // in the last step
-    };
-    void read_kv(int32_t layer, const HeadImage& image, const reference::HeadReader& reader) const;
-
     Profile profile_;
     WeightFormat format_;
     MatmulChoice choice_;
@@ -65,14 +54,8 @@ private:
     StateRows states_;
     reference::WorkerPool pool_;
     PackedWeights weights_;
-    CpuBackend backend_;
-    std::vector<Slot> slots_;
+    mutable CpuBackend backend_;
     mutable SamplingScratch sampling_;
-    // Of the step in progress.
-    std::vector<TokenId> tokens_;
-    std::vector<reference::WalkSequence> walk_sequences_;
-    std::vector<CpuSequence> sequences_;
-    std::vector<int32_t> logit_rows_;
 };
 
 }  // namespace verbatim::cpu

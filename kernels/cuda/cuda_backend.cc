@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/packed_matrix.h"
 
 namespace verbatim::cuda {
 
@@ -14,7 +15,6 @@ using reference::MatrixId;
 
 namespace {
 
-constexpr int64_t kPanelOutputs = 64;
 constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
 
 DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
@@ -23,17 +23,12 @@ DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
 
 // DeviceMatrix's layout.
 std::vector<uint32_t> pack(const reference::MatrixView& weight) {
-    const int64_t num_pairs = (weight.cols + 1) / 2;
-    const int64_t panels = (weight.rows + kPanelOutputs - 1) / kPanelOutputs;
-    std::vector<uint32_t> packed(static_cast<size_t>(panels * num_pairs * kPanelOutputs));
-    for (int64_t n = 0; n < weight.rows; ++n) {
-        const auto row = weight.row(n);
-        uint32_t* panel = packed.data() + n / kPanelOutputs * num_pairs * kPanelOutputs + n % kPanelOutputs;
-        for (int64_t k = 0; k < weight.cols; ++k) {
-            panel[k / 2 * kPanelOutputs] |= uint32_t{row[k]} << (k % 2 == 0 ? 0 : 16);
-        }
+    std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
+    const cpu::PackedMatrix packed(weight.rows, weight.cols, pairs.data());
+    for (int64_t i = 0; i < packed.num_panels(); ++i) {
+        cpu::pack_panel(weight, i, pairs.data() + i * packed.panel_pairs());
     }
-    return packed;
+    return pairs;
 }
 
 GateKind gate_kind(reference::MambaGate gate) {
@@ -77,7 +72,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 
 // --- what stays on the device
 
-CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const CudaPools& pools)
+CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools)
     : model_(model),
       device_(device),
       pools_(pools),
@@ -155,38 +150,28 @@ MambaParameters CudaBackend::parameters(int32_t i) const {
 
 // --- a step
 
-void CudaBackend::set_sequences(std::span<const CudaSequence> sequences, const reference::StepObserver* observer) {
-    sequences_ = sequences;
-    observer_ = observer;
-}
-
 void CudaBackend::begin(const reference::WalkBatch& batch) {
-    CHECK_EQ(batch.sequences.size(), sequences_.size());
-    batch_ = batch;
+    PooledBackend::begin(batch);
     rounded_from_.reset();
-    std::vector<int32_t> positions(batch.tokens.size());
-    std::vector<int32_t> row_sequences(batch.tokens.size());
+    const std::vector<int32_t> positions(this->positions().begin(), this->positions().end());
+    const std::vector<int32_t> row_sequences(sequence_of_row().begin(), sequence_of_row().end());
     std::vector<int32_t> blocks;
-    std::vector<DeviceSequence> sequences;
+    std::vector<DeviceSequence> parts;
     std::vector<DeviceStateWrite> writes;
     step_ = {};
     for (size_t i = 0; i < batch.sequences.size(); ++i) {
         const reference::WalkSequence& part = batch.sequences[i];
-        sequences.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
-                             static_cast<int32_t>(blocks.size()), index(sequences_[i].state_src),
-                             index(sequences_[i].state_dst), static_cast<int32_t>(writes.size()),
-                             static_cast<int32_t>(sequences_[i].writes.size())});
-        for (int32_t r = 0; r < part.num_rows; ++r) {
-            positions[part.first_row + r] = static_cast<int32_t>(part.first_position) + r;
-            row_sequences[part.first_row + r] = static_cast<int32_t>(i);
-        }
+        parts.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
+                         static_cast<int32_t>(blocks.size()), index(sequences()[i].state_src),
+                         index(sequences()[i].state_dst), static_cast<int32_t>(writes.size()),
+                         static_cast<int32_t>(sequences()[i].writes.size())});
         step_.max_position = std::max(step_.max_position, part.first_position + part.num_rows - 1);
-        for (const BlockId block : sequences_[i].blocks) blocks.push_back(index(block));
-        for (const StateWrite& write : sequences_[i].writes) {
+        for (const BlockId block : sequences()[i].blocks) blocks.push_back(index(block));
+        for (const StateWrite& write : sequences()[i].writes) {
             writes.push_back({static_cast<int32_t>(write.length), index(write.dst)});
         }
     }
-    host_faults_.assign(sequences_.size(), kNoFault);
+    host_faults_.assign(sequences().size(), kNoFault);
     const auto upload = [&](auto& array, auto values) {
         using T = typename decltype(values)::value_type;
         array.ensure(device_, static_cast<int64_t>(values.size()));
@@ -197,12 +182,12 @@ void CudaBackend::begin(const reference::WalkBatch& batch) {
     step_.positions = upload(positions_, std::span(positions));
     step_.row_sequences = upload(row_sequences_, std::span(row_sequences));
     step_.blocks = upload(blocks_, std::span(blocks));
-    step_.sequences = upload(device_sequences_, std::span(sequences));
+    step_.sequences = upload(device_sequences_, std::span(parts));
     step_.writes = upload(device_writes_, std::span(writes));
     step_.logit_rows = upload(logit_rows_, batch.logit_rows);
     step_.faults = upload(faults_, std::span(host_faults_));
     step_.num_rows = batch.num_rows();
-    step_.num_sequences = static_cast<int64_t>(sequences.size());
+    step_.num_sequences = static_cast<int64_t>(parts.size());
     step_.num_blocks = static_cast<int64_t>(blocks.size());
     step_.num_writes = static_cast<int64_t>(writes.size());
     step_.num_logit_rows = batch.num_logit_rows();
@@ -222,9 +207,9 @@ void CudaBackend::copy_tails(std::span<const BlockCopy> copies) {
     }
 }
 
-void CudaBackend::fetch_results() {
+void CudaBackend::finish() {
     faults_.download(0, host_faults_);
-    host_logits_.resize(static_cast<size_t>(batch_.num_logit_rows() * config().vocab_size));
+    host_logits_.resize(static_cast<size_t>(batch().num_logit_rows() * config().vocab_size));
     buffers_[static_cast<size_t>(Buffer::kLogits)].floats.download(0, host_logits_);
 }
 
@@ -240,36 +225,36 @@ std::optional<int32_t> CudaBackend::fault_layer(int64_t sequence) const {
 
 // --- reading what is kept
 
-void CudaBackend::read_kv(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> k,
-                          std::span<uint16_t> v) const {
+std::span<const float> CudaBackend::read_state(int32_t layer, HeadPart part, StateIndex row) {
+    const DeviceStates tensor = states(layer, part);
+    host_floats_.resize(static_cast<size_t>(tensor.size));
+    state_pool_.download(tensor.data - state_pool_.data() + index(row) * row_floats_, host_floats_);
+    return host_floats_;
+}
+
+void CudaBackend::read_kv(int32_t layer, HeadPart part, BlockId block, int32_t num_slots, std::span<uint16_t> out) {
     const reference::AttentionConfig& attention = *config().layers[layer].attention;
     const int64_t num_pairs = (attention.head_dim + 1) / 2;
-    const int64_t bs = pools_.block_size;
-    std::vector<uint32_t> page(static_cast<size_t>(num_pairs * bs));
-    for (int64_t head = 0; head < attention.n_kv_heads; ++head) {
-        const int64_t place = int64_t{index(block)} * attention.n_kv_heads + head;
-        layers_[layer].k_pages.download(place * num_pairs * bs, page);
-        for (int64_t i = 0; i < attention.head_dim; ++i) {
-            k[head * attention.head_dim + i] =
-                static_cast<uint16_t>(page[i / 2 * bs + offset] >> (i % 2 == 0 ? 0 : 16));
+    const int64_t block_size = pools_.block_size;
+    const int64_t first_page = int64_t{index(block)} * attention.n_kv_heads;
+    const bool is_k = part == HeadPart::kK;
+    host_pairs_.resize(static_cast<size_t>(attention.n_kv_heads * num_pairs * block_size));
+    host_values_.resize(static_cast<size_t>(attention.n_kv_heads * block_size * attention.head_dim));
+    if (is_k) layers_[layer].k_pages.download(first_page * num_pairs * block_size, host_pairs_);
+    if (!is_k) layers_[layer].v_pages.download(first_page * block_size * attention.head_dim, host_values_);
+    for (int64_t slot = 0; slot < num_slots; ++slot) {
+        for (int64_t i = 0; i < attention.kv_rows(); ++i) {
+            const int64_t head = i / attention.head_dim;
+            const int64_t dim = i % attention.head_dim;
+            const uint32_t pair = is_k ? host_pairs_[(head * num_pairs + dim / 2) * block_size + slot] : 0;
+            out[slot * attention.kv_rows() + i] =
+                is_k ? static_cast<uint16_t>(pair >> (dim % 2 == 0 ? 0 : 16))
+                     : host_values_[(head * block_size + slot) * attention.head_dim + dim];
         }
-        layers_[layer].v_pages.download(
-            (place * bs + offset) * attention.head_dim,
-            v.subspan(static_cast<size_t>(head * attention.head_dim), static_cast<size_t>(attention.head_dim)));
     }
 }
 
-void CudaBackend::read_state(int32_t layer, StateIndex row, HeadPart part, std::vector<float>& out) const {
-    const DeviceStates tensor = states(layer, part);
-    out.resize(static_cast<size_t>(tensor.size));
-    state_pool_.download(tensor.data - state_pool_.data() + index(row) * row_floats_, out);
-}
-
 // --- buffers
-
-int64_t CudaBackend::num_rows(Buffer buffer) const {
-    return buffer == Buffer::kHead || buffer == Buffer::kLogits ? batch_.num_logit_rows() : batch_.num_rows();
-}
 
 Floats CudaBackend::fresh(Buffer buffer, int64_t width) {
     Activations& activations = buffers_[static_cast<size_t>(buffer)];
@@ -285,26 +270,11 @@ Floats CudaBackend::rows(Buffer buffer, int64_t width) const {
     return {activations.floats.data(), num_rows(buffer), width, width};
 }
 
-void CudaBackend::observe(const reference::WalkPoint& point) {
-    if (observer_ == nullptr || !*observer_) return;
-    const Activations& activations = buffers_[static_cast<size_t>(point.buffer)];
-    std::vector<float> host(static_cast<size_t>(num_rows(point.buffer) * activations.width));
-    activations.floats.download(0, host);
-    const auto all = reference::dense_rows<const float>(host.data(), num_rows(point.buffer), activations.width)
-                         .columns(point.columns.first, point.columns.count);
-    const bool per_logit_row = point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits;
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-        const reference::WalkSequence& part = batch_.sequences[i];
-        if (!per_logit_row) {
-            (*observer_)({sequences_[i].slot, part.first_position, point, all.rows(part.first_row, part.num_rows)});
-            continue;
-        }
-        for (int64_t k = 0; k < batch_.num_logit_rows(); ++k) {
-            const int64_t row = batch_.logit_rows[k] - part.first_row;
-            if (row < 0 || row >= part.num_rows) continue;
-            (*observer_)({sequences_[i].slot, part.first_position + row, point, all.rows(k, 1)});
-        }
-    }
+reference::ConstFloatRows CudaBackend::host_rows(Buffer buffer) {
+    const Activations& activations = buffers_[static_cast<size_t>(buffer)];
+    host_floats_.resize(static_cast<size_t>(num_rows(buffer) * activations.width));
+    activations.floats.download(0, host_floats_);
+    return reference::dense_rows<const float>(host_floats_.data(), num_rows(buffer), activations.width);
 }
 
 // --- operations
@@ -354,7 +324,7 @@ void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
 
 void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     const Columns dt = reference::projected_columns(mamba).dt;
-    const int64_t num_steps = batch_.num_rows() * mamba.n_heads;
+    const int64_t num_steps = batch().num_rows() * mamba.n_heads;
     device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()),
                  columns(rows(Buffer::kProjected, mamba.in_rows()), dt), dt_.ensure(device_, num_steps),
                  decay_.ensure(device_, num_steps), states(layer, HeadPart::kSsm),
@@ -398,7 +368,7 @@ void CudaBackend::store_kv(int32_t layer, const reference::AttentionConfig& atte
 
 void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& attention, float scale) {
     const AttentionShape shape{attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
-    float* workspace = workspace_.ensure(device_, attention_floats(batch_.num_rows(), shape, step_.max_position));
+    float* workspace = workspace_.ensure(device_, attention_floats(batch().num_rows(), shape, step_.max_position));
     device_.attention(step_, shape, rows(Buffer::kQ, attention.q_rows()), pages(layer, attention), workspace,
                       fresh(Buffer::kMixed, attention.q_rows()));
 }

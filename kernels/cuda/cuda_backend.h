@@ -11,47 +11,27 @@
 #include <span>
 #include <vector>
 
-#include "engine/slot_tables.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
-#include "reference/head_digest.h"
-#include "reference/numeric_executor.h"
+#include "kernels/pooled_executor.h"
 #include "reference/reference_model.h"
-#include "reference/walk.h"
 
 namespace verbatim::cuda {
 
-// A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
-struct CudaSequence {
-    SequenceSlot slot{};
-    std::span<const BlockId> blocks;  // its table
-    StateIndex state_src = kNoState;
-    StateIndex state_dst = kNoState;
-    std::span<const StateWrite> writes;
-};
-
-struct CudaPools {
-    int32_t block_size = 16;     // tokens
-    int32_t num_blocks = 0;      // 0: the model has no attention
-    int32_t num_state_rows = 0;  // 0: the model has no state
-};
-
-class CudaBackend final : public reference::WalkBackend {
+class CudaBackend final : public PooledBackend {
 public:
-    // Borrows model and device for its life. REQUIRES: unsupported(model.config(), device.limits()) is empty.
-    CudaBackend(const reference::ReferenceModel& model, Device& device, const CudaPools& pools);
+    // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(),
+    // device.limits()) is empty.
+    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools);
 
-    // For the walk that follows. `observer` may be null.
-    void set_sequences(std::span<const CudaSequence> sequences, const reference::StepObserver* observer);
-    void copy_tails(std::span<const BlockCopy> copies);
-    // After the walk: logits and faults on the host.
-    void fetch_results();
-    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const;
-    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const;
-
-    // One position of a block in logical order, [n_kv_heads, head_dim] each; one tensor of a state row.
-    void read_kv(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> k, std::span<uint16_t> v) const;
-    void read_state(int32_t layer, StateIndex row, reference::HeadPart part, std::vector<float>& out) const;
+    void copy_tails(std::span<const BlockCopy> copies) override;
+    // Logits and faults on the host.
+    void finish() override;
+    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override;
+    std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
+    void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
+                 std::span<uint16_t> out) override;
 
     void begin(const reference::WalkBatch& batch) override;
     void embed(float multiplier) override;
@@ -69,7 +49,9 @@ public:
     void add_branch(float branch_multiplier, float residual_multiplier) override;
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
-    void observe(const reference::WalkPoint& point) override;
+
+protected:
+    reference::ConstFloatRows host_rows(reference::Buffer buffer) override;
 
 private:
     struct Matrix {
@@ -96,7 +78,6 @@ private:
     void pack_matrices();
     void upload_layer(int32_t layer);
     void place_states();
-    [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
     Floats fresh(reference::Buffer buffer, int64_t width);
     [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
     [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
@@ -106,7 +87,7 @@ private:
 
     const reference::ReferenceModel& model_;
     Device& device_;
-    CudaPools pools_;
+    PoolSizes pools_;
     std::vector<Matrix> matrices_;                // in the order of matrices_of
     std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in matrices_
     std::vector<Layer> layers_;
@@ -116,9 +97,6 @@ private:
     int64_t row_floats_ = 0;
 
     // Of the walk in progress.
-    reference::WalkBatch batch_;
-    std::span<const CudaSequence> sequences_;
-    const reference::StepObserver* observer_ = nullptr;
     DeviceBatch step_;
     DeviceArray<int32_t> tokens_, positions_, row_sequences_, blocks_, logit_rows_, faults_;
     DeviceArray<DeviceSequence> device_sequences_;
@@ -130,6 +108,9 @@ private:
     float rounded_multiplier_ = 1.0F;
     DeviceArray<float> dt_, decay_, workspace_;
     std::vector<float> host_logits_;
+    std::vector<float> host_floats_;    // of host_rows and read_state
+    std::vector<uint32_t> host_pairs_;  // of read_kv
+    std::vector<uint16_t> host_values_;
     std::vector<int32_t> host_faults_;
 };
 

@@ -5,43 +5,26 @@
 // Tokens are drawn on the host from the logits' rows.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
-
 #include "kernels/cuda/cuda_backend.h"
-#include "reference/numeric_executor.h"
+#include "kernels/pooled_executor.h"
 #include "reference/reference_model.h"
 
 namespace verbatim::cuda {
 
-class CudaExecutor final : public reference::NumericExecutor {
+class CudaExecutor final : public PooledExecutor {
 public:
     // Borrows config, weights and device. REQUIRES: unsupported(config, device.limits()) is empty.
     CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
-                 const CudaPools& pools);
-
-    bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
+                 const PoolSizes& pools);
 
 protected:
-    void compute(const StepPlan& plan) override;
     Status computed() override { return device_.synchronize(); }
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
 
 private:
-    struct Slot {
-        std::optional<int32_t> fault_layer;  // in its last step
-        int64_t logit_row = -1;              // in the last step
-    };
-    void read_kv(int32_t layer, const HeadImage& image, const reference::HeadReader& reader) const;
-
     Device& device_;
-    CudaPools pools_;
     reference::ReferenceModel model_;
-    CudaBackend backend_;
-    std::vector<Slot> slots_;
+    mutable CudaBackend backend_;
 };
 
 }  // namespace verbatim::cuda

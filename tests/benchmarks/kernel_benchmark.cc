@@ -130,7 +130,7 @@ public:
     void run(const Work& work, benchmark::State& state) {
         const std::vector<TokenId> tokens(work.num_rows, 17);
         const WalkSequence sequence{0, static_cast<int32_t>(work.num_rows), work.first_position};
-        cpu::CpuSequence part;
+        PooledSequence part;
         part.blocks = blocks_;
         part.state_src = part.state_dst = StateIndex{0};
         std::vector<int32_t> logit_rows;

@@ -1,0 +1,105 @@
+// kernels/pooled_executor.h: what executors with pools of their own have in common, on the CPU and on a device: a step's sequences as
+// one batch through the walk, and what is shown of it: logits, faults, every operation, heads.
+//
+//   P1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may make
+//   P2  the lists of a step are kept: a step allocates nothing here that a step of its size before it did not
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/slot_tables.h"
+#include "reference/head_digest.h"
+#include "reference/numeric_executor.h"
+#include "reference/ops/rows.h"
+#include "reference/walk.h"
+
+namespace verbatim {
+
+struct PoolSizes {
+    int32_t block_size = 16;     // tokens
+    int32_t num_blocks = 0;      // of the KV pool; unused by a model without attention
+    int32_t num_state_rows = 0;  // unused by a model without state
+};
+
+// A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
+struct PooledSequence {
+    SequenceSlot slot{};
+    std::span<const BlockId> blocks;  // its table
+    StateIndex state_src = kNoState;
+    StateIndex state_dst = kNoState;
+    std::span<const StateWrite> writes;
+};
+
+// The walk's operations over paged KV and pooled state rows.
+class PooledBackend : public reference::WalkBackend {
+public:
+    // For the walk that follows: one entry per WalkSequence. `observer` may be null.
+    void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
+    // Before the walk: slots [0, num_slots) of every attention layer.
+    virtual void copy_tails(std::span<const BlockCopy> copies) = 0;
+    // After the walk, before what follows is asked.
+    virtual void finish() {}
+    [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) const = 0;
+    // First layer of this walk with a NaN or infinity, by sequence of the batch.
+    [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t sequence) const = 0;
+
+    // One tensor of a state row, kSsm or kConv of a Mamba layer. Valid until the next call.
+    virtual std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) = 0;
+    // kK or kV of a block's first slots in logical order: out [num_slots, n_kv_heads, head_dim].
+    virtual void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
+                         std::span<uint16_t> out) = 0;
+
+    void begin(const reference::WalkBatch& batch) override;
+    void observe(const reference::WalkPoint& point) final;
+
+protected:
+    [[nodiscard]] const reference::WalkBatch& batch() const { return batch_; }
+    [[nodiscard]] std::span<const PooledSequence> sequences() const { return sequences_; }
+    [[nodiscard]] std::span<const int64_t> positions() const { return positions_; }             // [num_rows]
+    [[nodiscard]] std::span<const size_t> sequence_of_row() const { return sequence_of_row_; }  // [num_rows]
+    [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
+    // What was written last to a buffer, where the host sees it, until the next call.
+    virtual reference::ConstFloatRows host_rows(reference::Buffer buffer) = 0;
+
+private:
+    // Of the walk in progress.
+    reference::WalkBatch batch_;
+    std::span<const PooledSequence> sequences_;
+    const reference::StepObserver* observer_ = nullptr;
+    std::vector<int64_t> positions_;
+    std::vector<size_t> sequence_of_row_;
+};
+
+class PooledExecutor : public reference::NumericExecutor {
+public:
+    bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const final;
+
+protected:
+    // Borrows config. tables().config() has the pools that the model uses.
+    PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools);
+
+    [[nodiscard]] virtual PooledBackend& backend() const = 0;
+    void compute(const StepPlan& plan) final;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const final;
+
+private:
+    struct Slot {
+        std::optional<int32_t> fault_layer;  // in its last step
+        int64_t logit_row = -1;              // in the last step
+    };
+    void list_sequences(const StepPlan& plan);
+    void read_kv(int32_t layer, reference::HeadPart part, const HeadImage& image, const reference::HeadReader& reader);
+
+    std::vector<Slot> slots_;
+    // Of the step in progress.
+    std::vector<TokenId> tokens_;
+    std::vector<reference::WalkSequence> walk_sequences_;
+    std::vector<PooledSequence> sequences_;
+    std::vector<int32_t> logit_rows_;
+};
+
+}  // namespace verbatim
