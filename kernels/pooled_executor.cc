@@ -75,11 +75,7 @@ void PooledExecutor::compute(const StepPlan& plan) {
     for (const SequenceStart& start : plan.starts) slots_[index(start.slot)] = {};
     for (Slot& slot : slots_) slot.logit_row = -1;
     list_sequences(plan);
-    backend().copy_tails(plan.copies);
-    if (sequences_.empty()) return;
-    backend().set_sequences(sequences_, &observer());
-    reference::walk(config(), {tokens_, walk_sequences_, logit_rows_}, backend());
-    backend().finish();
+    backend().run({{tokens_, walk_sequences_, logit_rows_}, sequences_, plan.copies, &observer()});
     for (size_t i = 0; i < sequences_.size(); ++i) {
         slots_[index(sequences_[i].slot)].fault_layer = backend().fault_layer(static_cast<int64_t>(i));
     }

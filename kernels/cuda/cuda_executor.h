@@ -18,11 +18,10 @@ public:
                  const PoolSizes& pools);
 
 protected:
-    Status computed() override { return device_.synchronize(); }
+    Status computed() override { return backend_.status(); }
     [[nodiscard]] PooledBackend& backend() const override { return backend_; }
 
 private:
-    Device& device_;
     reference::ReferenceModel model_;
     mutable CudaBackend backend_;
 };

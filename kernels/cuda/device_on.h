@@ -4,7 +4,7 @@
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
 //
-// and what remains of Device: memory, transfers, synchronize, description.
+// and what remains of Device: memory, transfers, graphs, synchronize, description.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -98,22 +98,22 @@ public:
         launch("store_kv", grid(k.num_rows, parts(pages.n_kv_heads * ((pages.head_dim + 1) / 2), kRowThreads)),
                {kRowThreads},
                StoreKv{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                       view(batch.blocks, batch.num_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
+                       view(batch.blocks, batch.max_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
     }
     void attention(const DeviceBatch& batch, const AttentionShape& shape, Floats q, const DevicePages& pages,
                    float* workspace, Floats out) override {
-        const int64_t num_runs = batch.max_position / reference::kRunPositions + 1;
-        const Workspace runs{view(workspace, attention_floats(q.num_rows, shape, batch.max_position)), shape.n_heads,
-                             num_runs, shape.head_dim};
-        const int64_t group = shape.n_heads / shape.n_kv_heads;
-        const int64_t num_parts = parts(group, kHeadsPerBlock);
-        const auto heads = static_cast<int32_t>(group < kHeadsPerBlock ? group : kHeadsPerBlock);
-        launch("attend_run", grid(q.num_rows, shape.n_kv_heads * num_parts, num_runs), {kTile, heads},
+        const Workspace runs{view(workspace, attention_floats(batch.max_items, shape)), shape.n_heads, shape.head_dim};
+        const auto first_items = view(batch.first_items, batch.num_rows + 1);
+        const auto group = static_cast<int32_t>(shape.n_heads / shape.n_kv_heads);
+        const auto num_parts = static_cast<int32_t>(parts(group, kHeadsPerBlock));
+        const int32_t heads = group < kHeadsPerBlock ? group : kHeadsPerBlock;
+        launch("attend_run",
+               grid(parts(this->resident_blocks(), shape.n_kv_heads * num_parts), shape.n_kv_heads * num_parts),
+               {kTile, heads},
                AttendRun{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                         view(batch.blocks, batch.num_blocks), shape.scale, group, num_parts, rows(read_only(q)),
-                         pool(pages), runs});
-        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile},
-               MergeRuns{view(batch.positions, batch.num_rows), runs, rows(out)});
+                         view(batch.blocks, batch.max_blocks), first_items, static_cast<int32_t>(batch.num_rows),
+                         shape.scale, group, num_parts, rows(read_only(q)), pool(pages), runs});
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile}, MergeRuns{first_items, runs, rows(out)});
     }
 
     void swiglu(Floats gate, float gate_multiplier, Floats up) override {
@@ -151,7 +151,7 @@ private:
         return {view(x.data, count), x.num_rows, x.width, x.stride};
     }
     KernelBatch steps(const DeviceBatch& batch) {
-        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.num_writes)};
+        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
     KernelStates states(const DeviceStates& pool) {
         const int64_t count = (pool.num_rows - 1) * pool.row_floats + pool.size;
@@ -160,8 +160,8 @@ private:
     KernelPages pool(const DevicePages& pages) {
         const int64_t num_pages = pages.num_blocks * pages.n_kv_heads;
         return {view(pages.k, num_pages * ((pages.head_dim + 1) / 2) * pages.block_size),
-                view(pages.v, num_pages * pages.block_size * pages.head_dim), pages.block_size, pages.n_kv_heads,
-                pages.head_dim};
+                view(pages.v, num_pages * pages.block_size * pages.head_dim), static_cast<int32_t>(pages.block_size),
+                static_cast<int32_t>(pages.n_kv_heads), static_cast<int32_t>(pages.head_dim)};
     }
     // Blocks of 64 threads along each of x's rows.
     template <typename Kernel>

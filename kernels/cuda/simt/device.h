@@ -40,6 +40,7 @@ SIMT_FUNCTION int32_t threads_x() { return static_cast<int32_t>(blockDim.x); }
 SIMT_FUNCTION int32_t threads_y() { return static_cast<int32_t>(blockDim.y); }
 SIMT_FUNCTION int32_t block_x() { return static_cast<int32_t>(blockIdx.x); }
 SIMT_FUNCTION int32_t block_y() { return static_cast<int32_t>(blockIdx.y); }
+SIMT_FUNCTION int32_t blocks_x() { return static_cast<int32_t>(gridDim.x); }
 SIMT_FUNCTION int32_t block_z() { return static_cast<int32_t>(blockIdx.z); }
 
 SIMT_FUNCTION void sync_block() { __syncthreads(); }

@@ -139,6 +139,7 @@ inline int32_t threads_x() { return Emulator::current().block_size().x; }
 inline int32_t threads_y() { return Emulator::current().block_size().y; }
 inline int32_t block_x() { return Emulator::current().block_position().x; }
 inline int32_t block_y() { return Emulator::current().block_position().y; }
+inline int32_t blocks_x() { return Emulator::current().grid_size().x; }
 inline int32_t block_z() { return Emulator::current().block_position().z; }
 
 inline void sync_block() { Emulator::current().sync_block(); }

@@ -16,7 +16,7 @@
 //
 //   Global<T>, Shared<T>        views of memory: [i], slice(first, count); T* underneath on the device
 //   SIMT_SHARED(T, name, N)     N elements that the block shares
-//   thread_x/y  threads_x/y  block_x/y/z
+//   thread_x/y  threads_x/y  block_x/y/z  blocks_x
 //   sync_block()                every thread of the block; orders their accesses
 //   sync_warp(mask)             the mask's lanes; orders their accesses
 //   shuffle_down / shuffle_xor (mask, value, lanes)      every lane of the mask takes part; orders nothing else
