@@ -36,8 +36,9 @@ struct PooledSequence {
 // Borrowed for the step.
 struct PooledStep {
     reference::WalkBatch batch;
-    std::span<const PooledSequence> sequences;  // one per WalkSequence
-    std::span<const BlockCopy> copies;          // before the walk: slots [0, num_slots) of every attention layer
+    std::span<const PooledSequence> sequences;       // one per WalkSequence
+    std::span<const BlockCopy> copies;               // before the walk: slots [0, num_slots) of every attention layer
+    std::span<const reference::SamplingArgs> draws;  // one per logit row, without the logits
     const reference::StepObserver* observer = nullptr;
 
     [[nodiscard]] bool is_observed() const { return observer != nullptr && *observer; }
@@ -49,6 +50,8 @@ public:
     // The whole step; what follows is asked after it.
     virtual void run(const PooledStep& step) = 0;
     [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) = 0;
+    // The token of a logit row, from a backend that draws by itself; means nothing where there is a fault.
+    [[nodiscard]] virtual std::optional<TokenId> drawn(int64_t /*logit_row*/) const { return std::nullopt; }
     // First layer of this step with a NaN or infinity, by sequence of the batch.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t sequence) const = 0;
 
@@ -93,6 +96,7 @@ protected:
     [[nodiscard]] virtual PooledBackend& backend() const = 0;
     void compute(const StepPlan& plan) final;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const final;
+    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) const final;
 
 private:
     struct Slot {
@@ -108,6 +112,7 @@ private:
     std::vector<reference::WalkSequence> walk_sequences_;
     std::vector<PooledSequence> sequences_;
     std::vector<int32_t> logit_rows_;
+    std::vector<reference::SamplingArgs> draws_;
 };
 
 }  // namespace verbatim

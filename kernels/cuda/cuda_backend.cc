@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -99,7 +100,8 @@ CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device,
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
-      lists_(device) {
+      lists_(device),
+      times_generated_(static_cast<size_t>(model.config().vocab_size), -1) {
     CHECK(unsupported(config(), device.limits()).empty());
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
@@ -208,13 +210,19 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
     padded_.parts.assign(step.batch.sequences.begin(), step.batch.sequences.end());
     padded_.sequences.assign(step.sequences.begin(), step.sequences.end());
     padded_.logit_rows.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
+    padded_.draws.assign(step.draws.begin(), step.draws.end());
     for (int64_t row = step.batch.num_rows(); row < num_rows; ++row) {
         padded_.tokens.push_back(0);
         padded_.parts.push_back({static_cast<int32_t>(row), 1, 0});
         padded_.sequences.push_back({.slot = kNoSlot});
         padded_.logit_rows.push_back(static_cast<int32_t>(row));
+        padded_.draws.emplace_back();
     }
-    return {{padded_.tokens, padded_.parts, padded_.logit_rows}, padded_.sequences, step.copies, step.observer};
+    return {{padded_.tokens, padded_.parts, padded_.logit_rows},
+            padded_.sequences,
+            step.copies,
+            padded_.draws,
+            step.observer};
 }
 
 void CudaBackend::list(const PooledStep& step) {
@@ -222,7 +230,9 @@ void CudaBackend::list(const PooledStep& step) {
     lists_.tokens.values.assign(step.batch.tokens.begin(), step.batch.tokens.end());
     lists_.logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
     lists_.faults.values.assign(step.sequences.size(), kNoFault);
+    lists_.drawn.values.assign(step.draws.size(), 0);
     lists_.first_items.values.push_back(0);
+    for (const reference::SamplingArgs& draw : step.draws) list_draw(draw);
     for (const BlockCopy& copy : step.copies) {
         lists_.copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
     }
@@ -249,6 +259,35 @@ void CudaBackend::list(const PooledStep& step) {
     }
 }
 
+void CudaBackend::list_draw(const reference::SamplingArgs& draw) {
+    const SamplingParams& params = draw.params;
+    auto& counts = lists_.counts.values;
+    const auto first = static_cast<int32_t>(counts.size());
+    if (params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F) {
+        const auto add = [&](TokenId id, int32_t times) {
+            int32_t& generated = times_generated_[static_cast<size_t>(id)];
+            if (generated < 0) in_prefix_.push_back(id);
+            generated = std::max(generated, 0) + times;
+        };
+        for (const TokenId id : draw.prefix.prompt) add(id, 0);
+        for (const TokenId id : draw.prefix.generated) add(id, 1);
+        for (const TokenId id : in_prefix_) {
+            counts.push_back({id, std::exchange(times_generated_[static_cast<size_t>(id)], -1)});
+        }
+        in_prefix_.clear();
+    }
+    lists_.draws.values.push_back({.seed = params.seed,
+                                   .position = draw.position,
+                                   .temperature = params.temperature,
+                                   .top_p = params.top_p,
+                                   .top_k = params.top_k,
+                                   .repetition = params.repetition_penalty,
+                                   .presence = params.presence_penalty,
+                                   .frequency = params.frequency_penalty,
+                                   .first_count = first,
+                                   .num_counts = static_cast<int32_t>(counts.size()) - first});
+}
+
 void CudaBackend::upload_lists(const PooledStep& step) {
     lists_.upload();
     const int64_t num_items = lists_.first_items.values.back();
@@ -263,12 +302,16 @@ void CudaBackend::upload_lists(const PooledStep& step) {
              .sequences = lists_.place(lists_.sequences),
              .writes = lists_.place(lists_.writes),
              .logit_rows = lists_.place(lists_.logit_rows),
+             .draws = lists_.place(lists_.draws),
+             .counts = lists_.place(lists_.counts),
              .faults = lists_.place(lists_.faults),
+             .drawn = lists_.place(lists_.drawn),
              .num_rows = step.batch.num_rows(),
              .num_sequences = static_cast<int64_t>(step.sequences.size()),
              .num_logit_rows = step.batch.num_logit_rows(),
              .max_blocks = lists_.blocks.room,
              .max_writes = lists_.writes.room,
+             .max_counts = lists_.counts.room,
              .max_items = max_items};
 }
 
@@ -284,6 +327,17 @@ void CudaBackend::copy_tails(int64_t num_copies) {
 void CudaBackend::walk(const PooledStep& step) {
     set_sequences(step.sequences, step.observer);
     reference::walk(config(), step.batch, *this);
+    if (step.batch.num_logit_rows() > 0) draw();
+}
+
+void CudaBackend::draw() {
+    const Floats logits = rows(Buffer::kLogits, config().vocab_size);
+    const int64_t num_parts = logits.num_rows * draw_parts(logits.width);
+    device_.draw(step_, logits,
+                 {.scaled = scaled_.ensure(device_, logits.num_rows * logits.width),
+                  .lowest = lowest_.ensure(device_, logits.num_rows),
+                  .scores = scores_.ensure(device_, num_parts),
+                  .ids = ids_.ensure(device_, num_parts)});
 }
 
 // The first step of its kind runs by itself and takes the memory it needs, the second one is recorded.
@@ -318,8 +372,10 @@ std::span<const float> CudaBackend::logits(int64_t logit_row) {
     return std::span(host_logits_).subspan(static_cast<size_t>(logit_row) * width, width);
 }
 
+std::optional<TokenId> CudaBackend::drawn(int64_t logit_row) const { return lists_.result(lists_.drawn, logit_row); }
+
 std::optional<int32_t> CudaBackend::fault_layer(int64_t sequence) const {
-    const int32_t layer = lists_.found_faults()[static_cast<size_t>(sequence)];
+    const int32_t layer = lists_.result(lists_.faults, sequence);
     return layer == kNoFault ? std::nullopt : std::optional(layer);
 }
 

@@ -34,6 +34,7 @@ public:
     // The device's, after the last step.
     [[nodiscard]] const Status& status() const { return status_; }
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
+    [[nodiscard]] std::optional<TokenId> drawn(int64_t logit_row) const override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override;
     std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
     void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
@@ -91,6 +92,7 @@ private:
         std::vector<reference::WalkSequence> parts;
         std::vector<PooledSequence> sequences;
         std::vector<int32_t> logit_rows;
+        std::vector<reference::SamplingArgs> draws;
     };
     struct Activations {
         DeviceArray<float> floats;
@@ -103,9 +105,11 @@ private:
     void upload_angles(int32_t layer);
     PooledStep pad(const PooledStep& step, int64_t num_rows);
     void list(const PooledStep& step);
+    void list_draw(const reference::SamplingArgs& draw);
     void upload_lists(const PooledStep& step);
     void copy_tails(int64_t num_copies);
     void walk(const PooledStep& step);
+    void draw();
     void run_graph(const PooledStep& step);
     Floats fresh(reference::Buffer buffer, int64_t width);
     [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
@@ -132,7 +136,12 @@ private:
     DeviceBatch step_;
     StepLists lists_;
     Padded padded_;
-    std::map<int64_t, Bucket> buckets_;  // by number of sequences
+    std::map<int64_t, Bucket> buckets_;     // by number of sequences
+    std::vector<int32_t> times_generated_;  // by token; -1, as between steps: it is not in the prefix
+    std::vector<TokenId> in_prefix_;
+    DeviceArray<float> scaled_, scores_;  // of draws
+    DeviceArray<int32_t> ids_;
+    DeviceArray<uint64_t> lowest_;
     std::array<Activations, reference::kNumBuffers> buffers_;
     DeviceArray<uint32_t> rounded_;
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds

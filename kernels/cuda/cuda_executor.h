@@ -2,7 +2,7 @@
 //
 //   X1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may make
 //   X2  a device's error is the step's error, and with it the slots are forgotten; the conversations are not
-// Tokens are drawn on the host from the logits' rows.
+//   X3  tokens are drawn on the device; logits come to the host when somebody asks
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"

@@ -42,6 +42,24 @@ struct DeviceStateWrite {
     int32_t length = 0;
     int32_t dst = 0;
 };
+// What a token is drawn with (reference/ops/sampling.h).
+struct alignas(64) DeviceDraw {
+    uint64_t seed = 0;
+    uint64_t position = 0;
+    float temperature = 0;
+    float top_p = 1;
+    int32_t top_k = 0;
+    float repetition = 1;
+    float presence = 0;
+    float frequency = 0;
+    int32_t first_count = 0;  // of the step's list of counts: the tokens that penalties look at
+    int32_t num_counts = 0;   // 0 when no penalty is on
+};
+// A token of a prefix, once.
+struct DeviceTokenCount {
+    int32_t id = 0;
+    int32_t count = 0;  // how often it was generated; 0: it is in the prompt
+};
 // The step that runs. All in device memory. What is counted here is a parameter of kernels: rows, sequences, and the room that
 // lists have, never how long a sequence is.
 struct DeviceBatch {
@@ -54,12 +72,16 @@ struct DeviceBatch {
     const DeviceSequence* sequences = nullptr;
     const DeviceStateWrite* writes = nullptr;  // room for max_writes
     const int32_t* logit_rows = nullptr;       // [num_logit_rows]
+    const DeviceDraw* draws = nullptr;         // [num_logit_rows]
+    const DeviceTokenCount* counts = nullptr;  // room for max_counts
     int32_t* faults = nullptr;                 // [num_sequences], the lowest faulty layer
+    int32_t* drawn = nullptr;                  // [num_logit_rows], the tokens
     int64_t num_rows = 0;
     int64_t num_sequences = 0;
     int64_t num_logit_rows = 0;
     int64_t max_blocks = 0;
     int64_t max_writes = 0;
+    int64_t max_counts = 0;
     int64_t max_items = 0;  // that attention's workspace has room for
 };
 // Attention's items of a row at this position: its runs of tiles (NUMERICS N5).
@@ -115,6 +137,16 @@ struct AttentionShape {
     float scale = 1;
 };
 enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
+
+// Memory that a draw needs.
+inline constexpr int64_t kDrawPart = 1024;  // tokens whose best one block finds
+[[nodiscard]] constexpr int64_t draw_parts(int64_t vocab_size) { return (vocab_size + kDrawPart - 1) / kDrawPart; }
+struct DrawScratch {
+    float* scaled = nullptr;     // [num_logit_rows, vocab_size]
+    uint64_t* lowest = nullptr;  // [num_logit_rows]
+    float* scores = nullptr;     // [num_logit_rows, draw_parts]
+    int32_t* ids = nullptr;      // [num_logit_rows, draw_parts]
+};
 
 struct alignas(16) DeviceCopy {
     int32_t src = 0;
@@ -200,6 +232,8 @@ public:
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;
     virtual void scale_logits(Floats logits, float multiplier, float divisor) = 0;
     virtual void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) = 0;
+    // reference/ops/sampling.h, into batch.drawn. A row that is not finite draws anything.
+    virtual void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) = 0;
     virtual void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) = 0;
 
 protected:

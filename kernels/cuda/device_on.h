@@ -13,6 +13,7 @@
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/sampling.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -132,6 +133,23 @@ public:
                     CheckLogits{rows(read_only(logits)), view(batch.logit_rows, batch.num_logit_rows),
                                 view(batch.row_sequences, batch.num_rows), num_layers,
                                 view(batch.faults, batch.num_sequences)});
+    }
+    void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) override {
+        const int64_t num_rows = logits.num_rows;
+        const int64_t num_parts = draw_parts(logits.width);
+        const Floats scaled{scratch.scaled, num_rows, logits.width, logits.width};
+        const auto draws = view(batch.draws, num_rows);
+        const auto lowest = view(scratch.lowest, num_rows);
+        const auto scores = view(scratch.scores, num_rows * num_parts);
+        const auto ids = view(scratch.ids, num_rows * num_parts);
+        launch_rows("scale_draw", scaled, ScaleDraw{draws, rows(read_only(logits)), rows(scaled)});
+        launch("penalise", grid(num_rows), {kRowThreads},
+               Penalise{draws, view(batch.counts, batch.max_counts), rows(read_only(logits)), rows(scaled)});
+        launch("keep_most", grid(num_rows), {kKeepThreads}, KeepMost{draws, rows(read_only(scaled)), lowest});
+        launch("score_part", grid(num_rows, num_parts), {kScoreThreads},
+               ScorePart{draws, lowest, rows(read_only(scaled)), scores, ids, num_parts});
+        launch("pick_token", grid(num_rows), {kScoreThreads},
+               PickToken{scores, ids, num_parts, view(batch.drawn, num_rows)});
     }
     void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) override {
         launch("copy_tails", grid(num_copies, pages.n_kv_heads), {kRowThreads},

@@ -56,11 +56,7 @@ void StepLists::upload() {
 
 void StepLists::download_results() {
     if (results_.data() == nullptr || memory_.data() == nullptr) return;  // the device has failed
-    device_.download_later(results_.data(), memory_.data(), static_cast<size_t>(bytes_of(faults.values)));
-}
-
-std::span<const int32_t> StepLists::found_faults() const {
-    return {reinterpret_cast<const int32_t*>(results_.data()), faults.values.size()};
+    device_.download_later(results_.data(), memory_.data(), static_cast<size_t>(drawn.offset + bytes_of(drawn.values)));
 }
 
 }  // namespace verbatim::cuda

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "kernels/cuda/cuda_ops.h"
@@ -34,25 +33,31 @@ public:
     [[nodiscard]] T* place(const StepList<T>& list) const {
         return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(memory_.data()) + list.offset);
     }
-    // Asks for what the step leaves in `faults`; after the device's next synchronize() it is in found_faults().
+    // Asks for what the step leaves in `faults` and `drawn`; after the device's next synchronize() result() shows it.
     void download_results();
-    [[nodiscard]] std::span<const int32_t> found_faults() const;
+    [[nodiscard]] int32_t result(const StepList<int32_t>& list, int64_t i) const {
+        return reinterpret_cast<const int32_t*>(results_.data() + list.offset)[i];
+    }
 
     StepList<int32_t> faults;                            // [num_sequences], before the step: none
+    StepList<int32_t> drawn;                             // [num_logit_rows], before the step: anything
     StepList<int32_t> tokens, positions, row_sequences;  // [num_rows]
     StepList<int32_t> first_items;                       // [num_rows + 1]
     StepList<int32_t> logit_rows;
     StepList<DeviceSequence> sequences;
+    StepList<DeviceDraw> draws;  // [num_logit_rows]
     StepList<DeviceCopy> copies;
     StepList<DeviceStateWrite> writes;
+    StepList<DeviceTokenCount> counts;
     StepList<int32_t> blocks;
 
 private:
     template <typename Lists, typename Call>
     static void each(Lists& lists, const Call& call) {
-        call(lists.faults), call(lists.tokens), call(lists.positions), call(lists.row_sequences);
-        call(lists.first_items), call(lists.logit_rows), call(lists.sequences), call(lists.copies);
-        call(lists.writes), call(lists.blocks);
+        call(lists.faults), call(lists.drawn);
+        call(lists.tokens), call(lists.positions), call(lists.row_sequences), call(lists.first_items);
+        call(lists.logit_rows), call(lists.sequences), call(lists.draws), call(lists.copies);
+        call(lists.writes), call(lists.counts), call(lists.blocks);
     }
     void make_room();
 

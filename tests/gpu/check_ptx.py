@@ -14,11 +14,12 @@ import re
 import subprocess
 import sys
 
-# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions.
+# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions, and the floor of
+# what is not negative.
 ALLOWED = re.compile(
     r"(add|sub|mul|fma|div|rcp|sqrt)\.rn\.f32"
     r"|setp\.[a-z]+\.f32|selp\.f32|mov\.f32|neg\.f32|abs\.f32"
-    r"|(ld|st)\.[a-z0-9_.:]+\.f32|cvt\.rn\.f32\.[su](32|64)"
+    r"|(ld|st)\.[a-z0-9_.:]+\.f32|cvt\.rn\.f32\.[su](32|64)|cvt\.rzi\.u64\.f32"
 )
 INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)+)\s")
 FLOATING = re.compile(r"\.(f16x2|f16|bf16x2|bf16|tf32|f32|f64)\b")

@@ -56,6 +56,10 @@ SIMT_FUNCTION T shuffle_xor(uint32_t mask, T value, int lanes) {
 SIMT_FUNCTION void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     atomicMin(view.data + i, value);
 }
+SIMT_FUNCTION void atomic_add(const Shared<uint64_t>& view, int64_t i, uint64_t value) {
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "CUDA's name for it");
+    atomicAdd(reinterpret_cast<unsigned long long*>(view.data + i), static_cast<unsigned long long>(value));
+}
 
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {

@@ -22,7 +22,7 @@
 //   shuffle_down / shuffle_xor (mask, value, lanes)      every lane of the mask takes part; orders nothing else
 //   load4(view, i)              four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), commit_async(), wait_async<N>()    lands when waited for, not before
-//   atomic_min(view, i, value)  of integers
+//   atomic_min(view, i, value), atomic_add(view, i, value)     of integers
 #pragma once
 
 #include "kernels/cuda/simt/types.h"
