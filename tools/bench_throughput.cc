@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tools/bench_watch.h"
 #include "tools/cli.h"
 
 namespace verbatim::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using reference::Observation;
-using reference::WalkPoint;
 using reference::WalkSequence;
 
 constexpr int64_t kWarmups = 1;  // decoding steps before those that are timed, every time the machine was measured
@@ -18,38 +17,6 @@ constexpr int64_t kDecodeStepsPerRepeat = 4;
 constexpr int64_t kMaxWatchedTokens = 4096;  // of a prefill; a longer one is not done once more
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-// While it lives, adds up the time between the points of the walk by operation.
-class OpWatch {
-public:
-    explicit OpWatch(reference::NumericExecutor& executor) : executor_(executor), last_(Clock::now()) {
-        executor_.set_observer([this](const Observation& observation) { pass(observation.point); });
-    }
-    ~OpWatch() { executor_.set_observer(nullptr); }
-    OpWatch(const OpWatch&) = delete;
-    OpWatch& operator=(const OpWatch&) = delete;
-
-    // The next operation begins now.
-    void restart() {
-        last_ = Clock::now();
-        point_ = {.layer = -2};
-    }
-    [[nodiscard]] const std::array<double, kNumWalkOps>& times_s() const { return times_s_; }
-
-private:
-    void pass(const WalkPoint& point) {
-        if (point == point_) return;  // the same of another sequence
-        const Clock::time_point now = Clock::now();
-        times_s_[static_cast<size_t>(point.op)] += std::chrono::duration<double>(now - last_).count();
-        last_ = now;
-        point_ = point;
-    }
-
-    reference::NumericExecutor& executor_;
-    Clock::time_point last_;
-    WalkPoint point_;
-    std::array<double, kNumWalkOps> times_s_ = {};
-};
 
 // The rows of one context and batch.
 class ThroughputCase {
