@@ -18,8 +18,8 @@ constexpr int64_t kDecodeStepsPerRepeat = 4;
 class BehindCase {
 public:
     BehindCase(const BenchConfig& config, const BenchProfile& profile, PooledExecutor& executor,
-               BenchSequences& sequences, int64_t context)
-        : config_(config), profile_(profile), executor_(executor), sequences_(sequences) {
+               BenchSequences& sequences, MachineProbe& probe, int64_t context)
+        : config_(config), profile_(profile), executor_(executor), sequences_(sequences), probe_(probe) {
         sequences_.divide(behind_pools(config, context));
         const int64_t block = config.block_size;
         const int64_t short_length = std::max(block, std::min(context, config.step_tokens) / block * block);
@@ -78,19 +78,26 @@ private:
         sequences_.compute(kTimed, 1, true);
         return sequences_.step();
     }
-    // After one round to warm up.
+    // After one round to warm up; the machine is measured before each of the others.
     template <typename Once>
     void repeat(BenchRow& row, int64_t per_round, const Once& once) {
         for (int64_t i = 0; i < per_round; ++i) once();
         const Clock::time_point begin = Clock::now();
-        const double processor_begin = processor_time_s();
+        double processor_s = 0;
         double clock_s = 0;
         for (int64_t round = 0; round < config_.repeats; ++round) {
-            for (int64_t i = 0; i < per_round; ++i) clock_s += row.times_s.emplace_back(once());
+            const MachineLimits before = probe_.measure(1);
+            row.nearby = best_of(row.nearby, before);
+            const double processor_begin = processor_time_s();
+            for (int64_t i = 0; i < per_round; ++i) {
+                clock_s += row.times_s.emplace_back(once());
+                row.streams_before.push_back(before.stream_bytes_per_s);
+            }
+            processor_s += processor_time_s() - processor_begin;
             const std::chrono::duration<double> passed = Clock::now() - begin;
             if (passed.count() >= static_cast<double>(config_.row_seconds)) break;
         }
-        row.processor_share = (processor_time_s() - processor_begin) / (clock_s * config_.num_threads);
+        row.processor_share = processor_s / (clock_s * config_.num_threads);
     }
     template <typename Once>
     void watch(BenchRow& row, const Once& once) {
@@ -122,6 +129,7 @@ private:
     const BenchProfile& profile_;
     PooledExecutor& executor_;
     BenchSequences& sequences_;
+    MachineProbe& probe_;
     BenchHead head_;
     reference::WalkSequence chunk_;
 };
@@ -136,8 +144,8 @@ SequencePools behind_pools(const BenchConfig& config, int64_t context) {
 }
 
 std::vector<BenchRow> bench_behind(const BenchConfig& config, const BenchProfile& profile, PooledExecutor& executor,
-                                   BenchSequences& sequences, int64_t context) {
-    BehindCase one(config, profile, executor, sequences, context);
+                                   BenchSequences& sequences, MachineProbe& probe, int64_t context) {
+    BehindCase one(config, profile, executor, sequences, probe, context);
     std::vector<BenchRow> rows;
     rows.push_back(one.prefill_row());
     rows.push_back(one.decode_row());

@@ -17,6 +17,6 @@ SequencePools behind_pools(const BenchConfig& config, int64_t context);
 // "prefill_behind" and "decode_behind". What an exact row computed last is computed once more in chunks of another size behind the
 // same context: its logits have the same bits.
 std::vector<BenchRow> bench_behind(const BenchConfig& config, const BenchProfile& profile, PooledExecutor& executor,
-                                   BenchSequences& sequences, int64_t context);
+                                   BenchSequences& sequences, MachineProbe& probe, int64_t context);
 
 }  // namespace verbatim::tools

@@ -179,7 +179,8 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
     }
     if (config.phases.behind) {
         for (const int64_t length : config.behind) {
-            for (const auto& run : runs) add(bench_behind(config, run->profile, run->executor, run->sequences, length));
+            for (const auto& run : runs)
+                add(bench_behind(config, run->profile, run->executor, run->sequences, probe, length));
         }
     }
 }

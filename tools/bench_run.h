@@ -97,7 +97,8 @@ struct BenchRow {
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
     double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
-    MachineLimits nearby;        // the machine between the row's repetitions
+    MachineLimits nearby;        // the best of the machine between the row's repetitions
+    std::vector<double> streams_before;  // bytes per second, just before each repetition; empty: not measured
 };
 
 struct BenchReport {

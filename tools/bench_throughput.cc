@@ -67,6 +67,7 @@ private:
     void time(BenchRow& row, const Once& once) {
         const double processor_begin = processor_time_s();
         row.times_s.push_back(once(row.times_s.empty() ? &row.cost : nullptr));
+        row.streams_before.push_back(before_.stream_bytes_per_s);
         processor_s_ += processor_time_s() - processor_begin;
         clock_s_ += row.times_s.back();
         row.processor_share = processor_s_ / (clock_s_ * config_.num_threads);
@@ -78,7 +79,8 @@ private:
         const Clock::time_point begin = Clock::now();
         int64_t num_rounds = 0;
         do {
-            row.nearby = best_of(row.nearby, probe_.measure(1));
+            before_ = probe_.measure(1);
+            row.nearby = best_of(row.nearby, before_);
             round();
         } while (++num_rounds < config_.repeats && seconds_since(begin) < static_cast<double>(config_.row_seconds));
         row.nearby = best_of(row.nearby, probe_.measure(1));
@@ -91,6 +93,7 @@ private:
     MachineProbe& probe_;
     int64_t batch_;
     int64_t context_;
+    MachineLimits before_;    // the round in progress
     double processor_s_ = 0;  // of the timed repetitions of a row
     double clock_s_ = 0;
 };
