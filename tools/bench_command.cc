@@ -27,7 +27,11 @@ struct BenchOptions {
 
 BenchPhases phases_named(const std::vector<std::string>& names) {
     const auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
-    return {.prefill = has("prefill"), .decode = has("decode"), .turn = has("ttft"), .load = has("load")};
+    return {.prefill = has("prefill"),
+            .decode = has("decode"),
+            .turn = has("ttft"),
+            .behind = has("behind"),
+            .load = has("load")};
 }
 
 int write_plot(const std::string& path, const BenchReport& report) {
@@ -93,6 +97,9 @@ void add_size_options(CLI::App& verb, BenchConfig& bench) {
     add_list_option(verb, "--contexts", bench.contexts, 1, kMaxTokens, "lengths of prompts, in tokens");
     add_list_option(verb, "--batches", bench.batches, 1, 4096, "sequences that run side by side");
     add_list_option(verb, "--heads", bench.heads, 2, kMaxTokens, "ttft: lengths of heads that a turn attaches to");
+    add_list_option(
+        verb, "--behind", bench.behind, 1, kMaxTokens,
+        "behind: lengths of contexts, in tokens, behind which a step of --step-tokens and single tokens are computed");
     verb.add_option("--suffix", bench.suffix_tokens, "ttft: tokens of a turn beyond its head")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
         ->capture_default_str();
@@ -122,7 +129,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     add_model_options(*verb, *options);
     verb->add_option("--phases", options->phases, "what is measured")
         ->delimiter(',')
-        ->check(CLI::IsMember({"prefill", "decode", "ttft", "load"}))
+        ->check(CLI::IsMember({"prefill", "decode", "ttft", "behind", "load"}))
         ->capture_default_str();
     add_profile_option(*verb, options->bench);
     add_size_options(*verb, options->bench);

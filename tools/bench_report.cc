@@ -48,6 +48,7 @@ Json row_json(const BenchReport& report, const BenchRow& row) {
               {"gflops", figures.gflops},
               {"of_limit", figures.of_limit},
               {"of_limit_nearby", figures.of_limit_nearby},
+              {"of_limit_paired", figure_or_null(figures.of_limit_paired)},
               {"of_limit_at_best", figures.of_limit_at_best},
               {"matmuls_of_limit", figure_or_null(figures.matmuls_of_limit)},
               {"of_fast", figure_or_null(of_fast(report, row))},
@@ -72,6 +73,17 @@ Json row_json(const BenchReport& report, const BenchRow& row) {
         json["weight_and_pool_bytes"] = row.load->wanted_bytes;
     }
     return json;
+}
+
+// With the memory as it was just before each repetition: a neighbour that takes half of its speed takes it from both.
+double paired_share(const BenchRow& row, MachineLimits machine) {
+    if (row.streams_before.empty()) return 0;
+    std::vector<double> shares;
+    for (size_t i = 0; i < row.times_s.size(); ++i) {
+        machine.stream_bytes_per_s = row.streams_before[i];
+        shares.push_back(row.cost.limit_s(machine) / row.times_s[i]);
+    }
+    return spread_of(std::move(shares)).median;
 }
 
 double median_ratio(const std::vector<double>& a, const std::vector<double>& b) {
@@ -104,7 +116,7 @@ std::string machine_lines(const BenchReport& report) {
 
 std::string rows_table(const BenchReport& report) {
     Table table({"phase", "profile", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit",
-                 "nearby", "at best", "matmuls", "processors", "beside", "check"});
+                 "nearby", "paired", "at best", "matmuls", "processors", "beside", "check"});
     for (const BenchRow& row : report.rows) {
         const RowFigures figures = figures_of(row, report.machine);
         const std::string beside = beside_text(report, row, figures);
@@ -113,8 +125,8 @@ std::string rows_table(const BenchReport& report) {
              fmt::format("{:.1f}", figures.tokens_per_s), fmt::format("{:.2f}", figures.time_s.median * 1e3),
              fmt::format("{:.2f}", figures.time_s.min * 1e3), fmt::format("{:.2f}", figures.time_s.max * 1e3),
              fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops), percent(figures.of_limit),
-             percent(figures.of_limit_nearby), percent(figures.of_limit_at_best), percent(figures.matmuls_of_limit),
-             percent(row.processor_share), beside, row.wrong ? "WRONG" : row.check});
+             percent(figures.of_limit_nearby), percent(figures.of_limit_paired), percent(figures.of_limit_at_best),
+             percent(figures.matmuls_of_limit), percent(row.processor_share), beside, row.wrong ? "WRONG" : row.check});
     }
     return table.to_string();
 }
@@ -168,6 +180,7 @@ RowFigures figures_of(const BenchRow& row, const MachineLimits& machine) {
     figures.gflops = row.cost.operations() / t / 1e9;
     figures.of_limit = row.cost.limit_s(machine) / t;
     figures.of_limit_nearby = row.cost.limit_s(row.nearby) / t;
+    figures.of_limit_paired = paired_share(row, machine);
     figures.of_limit_at_best = row.cost.limit_s(machine) / figures.time_s.min;
     if (!row.suffix_times_s.empty()) figures.of_suffix = median_ratio(row.times_s, row.suffix_times_s);
     constexpr auto kMatmul = static_cast<size_t>(WalkOp::kMatmul);

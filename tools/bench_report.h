@@ -6,6 +6,7 @@
 //   of_limit       limit / t: 1 means that the machine could not do it faster; of "load", the time to read the file over t
 //   of_limit_nearby    the same against what the machine could do between the row's repetitions: on a machine with
 //                  neighbours the limit changes within a run
+//   of_limit_paired    the median over the repetitions of the limit, with the stream measured just before each, over its time
 //   of_limit_at_best   of_limit of the fastest repetition
 //   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other
 //                  programs run, or where threads wait for each other asleep
@@ -36,6 +37,7 @@ struct RowFigures {
     double gflops = 0;
     double of_limit = 0;
     double of_limit_nearby = 0;
+    double of_limit_paired = 0;  // 0: the stream was not measured before each repetition
     double of_limit_at_best = 0;
     double matmuls_of_limit = 0;  // 0: not watched
     double of_suffix = 0;         // 0: not a cached turn

@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/presets.h"
 #include "reference/reference_model.h"
+#include "tools/bench_behind.h"
 #include "tools/bench_load.h"
 #include "tools/bench_sequences.h"
 #include "tools/bench_throughput.h"
@@ -47,6 +48,9 @@ std::vector<SequencePools> all_pools(const BenchConfig& config) {
     }
     if (config.phases.turn) {
         for (const int64_t length : config.heads) all.push_back(turn_pools(config, length));
+    }
+    if (config.phases.behind) {
+        for (const int64_t length : config.behind) all.push_back(behind_pools(config, length));
     }
     return all;
 }
@@ -168,9 +172,16 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
             for (const int64_t batch : config.batches) add_throughput(batch, context);
         }
     }
-    if (!config.phases.turn) return;
-    for (const int64_t length : config.heads) {
-        for (const auto& run : runs) add({bench_turn(config, run->profile, run->executor, run->sequences, length)});
+    if (config.phases.turn) {
+        for (const int64_t length : config.heads) {
+            for (const auto& run : runs) add({bench_turn(config, run->profile, run->executor, run->sequences, length)});
+        }
+    }
+    if (config.phases.behind) {
+        for (const int64_t length : config.behind) {
+            for (const auto& run : runs)
+                add(bench_behind(config, run->profile, run->executor, run->sequences, probe, length));
+        }
     }
 }
 

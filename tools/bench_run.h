@@ -30,6 +30,7 @@ struct BenchPhases {
     bool prefill = true;  // prompts of every context and batch
     bool decode = true;   // one token each for every batch, after every context
     bool turn = false;    // first token of a turn that attaches to a head of every length
+    bool behind = false;  // a chunk, and one token, behind a context of every length
     bool load = false;    // a checkpoint from its file
 };
 
@@ -54,6 +55,7 @@ struct BenchConfig {
     std::vector<int64_t> contexts = {512};                  // tokens
     std::vector<int64_t> batches = {1, 16};                 // sequences
     std::vector<int64_t> heads = {1024, 1031, 4096, 4103};  // tokens
+    std::vector<int64_t> behind = {32768, 131072};          // tokens
     int64_t suffix_tokens = 64;
     int64_t repeats = 5;       // of a prefill; decoding times four steps for each
     int64_t row_seconds = 20;  // no repetition starts later than this
@@ -81,7 +83,7 @@ struct LoadFigures {
 };
 
 struct BenchRow {
-    std::string phase;  // "prefill", "decode", "ttft_cached", "load", "load_cold"
+    std::string phase;  // "prefill", "decode", "ttft_cached", "prefill_behind", "decode_behind", "load", "load_cold"
     std::string_view profile = "exact";
     int64_t batch = 1;
     int64_t context = 0;     // of a prefill: tokens of a prompt; else those that were there before
@@ -95,7 +97,8 @@ struct BenchRow {
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
     double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
-    MachineLimits nearby;        // the machine between the row's repetitions
+    MachineLimits nearby;        // the best of the machine between the row's repetitions
+    std::vector<double> streams_before;  // bytes per second, just before each repetition; empty: not measured
 };
 
 struct BenchReport {

@@ -8,7 +8,7 @@
 
 namespace verbatim::tools {
 
-BenchSequences::BenchSequences(reference::NumericExecutor& executor, uint64_t seed)
+BenchSequences::BenchSequences(PooledExecutor& executor, uint64_t seed)
     : executor_(executor),
       block_size_(executor.tables().config().block_size),
       has_kv_(executor.tables().config().num_blocks > 0),
@@ -55,10 +55,8 @@ void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt) {
     plan_.starts.push_back(std::move(start));
 }
 
-void BenchSequences::start(int32_t slot, TokenSeq tokens, const BenchHead& head) {
-    CHECK(slot != head.slot && head.length < tokens.size(), "slot {}, {} of {} tokens", slot, head.length,
-          tokens.size());
-    const int64_t num_prompt = tokens.size();
+void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt, const BenchHead& head) {
+    CHECK(slot != head.slot && head.length < num_prompt, "slot {}, {} of {} tokens", slot, head.length, num_prompt);
     start(slot, std::move(tokens), num_prompt);
     slots_[slot].length = slots_[slot].num_attached = head.length;
     if (has_state_) slots_[slot].attached_state = StateIndex{pools_.num_slots + head.head_row};
@@ -99,6 +97,22 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool samples, std::spa
     plan_.sequences.push_back(sequence);
     of.length += count;
     of.stepped = true;
+}
+
+BenchHead BenchSequences::lengthen(const BenchHead& head, int64_t length) {
+    CHECK(!slots_[head.slot].live && head.length % block_size_ == 0 && head.length <= length,
+          "slot {}, {} of {} tokens", head.slot, head.length, length);
+    BenchHead longer = head;
+    longer.length = length;
+    longer.tokens = head.tokens.slice(0, head.length);
+    longer.tokens.append(fresh_tokens(length - head.length));
+    const int64_t period = head.length / block_size_;
+    std::vector<BlockCopy> copies;
+    for (int64_t i = period; has_kv_ && i * block_size_ < length; ++i) {
+        copies.push_back({block_of(head.slot, i % period), block_of(head.slot, i), block_size_});
+    }
+    executor_.copy_blocks(copies);
+    return longer;
 }
 
 double BenchSequences::step() {

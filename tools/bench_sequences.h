@@ -12,8 +12,8 @@
 
 #include "engine/base/digest.h"
 #include "engine/step_plan.h"
+#include "kernels/pooled_executor.h"
 #include "reference/model/model_config.h"
-#include "reference/numeric_executor.h"
 
 namespace verbatim::tools {
 
@@ -41,7 +41,7 @@ struct BenchHead {
 
 class BenchSequences {
 public:
-    BenchSequences(reference::NumericExecutor& executor, uint64_t seed);  // borrows the executor
+    BenchSequences(PooledExecutor& executor, uint64_t seed);  // borrows the executor
 
     // Ends every slot and shares the pools out anew. REQUIRES: they fit the executor's.
     void divide(const SequencePools& pools);
@@ -50,9 +50,9 @@ public:
     TokenSeq fresh_tokens(int64_t count);
 
     // What the next step does. A slot that runs already ends first. The first `num_prompt` of `tokens` are known from
-    // the start (all of them where it attaches to a head), the others from the step on that computes them.
+    // the start, the others from the step on that computes them.
     void start(int32_t slot, TokenSeq tokens, int64_t num_prompt);
-    void start(int32_t slot, TokenSeq tokens, const BenchHead& head);
+    void start(int32_t slot, TokenSeq tokens, int64_t num_prompt, const BenchHead& head);
     void end(int32_t slot);
     // After `length` tokens the state also goes to this row.
     struct HeadWrite {
@@ -61,6 +61,9 @@ public:
     };
     // The slot's next `count` tokens. Only its last known one is followed by a draw.
     void compute(int32_t slot, int64_t count, bool samples, std::span<const HeadWrite> writes = {});
+    // A head of `length` tokens out of a shorter one, whose KV is repeated: what it costs to compute behind it is what it costs
+    // behind any of its length. REQUIRES: head.length is a multiple of the block size and its slot has ended.
+    BenchHead lengthen(const BenchHead& head, int64_t length);
     // Carries it out. The time it took, in seconds.
     double step();
 
@@ -86,7 +89,7 @@ private:
     }
     Slice add_blocks(int32_t slot, int64_t begin, int64_t end);
 
-    reference::NumericExecutor& executor_;
+    PooledExecutor& executor_;
     int32_t block_size_;
     SequencePools pools_;
     bool has_kv_;

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tools/bench_watch.h"
 #include "tools/cli.h"
 
 namespace verbatim::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using reference::Observation;
-using reference::WalkPoint;
 using reference::WalkSequence;
 
 constexpr int64_t kWarmups = 1;  // decoding steps before those that are timed, every time the machine was measured
@@ -18,38 +17,6 @@ constexpr int64_t kDecodeStepsPerRepeat = 4;
 constexpr int64_t kMaxWatchedTokens = 4096;  // of a prefill; a longer one is not done once more
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-// While it lives, adds up the time between the points of the walk by operation.
-class OpWatch {
-public:
-    explicit OpWatch(reference::NumericExecutor& executor) : executor_(executor), last_(Clock::now()) {
-        executor_.set_observer([this](const Observation& observation) { pass(observation.point); });
-    }
-    ~OpWatch() { executor_.set_observer(nullptr); }
-    OpWatch(const OpWatch&) = delete;
-    OpWatch& operator=(const OpWatch&) = delete;
-
-    // The next operation begins now.
-    void restart() {
-        last_ = Clock::now();
-        point_ = {.layer = -2};
-    }
-    [[nodiscard]] const std::array<double, kNumWalkOps>& times_s() const { return times_s_; }
-
-private:
-    void pass(const WalkPoint& point) {
-        if (point == point_) return;  // the same of another sequence
-        const Clock::time_point now = Clock::now();
-        times_s_[static_cast<size_t>(point.op)] += std::chrono::duration<double>(now - last_).count();
-        last_ = now;
-        point_ = point;
-    }
-
-    reference::NumericExecutor& executor_;
-    Clock::time_point last_;
-    WalkPoint point_;
-    std::array<double, kNumWalkOps> times_s_ = {};
-};
 
 // The rows of one context and batch.
 class ThroughputCase {
@@ -100,6 +67,7 @@ private:
     void time(BenchRow& row, const Once& once) {
         const double processor_begin = processor_time_s();
         row.times_s.push_back(once(row.times_s.empty() ? &row.cost : nullptr));
+        row.streams_before.push_back(before_.stream_bytes_per_s);
         processor_s_ += processor_time_s() - processor_begin;
         clock_s_ += row.times_s.back();
         row.processor_share = processor_s_ / (clock_s_ * config_.num_threads);
@@ -111,7 +79,8 @@ private:
         const Clock::time_point begin = Clock::now();
         int64_t num_rounds = 0;
         do {
-            row.nearby = best_of(row.nearby, probe_.measure(1));
+            before_ = probe_.measure(1);
+            row.nearby = best_of(row.nearby, before_);
             round();
         } while (++num_rounds < config_.repeats && seconds_since(begin) < static_cast<double>(config_.row_seconds));
         row.nearby = best_of(row.nearby, probe_.measure(1));
@@ -124,6 +93,7 @@ private:
     MachineProbe& probe_;
     int64_t batch_;
     int64_t context_;
+    MachineLimits before_;    // the round in progress
     double processor_s_ = 0;  // of the timed repetitions of a row
     double clock_s_ = 0;
 };

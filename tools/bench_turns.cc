@@ -59,14 +59,14 @@ BenchRow bench_turn(const BenchConfig& config, const BenchProfile& profile, refe
         TokenSeq tokens = head.tokens;
         tokens.append(sequences.fresh_tokens(config.suffix_tokens));
         sequences.end(kBeside);
-        sequences.start(kCached, tokens, head);
+        sequences.start(kCached, tokens, tokens.size(), head);
         sequences.compute(kCached, config.suffix_tokens, true);
         const double cached_s = sequences.step();
         const Digest cached = sequences.logits_digest(kCached);
         row.wrong = row.wrong || !sequences.logits_are_finite(kCached);
 
         sequences.end(kCached);
-        sequences.start(kBeside, tokens, before);
+        sequences.start(kBeside, tokens, tokens.size(), before);
         sequences.compute(kBeside, 1, false);
         sequences.step();
         sequences.compute(kBeside, config.suffix_tokens, true);

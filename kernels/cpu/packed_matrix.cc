@@ -39,8 +39,8 @@ void transpose_tile(const uint16_t* rows, int64_t stride, Pair* out) {
 
 // Pairs [0, kBlockPairs) of kBlockLanes rows of whole pairs.
 void pack_block(const uint16_t* rows, int64_t stride, Pair* out) {
-    for (int64_t lane = 0; lane < kBlockLanes; lane += kTile) {
-        for (int64_t j = 0; j < kBlockPairs; j += kTile) {
+    for (int64_t j = 0; j < kBlockPairs; j += kTile) {
+        for (int64_t lane = 0; lane < kBlockLanes; lane += kTile) {
             transpose_tile(rows + lane * stride + 2 * j, stride, out + j * kPanelOutputs + lane);
         }
     }

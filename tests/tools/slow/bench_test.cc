@@ -31,9 +31,9 @@ Outcome bench(std::vector<std::string> arguments) {
 }
 
 Outcome tiny_bench(std::vector<std::string> more, const char* preset = "tiny-granite") {
-    std::vector<std::string> arguments = {"--preset",   preset,  "--threads",      "2",   "--repeats", "1",
-                                          "--contexts", "40,70", "--batches",      "1,3", "--heads",   "48,53",
-                                          "--suffix",   "5",     "--stream-bytes", "4MiB"};
+    std::vector<std::string> arguments = {"--preset",   preset,  "--threads",      "2",    "--repeats", "1",
+                                          "--contexts", "40,70", "--batches",      "1,3",  "--heads",   "48,53",
+                                          "--suffix",   "5",     "--stream-bytes", "4MiB", "--behind",  "160,333"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return bench(std::move(arguments));
 }
@@ -57,7 +57,7 @@ TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
 
 TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
     for (const char* preset : {"tiny-granite", "tiny-llama", "tiny-mamba2"}) {
-        const Outcome ran = tiny_bench({"--phases", "prefill,decode,ttft,load", "--format", "json"}, preset);
+        const Outcome ran = tiny_bench({"--phases", "prefill,decode,ttft,behind,load", "--format", "json"}, preset);
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
         const json result = json::parse(ran.out);
         std::vector<std::string> names;
@@ -67,10 +67,11 @@ TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
             EXPECT_GT(row["of_limit"], 0) << names.back();
             EXPECT_EQ(row["correct"], true) << names.back();
         }
-        EXPECT_THAT(names, testing::UnorderedElementsAre("load 1 0", "load_cold 1 0", "prefill 1 40", "decode 1 40",
-                                                         "prefill 3 40", "decode 3 40", "prefill 1 70", "decode 1 70",
-                                                         "prefill 3 70", "decode 3 70", "ttft_cached 1 48",
-                                                         "ttft_cached 1 53"));
+        EXPECT_THAT(names, testing::UnorderedElementsAre(
+                               "load 1 0", "load_cold 1 0", "prefill 1 40", "decode 1 40", "prefill 3 40",
+                               "decode 3 40", "prefill 1 70", "decode 1 70", "prefill 3 70", "decode 3 70",
+                               "ttft_cached 1 48", "ttft_cached 1 53", "prefill_behind 1 160", "decode_behind 1 160",
+                               "prefill_behind 1 333", "decode_behind 1 333"));
         EXPECT_GT(result["reference_tokens"], 1);
         EXPECT_EQ(result["correct"], true);
     }
@@ -295,7 +296,7 @@ TEST(BenchSequences, ATurnComputesItsSuffixAloneAndDrawsFromTheSameBits) {
     sequences.compute(0, 37, false, writes);
     sequences.step();
     sequences.end(0);
-    sequences.start(1, tokens, BenchHead{0, 37, 0, tokens});
+    sequences.start(1, tokens, 60, BenchHead{0, 37, 0, tokens});
     sequences.start(2, tokens, 60);
     sequences.compute(1, 23, true);
     sequences.compute(2, 60, true);
@@ -304,6 +305,46 @@ TEST(BenchSequences, ATurnComputesItsSuffixAloneAndDrawsFromTheSameBits) {
     EXPECT_EQ(executor.tables().at(SequenceSlot{2}).num_attached_tokens, 0);
     EXPECT_EQ(sequences.logits_digest(1), sequences.logits_digest(2));
     EXPECT_TRUE(sequences.logits_are_finite(1));
+}
+
+// What is timed behind a long context must find its pages: each a copy in a block of its own.
+TEST(BenchSequences, ALengthenedHeadRepeatsItsKv) {
+    const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
+    cpu::CpuExecutor executor(model.config, model.weights, {.num_blocks = 30, .num_state_rows = 5});
+    BenchSequences sequences(executor, 1);
+    sequences.divide({.num_slots = 2, .tokens_per_slot = 100, .num_head_rows = 1});
+    const TokenSeq tokens = sequences.fresh_tokens(32);
+    const std::vector<BenchSequences::HeadWrite> writes = {{32, 0}};
+    sequences.start(0, tokens, 32);
+    sequences.compute(0, 32, false, writes);
+    sequences.step();
+    sequences.end(0);
+    sequences.step();
+    const BenchHead head = sequences.lengthen({.slot = 0, .length = 32, .head_row = 0, .tokens = tokens}, 75);
+    EXPECT_EQ(head.length, 75);
+    EXPECT_EQ(head.tokens.size(), 75);
+    const BlockRun run{BlockId{0}, 5};
+    std::map<std::pair<int, reference::HeadPart>, std::vector<uint16_t>> kv;  // by layer and tensor
+    ASSERT_TRUE(executor.read_head({.length = 75, .blocks = {&run, 1}, .state = StateIndex{2}},
+                                   [&](const reference::HeadPiece& piece) {
+                                       auto& all = kv[{piece.layer, piece.part}];
+                                       all.insert(all.end(), piece.bf16.begin(), piece.bf16.end());
+                                   }));
+    int64_t num_tensors = 0;
+    for (const auto& [place, values] : kv) {
+        if (values.empty()) continue;
+        ++num_tensors;
+        const size_t period = values.size() / 75 * 32;
+        EXPECT_TRUE(std::equal(values.begin() + static_cast<std::ptrdiff_t>(period), values.end(), values.begin()));
+        EXPECT_FALSE(std::equal(values.begin() + 1, values.end(), values.begin()));
+    }
+    EXPECT_GT(num_tensors, 0);
+    TokenSeq longer = head.tokens;
+    longer.append(sequences.fresh_tokens(5));
+    sequences.start(1, longer, 80, head);
+    sequences.compute(1, 5, true);
+    sequences.step();
+    EXPECT_EQ(executor.tables().at(SequenceSlot{1}).num_attached_tokens, 75);
 }
 
 TEST(BenchSequences, NoTwoSequencesHaveTheSameTokens) {
@@ -330,6 +371,7 @@ TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
     row.cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
     row.wrong = true;
     row.nearby = {5e8, 1e9, 0};
+    row.streams_before = {8e8, 2e8, 4e8};
     report.rows.push_back(row);
     EXPECT_TRUE(report.wrong());
     EXPECT_THAT(bench_table(report, false), HasSubstr("WRONG"));
@@ -340,6 +382,8 @@ TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit"], row.cost.limit_s(report.machine) / 0.5);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_at_best"], row.cost.limit_s(report.machine) / 0.25);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_nearby"], row.cost.limit_s(row.nearby) / 0.5);
+    // The shares of 0.5 s, 0.25 s and 1 s, of which the last is the least and the second, with the slowest memory, the greatest.
+    EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_paired"], row.cost.limit_s({8e8, 1e9, 0}) / 0.5);
     EXPECT_TRUE(result["rows"][0]["matmuls_of_limit"].is_null());
     report.rows[0].suffix_times_s = {1.0, 0.25, 1.0};
     EXPECT_DOUBLE_EQ(bench_json(report)["rows"][0]["of_suffix"], 1.0);  // of 0.5, 1 and 1
