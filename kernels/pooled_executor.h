@@ -89,7 +89,7 @@ public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const final;
     // For whoever lays KV out by hand, between steps. REQUIRES: no live table names a `dst`.
-    void copy_blocks(std::span<const BlockCopy> copies) { backend().copy_tails(copies); }
+    void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
 
 protected:
     // Borrows config. tables().config() has the pools that the model uses.

@@ -36,6 +36,12 @@ Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const referenc
 
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
 
+Status check_machine(const std::string& name) {
+    if (name != "cuda") return {};
+    RETURN_IF_ERROR(gpu());
+    return {};
+}
+
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
                                        const reference::Model& model) {
     ChosenExecutor chosen;

@@ -35,6 +35,9 @@ struct ChosenExecutor {
     std::unique_ptr<reference::NumericExecutor> executor;
 };
 
+// Whether this machine has what an executor of that name stands on.
+Status check_machine(const std::string& name);
+
 // Borrows the model. Errors: no such name, no such device, a model that it cannot take.
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
                                        const reference::Model& model);

@@ -29,7 +29,11 @@ class GpuMachine : public Device {
 public:
     explicit GpuMachine(const cudaDeviceProp& properties, cudaStream_t stream)
         : properties_(properties), stream_(stream) {}
-    ~GpuMachine() override { cudaStreamDestroy(stream_); }
+    // After an error nothing of the process's context works any more: the next device finds a fresh one.
+    ~GpuMachine() override {
+        cudaStreamDestroy(stream_);
+        if (!first_error_.empty()) cudaDeviceReset();
+    }
 
     void* allocate(size_t bytes, size_t) override {
         void* memory = nullptr;
