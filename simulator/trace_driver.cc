@@ -78,10 +78,11 @@ Status TraceDriver::recover_from(const Error& error, const Recover& recover) {
     num_over_at_failure_ = num_over_;
     read_events();
     RETURN_IF_ERROR(recover(error));
-    for (Running& failed : std::exchange(failed_, {})) {
+    for (FailedTurn& turn : engine_.take_failed_turns()) {
         ++report_.resent;
-        submit(failed.row, std::move(*failed.request));
+        submit(failed_.at(turn.request), std::move(turn.again));
     }
+    failed_.clear();
     return {};
 }
 
@@ -141,8 +142,6 @@ void TraceDriver::send(RowIndex row) {
 }
 
 void TraceDriver::submit(RowIndex row, ChatRequest request) {
-    std::optional<ChatRequest> kept;
-    if (recovers_) kept = request;
     auto accepted = engine_.submit(std::move(request));
     if (!accepted) {
         refused(row, accepted.error());
@@ -158,7 +157,7 @@ void TraceDriver::submit(RowIndex row, ChatRequest request) {
     }
     ++report_.turns;
     request_of_[at(row)] = accepted->request;
-    running_.emplace(accepted->request, Running{row, {}, std::move(kept)});
+    running_.emplace(accepted->request, Running{row, {}});
 }
 
 void TraceDriver::apply_name_event(RowIndex index) {
@@ -215,15 +214,14 @@ void TraceDriver::read_events() {
             running.text.push_back(event.token);
             continue;
         }
-        const Running last = std::move(running);
-        running_.erase(event.request);
-        request_of_[at(last.row)].reset();
-        ended(last, event);
+        ended(event);
     }
 }
 
-void TraceDriver::ended(const Running& running, const EngineEvent& event) {
+void TraceDriver::ended(const EngineEvent& event) {
+    const Running& running = running_.at(event.request);
     const RowIndex row = running.row;
+    const bool sent_again = recovers_ && event.reason == FinishReason::kExecutorFailed;
     if (event.committed) {
         ++report_.served;
         requests_.answered(row, store_.store(running.text), event.head);
@@ -231,15 +229,15 @@ void TraceDriver::ended(const Running& running, const EngineEvent& event) {
     } else if (event.reason == FinishReason::kAborted) {
         ++report_.aborted;
         expect(row, Expect::kServed, "left");
-    } else if (event.reason == FinishReason::kExecutorFailed && running.request) {
-        failed_.push_back({row, {}, running.request});
-        failed_.back().request->seed = event.seed;
-        return;
+    } else if (sent_again) {
+        failed_.emplace(event.request, row);
     } else {
         report_.unexpected.push_back(fmt::format("{}: the turn ended as {} at step {}, layer {}", describe(row),
                                                  verbatim::name(event.reason), event.step, event.fault_layer));
     }
-    over(row);
+    running_.erase(event.request);
+    request_of_[at(row)].reset();
+    if (!sent_again) over(row);
 }
 
 void TraceDriver::over(RowIndex row) {

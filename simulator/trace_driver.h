@@ -68,7 +68,6 @@ private:
     struct Running {
         RowIndex row{};
         std::vector<TokenId> text;
-        std::optional<ChatRequest> request;  // to be sent again, where somebody recovers
     };
 
     void plan_rows();
@@ -80,7 +79,7 @@ private:
     void apply_name_event(RowIndex row);
     void leave();
     void read_events();
-    void ended(const Running& running, const EngineEvent& event);
+    void ended(const EngineEvent& event);
     void over(RowIndex row);
     void refused(RowIndex row, const Refusal& refusal);
     void reject(RowIndex row);
@@ -108,7 +107,7 @@ private:
     std::vector<uint8_t> is_over_;                      // per row
     std::vector<uint8_t> lost_a_row_;                   // per conversation: a row of it was rejected
     std::unordered_map<RequestId, Running> running_;
-    std::vector<Running> failed_;  // to be sent again
+    std::unordered_map<RequestId, RowIndex> failed_;  // to be sent again
 };
 
 }  // namespace verbatim

@@ -164,6 +164,8 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                                        {"prefix", LookupMode::kPrefix}};
     verb->add_option("--lookup", options->replay.lookup, "find heads by conversation id, or also by prefix in the salt")
         ->transform(CLI::CheckedTransformer(lookups));
+    verb->add_flag("--logits-only", options->replay.logits_only,
+                   "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
     options->has_failure =
         add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
                          "the executor fails at this step and a fresh one goes on; none: it does not");

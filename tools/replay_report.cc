@@ -56,9 +56,6 @@ const std::vector<Counter>& counters() {
         {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
         {"client_wait_ms", "client wait, ms", [](const ReplayRun& r) { return r.driver.client_wait_ns / 1'000'000; },
          Counter::kNever},
-        {"replaced_executors", "executors replaced", [](const ReplayRun& r) { return r.replaced_executors; },
-         Counter::kNever},
-        {"resent", "sent again", [](const ReplayRun& r) { return r.driver.resent; }, Counter::kNever},
         {"virtual_ms", "virtual time, ms", [](const ReplayRun& r) { return r.driver.virtual_ns / 1'000'000; }},
         {"steps", "steps", [](const ReplayRun& r) { return r.stats.steps; }},
         {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
@@ -94,6 +91,8 @@ ordered_json run_json(const ReplayRun& run) {
     json["fingerprint"] = run.fingerprint.hex();
     for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
     json["dropped"] = run.dropped;
+    json["replaced_executors"] = run.replaced_executors;
+    json["resent"] = run.driver.resent;
     json["kv_capacity_bytes"] = run.kv.capacity;
     json["state_capacity_bytes"] = run.state.capacity;
     json["not_reused"] = reasons_json(run.stats);
@@ -141,6 +140,12 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
     }
     if (std::ranges::any_of(runs, [](const ReplayRun& run) { return run.dropped > 0; }))
         add_row(table, runs, "dropped (too long)", [](const ReplayRun& run) { return fmt::format("{}", run.dropped); });
+    if (std::ranges::any_of(runs, [](const ReplayRun& run) { return run.replaced_executors > 0; })) {
+        add_row(table, runs, "executors replaced",
+                [](const ReplayRun& run) { return fmt::format("{}", run.replaced_executors); });
+        add_row(table, runs, "turns sent again",
+                [](const ReplayRun& run) { return fmt::format("{}", run.driver.resent); });
+    }
     add_row(table, runs, "first difference", [](const ReplayRun& run) {
         return std::string(run.difference ? "see below" : run.compared_logits == 0 ? "nothing compared" : "identical");
     });

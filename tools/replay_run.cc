@@ -89,7 +89,8 @@ public:
         ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, pools, model));
         if (config.beside == "none") return made;
         ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, pools, model));
-        made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor);
+        made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor,
+                                                             LockstepOptions{.watch_operations = !config.logits_only});
         return made;
     }
     void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(working(), step); }

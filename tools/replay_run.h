@@ -30,8 +30,9 @@ struct ReplayConfig {
     LookupMode lookup = LookupMode::kConversation;
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
-    std::optional<cpu::Isa> isa;              // of "cpu"; none: the best here
-    bool all_counters = false;                // a counter that stays zero is a failure
+    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+    bool all_counters = false;    // a counter that stays zero is a failure
+    bool logits_only = false;     // what operations wrote is not compared, so that executors run as they do alone
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
 };
 

@@ -389,7 +389,13 @@ void Engine::fail_all() {
     std::vector<RequestId> running;
     for (const auto& [id, sequence] : sequences_) running.push_back(id);
     std::ranges::sort(running);
-    for (const RequestId id : running) end(*sequences_.at(id), FinishReason::kExecutorFailed, false, kNoHead);
+    failed_turns_.clear();
+    for (const RequestId id : running) {
+        ChatRequest& request = sequences_.at(id)->request;
+        request.seed = request.sampling.seed;
+        failed_turns_.push_back({id, request});
+        end(*sequences_.at(id), FinishReason::kExecutorFailed, false, kNoHead);
+    }
     scheduler_.forget_slots();
     cache_.complete_step(plan_.step);
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/prng.h"
@@ -52,6 +53,12 @@ struct EngineEvent {
     friend bool operator==(const EngineEvent&, const EngineEvent&) = default;
 };
 
+// A turn that ended because the executor failed: what a client would send again, with the seed that it was drawn with.
+struct FailedTurn {
+    RequestId request{};
+    ChatRequest again;
+};
+
 // What submit answers.
 struct Accepted {
     RequestId request{};
@@ -76,6 +83,8 @@ public:
     // and their committed tokens stay, and are computed again when they are needed. The name of its arithmetic must be the old one's.
     // REQUIRES: idle() or after step() failed.
     void replace_executor(Executor& executor);
+    // The turns that the last failed step ended, in order; nobody has them afterwards.
+    [[nodiscard]] std::vector<FailedTurn> take_failed_turns() { return std::exchange(failed_turns_, {}); }
     // The two halves of step(), for executors that run while the engine takes calls. REQUIRES: taken in turn.
     const StepPlan& plan_step();
     void apply(const StepResult& result);
@@ -128,6 +137,7 @@ private:
     Scheduler scheduler_;
     Prng prng_;
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+    std::vector<FailedTurn> failed_turns_;
     struct Committing {
         RequestId request{};
         PendingId pending{};

@@ -5,6 +5,8 @@
 #include "kernels/cuda/gpu_device.h"
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
+#include "tests/kernels/cuda/decoding.h"
+#include "tests/kernels/cuda/draw_on.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -51,6 +53,35 @@ TEST(Gpu, AgreesWithTheReferenceInEveryOperation) {
     for (const Architecture family : kFamilies) {
         SCOPED_TRACE(reference::architecture_name(family));
         run_beside_reference(SceneModel(reference::draw_small_config(family, 31), 31), **device);
+    }
+}
+
+TEST(Gpu, DecodesByGraphsToTheUncachedBits) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const Architecture family : kFamilies) {
+        SCOPED_TRACE(reference::architecture_name(family));
+        const SceneModel model(reference::draw_small_config(family, 31), 31);
+        Decoding decoding(model, **device, {508, 62, 3, 17, 1});
+        decoding.step(5);
+        for (int n = 0; n < 6; ++n) expect_graph(decoding.step(5));
+        decoding.step(3);
+        for (int n = 0; n < 3; ++n) expect_graph(decoding.step(3));
+    }
+}
+
+TEST(Gpu, DrawsTheDefinitionsToken) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    Prng prng(5);
+    for (int round = 0; round < 200; ++round) {
+        const size_t vocab_size = 1 + prng.below(round % 10 == 0 ? 130'000 : 2000);
+        std::vector<testing::SamplingCase> cases;
+        for (int row = 0; row < 4; ++row) cases.emplace_back(prng, vocab_size, row);
+        const std::vector<int32_t> tokens = draw_on(**device, cases);
+        for (size_t row = 0; row < cases.size(); ++row) {
+            ASSERT_EQ(tokens[row], reference::sample(cases[row].args())) << "round " << round << ", row " << row;
+        }
     }
 }
 

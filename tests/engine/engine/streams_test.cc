@@ -129,6 +129,12 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     EXPECT_THAT(reasons, ElementsAre(FinishReason::kExecutorFailed, FinishReason::kExecutorFailed));
     EXPECT_EQ(scene.engine.find(running), nullptr);
     EXPECT_EQ(scene.engine.find(other), nullptr);
+    const auto failed_turns = scene.engine.take_failed_turns();
+    ASSERT_EQ(failed_turns.size(), 2u);
+    EXPECT_EQ(failed_turns[0].request, running);
+    EXPECT_EQ(failed_turns[1].again.conversation.conversation_id, "b");
+    EXPECT_TRUE(failed_turns[1].again.seed.has_value());
+    EXPECT_TRUE(scene.engine.take_failed_turns().empty());
     scene.engine.verify();
     EXPECT_EQ(scene.engine.ledger().num_leases(), 0u);
     EXPECT_EQ(scene.engine.cache().kv().num_active_blocks(), 0);

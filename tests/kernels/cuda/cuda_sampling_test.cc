@@ -2,12 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <map>
+#include <memory>
 
 #include "kernels/cuda/cuda_executor.h"
-#include "kernels/cuda/device_array.h"
 #include "kernels/cuda/emulated_device.h"
-#include "tests/kernels/sampling_cases.h"
+#include "tests/kernels/cuda/draw_on.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -18,60 +17,16 @@ using testing::SamplingCase;
 
 constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
 
-// The tokens that a device draws for rows of one width.
 class DrawingDevice {
 public:
     explicit DrawingDevice(Schedule schedule) : emulator_(schedule, 17), device_(make_emulated_device(emulator_)) {}
-
     std::vector<int32_t> draw(const std::vector<SamplingCase>& cases) {
-        const auto num_rows = static_cast<int64_t>(cases.size());
-        const auto width = static_cast<int64_t>(cases.front().logits.size());
-        std::vector<float> logits;
-        std::vector<DeviceDraw> draws;
-        std::vector<DeviceTokenCount> counts(1);  // one that is nobody's
-        for (const SamplingCase& one : cases) {
-            logits.insert(logits.end(), one.logits.begin(), one.logits.end());
-            draws.push_back(describe(one, counts));
-        }
-        const DeviceArray<float> device_logits(*device_, std::span<const float>(logits));
-        const DeviceArray<DeviceDraw> device_draws(*device_, std::span<const DeviceDraw>(draws));
-        const DeviceArray<DeviceTokenCount> device_counts(*device_, std::span<const DeviceTokenCount>(counts));
-        const DeviceArray<int32_t> drawn(*device_, num_rows);
-        const DeviceArray<float> scaled(*device_, num_rows * width);
-        const DeviceArray<float> scores(*device_, num_rows * draw_parts(width));
-        const DeviceArray<int32_t> ids(*device_, num_rows * draw_parts(width));
-        const DeviceArray<uint64_t> lowest(*device_, num_rows);
-        device_->draw({.draws = device_draws.data(),
-                       .counts = device_counts.data(),
-                       .drawn = drawn.data(),
-                       .max_counts = static_cast<int64_t>(counts.size())},
-                      {device_logits.data(), num_rows, width, width},
-                      {scaled.data(), lowest.data(), scores.data(), ids.data()});
-        std::vector<int32_t> tokens(cases.size());
-        drawn.download(0, tokens);
+        const std::vector<int32_t> tokens = draw_on(*device_, cases);
         EXPECT_TRUE(emulator_.findings().empty()) << emulator_.findings().front().text;
         return tokens;
     }
 
 private:
-    static DeviceDraw describe(const SamplingCase& one, std::vector<DeviceTokenCount>& counts) {
-        std::map<int32_t, int32_t> times;
-        for (const int32_t id : one.prompt()) times[id];
-        for (const int32_t id : one.generated()) ++times[id];
-        const auto first = static_cast<int32_t>(counts.size());
-        for (const auto& [id, count] : times) counts.push_back({id, count});
-        return {.seed = one.params.seed,
-                .position = one.position,
-                .temperature = one.params.temperature,
-                .top_p = one.params.top_p,
-                .top_k = one.params.top_k,
-                .repetition = one.params.repetition_penalty,
-                .presence = one.params.presence_penalty,
-                .frequency = one.params.frequency_penalty,
-                .first_count = first,
-                .num_counts = static_cast<int32_t>(times.size())};
-    }
-
     simt::Emulator emulator_;
     std::unique_ptr<Device> device_;
 };
