@@ -1,25 +1,24 @@
 #include "tools/bench_behind.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "tools/bench_watch.h"
 
 namespace verbatim::tools {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int32_t kContext = 0;  // computes what is repeated, and ends
 constexpr int32_t kTimed = 1;
 constexpr int32_t kChecking = 2;
 constexpr int64_t kDecodeStepsPerRepeat = 4;
 
+// And one to warm up each time, and one that is watched.
+int64_t decoded_tokens(const BenchConfig& config) { return config.repeats * (1 + kDecodeStepsPerRepeat) + 1; }
+
 class BehindCase {
 public:
-    BehindCase(const BenchConfig& config, const BenchProfile& profile, PooledExecutor& executor,
-               BenchSequences& sequences, MachineProbe& probe, int64_t context)
-        : config_(config), profile_(profile), executor_(executor), sequences_(sequences), probe_(probe) {
+    BehindCase(const BenchConfig& config, const BenchSubject& subject, int64_t context)
+        : config_(config), profile_(subject.profile), executor_(subject.executor), sequences_(subject.sequences) {
         sequences_.divide(behind_pools(config, context));
         const int64_t block = config.block_size;
         const int64_t short_length = std::max(block, std::min(context, config.step_tokens) / block * block);
@@ -32,31 +31,8 @@ public:
         sequences_.step();
         head_ = sequences_.lengthen({.slot = kContext, .length = short_length, .head_row = 0, .tokens = tokens},
                                     std::max(context, short_length));
-        chunk_ = {0, static_cast<int32_t>(config.step_tokens), head_.length};
     }
 
-    BenchRow prefill_row() {
-        BenchRow row = new_row("prefill_behind", config_.step_tokens);
-        row.cost.add_step(executor_.config(), {&chunk_, 1}, 1);
-        repeat(row, 1, [&] { return prefill(0); });
-        watch(row, [&] { return prefill(0); });
-        check(row);
-        return row;
-    }
-
-    BenchRow decode_row() {
-        BenchRow row = new_row("decode_behind", 1);
-        const int64_t num_steps = (config_.repeats + 1) * kDecodeStepsPerRepeat + 1;  // warm-up and the watched one
-        prefill(num_steps);
-        const reference::WalkSequence part{0, 1, sequences_.length(kTimed)};
-        row.cost.add_step(executor_.config(), {&part, 1}, 1);
-        repeat(row, kDecodeStepsPerRepeat, [&] { return decode(); });
-        watch(row, [&] { return decode(); });
-        check(row);
-        return row;
-    }
-
-private:
     [[nodiscard]] BenchRow new_row(const char* phase, int64_t num_tokens) const {
         BenchRow row;
         row.phase = phase;
@@ -67,38 +43,13 @@ private:
         return row;
     }
     // A chunk of fresh tokens behind the context, and room for more to decode. The time.
-    double prefill(int64_t num_decoded) {
+    double prefill(WalkCost* cost, int64_t num_decoded = 0) {
         TokenSeq tokens = head_.tokens;
         tokens.append(sequences_.fresh_tokens(config_.step_tokens + num_decoded));
         sequences_.start(kTimed, tokens, head_.length + config_.step_tokens, head_);
-        sequences_.compute(kTimed, config_.step_tokens, true);
-        return sequences_.step();
+        return compute(config_.step_tokens, cost);
     }
-    double decode() {
-        sequences_.compute(kTimed, 1, true);
-        return sequences_.step();
-    }
-    // After one round to warm up; the machine is measured before each of the others.
-    template <typename Once>
-    void repeat(BenchRow& row, int64_t per_round, const Once& once) {
-        for (int64_t i = 0; i < per_round; ++i) once();
-        const Clock::time_point begin = Clock::now();
-        double processor_s = 0;
-        double clock_s = 0;
-        for (int64_t round = 0; round < config_.repeats; ++round) {
-            const MachineLimits before = probe_.measure(1);
-            row.nearby = best_of(row.nearby, before);
-            const double processor_begin = processor_time_s();
-            for (int64_t i = 0; i < per_round; ++i) {
-                clock_s += row.times_s.emplace_back(once());
-                row.streams_before.push_back(before.stream_bytes_per_s);
-            }
-            processor_s += processor_time_s() - processor_begin;
-            const std::chrono::duration<double> passed = Clock::now() - begin;
-            if (passed.count() >= static_cast<double>(config_.row_seconds)) break;
-        }
-        row.processor_share = processor_s / (clock_s * config_.num_threads);
-    }
+    double decode(WalkCost* cost) { return compute(1, cost); }
     template <typename Once>
     void watch(BenchRow& row, const Once& once) {
         OpWatch watch(executor_);
@@ -125,30 +76,73 @@ private:
         row.wrong = row.wrong || sequences_.logits_digest(kChecking) != got;
     }
 
+private:
+    double compute(int64_t count, WalkCost* cost) {
+        const reference::WalkSequence part{0, static_cast<int32_t>(count), sequences_.length(kTimed)};
+        if (cost != nullptr) cost->add_step(executor_.config(), {&part, 1}, 1);
+        sequences_.compute(kTimed, count, true);
+        return sequences_.step();
+    }
+
     const BenchConfig& config_;
     const BenchProfile& profile_;
     PooledExecutor& executor_;
     BenchSequences& sequences_;
-    MachineProbe& probe_;
     BenchHead head_;
-    reference::WalkSequence chunk_;
 };
+
+std::vector<BenchRow> prefill_rows(const BenchConfig& config, MachineProbe& probe, std::span<BehindCase> cases) {
+    std::vector<RowTimer> timers;
+    for (BehindCase& one : cases) {
+        timers.emplace_back(config, probe, one.new_row("prefill_behind", config.step_tokens));
+        one.prefill(nullptr);
+    }
+    take_turns(config, timers,
+               [&](size_t i) { timers[i].time([&](WalkCost* cost) { return cases[i].prefill(cost); }); });
+    std::vector<BenchRow> rows;
+    for (size_t i = 0; i < cases.size(); ++i) {
+        cases[i].watch(timers[i].row(), [&] { return cases[i].prefill(nullptr); });
+        cases[i].check(timers[i].row());
+        rows.push_back(std::move(timers[i].row()));
+    }
+    return rows;
+}
+
+std::vector<BenchRow> decode_rows(const BenchConfig& config, MachineProbe& probe, std::span<BehindCase> cases) {
+    std::vector<RowTimer> timers;
+    for (BehindCase& one : cases) {
+        timers.emplace_back(config, probe, one.new_row("decode_behind", 1));
+        one.prefill(nullptr, decoded_tokens(config));
+    }
+    take_turns(config, timers, [&](size_t i) {
+        cases[i].decode(nullptr);  // to warm up
+        for (int64_t k = 0; k < kDecodeStepsPerRepeat; ++k) {
+            timers[i].time([&](WalkCost* cost) { return cases[i].decode(cost); });
+        }
+    });
+    std::vector<BenchRow> rows;
+    for (size_t i = 0; i < cases.size(); ++i) {
+        cases[i].watch(timers[i].row(), [&] { return cases[i].decode(nullptr); });
+        cases[i].check(timers[i].row());
+        rows.push_back(std::move(timers[i].row()));
+    }
+    return rows;
+}
 
 }  // namespace
 
 SequencePools behind_pools(const BenchConfig& config, int64_t context) {
-    const int64_t decoded = (config.repeats + 1) * kDecodeStepsPerRepeat + 1;
-    return {.num_slots = 3,
-            .tokens_per_slot = std::max<int64_t>(context, config.block_size) + config.step_tokens + decoded,
-            .num_head_rows = 1};
+    const int64_t length = std::max<int64_t>(context, config.block_size);
+    return {
+        .num_slots = 3, .tokens_per_slot = length + config.step_tokens + decoded_tokens(config), .num_head_rows = 1};
 }
 
-std::vector<BenchRow> bench_behind(const BenchConfig& config, const BenchProfile& profile, PooledExecutor& executor,
-                                   BenchSequences& sequences, MachineProbe& probe, int64_t context) {
-    BehindCase one(config, profile, executor, sequences, probe, context);
-    std::vector<BenchRow> rows;
-    rows.push_back(one.prefill_row());
-    rows.push_back(one.decode_row());
+std::vector<BenchRow> bench_behind(const BenchConfig& config, std::span<const BenchSubject> subjects,
+                                   MachineProbe& probe, int64_t context) {
+    std::vector<BehindCase> cases;
+    for (const BenchSubject& subject : subjects) cases.emplace_back(config, subject, context);
+    std::vector<BenchRow> rows = prefill_rows(config, probe, cases);
+    for (BenchRow& row : decode_rows(config, probe, cases)) rows.push_back(std::move(row));
     return rows;
 }
 

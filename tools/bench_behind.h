@@ -4,9 +4,10 @@
 // seconds. Every page lies in memory of its own, and every repetition computes other tokens behind it.
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "kernels/pooled_executor.h"
+#include "tools/bench_rounds.h"
 #include "tools/bench_run.h"
 #include "tools/bench_sequences.h"
 
@@ -15,8 +16,8 @@ namespace verbatim::tools {
 SequencePools behind_pools(const BenchConfig& config, int64_t context);
 
 // "prefill_behind" and "decode_behind". What an exact row computed last is computed once more in chunks of another size behind the
-// same context: its logits have the same bits.
-std::vector<BenchRow> bench_behind(const BenchConfig& config, const BenchProfile& profile, PooledExecutor& executor,
-                                   BenchSequences& sequences, MachineProbe& probe, int64_t context);
+// same context: its logits have the same bits. The subjects take turns.
+std::vector<BenchRow> bench_behind(const BenchConfig& config, std::span<const BenchSubject> subjects,
+                                   MachineProbe& probe, int64_t context);
 
 }  // namespace verbatim::tools

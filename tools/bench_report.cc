@@ -195,7 +195,7 @@ double of_fast(const BenchReport& report, const BenchRow& row) {
     for (const BenchRow& other : report.rows) {
         if (other.profile == "fast" && other.phase == row.phase && other.batch == row.batch &&
             other.context == row.context) {
-            return spread_of(other.times_s).median / spread_of(row.times_s).median;
+            return median_ratio(other.times_s, row.times_s);
         }
     }
     return 0;

@@ -11,7 +11,8 @@
 //   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other
 //                  programs run, or where threads wait for each other asleep
 //   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was
-//   of_fast        of an exact row: its tokens_per_s over that of the same row in the fast profile; null where there is none
+//   of_fast        of an exact row: the median over the repetitions of the time of the same row in the fast profile, which took
+//                  turns with it, over its own; null where there is none
 //   of_suffix      of "ttft_cached": the median over the repetitions of a turn's time over that of its suffix alone, the
 //                  two one after the other
 #pragma once
@@ -42,8 +43,7 @@ struct RowFigures {
     double matmuls_of_limit = 0;  // 0: not watched
     double of_suffix = 0;         // 0: not a cached turn
 };
-// Of an exact row, its tokens per second over those of the same row in the fast profile with bf16 weights; 0: there is
-// none.
+// As above, with bf16 weights in both; 0: there is no such row.
 double of_fast(const BenchReport& report, const BenchRow& row);
 RowFigures figures_of(const BenchRow& row, const MachineLimits& machine);
 

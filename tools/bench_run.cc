@@ -148,8 +148,7 @@ struct ProfileRun {
     BenchSequences sequences;
 };
 
-// The rows of a context and batch in every profile, then those of the next: what is compared is measured at about the
-// same time, and the machine between them.
+// The rows of a context and batch in every profile, then those of the next, and the machine between them.
 void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<ProfileRun>> runs, BenchReport& report) {
     MachineProbe probe(config.num_threads, static_cast<int64_t>(config.stream_bytes));
     report.stream_buffer_bytes = probe.buffer_bytes();
@@ -162,14 +161,11 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
             report.rows.push_back(std::move(row));
         }
     };
-    const auto add_throughput = [&](int64_t batch, int64_t context) {
-        for (const auto& run : runs) {
-            add(bench_throughput(config, run->profile, run->executor, run->sequences, probe, batch, context));
-        }
-    };
+    std::vector<BenchSubject> subjects;
+    for (const auto& run : runs) subjects.push_back({run->profile, run->executor, run->sequences});
     if (config.phases.prefill || config.phases.decode) {
         for (const int64_t context : config.contexts) {
-            for (const int64_t batch : config.batches) add_throughput(batch, context);
+            for (const int64_t batch : config.batches) add(bench_throughput(config, subjects, probe, batch, context));
         }
     }
     if (config.phases.turn) {
@@ -178,10 +174,7 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
         }
     }
     if (config.phases.behind) {
-        for (const int64_t length : config.behind) {
-            for (const auto& run : runs)
-                add(bench_behind(config, run->profile, run->executor, run->sequences, probe, length));
-        }
+        for (const int64_t length : config.behind) add(bench_behind(config, subjects, probe, length));
     }
 }
 

@@ -1,47 +1,33 @@
 #include "tools/bench_throughput.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "tools/bench_rounds.h"
 #include "tools/bench_watch.h"
 #include "tools/cli.h"
 
 namespace verbatim::tools {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using reference::WalkSequence;
 
 constexpr int64_t kWarmups = 1;  // decoding steps before those that are timed, every time the machine was measured
 constexpr int64_t kDecodeStepsPerRepeat = 4;
 constexpr int64_t kMaxWatchedTokens = 4096;  // of a prefill; a longer one is not done once more
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-// The rows of one context and batch.
+// One context and batch in one profile.
 class ThroughputCase {
 public:
-    ThroughputCase(const BenchConfig& config, const BenchProfile& profile, reference::NumericExecutor& executor,
-                   BenchSequences& sequences, MachineProbe& probe, int64_t batch, int64_t context)
+    ThroughputCase(const BenchConfig& config, const BenchSubject& subject, int64_t batch, int64_t context)
         : config_(config),
-          profile_(profile),
-          executor_(executor),
-          sequences_(sequences),
-          probe_(probe),
+          profile_(subject.profile),
+          executor_(subject.executor),
+          sequences_(subject.sequences),
           batch_(batch),
           context_(context) {
         sequences_.divide(throughput_pools(config, batch, context));
     }
 
-    BenchRow prefill_row();
-    BenchRow decode_row();
-    // Prompts for decode_row where nobody asks how long they take.
-    void prefill_only() {
-        start_prompts();
-        prefill(nullptr, nullptr);
-    }
-
-private:
     [[nodiscard]] BenchRow new_row(const char* phase, int64_t num_tokens) const {
         BenchRow row;
         row.phase = phase;
@@ -52,50 +38,27 @@ private:
         row.num_tokens = num_tokens;
         return row;
     }
-    [[nodiscard]] int32_t checking_slot() const { return static_cast<int32_t>(batch_); }
+    void warm_up();
     void start_prompts() {
         for (int32_t slot = 0; slot < batch_; ++slot) {
             sequences_.start(slot, sequences_.fresh_tokens(context_ + decoded_tokens(config_)), context_);
         }
     }
-    void warm_up();
-    double prefill(WalkCost* cost, OpWatch* watch);
-    double decode(WalkCost* cost, OpWatch* watch);
+    double prefill(WalkCost* cost = nullptr, OpWatch* watch = nullptr);
+    double decode(WalkCost* cost = nullptr, OpWatch* watch = nullptr);
+    void watch_prefill(BenchRow& row);
+    void watch_decode(BenchRow& row);
     void check(BenchRow& row);
-    // Adds a repetition, which returns its time; the first one also says what it costs.
-    template <typename Once>
-    void time(BenchRow& row, const Once& once) {
-        const double processor_begin = processor_time_s();
-        row.times_s.push_back(once(row.times_s.empty() ? &row.cost : nullptr));
-        row.streams_before.push_back(before_.stream_bytes_per_s);
-        processor_s_ += processor_time_s() - processor_begin;
-        clock_s_ += row.times_s.back();
-        row.processor_share = processor_s_ / (clock_s_ * config_.num_threads);
-    }
-    // Repeats `round`, the machine measured before each, and no longer than config_.row_seconds.
-    template <typename Round>
-    void repeat(BenchRow& row, const Round& round) {
-        processor_s_ = clock_s_ = 0;
-        const Clock::time_point begin = Clock::now();
-        int64_t num_rounds = 0;
-        do {
-            before_ = probe_.measure(1);
-            row.nearby = best_of(row.nearby, before_);
-            round();
-        } while (++num_rounds < config_.repeats && seconds_since(begin) < static_cast<double>(config_.row_seconds));
-        row.nearby = best_of(row.nearby, probe_.measure(1));
-    }
+
+private:
+    [[nodiscard]] int32_t checking_slot() const { return static_cast<int32_t>(batch_); }
 
     const BenchConfig& config_;
     const BenchProfile& profile_;
-    reference::NumericExecutor& executor_;
+    PooledExecutor& executor_;
     BenchSequences& sequences_;
-    MachineProbe& probe_;
     int64_t batch_;
     int64_t context_;
-    MachineLimits before_;    // the round in progress
-    double processor_s_ = 0;  // of the timed repetitions of a row
-    double clock_s_ = 0;
 };
 
 // One step as large as the largest that follows, in the slot that is not timed.
@@ -164,38 +127,58 @@ void ThroughputCase::check(BenchRow& row) {
     if (sequences_.logits_digest(checking_slot()) != got) row.wrong = true;
 }
 
-BenchRow ThroughputCase::prefill_row() {
-    BenchRow row = new_row("prefill", batch_ * context_);
-    warm_up();
-    repeat(row, [&] {
-        start_prompts();
-        time(row, [&](WalkCost* cost) { return prefill(cost, nullptr); });
-    });
-    if (row.num_tokens <= kMaxWatchedTokens) {
-        OpWatch watch(executor_);
-        start_prompts();
-        row.watched_s = prefill(nullptr, &watch);
-        row.op_times_s = watch.times_s();
-    }
-    check(row);
-    return row;
+void ThroughputCase::watch_prefill(BenchRow& row) {
+    if (row.num_tokens > kMaxWatchedTokens) return;
+    OpWatch watch(executor_);
+    start_prompts();
+    row.watched_s = prefill(nullptr, &watch);
+    row.op_times_s = watch.times_s();
 }
 
-BenchRow ThroughputCase::decode_row() {
-    BenchRow row = new_row("decode", batch_);
-    repeat(row, [&] {
-        for (int64_t i = 0; i < kWarmups; ++i) decode(nullptr, nullptr);
-        for (int64_t i = 0; i < kDecodeStepsPerRepeat; ++i) {
-            time(row, [&](WalkCost* cost) { return decode(cost, nullptr); });
+void ThroughputCase::watch_decode(BenchRow& row) {
+    OpWatch watch(executor_);
+    row.watched_s = decode(nullptr, &watch);
+    row.op_times_s = watch.times_s();
+}
+
+std::vector<BenchRow> prefill_rows(const BenchConfig& config, MachineProbe& probe, std::span<ThroughputCase> cases,
+                                   int64_t num_tokens) {
+    std::vector<RowTimer> timers;
+    for (ThroughputCase& one : cases) {
+        timers.emplace_back(config, probe, one.new_row("prefill", num_tokens));
+        one.warm_up();
+    }
+    take_turns(config, timers, [&](size_t i) {
+        cases[i].start_prompts();
+        timers[i].time([&](WalkCost* cost) { return cases[i].prefill(cost); });
+    });
+    std::vector<BenchRow> rows;
+    for (size_t i = 0; i < cases.size(); ++i) {
+        cases[i].watch_prefill(timers[i].row());
+        cases[i].check(timers[i].row());
+        rows.push_back(std::move(timers[i].row()));
+    }
+    return rows;
+}
+
+// Behind the prompts that are there.
+std::vector<BenchRow> decode_rows(const BenchConfig& config, MachineProbe& probe, std::span<ThroughputCase> cases,
+                                  int64_t num_tokens) {
+    std::vector<RowTimer> timers;
+    for (const ThroughputCase& one : cases) timers.emplace_back(config, probe, one.new_row("decode", num_tokens));
+    take_turns(config, timers, [&](size_t i) {
+        for (int64_t k = 0; k < kWarmups; ++k) cases[i].decode();
+        for (int64_t k = 0; k < kDecodeStepsPerRepeat; ++k) {
+            timers[i].time([&](WalkCost* cost) { return cases[i].decode(cost); });
         }
     });
-    {
-        OpWatch watch(executor_);
-        row.watched_s = decode(nullptr, &watch);
-        row.op_times_s = watch.times_s();
+    std::vector<BenchRow> rows;
+    for (size_t i = 0; i < cases.size(); ++i) {
+        cases[i].watch_decode(timers[i].row());
+        cases[i].check(timers[i].row());
+        rows.push_back(std::move(timers[i].row()));
     }
-    check(row);
-    return row;
+    return rows;
 }
 
 }  // namespace
@@ -208,14 +191,19 @@ SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t
     return {.num_slots = static_cast<int32_t>(batch + 1), .tokens_per_slot = context + decoded_tokens(config)};
 }
 
-std::vector<BenchRow> bench_throughput(const BenchConfig& config, const BenchProfile& profile,
-                                       reference::NumericExecutor& executor, BenchSequences& sequences,
+std::vector<BenchRow> bench_throughput(const BenchConfig& config, std::span<const BenchSubject> subjects,
                                        MachineProbe& probe, int64_t batch, int64_t context) {
-    ThroughputCase one(config, profile, executor, sequences, probe, batch, context);
+    std::vector<ThroughputCase> cases;
+    for (const BenchSubject& subject : subjects) cases.emplace_back(config, subject, batch, context);
     std::vector<BenchRow> rows;
-    if (config.phases.prefill) rows.push_back(one.prefill_row());
-    if (!config.phases.prefill) one.prefill_only();
-    if (config.phases.decode) rows.push_back(one.decode_row());
+    if (config.phases.prefill) rows = prefill_rows(config, probe, cases, batch * context);
+    if (!config.phases.decode) return rows;
+    for (ThroughputCase& one : cases) {
+        if (config.phases.prefill) break;
+        one.start_prompts();
+        one.prefill();
+    }
+    for (BenchRow& row : decode_rows(config, probe, cases, batch)) rows.push_back(std::move(row));
     return rows;
 }
 

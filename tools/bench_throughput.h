@@ -1,9 +1,10 @@
 // tools/bench_throughput.h: prefill and decode, row by row.
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "reference/numeric_executor.h"
+#include "tools/bench_rounds.h"
 #include "tools/bench_run.h"
 #include "tools/bench_sequences.h"
 
@@ -14,9 +15,8 @@ int64_t decoded_tokens(const BenchConfig& config);
 // What the rows of one context and batch need: the sequences, and one more to check them.
 SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context);
 
-// Rows of config.phases' prefill and decode for one context and batch, in this order.
-std::vector<BenchRow> bench_throughput(const BenchConfig& config, const BenchProfile& profile,
-                                       reference::NumericExecutor& executor, BenchSequences& sequences,
+// Rows of config.phases' prefill and decode for one context and batch, in this order; the subjects take turns.
+std::vector<BenchRow> bench_throughput(const BenchConfig& config, std::span<const BenchSubject> subjects,
                                        MachineProbe& probe, int64_t batch, int64_t context);
 
 }  // namespace verbatim::tools

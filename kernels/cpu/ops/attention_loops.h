@@ -2,7 +2,8 @@
 // target.
 //
 // A tile is two small matmuls, as in matmul_loops.h: q rows by K, whose lanes are positions, and p rows by V, whose
-// lanes are dims; several rows share each word of the tile.
+// lanes are dims; several rows share each word of the tile. The first rows ask memory for the same words of the next tile: its
+// pages lie apart, where the processor does not look for them by itself.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +26,13 @@ void score_rows(const AttendTileArgs& args, int64_t row, int64_t first, int64_t 
     const int64_t stride = args.q.num_pairs * Lanes::kPerPair;
     const auto* q = elements_of<Lanes>(args.q) + row * stride;
     const Pair* k[kVectors];
+    const Pair* next[kVectors];
+    const bool fetches = args.next != nullptr && row == 0;
     for (int v = 0; v < kVectors; ++v) {
         const int64_t position = (first + v) * Lanes::kCount;
         const int64_t group = position / kGroup;
         k[v] = args.tile->k[group < num_groups ? group : 0] + position % kGroup;  // beyond the end: computed in vain
+        next[v] = fetches ? args.next->k[group] : nullptr;
     }
     typename Lanes::Floats total[num][kVectors];
     for (auto& lanes : total) std::fill_n(lanes, kVectors, Lanes::zero());
@@ -38,6 +42,7 @@ void score_rows(const AttendTileArgs& args, int64_t row, int64_t first, int64_t 
         for (int64_t j = begin; j < std::min(begin + reference::kDotChunk / 2, args.q.num_pairs); ++j) {
             typename Lanes::Words w[kVectors];
             for (int v = 0; v < kVectors; ++v) w[v] = Lanes::load_words(k[v] + j * args.tile->k_stride);
+            for (int v = 0; v < kVectors && fetches; ++v) __builtin_prefetch(next[v] + j * args.tile->k_stride, 0, 2);
             Lanes::template dot_pair<num, kVectors>(q + j * Lanes::kPerPair, stride, w, acc);
         }
         for (int r = 0; r < num; ++r) {
@@ -59,6 +64,7 @@ struct ValueArgs {
     int64_t num_visible = 0;
     const float* decay = nullptr;  // [num]
     float* o = nullptr;            // [num, head_dim]
+    bool fetches = false;          // the first of the tile to pass over its V
 };
 
 // o = pv, or fma(o, decay, pv), for `num` rows and `vectors` vectors of dims from `first` on.
@@ -70,6 +76,9 @@ void value_rows(const AttendTileArgs& args, const ValueArgs<Lanes>& rows, int64_
     typename Lanes::Words w[vectors];
     for (int64_t j = 0; j < rows.num_visible / 2; ++j) {
         for (int v = 0; v < vectors; ++v) w[v] = Lanes::load_words(args.tile->v[j] + first + v * Lanes::kCount);
+        for (int v = 0; v < vectors && rows.fetches; ++v) {
+            __builtin_prefetch(args.next->v[j] + first + v * Lanes::kCount, 0, 2);
+        }
         Lanes::template dot_pair<num, vectors>(rows.p + j * Lanes::kPerPair, kStride, w, acc);
     }
     if (rows.num_visible % 2 == 1) {  // the odd half of the last pair may hold anything
@@ -130,7 +139,8 @@ VERBATIM_LOOP void add_values(const AttendTileArgs& args, int64_t row, int64_t n
                                                       args.m[row + r], args.l[row + r]);
         round_weights<Lanes>(s, p + r * kTilePairs * Lanes::kPerPair);
     }
-    const ValueArgs<Lanes> rows{p, num_visible, decay, args.o + row * args.head_dim};
+    const bool fetches = args.next != nullptr && row == 0;
+    const ValueArgs<Lanes> rows{p, num_visible, decay, args.o + row * args.head_dim, fetches};
     constexpr int64_t kWide = int64_t{Lanes::kVectors} * Lanes::kCount;
     int64_t first = 0;
     for (; first + kWide <= args.head_dim; first += kWide) {

@@ -77,6 +77,7 @@ struct AttendTileArgs {
     int64_t head_dim = 0;
     float scale = 1.0F;
     const KvTileRefs* tile = nullptr;
+    const KvTileRefs* next = nullptr;  // what to ask memory for meanwhile, of the same stride; null: nothing
     int64_t rows_per_position = 1;
     int64_t first_visible = 0;  // positions of the tile that the first row sees; each later position sees one more
     int64_t length = reference::kKvTile;  // of the tile, visible or not

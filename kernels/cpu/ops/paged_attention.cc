@@ -23,13 +23,21 @@ public:
           k_(scratch.k.data()),
           v_(scratch.v.data()) {}
 
-    // Positions first ... first + num_visible - 1.
+    // Positions first ... first + num_visible - 1
     const KvTileRefs& read(int64_t first, int64_t num_visible) {
-        refs_.num_visible = num_visible;
-        refs_.k_stride = k_direct_ ? block_size_ : kGroup;
-        k_direct_ ? find_k(first, num_visible) : gather_k(first, num_visible);
-        v_direct_ ? find_v(first, num_visible) : gather_v(first, num_visible);
-        return refs_;
+        KvTileRefs& refs = refs_[0];
+        refs.num_visible = num_visible;
+        refs.k_stride = k_direct_ ? block_size_ : kGroup;
+        k_direct_ ? find_k(first, num_visible, refs) : gather_k(first, num_visible, refs);
+        v_direct_ ? find_v(first, num_visible, refs) : gather_v(first, num_visible, refs);
+        return refs;
+    }
+    // Where a tile that will be read soon lies, as a whole; null where there is no such tile or it has to be gathered first.
+    const KvTileRefs* find(int64_t first, int64_t num_visible) {
+        if (!k_direct_ || !v_direct_ || num_visible < kKvTile) return nullptr;
+        find_k(first, num_visible, refs_[1]);
+        find_v(first, num_visible, refs_[1]);
+        return &refs_[1];
     }
 
 private:
@@ -41,32 +49,32 @@ private:
         return args_.kv->v_page(args_.layer, block(position), kv_head_);
     }
 
-    void find_k(int64_t first, int64_t num_visible) {
+    void find_k(int64_t first, int64_t num_visible, KvTileRefs& refs) {
         for (int64_t done = 0; done < num_visible;) {
             const int64_t offset = (first + done) % block_size_;
             const Pair* page = k_page(first + done);
             for (int64_t i = offset; i < block_size_ && done < num_visible; i += kGroup, done += kGroup) {
-                refs_.k[done / kGroup] = page + i;
+                refs.k[done / kGroup] = page + i;
             }
         }
     }
-    void find_v(int64_t first, int64_t num_visible) {
+    void find_v(int64_t first, int64_t num_visible, KvTileRefs& refs) {
         for (int64_t done = 0; done < num_visible;) {
             const int64_t offset = (first + done) % block_size_;
             const Pair* page = v_page(first + done);
             for (int64_t i = offset; i < block_size_ && done < num_visible; i += 2, done += 2) {
-                refs_.v[done / 2] = page + i / 2 * args_.head_dim;
+                refs.v[done / 2] = page + i / 2 * args_.head_dim;
             }
         }
     }
 
-    void gather_k(int64_t first, int64_t num_visible) {
+    void gather_k(int64_t first, int64_t num_visible, KvTileRefs& refs) {
         const int64_t pairs = num_pairs(args_.head_dim);
         for (int64_t j = 0; j < num_visible; ++j) {
             const Pair* page = k_page(first + j) + (first + j) % block_size_;
             Pair* out = k_ + j / kGroup * pairs * kGroup + j % kGroup;
             for (int64_t i = 0; i < pairs; ++i) out[i * kGroup] = page[i * block_size_];
-            refs_.k[j / kGroup] = k_ + j / kGroup * pairs * kGroup;
+            refs.k[j / kGroup] = k_ + j / kGroup * pairs * kGroup;
         }
     }
     [[nodiscard]] uint16_t v_bits(int64_t position, int64_t i) const {
@@ -74,14 +82,14 @@ private:
         const Pair pair = v_page(position)[offset / 2 * args_.head_dim + i];
         return offset % 2 == 0 ? even_bits(pair) : odd_bits(pair);
     }
-    void gather_v(int64_t first, int64_t num_visible) {
+    void gather_v(int64_t first, int64_t num_visible, KvTileRefs& refs) {
         for (int64_t j = 0; j < num_visible; j += 2) {
             Pair* out = v_ + j / 2 * args_.head_dim;
             for (int64_t i = 0; i < args_.head_dim; ++i) {
                 const uint16_t odd = j + 1 < num_visible ? v_bits(first + j + 1, i) : uint16_t{0};
                 out[i] = make_pair_of(v_bits(first + j, i), odd);
             }
-            refs_.v[j / 2] = out;
+            refs.v[j / 2] = out;
         }
     }
 
@@ -92,7 +100,7 @@ private:
     bool v_direct_;
     Pair* k_;
     Pair* v_;
-    KvTileRefs refs_;
+    KvTileRefs refs_[2];  // what is read, and what comes next
 };
 
 // Some positions' query rows of the attention heads that share a KV head, position by position, so that they share what
@@ -163,6 +171,7 @@ private:
         const int64_t skipped = rows_before(tile.begin);
         const int64_t at = tile.of_run ? num_rows_ + skipped : skipped;
         const KvTileRefs& refs = tiles_.read(tile.begin, std::min(tile.end, tile.last + 1) - tile.begin);
+        const int64_t num_after = std::min(tile.end + kKvTile, tile.last + 1) - tile.end;
         const int64_t position = args_.first_position + positions_.begin + skipped / group_;
         ops_.attend_tile({.q = {.floats = scratch_.q.data() + skipped * 2 * pairs,
                                 .pairs = scratch_.q_pairs.data() + skipped * pairs,
@@ -171,6 +180,7 @@ private:
                           .head_dim = args_.head_dim,
                           .scale = args_.scale,
                           .tile = &refs,
+                          .next = tiles_.find(tile.end, num_after),
                           .rows_per_position = group_,
                           .first_visible = position - tile.begin + 1,
                           .length = tile.end - tile.begin,
