@@ -1,8 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
 
 #include "engine/base/check.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -16,7 +14,6 @@ using reference::MatrixId;
 
 namespace {
 
-constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
 constexpr int64_t kLeastItems = 64;     // that attention's workspace has room for
 constexpr int64_t kMaxGraphRows = 512;  // sequences of a step that is run as a graph
 
@@ -100,8 +97,7 @@ CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device,
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
-      lists_(device),
-      times_generated_(static_cast<size_t>(model.config().vocab_size), -1) {
+      lists_(device, model.config().vocab_size) {
     CHECK(unsupported(config(), device.limits()).empty());
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
@@ -192,7 +188,6 @@ void CudaBackend::run(const PooledStep& step) {
     const bool decodes = is_decode(step);
     const PooledStep padded = decodes ? pad(step, graph_rows(step.batch.num_rows())) : step;
     has_host_logits_ = false;
-    list(padded);
     upload_lists(padded);
     copy_tails(static_cast<int64_t>(step.copies.size()));
     if (decodes) {
@@ -225,70 +220,8 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
             step.observer};
 }
 
-void CudaBackend::list(const PooledStep& step) {
-    lists_.clear();
-    lists_.tokens.values.assign(step.batch.tokens.begin(), step.batch.tokens.end());
-    lists_.logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
-    lists_.faults.values.assign(step.sequences.size(), kNoFault);
-    lists_.drawn.values.assign(step.draws.size(), 0);
-    lists_.first_items.values.push_back(0);
-    for (const reference::SamplingArgs& draw : step.draws) list_draw(draw);
-    for (const BlockCopy& copy : step.copies) {
-        lists_.copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
-    }
-    for (size_t i = 0; i < step.sequences.size(); ++i) {
-        const PooledSequence& sequence = step.sequences[i];
-        const reference::WalkSequence& part = step.batch.sequences[i];
-        const bool writes_nothing = sequence.slot == kNoSlot;
-        lists_.sequences.values.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
-                                           writes_nothing ? -1 : static_cast<int32_t>(lists_.blocks.values.size()),
-                                           index(sequence.state_src), index(sequence.state_dst),
-                                           static_cast<int32_t>(lists_.writes.values.size()),
-                                           static_cast<int32_t>(sequence.writes.size())});
-        for (int64_t r = 0; r < part.num_rows; ++r) {
-            const int64_t position = part.first_position + r;
-            const int64_t num_items = writes_nothing ? 0 : items_of(position);
-            lists_.positions.values.push_back(static_cast<int32_t>(position));
-            lists_.row_sequences.values.push_back(static_cast<int32_t>(i));
-            lists_.first_items.values.push_back(lists_.first_items.values.back() + static_cast<int32_t>(num_items));
-        }
-        for (const BlockId block : sequence.blocks) lists_.blocks.values.push_back(index(block));
-        for (const StateWrite& write : sequence.writes) {
-            lists_.writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
-        }
-    }
-}
-
-void CudaBackend::list_draw(const reference::SamplingArgs& draw) {
-    const SamplingParams& params = draw.params;
-    auto& counts = lists_.counts.values;
-    const auto first = static_cast<int32_t>(counts.size());
-    if (params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F) {
-        const auto add = [&](TokenId id, int32_t times) {
-            int32_t& generated = times_generated_[static_cast<size_t>(id)];
-            if (generated < 0) in_prefix_.push_back(id);
-            generated = std::max(generated, 0) + times;
-        };
-        for (const TokenId id : draw.prefix.prompt) add(id, 0);
-        for (const TokenId id : draw.prefix.generated) add(id, 1);
-        for (const TokenId id : in_prefix_) {
-            counts.push_back({id, std::exchange(times_generated_[static_cast<size_t>(id)], -1)});
-        }
-        in_prefix_.clear();
-    }
-    lists_.draws.values.push_back({.seed = params.seed,
-                                   .position = draw.position,
-                                   .temperature = params.temperature,
-                                   .top_p = params.top_p,
-                                   .top_k = params.top_k,
-                                   .repetition = params.repetition_penalty,
-                                   .presence = params.presence_penalty,
-                                   .frequency = params.frequency_penalty,
-                                   .first_count = first,
-                                   .num_counts = static_cast<int32_t>(counts.size()) - first});
-}
-
 void CudaBackend::upload_lists(const PooledStep& step) {
+    lists_.describe(step);
     lists_.upload();
     const int64_t num_items = lists_.first_items.values.back();
     const int64_t max_items =
@@ -375,8 +308,9 @@ std::span<const float> CudaBackend::logits(int64_t logit_row) {
 std::optional<TokenId> CudaBackend::drawn(int64_t logit_row) const { return lists_.result(lists_.drawn, logit_row); }
 
 std::optional<int32_t> CudaBackend::fault_layer(int64_t sequence) const {
+    if (!status_) return std::nullopt;
     const int32_t layer = lists_.result(lists_.faults, sequence);
-    return layer == kNoFault ? std::nullopt : std::optional(layer);
+    return layer == StepLists::kNoFault ? std::nullopt : std::optional(layer);
 }
 
 // --- reading what is kept

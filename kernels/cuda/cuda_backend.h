@@ -104,8 +104,6 @@ private:
     void place_states();
     void upload_angles(int32_t layer);
     PooledStep pad(const PooledStep& step, int64_t num_rows);
-    void list(const PooledStep& step);
-    void list_draw(const reference::SamplingArgs& draw);
     void upload_lists(const PooledStep& step);
     void copy_tails(int64_t num_copies);
     void walk(const PooledStep& step);
@@ -136,9 +134,7 @@ private:
     DeviceBatch step_;
     StepLists lists_;
     Padded padded_;
-    std::map<int64_t, Bucket> buckets_;     // by number of sequences
-    std::vector<int32_t> times_generated_;  // by token; -1, as between steps: it is not in the prefix
-    std::vector<TokenId> in_prefix_;
+    std::map<int64_t, Bucket> buckets_;   // by number of sequences
     DeviceArray<float> scaled_, scores_;  // of draws
     DeviceArray<int32_t> ids_;
     DeviceArray<uint64_t> lowest_;

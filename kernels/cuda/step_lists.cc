@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace verbatim::cuda {
 namespace {
@@ -16,8 +17,70 @@ int64_t bytes_of(const std::vector<T>& values) {
 
 }  // namespace
 
-void StepLists::clear() {
+StepLists::StepLists(Device& device, int32_t vocab_size)
+    : device_(device), pinned_(device), results_(device), times_generated_(static_cast<size_t>(vocab_size), -1) {}
+
+void StepLists::describe(const PooledStep& step) {
     each(*this, [](auto& list) { list.values.clear(); });
+    tokens.values.assign(step.batch.tokens.begin(), step.batch.tokens.end());
+    logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
+    faults.values.assign(step.sequences.size(), kNoFault);
+    drawn.values.assign(step.draws.size(), 0);
+    first_items.values.push_back(0);
+    for (const reference::SamplingArgs& draw : step.draws) describe_draw(draw);
+    for (const BlockCopy& copy : step.copies) {
+        copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
+    }
+    for (size_t i = 0; i < step.sequences.size(); ++i) {
+        const PooledSequence& sequence = step.sequences[i];
+        const reference::WalkSequence& part = step.batch.sequences[i];
+        const bool writes_nothing = sequence.slot == kNoSlot;
+        sequences.values.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
+                                    writes_nothing ? -1 : static_cast<int32_t>(blocks.values.size()),
+                                    index(sequence.state_src), index(sequence.state_dst),
+                                    static_cast<int32_t>(writes.values.size()),
+                                    static_cast<int32_t>(sequence.writes.size())});
+        for (int64_t r = 0; r < part.num_rows; ++r) {
+            const int64_t position = part.first_position + r;
+            const int64_t num_items = writes_nothing ? 0 : items_of(position);
+            positions.values.push_back(static_cast<int32_t>(position));
+            row_sequences.values.push_back(static_cast<int32_t>(i));
+            first_items.values.push_back(first_items.values.back() + static_cast<int32_t>(num_items));
+        }
+        for (const BlockId block : sequence.blocks) blocks.values.push_back(index(block));
+        for (const StateWrite& write : sequence.writes) {
+            writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
+        }
+    }
+}
+
+void StepLists::describe_draw(const reference::SamplingArgs& draw) {
+    const SamplingParams& params = draw.params;
+    auto& listed = counts.values;
+    const auto first = static_cast<int32_t>(listed.size());
+    if (params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F) {
+        const auto add = [&](TokenId id, int32_t times) {
+            int32_t& generated = times_generated_[static_cast<size_t>(id)];
+            if (generated < 0) in_prefix_.push_back(id);
+            generated = std::max(generated, 0) + times;
+        };
+        for (const TokenId id : draw.prefix.prompt) add(id, 0);
+        for (const TokenId id : draw.prefix.generated) add(id, 1);
+        for (const TokenId id : in_prefix_) {
+            listed.push_back({id, std::exchange(times_generated_[static_cast<size_t>(id)], -1)});
+        }
+        in_prefix_.clear();
+    }
+    draws.values.push_back({.seed = params.seed,
+                            .position = draw.position,
+                            .temperature = params.temperature,
+                            .top_p = params.top_p,
+                            .top_k = params.top_k,
+                            .repetition = params.repetition_penalty,
+                            .presence = params.presence_penalty,
+                            .frequency = params.frequency_penalty,
+                            .first_count = first,
+                            .num_counts = static_cast<int32_t>(listed.size()) - first});
 }
 
 // Room for twice of what did not fit, and places for all.

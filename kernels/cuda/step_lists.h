@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
+#include "kernels/pooled_executor.h"
 
 namespace verbatim::cuda {
 
@@ -22,10 +24,12 @@ struct StepList {
 
 class StepLists {
 public:
-    explicit StepLists(Device& device) : device_(device), pinned_(device), results_(device) {}
+    static constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
 
-    // Every list is empty.
-    void clear();
+    StepLists(Device& device, int32_t vocab_size);  // the device is borrowed
+
+    // What the kernels of this step will read. A sequence without a slot (kNoSlot) neither attends nor writes.
+    void describe(const PooledStep& step);
     // REQUIRES: the device has done the step before.
     void upload();
     // On the device. REQUIRES: upload() came before.
@@ -59,12 +63,15 @@ private:
         call(lists.logit_rows), call(lists.sequences), call(lists.draws), call(lists.copies);
         call(lists.writes), call(lists.counts), call(lists.blocks);
     }
+    void describe_draw(const reference::SamplingArgs& draw);
     void make_room();
 
     Device& device_;
     PinnedBytes pinned_;
     PinnedBytes results_;
     DeviceArray<int32_t> memory_;
+    std::vector<int32_t> times_generated_;  // by token; -1, as between draws: it is not in the prefix
+    std::vector<TokenId> in_prefix_;
 };
 
 }  // namespace verbatim::cuda
