@@ -165,6 +165,25 @@ TEST(ReplayReport, AFirstDifferenceIsAProblemWithItsPlace) {
     EXPECT_THAT(replay_table({run}), HasSubstr("scan mixed"));
 }
 
+TEST(ReplayCommand, LogitsOnlyIsTheSameRunAndStillComparesLogitsAndHeads) {
+    const json all = json::parse(run(pressed_scenario()).out);
+    const Outcome ran = run(pressed_scenario({"--logits-only"}));
+    EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const json some = json::parse(ran.out);
+    EXPECT_EQ(some["digest"], all["digest"]);
+    EXPECT_EQ(some["identical"], true);
+    EXPECT_EQ(some["compared_logits"], all["compared_logits"]);
+    EXPECT_EQ(some["compared_states"], all["compared_states"]);
+}
+
+TEST(ReplayReport, AnExecutorThatFailedUntoldIsAProblem) {
+    ReplayRun run;
+    run.replaced_executors = 1;
+    EXPECT_THAT(run.problems(), IsEmpty());
+    run.failures.emplace_back("an executor failed and was replaced: GPU: attend_run");
+    EXPECT_THAT(run.problems(), Contains(HasSubstr("attend_run")));
+}
+
 TEST(ReplayReport, AScenarioWhoseCounterStaysZeroFails) {
     auto model = choose_model("tiny-granite", 1);
     ASSERT_TRUE(model);
