@@ -50,7 +50,8 @@ ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
             .num_state_rows = engine.cache.num_state_rows,
             .num_threads = config.num_threads,
             .seed = config.seed,
-            .isa = config.isa};
+            .isa = config.isa,
+            .profile = config.profile};
 }
 
 Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
@@ -84,11 +85,12 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
 Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
-    const ExecutorPools pools = pools_of(config, engine_settings);
+    ExecutorPools pools = pools_of(config, engine_settings);
     ASSIGN_OR_RETURN(const ChosenExecutor primary, choose_executor(config.executor, pools, model));
     ChosenExecutor witness;
     std::unique_ptr<LockstepExecutor> lockstep;
     if (config.beside != "none") {
+        pools.profile = witness_profile(config.profile);
         ASSIGN_OR_RETURN(witness, choose_executor(config.beside, pools, model));
         lockstep = std::make_unique<LockstepExecutor>(*primary.executor, *witness.executor);
     }
@@ -105,8 +107,9 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     run.trace = trace_name;
     run.model = model_name;
     run.seed = config.seed;
+    run.numerics = executor.numerics_id();
     run.all_counters = config.all_counters;
-    run.fingerprint = fingerprint_of(config, engine_settings, model, executor.numerics_id(), trace);
+    run.fingerprint = fingerprint_of(config, engine_settings, model, run.numerics, trace);
     const CacheConfig& cache = engine_settings.cache;
     run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
     run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;

@@ -9,6 +9,7 @@
 #include "engine/cache/cache.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
+#include "reference/numerics/profile.h"
 #include "tools/replay_report.h"
 #include "traces/trace.h"
 
@@ -31,9 +32,11 @@ struct ReplayConfig {
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
-    bool all_counters = false;    // a counter that stays zero is a failure
+    reference::Profile profile = reference::Profile::kExact;
+    bool all_counters = false;  // a counter that stays zero is a failure
 };
 
+// The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be expected.
 // Runs the trace to its end, or to the first difference's step and on. Errors: a name, a budget or a trace that the model cannot take.
 Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace);
