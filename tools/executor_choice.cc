@@ -22,8 +22,7 @@ constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", 
 
 std::vector<Profile> profiles_of(const std::string& name) {
     if (name == "cpu") return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
-    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
-    return {Profile::kExact};
+    return {Profile::kExact, Profile::kTensorSm90};
 }
 
 Result<std::unique_ptr<cuda::Device>> gpu() {
@@ -37,8 +36,10 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
     const auto problems = cuda::unsupported(model.config, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
+    RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
     const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
-    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes);
+    chosen.executor =
+        std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes, pools.profile);
     return chosen.device->synchronize();
 }
 

@@ -1,7 +1,7 @@
 // kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV pages and state
 // rows in pools of its own, a step's lists uploaded before its walk.
 //
-//   B1  bit-equal to the uncached reference, whatever the batch and the block size, on whatever Device
+//   B1  bit-equal to the uncached reference of the same profile, whatever the batch and the block size, on whatever Device
 //   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its StateWrites
 #pragma once
 
@@ -20,8 +20,8 @@ namespace verbatim::cuda {
 
 class CudaBackend final : public PooledBackend {
 public:
-    // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(),
-    // device.limits()) is empty.
+    // Borrows model and device for its life; the profile is the model's. `pools`: those that the model uses. REQUIRES:
+    // unsupported(model.config(), device.limits()) is empty, the device computes in the profile.
     CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools);
 
     void copy_tails(std::span<const BlockCopy> copies) override;
@@ -55,7 +55,7 @@ protected:
 
 private:
     struct Matrix {
-        DeviceArray<uint32_t> pairs;
+        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them
         DeviceArray<float> bias;
         int64_t num_outputs = 0;
         int64_t num_k = 0;
@@ -75,6 +75,7 @@ private:
         int64_t width = 0;  // of what was written last: rows are dense
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
+    [[nodiscard]] bool on_tensor_cores() const { return model_.profile() == reference::Profile::kTensorSm90; }
     void pack_matrices();
     void upload_layer(int32_t layer);
     void place_states();

@@ -3,10 +3,10 @@
 namespace verbatim::cuda {
 
 CudaExecutor::CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
-                           const PoolSizes& pools)
-    : PooledExecutor(config, pools),
+                           const PoolSizes& pools, reference::Profile profile)
+    : PooledExecutor(config, pools, profile),
       device_(device),
-      model_(config, weights),
+      model_(config, weights, profile),
       backend_(model_, device, {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows}) {}
 
 }  // namespace verbatim::cuda

@@ -12,6 +12,7 @@
 
 #include "engine/base/error.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/profile.h"
 
 namespace verbatim::cuda {
 
@@ -59,9 +60,10 @@ struct DeviceBatch {
     int64_t max_position = 0;  // over the rows
 };
 
-// bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half. Outputs beyond N are zero.
+// For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are zero. For
+// tensor_matmul, kernels/cuda/fragments.h.
 struct DeviceMatrix {
-    const uint32_t* pairs = nullptr;
+    const uint32_t* words = nullptr;
     const float* bias = nullptr;  // [N] or null
     int64_t num_outputs = 0;
     int64_t num_k = 0;
@@ -134,6 +136,7 @@ public:
     virtual void download(void* to, const void* from, size_t bytes) = 0;
     virtual Status synchronize() = 0;  // everything asked for is done
     [[nodiscard]] virtual std::string description() const = 0;
+    [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
     [[nodiscard]] CudaLimits limits() const { return {}; }
 
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
@@ -141,9 +144,12 @@ public:
     // Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) = 0;
-    // Inputs rounded to bf16 pairs, [num_rows, ceil(K/2)], once for all the matmuls that read them.
-    virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
+    // Inputs rounded to bf16 pairs, [num_rows, row_pairs], padded with +0, once for all the matmuls that read them.
+    virtual void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) = 0;
+    // NUMERICS N3's dot products; row_pairs = ceil(K/2).
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
+    // Those of tensor.sm90; row_pairs = 8 · ceil(K/16).
+    virtual void tensor_matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, Floats out) = 0;

@@ -28,8 +28,10 @@ public:
         return error("emulated GPU: {}", emulator_.findings().front().text);
     }
     [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
+    [[nodiscard]] Status computes_in(reference::Profile) const override { return {}; }
 
 protected:
+    [[nodiscard]] static int64_t num_processors() { return 1; }
     template <typename T>
     simt::Global<T> view(T* data, int64_t count) {
         return data == nullptr || count == 0 ? simt::Global<T>() : simt::Global<T>(emulator_, data, count);
