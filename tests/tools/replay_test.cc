@@ -105,9 +105,12 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
 #endif
     const ScratchFiles files;
     const std::string trace = files.write("two.csv", kTwoConversations);
-    for (const char* model : {"tiny-granite", "tiny-falcon-h1"}) {
-        const Outcome ran =
-            run({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--format", "json"});
+    for (const auto& [model, profile] : {std::pair{"tiny-granite", "exact"},
+                                         {"tiny-falcon-h1", "exact"},
+                                         {"tiny-granite", "tensor.sm90"},
+                                         {"tiny-nemotron-h", "tensor.sm90"}}) {
+        const Outcome ran = run({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",
+                                 profile, "--format", "json"});
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
         const json result = json::parse(ran.out);
         EXPECT_EQ(result["identical"], true);
