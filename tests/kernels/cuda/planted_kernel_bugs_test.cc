@@ -106,27 +106,30 @@ constexpr Expected kExpectedOnTensorCores[] = {
 
 TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
     EXPECT_EQ(std::size(kExpected) + std::size(kExpectedOnTensorCores) + 1, static_cast<size_t>(KernelBug::kCount) - 1);
-    const auto run = [](TensorCase& one, KernelBug bug) {
+    // How many outputs are wrong.
+    const auto run = [](simt::Emulator& emulator, KernelBug bug) {
+        const auto device = make_emulated_device(emulator);
+        TensorCase one(*device, {40, 50, 600});
         planted_kernel_bug() = bug;
-        one.device->tensor_matmul(one.device_pairs.data(), one.matrix(), one.out());
+        one.multiply();
         planted_kernel_bug() = KernelBug::kNone;
+        return one.num_wrong();
     };
     for (const simt::Schedule schedule : kSchedules) {
         for (const Expected& expected : kExpectedOnTensorCores) {
-            TensorCase one({40, 50, 600}, schedule);
-            run(one, expected.bug);
+            simt::Emulator emulator(schedule, 3);
+            run(emulator, expected.bug);
             const auto names = [&](const simt::Finding& finding) {
                 return finding.kind == expected.kind &&
                        finding.text.starts_with(std::string(expected.kernel) + ": block (");
             };
-            EXPECT_TRUE(std::ranges::any_of(one.emulator.findings(), names))
+            EXPECT_TRUE(std::ranges::any_of(emulator.findings(), names))
                 << fmt::format("bug {}, schedule {}", static_cast<int>(expected.bug), static_cast<int>(schedule));
         }
         // Every access is in order; only the sums are of other rows.
-        TensorCase wrong({40, 50, 600}, schedule);
-        run(wrong, KernelBug::kTensorWrongLane);
-        EXPECT_TRUE(wrong.emulator.findings().empty());
-        EXPECT_GT(wrong.num_wrong(), 40 * 50 * 9 / 10);
+        simt::Emulator emulator(schedule, 3);
+        EXPECT_GT(run(emulator, KernelBug::kTensorWrongLane), 40 * 50 * 9 / 10);
+        EXPECT_TRUE(emulator.findings().empty());
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/emulated_device.h"
 #include "tests/kernels/cuda/tensor_case.h"
 
 namespace verbatim::cuda {
@@ -15,8 +16,10 @@ constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Sched
 
 void expect_definition(const TensorShape& shape, Values kind = Values::kNormal) {
     for (const Schedule schedule : kSchedules) {
-        TensorCase one(shape, schedule, kind);
-        one.device->tensor_matmul(one.device_pairs.data(), one.matrix(), one.out());
+        simt::Emulator emulator(schedule, 5);
+        const auto device = make_emulated_device(emulator);
+        TensorCase one(*device, shape, kind);
+        one.multiply();
         one.expect_bits_of_definition();
     }
 }
@@ -49,10 +52,12 @@ TEST(TensorMatmul, HasTheBitsOfTheDefinitionForAnyShape) {
 
 // As a device with many processors runs a batch that fills few large blocks.
 TEST(TensorMatvec, MoreRowsAreSeveralBlocks) {
-    TensorCase one({70, 40, 1100}, Schedule::kRandom);
+    simt::Emulator emulator(Schedule::kRandom, 5);
+    const auto device = make_emulated_device(emulator);
+    TensorCase one(*device, {70, 40, 1100});
     const int64_t groups = one.row_pairs / kGroupPairs;
     const auto view = [&](auto* data, int64_t count) {
-        return simt::Global<std::remove_reference_t<decltype(*data)>>(one.emulator, data, count);
+        return simt::Global<std::remove_reference_t<decltype(*data)>>(emulator, data, count);
     };
     const TensorParameters parameters{view(one.device_pairs.data(), one.device_pairs.count()),
                                       view(one.device_weight.data(), one.device_weight.count()),
@@ -62,7 +67,7 @@ TEST(TensorMatvec, MoreRowsAreSeveralBlocks) {
                                       groups,
                                       {view(one.device_out.data(), one.device_out.count()), 70, 40, 40}};
     const TensorMatvec32 kernel{{parameters, 4}};
-    one.emulator.launch("tensor_matvec32", {2, 3}, {simt::kWarpSize, TensorMatvec32::kWarps}, [&] { kernel(); });
+    emulator.launch("tensor_matvec32", {2, 3}, {simt::kWarpSize, TensorMatvec32::kWarps}, [&] { kernel(); });
     one.expect_bits_of_definition();
 }
 

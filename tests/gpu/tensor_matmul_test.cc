@@ -1,0 +1,41 @@
+// The matmuls of tensor.sm90 on a GPU, where there is one that has its arithmetic, against the integer model. Skipped with the
+// reason elsewhere.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/gpu_device.h"
+#include "tests/kernels/cuda/tensor_case.h"
+
+namespace verbatim::cuda {
+namespace {
+
+// Both kernels, every number of row tiles, chunks that are cut, and batches that fill the device with large blocks.
+TEST(Gpu, TensorMatmulsHaveTheBitsOfTheDefinition) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    const Status computes = (*device)->computes_in(reference::Profile::kTensorSm90);
+    if (!computes) GTEST_SKIP() << computes.error().message;
+    for (const TensorShape& shape : {TensorShape{1, 1, 1},
+                                     {1, 70, 2050},
+                                     {8, 130, 31},
+                                     {9, 470, 1090},
+                                     {17, 50, 5000},
+                                     {33, 200, 1537},
+                                     {129, 193, 100},
+                                     {500, 4000, 600},
+                                     {1030, 2050, 1025}}) {
+        TensorCase one(**device, shape);
+        one.multiply();
+        one.expect_bits_of_definition();
+    }
+    for (const auto kind : {reference::Values::kTiny, reference::Values::kHuge, reference::Values::kCancelling}) {
+        TensorCase few(**device, {5, 400, 2000}, kind);
+        few.multiply();
+        few.expect_bits_of_definition();
+        TensorCase many(**device, {700, 3000, 700}, kind);
+        many.multiply();
+        many.expect_bits_of_definition();
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::cuda
