@@ -21,8 +21,8 @@ using reference::Profile;
 constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
 
 std::vector<Profile> profiles_of(const std::string& name) {
-    if (name == "cpu") return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
-    return {Profile::kExact, Profile::kTensorSm90};
+    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
+    return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
 }
 
 Result<std::unique_ptr<cuda::Device>> gpu() {

@@ -73,10 +73,12 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 
 // --- what stays on the device
 
-CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools)
+CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+                         reference::Profile profile)
     : model_(model),
       device_(device),
       pools_(pools),
+      profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm) {
@@ -313,7 +315,7 @@ void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
     const DeviceMatrix packed{matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k};
     const Floats y = fresh(out, matrix.num_outputs);
-    on_tensor_cores() ? device_.tensor_matmul(pairs, packed, y) : device_.matmul(pairs, packed, y);
+    on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, packed, y) : device_.matmul(pairs, packed, y);
 }
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {

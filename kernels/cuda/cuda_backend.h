@@ -1,7 +1,7 @@
 // kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV pages and state
 // rows in pools of its own, a step's lists uploaded before its walk.
 //
-//   B1  bit-equal to the uncached reference of the same profile, whatever the batch and the block size, on whatever Device
+//   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size, on whatever Device
 //   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its StateWrites
 #pragma once
 
@@ -20,9 +20,10 @@ namespace verbatim::cuda {
 
 class CudaBackend final : public PooledBackend {
 public:
-    // Borrows model and device for its life; the profile is the model's. `pools`: those that the model uses. REQUIRES:
-    // unsupported(model.config(), device.limits()) is empty, the device computes in the profile.
-    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools);
+    // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(),
+    // device.limits()) is empty, the device computes in the profile.
+    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+                reference::Profile profile);
 
     void copy_tails(std::span<const BlockCopy> copies) override;
     // Logits and faults on the host.
@@ -75,7 +76,7 @@ private:
         int64_t width = 0;  // of what was written last: rows are dense
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
-    [[nodiscard]] bool on_tensor_cores() const { return model_.profile() == reference::Profile::kTensorSm90; }
+    [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
     void pack_matrices();
     void upload_layer(int32_t layer);
     void place_states();
@@ -89,6 +90,7 @@ private:
     const reference::ReferenceModel& model_;
     Device& device_;
     PoolSizes pools_;
+    reference::Profile profile_;
     std::vector<Matrix> matrices_;                // in the order of matrices_of
     std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in matrices_
     std::vector<Layer> layers_;

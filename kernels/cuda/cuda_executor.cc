@@ -6,7 +6,8 @@ CudaExecutor::CudaExecutor(const reference::ModelConfig& config, const reference
                            const PoolSizes& pools, reference::Profile profile)
     : PooledExecutor(config, pools, profile),
       device_(device),
-      model_(config, weights, profile),
-      backend_(model_, device, {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows}) {}
+      model_(config, weights),
+      backend_(model_, device, {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows},
+               profile) {}
 
 }  // namespace verbatim::cuda

@@ -1,6 +1,6 @@
-// kernels/cuda/cuda_executor.h: exact and tensor.sm90 on a Device: paged KV, pooled state rows, every sequence of a step in one batch.
+// kernels/cuda/cuda_executor.h: every profile on a Device: paged KV, pooled state rows, every sequence of a step in one batch.
 //
-//   X1  logits, tokens and heads are those of the uncached reference of the same profile, bit for bit, for any plan that the engine may make
+//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference of the profile, bit for bit, for any plan that the engine may make
 //   X2  a device's error is the step's error, and with it the slots are forgotten; the conversations are not
 // Tokens are drawn on the host from the logits' rows.
 #pragma once

@@ -148,8 +148,9 @@ public:
     virtual void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) = 0;
     // NUMERICS N3's dot products; row_pairs = ceil(K/2).
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
-    // Those of tensor.sm90; row_pairs = 8 · ceil(K/16).
-    virtual void tensor_matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
+    // Those of kTensorSm90, or for kFast in any order; row_pairs = 8 · ceil(K/16).
+    virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
+                               Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, Floats out) = 0;

@@ -63,7 +63,8 @@ public:
             launch("matmul", grid(panels, parts(out.num_rows, kTileRows)), {kPanel, kTileGroups}, Matmul{parameters});
         }
     }
-    void tensor_matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
+    void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
+                       Floats out) override {
         const int64_t tiles = parts(matrix.num_outputs, simt::kMmaRows);
         const int64_t groups = parts(matrix.num_k, simt::kMmaK);
         const TensorParameters parameters{view(pairs, out.num_rows * groups * kGroupPairs),
@@ -73,13 +74,10 @@ public:
                                           tiles,
                                           groups,
                                           rows(out)};
-        const simt::Dim3 blocks =
-            grid(parts(tiles, TensorMatmul::kBlockTiles), parts(out.num_rows, TensorMatmul::kBlockRows));
-        // Each of the few rows' kernels reads weights once for all of its rows; large blocks pay when they keep half of the processors
-        // busy.
-        const bool many = out.num_rows > 32 && 2 * int64_t{blocks.x} * blocks.y >= num_processors();
-        if (many) {
-            launch("tensor_matmul", blocks, {simt::kWarpSize, TensorMatmul::kWarps}, TensorMatmul{parameters});
+        if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
+            launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
+        } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
+            launch_blocks<TensorMatmul>("tensor_matmul", parameters);
         } else if (out.num_rows <= 8) {
             launch_matvec<TensorMatvec8>("tensor_matvec8", parameters);
         } else if (out.num_rows <= 16) {
@@ -189,6 +187,21 @@ private:
         return {view(pages.k, num_pages * ((pages.head_dim + 1) / 2) * pages.block_size),
                 view(pages.v, num_pages * pages.block_size * pages.head_dim), pages.block_size, pages.n_kv_heads,
                 pages.head_dim};
+    }
+    template <typename Kernel>
+    static simt::Dim3 blocks_of(const TensorParameters& parameters) {
+        return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
+                    parts(parameters.out.num_rows, Kernel::kBlockRows));
+    }
+    // Whether large blocks keep half of the processors busy, for rows that are too many for weights to be read once for all of them.
+    template <typename Kernel>
+    bool fills_device(const TensorParameters& parameters) const {
+        const simt::Dim3 blocks = blocks_of<Kernel>(parameters);
+        return parameters.out.num_rows > 32 && 2 * int64_t{blocks.x} * blocks.y >= num_processors();
+    }
+    template <typename Kernel>
+    void launch_blocks(const char* name, const TensorParameters& parameters) {
+        launch(name, blocks_of<Kernel>(parameters), {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
     }
     template <typename Kernel>
     void launch_matvec(const char* name, const TensorParameters& parameters) {

@@ -37,5 +37,20 @@ TEST(Gpu, TensorMatmulsHaveTheBitsOfTheDefinition) {
     }
 }
 
+TEST(Gpu, FastMatmulsAreNearTheExactDots) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const TensorShape& shape : {TensorShape{3, 300, 2000}, {600, 3500, 600}}) {
+        TensorCase one(**device, shape);
+        one.multiply(reference::Profile::kFast);
+        const Status done = (*device)->synchronize();
+        ASSERT_TRUE(done) << done.error().message;
+        const std::vector<float> got = one.computed();
+        const std::vector<float> want = one.defined(reference::Profile::kExact);
+        const auto k = static_cast<double>(shape.num_k);
+        for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], k * (k / 16 + 1) * 0x1p-24) << i;
+    }
+}
+
 }  // namespace
 }  // namespace verbatim::cuda

@@ -1,5 +1,5 @@
-// kernels/cuda/ops/tensor_matmul.h: the dot products of tensor.sm90 (reference/numerics/tensor_sm90.h) on tensor cores: an
-// accumulator takes a chunk's 32 groups of 16 in order from +0, chunk sums are added in order. Outputs are the rows of mma's
+// kernels/cuda/ops/tensor_matmul.h: dot products on tensor cores. Those of tensor.sm90 (reference/numerics/tensor_sm90.h): an
+// accumulator takes a chunk's 32 groups of 16 in order from +0, chunk sums are added in order. Those of fast: in any order. Outputs are the rows of mma's
 // result and the batch's rows its columns, so that 8 rows are enough for one, and weights lie in memory as mma takes them:
 //
 //   fragments  [ceil(N/16)][ceil(K/16)][32 lanes][4 words]: 16 outputs by 16 of K, a lane's part of A in 16 bytes
@@ -42,25 +42,24 @@ struct TensorParameters {
     }
 };
 
-// Many rows. 192 outputs by 128 rows per block of (32, 8) threads: four warps of 48 outputs by two of 64 rows, whose sums and
-// accumulators fill the registers. Stages of 64 of K come four deep by asynchronous copies. Within a row of a stage the 16-byte
-// vectors are exchanged by the row's last three bits, so that load_matrices meets every bank once.
-struct TensorMatmul : TensorParameters {
-    static constexpr int kWarpTiles = 3;  // of 16 outputs
+// Many rows, in blocks of (32, 8) threads: four warps of 16 · kWarpTiles outputs by two of 64 rows. Stages of 64 of K come kStages deep
+// by asynchronous copies. Within a row of a stage the 16-byte vectors are exchanged by the row's last three bits, so that
+// load_matrices meets every bank once.
+template <int kWarpTiles, int kStages, bool kHasChunks>
+struct TensorBlocks : TensorParameters {
     static constexpr int kWarpRows = 64;
     static constexpr int kOutputWarps = 4;
     static constexpr int kRowWarps = 2;
     static constexpr int kWarps = kOutputWarps * kRowWarps;
     static constexpr int kBlockTiles = kWarpTiles * kOutputWarps;
     static constexpr int kBlockRows = kWarpRows * kRowWarps;
-    static constexpr int kStages = 4;
     static constexpr int kStageGroups = 4;
     static constexpr int kStagePairs = kStageGroups * kGroupPairs;
     static constexpr int kWeightWords = kBlockTiles * kStageGroups * kFragmentWords;  // of a stage
     static constexpr int kStageWords = kWeightWords + kBlockRows * kStagePairs;
     static constexpr int kSharedBytes = kStages * kStageWords * 4;
     static constexpr int kRowVectors = kStagePairs / 4;  // of 16 bytes
-    static_assert(kRowVectors == 8 && kChunkGroups % kStageGroups == 0);
+    static_assert(kRowVectors == 8 && kChunkGroups % kStageGroups == 0 && kWarps % kStageGroups == 0);
 
     using Sums = float[kWarpTiles][kWarpRows / simt::kMmaColumns][4];
 
@@ -80,14 +79,20 @@ struct TensorMatmul : TensorParameters {
             fetch(memory, stage + kStages - 1, num_stages);
             if (!has_part) continue;
             multiply(memory.slice(stage % kStages * kStageWords, kStageWords), acc);
-            if ((stage + 1) * kStageGroups % kChunkGroups == 0 || stage + 1 == num_stages) end_chunk(total, acc);
+            if constexpr (kHasChunks) {
+                if ((stage + 1) * kStageGroups % kChunkGroups == 0) end_chunk(total, acc);
+            }
         }
         if (!has_part) return;
+        if constexpr (kHasChunks) end_chunk(total, acc);  // the last one; after a whole one it is +0
+        write_all(first_tile, first_row, kHasChunks ? total : acc);
+    }
+    SIMT_FUNCTION void write_all(int64_t first_tile, int64_t first_row, const Sums& sums) const {
         SIMT_UNROLL
         for (int i = 0; i < kWarpTiles; ++i) {
             SIMT_UNROLL
             for (int j = 0; j < kWarpRows / simt::kMmaColumns; ++j) {
-                write(first_tile + i, first_row + j * simt::kMmaColumns, total[i][j]);
+                write(first_tile + i, first_row + j * simt::kMmaColumns, sums[i][j]);
             }
         }
     }
@@ -177,6 +182,11 @@ struct TensorMatmul : TensorParameters {
         }
     }
 };
+
+// 192 outputs by 128 rows; sums and accumulators fill the registers.
+struct TensorMatmul : TensorBlocks<3, 4, true> {};
+// 256 outputs by 128 rows: one chunk needs no sums beside the accumulators.
+struct TensorFastMatmul : TensorBlocks<4, 3, false> {};
 
 // Few rows: 8 · kRowTiles of them. A warp computes 16 outputs over one chunk, straight from memory: 16 bytes of weights for each lane
 // and group. The chunks of an output are computed by chunk_warps warps side by side and added in order by the first of them. Blocks

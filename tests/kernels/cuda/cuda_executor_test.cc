@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/ops/planted.h"
@@ -88,6 +90,39 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
         cpu::CpuExecutor cpu(model.model.config, model.model.weights,
                              {.block_size = 16, .num_blocks = 8, .num_state_rows = 8, .profile = Profile::kTensorSm90});
         run_beside(model, cpu, 26);
+    }
+}
+
+// Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after all layers.
+TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
+    for (const Architecture family : kFamilies) {
+        const SceneModel model(reference::draw_small_config(family, 37), 37);
+        simt::Emulator emulator(Schedule::kRandom, 7);
+        const auto device = make_emulated_device(emulator);
+        CudaExecutor executor(model.model.config, model.model.weights, *device,
+                              {.block_size = 16, .num_blocks = 8, .num_state_rows = 2}, Profile::kFast);
+        EXPECT_EQ(executor.numerics_id(), "fast/1");
+        Scene scene(model, executor, 16);
+        const auto tokens = model.tokens(41, 3);
+        scene.next().start({.slot = 0, .tokens = tokens});
+        scene.compute({.slot = 0, .num_new_tokens = 40, .state_dst = 0, .new_blocks = iota(0, 3)}).step();
+        scene.next().compute({.slot = 0,
+                              .num_computed_tokens = 40,
+                              .num_new_tokens = 1,
+                              .samples = true,
+                              .state_src = 0,
+                              .state_dst = 0});
+        scene.step();
+        const auto got = executor.logits(SequenceSlot{0});
+        const auto want = testing::uncached(model.reference, tokens).logits;
+        double difference = 0.0;
+        double length = 0.0;
+        for (size_t i = 0; i < want.size(); ++i) {
+            difference += std::pow(double{got[i]} - double{want[i]}, 2);
+            length += std::pow(double{want[i]}, 2);
+        }
+        EXPECT_LT(std::sqrt(difference / length), 0.02) << reference::architecture_name(family);
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }
 

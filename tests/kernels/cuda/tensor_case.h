@@ -41,23 +41,33 @@ struct TensorCase {
     [[nodiscard]] Floats out() const {
         return {device_out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs};
     }
-    // How many outputs have other bits than the definition.
-    [[nodiscard]] int64_t num_wrong() const {
+    [[nodiscard]] std::vector<float> computed() const {
         std::vector<float> got(static_cast<size_t>(shape.num_rows * shape.num_outputs));
         device_out.download(0, got);
-        std::vector<float> want(got.size());
+        return got;
+    }
+    [[nodiscard]] std::vector<float> defined(reference::Profile profile = reference::Profile::kTensorSm90) const {
+        std::vector<float> want(static_cast<size_t>(shape.num_rows * shape.num_outputs));
         reference::matmul({.x = reference::dense_rows(x.data(), shape.num_rows, shape.num_k),
                            .weight = weight.data(),
                            .bias = has_bias() ? bias.data() : nullptr,
-                           .profile = reference::Profile::kTensorSm90,
+                           .profile = profile,
                            .out = reference::dense_rows(want.data(), shape.num_rows, shape.num_outputs)});
+        return want;
+    }
+    // How many outputs have other bits than the definition.
+    [[nodiscard]] int64_t num_wrong() const {
+        const std::vector<float> got = computed();
+        const std::vector<float> want = defined();
         int64_t wrong = 0;
         for (size_t i = 0; i < got.size(); ++i) {
             wrong += reference::bits_from_float(got[i]) != reference::bits_from_float(want[i]) ? 1 : 0;
         }
         return wrong;
     }
-    void multiply() { device.tensor_matmul(device_pairs.data(), matrix(), out()); }
+    void multiply(reference::Profile profile = reference::Profile::kTensorSm90) {
+        device.tensor_matmul(profile, device_pairs.data(), matrix(), out());
+    }
     void expect_bits_of_definition() {
         const Status done = device.synchronize();
         ASSERT_TRUE(done) << done.error().message;

@@ -71,6 +71,24 @@ TEST(TensorMatvec, MoreRowsAreSeveralBlocks) {
     one.expect_bits_of_definition();
 }
 
+// In any order, so within what cutting at every step may lose: half a unit in 2^24 of the terms' magnitudes per group, at most.
+TEST(TensorFastMatmul, IsNearTheExactDots) {
+    for (const TensorShape& shape : {TensorShape{2, 40, 1500}, {33, 1, 1}, {70, 260, 1090}, {129, 30, 600}}) {
+        for (const Schedule schedule : {Schedule::kReverse, Schedule::kRandom}) {
+            simt::Emulator emulator(schedule, 5);
+            const auto device = make_emulated_device(emulator);
+            TensorCase one(*device, shape);
+            one.multiply(reference::Profile::kFast);
+            const Status done = device->synchronize();
+            ASSERT_TRUE(done) << done.error().message;
+            const std::vector<float> got = one.computed();
+            const std::vector<float> want = one.defined(reference::Profile::kExact);
+            const auto k = static_cast<double>(shape.num_k);
+            for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], k * (k / 16 + 1) * 0x1p-24) << i;
+        }
+    }
+}
+
 TEST(Fragments, HoldEveryWeightWhereMmaTakesIt) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{16, 16}, {17, 5}, {40, 33}}) {
         const auto weight = reference::draw_bf16(rows * cols, 7);
