@@ -76,6 +76,10 @@ protected:
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
     // reference/ops/sampling.h, or anything that gives the same token.
     [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) const { return sample(args); }
+    // The token of a slot, from an executor that has drawn it by itself in compute().
+    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) const { return std::nullopt; }
+    // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next step.
+    [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:

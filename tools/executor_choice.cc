@@ -56,6 +56,12 @@ Status computes_in(const std::string& name, Profile profile) {
                  fmt::join(names, ", "));
 }
 
+Status check_machine(const std::string& name) {
+    if (name != "cuda") return {};
+    RETURN_IF_ERROR(gpu());
+    return {};
+}
+
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
                                        const reference::Model& model) {
     ChosenExecutor chosen;

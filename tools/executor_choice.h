@@ -37,6 +37,9 @@ struct ChosenExecutor {
     std::unique_ptr<reference::NumericExecutor> executor;
 };
 
+// Whether this machine has what an executor of that name stands on.
+Status check_machine(const std::string& name);
+
 // Whether the executor of that name computes in that profile.
 Status computes_in(const std::string& name, reference::Profile profile);
 // In which the other side of a comparison computes: the same, or exact where the profile promises no bits.

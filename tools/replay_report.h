@@ -35,6 +35,8 @@ struct ReplayRun {
     int64_t compared_logits = 0;  // values
     int64_t compared_states = 0;
     std::optional<reference::Difference> difference;  // the first one
+    int64_t replaced_executors = 0;                   // that had failed
+    std::vector<std::string> failures;                // of executors that were not told to fail
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
 

@@ -2,7 +2,7 @@
 //
 //   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference of the profile, bit for bit, for any plan that the engine may make
 //   X2  a device's error is the step's error, and with it the slots are forgotten; the conversations are not
-// Tokens are drawn on the host from the logits' rows.
+//   X3  tokens are drawn on the device; logits come to the host when somebody asks
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
@@ -19,11 +19,10 @@ public:
                  const PoolSizes& pools, reference::Profile profile = reference::Profile::kExact);
 
 protected:
-    Status computed() override { return device_.synchronize(); }
+    Status computed() override { return backend_.status(); }
     [[nodiscard]] PooledBackend& backend() const override { return backend_; }
 
 private:
-    Device& device_;
     reference::ReferenceModel model_;
     mutable CudaBackend backend_;
 };

@@ -3,9 +3,8 @@
 //
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
-//   num_processors()                                     that run blocks side by side
 //
-// and what remains of Device: memory, transfers, synchronize, description, profiles.
+// and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -14,6 +13,7 @@
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/sampling.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 
 namespace verbatim::cuda {
@@ -24,7 +24,6 @@ class DeviceOn : public Machine {
 public:
     using Machine::launch;
     using Machine::Machine;
-    using Machine::num_processors;
     using Machine::view;
 
     void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
@@ -123,22 +122,22 @@ public:
         launch("store_kv", grid(k.num_rows, parts(pages.n_kv_heads * ((pages.head_dim + 1) / 2), kRowThreads)),
                {kRowThreads},
                StoreKv{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                       view(batch.blocks, batch.num_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
+                       view(batch.blocks, batch.max_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
     }
     void attention(const DeviceBatch& batch, const AttentionShape& shape, Floats q, const DevicePages& pages,
                    float* workspace, Floats out) override {
-        const int64_t num_runs = batch.max_position / reference::kRunPositions + 1;
-        const Workspace runs{view(workspace, attention_floats(q.num_rows, shape, batch.max_position)), shape.n_heads,
-                             num_runs, shape.head_dim};
-        const int64_t group = shape.n_heads / shape.n_kv_heads;
-        const int64_t num_parts = parts(group, kHeadsPerBlock);
-        const auto heads = static_cast<int32_t>(group < kHeadsPerBlock ? group : kHeadsPerBlock);
-        launch("attend_run", grid(q.num_rows, shape.n_kv_heads * num_parts, num_runs), {kTile, heads},
+        const Workspace runs{view(workspace, attention_floats(batch.max_items, shape)), shape.n_heads, shape.head_dim};
+        const auto first_items = view(batch.first_items, batch.num_rows + 1);
+        const auto group = static_cast<int32_t>(shape.n_heads / shape.n_kv_heads);
+        const auto num_parts = static_cast<int32_t>(parts(group, kHeadsPerBlock));
+        const int32_t heads = group < kHeadsPerBlock ? group : kHeadsPerBlock;
+        launch("attend_run",
+               grid(parts(this->resident_blocks(), shape.n_kv_heads * num_parts), shape.n_kv_heads * num_parts),
+               {kTile, heads},
                AttendRun{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                         view(batch.blocks, batch.num_blocks), shape.scale, group, num_parts, rows(read_only(q)),
-                         pool(pages), runs});
-        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile},
-               MergeRuns{view(batch.positions, batch.num_rows), runs, rows(out)});
+                         view(batch.blocks, batch.max_blocks), first_items, static_cast<int32_t>(batch.num_rows),
+                         shape.scale, group, num_parts, rows(read_only(q)), pool(pages), runs});
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile}, MergeRuns{first_items, runs, rows(out)});
     }
 
     void swiglu(Floats gate, float gate_multiplier, Floats up) override {
@@ -158,6 +157,23 @@ public:
                                 view(batch.row_sequences, batch.num_rows), num_layers,
                                 view(batch.faults, batch.num_sequences)});
     }
+    void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) override {
+        const int64_t num_rows = logits.num_rows;
+        const int64_t num_parts = draw_parts(logits.width);
+        const Floats scaled{scratch.scaled, num_rows, logits.width, logits.width};
+        const auto draws = view(batch.draws, num_rows);
+        const auto lowest = view(scratch.lowest, num_rows);
+        const auto scores = view(scratch.scores, num_rows * num_parts);
+        const auto ids = view(scratch.ids, num_rows * num_parts);
+        launch_rows("scale_draw", scaled, ScaleDraw{draws, rows(read_only(logits)), rows(scaled)});
+        launch("penalise", grid(num_rows), {kRowThreads},
+               Penalise{draws, view(batch.counts, batch.max_counts), rows(read_only(logits)), rows(scaled)});
+        launch("keep_most", grid(num_rows), {kKeepThreads}, KeepMost{draws, rows(read_only(scaled)), lowest});
+        launch("score_part", grid(num_rows, num_parts), {kScoreThreads},
+               ScorePart{draws, lowest, rows(read_only(scaled)), scores, ids, num_parts});
+        launch("pick_token", grid(num_rows), {kScoreThreads},
+               PickToken{scores, ids, num_parts, view(batch.drawn, num_rows)});
+    }
     void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) override {
         launch("copy_tails", grid(num_copies, pages.n_kv_heads), {kRowThreads},
                CopyTails{view(copies, num_copies), pool(pages)});
@@ -176,7 +192,7 @@ private:
         return {view(x.data, count), x.num_rows, x.width, x.stride};
     }
     KernelBatch steps(const DeviceBatch& batch) {
-        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.num_writes)};
+        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
     KernelStates states(const DeviceStates& pool) {
         const int64_t count = (pool.num_rows - 1) * pool.row_floats + pool.size;
@@ -185,19 +201,20 @@ private:
     KernelPages pool(const DevicePages& pages) {
         const int64_t num_pages = pages.num_blocks * pages.n_kv_heads;
         return {view(pages.k, num_pages * ((pages.head_dim + 1) / 2) * pages.block_size),
-                view(pages.v, num_pages * pages.block_size * pages.head_dim), pages.block_size, pages.n_kv_heads,
-                pages.head_dim};
+                view(pages.v, num_pages * pages.block_size * pages.head_dim), static_cast<int32_t>(pages.block_size),
+                static_cast<int32_t>(pages.n_kv_heads), static_cast<int32_t>(pages.head_dim)};
     }
     template <typename Kernel>
     static simt::Dim3 blocks_of(const TensorParameters& parameters) {
         return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
                     parts(parameters.out.num_rows, Kernel::kBlockRows));
     }
-    // Whether large blocks keep half of the processors busy, for rows that are too many for weights to be read once for all of them.
+    // Whether large blocks, one a processor, keep half of the processors busy, for rows that are too many for weights to be read once for
+    // all of them. A processor has room for 8 blocks of 256 threads.
     template <typename Kernel>
     bool fills_device(const TensorParameters& parameters) const {
         const simt::Dim3 blocks = blocks_of<Kernel>(parameters);
-        return parameters.out.num_rows > 32 && 2 * int64_t{blocks.x} * blocks.y >= num_processors();
+        return parameters.out.num_rows > 32 && 16 * int64_t{blocks.x} * blocks.y >= this->resident_blocks();
     }
     template <typename Kernel>
     void launch_blocks(const char* name, const TensorParameters& parameters) {

@@ -15,11 +15,12 @@ import re
 import subprocess
 import sys
 
-# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions.
+# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions, and the floor of
+# what is not negative.
 ALLOWED = re.compile(
     r"(add|sub|mul|fma|div|rcp|sqrt)\.rn\.f32"
     r"|setp\.[a-z]+\.f32|selp\.f32|mov\.f32|neg\.f32|abs\.f32"
-    r"|(ld|st)\.[a-z0-9_.:]+\.f32|cvt\.rn\.f32\.[su](32|64)"
+    r"|(ld|st)\.[a-z0-9_.:]+\.f32|cvt\.rn\.f32\.[su](32|64)|cvt\.rzi\.u64\.f32"
 )
 TENSOR_KERNEL = "Tensor"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"

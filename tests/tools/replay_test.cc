@@ -167,7 +167,7 @@ TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {
     const ScratchFiles files;
     const Outcome ran = run({"--executor", "cuda", "--trace", files.write("two.csv", kTwoConversations)});
     if (ran.exit_code == kExitOk) GTEST_SKIP() << "there is a GPU: tests_gpu looks at it";
-    EXPECT_EQ(ran.exit_code, kExitBadInput);
+    EXPECT_EQ(ran.exit_code, kExitMachine);
     EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("GPU: cudaSetDevice: "), HasSubstr("built without CUDA")));
 }
 

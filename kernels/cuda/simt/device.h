@@ -44,6 +44,7 @@ SIMT_FUNCTION int32_t threads_x() { return static_cast<int32_t>(blockDim.x); }
 SIMT_FUNCTION int32_t threads_y() { return static_cast<int32_t>(blockDim.y); }
 SIMT_FUNCTION int32_t block_x() { return static_cast<int32_t>(blockIdx.x); }
 SIMT_FUNCTION int32_t block_y() { return static_cast<int32_t>(blockIdx.y); }
+SIMT_FUNCTION int32_t blocks_x() { return static_cast<int32_t>(gridDim.x); }
 SIMT_FUNCTION int32_t block_z() { return static_cast<int32_t>(blockIdx.z); }
 
 SIMT_FUNCTION void sync_block() { __syncthreads(); }
@@ -58,6 +59,10 @@ SIMT_FUNCTION T shuffle_xor(uint32_t mask, T value, int lanes) {
 }
 SIMT_FUNCTION void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     atomicMin(view.data + i, value);
+}
+SIMT_FUNCTION void atomic_add(const Shared<uint64_t>& view, int64_t i, uint64_t value) {
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "CUDA's name for it");
+    atomicAdd(reinterpret_cast<unsigned long long*>(view.data + i), static_cast<unsigned long long>(value));
 }
 
 template <typename T>

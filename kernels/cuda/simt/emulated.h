@@ -64,11 +64,13 @@ public:
         report(memory_->write(offset(i), sizeof(T), Emulator::current().thread().moment), i);
         std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
     }
-    // As one instruction; orders nothing.
-    void lower_to(int64_t i, Value value) const {
+    // By change(value there) as one instruction; orders nothing.
+    template <typename Change>
+    void update(int64_t i, const Change& change) const {
         if (!inside(i, 1, "written")) return;
         report(memory_->update(offset(i), sizeof(T), Emulator::current().thread().moment), i);
-        if (value < load(i)) std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
+        const Value value = change(load(i));
+        std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
     }
     [[nodiscard]] Four<Value> read4(int64_t i) const {
         if (!inside(i, 4, "read")) return {};
@@ -149,6 +151,7 @@ inline int32_t threads_x() { return Emulator::current().block_size().x; }
 inline int32_t threads_y() { return Emulator::current().block_size().y; }
 inline int32_t block_x() { return Emulator::current().block_position().x; }
 inline int32_t block_y() { return Emulator::current().block_position().y; }
+inline int32_t blocks_x() { return Emulator::current().grid_size().x; }
 inline int32_t block_z() { return Emulator::current().block_position().z; }
 
 inline void sync_block() { Emulator::current().sync_block(); }
@@ -168,7 +171,12 @@ template <typename T>
 T shuffle_xor(uint32_t mask, T value, int lanes) {
     return shuffle_from(mask, value, (Emulator::current().thread().index % kWarpSize) ^ lanes);
 }
-inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) { view.lower_to(i, value); }
+inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
+    view.update(i, [value](int32_t there) { return value < there ? value : there; });
+}
+inline void atomic_add(const Shared<uint64_t>& view, int64_t i, uint64_t value) {
+    view.update(i, [value](uint64_t there) { return there + value; });
+}
 
 template <typename T>
 Four<T> load4(const Global<const T>& view, int64_t i) {

@@ -84,6 +84,7 @@ Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes) {
 void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel) {
     kernel_name_ = kernel_name;
     block_size_ = block;
+    grid_size_ = grid;
     num_threads_ = block.x * block.y * block.z;
     CHECK(num_threads_ >= 1 && num_threads_ <= kMaxThreads, "{}: {} threads in a block", kernel_name, num_threads_);
     ++launch_;

@@ -99,6 +99,7 @@ public:
     [[nodiscard]] const EmulatedThread& thread() const { return *running_; }
     [[nodiscard]] Dim3 block_position() const { return block_position_; }
     [[nodiscard]] Dim3 block_size() const { return block_size_; }
+    [[nodiscard]] Dim3 grid_size() const { return grid_size_; }
     void sync_block();
     void sync_warp(uint32_t mask);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
@@ -132,6 +133,7 @@ private:
     uint32_t launch_ = 0;
     Dim3 block_position_;
     Dim3 block_size_;
+    Dim3 grid_size_;
     int32_t block_index_ = 0;
     int32_t num_threads_ = 0;
     int32_t cursor_ = 0;  // where the last choice was made

@@ -17,7 +17,7 @@
 //   Global<T>, Shared<T>        views of memory: [i], slice(first, count); T* underneath on the device
 //   SIMT_SHARED(T, name, N)     N elements that the block shares, up to 48 KiB; SIMT_LARGE_SHARED(T, name, N): one array of more, in a
 //                               kernel that says its size: static constexpr int kSharedBytes
-//   thread_x/y  threads_x/y  block_x/y/z
+//   thread_x/y  threads_x/y  block_x/y/z  blocks_x
 //   sync_block()                every thread of the block; orders their accesses
 //   sync_warp(mask)             the mask's lanes; orders their accesses
 //   shuffle_down / shuffle_xor (mask, value, lanes)      every lane of the mask takes part; orders nothing else
@@ -27,7 +27,7 @@
 //   load_matrices(view, i)      four 8 x 8 matrices of bf16: lane l names the four words of row l % 8 of matrix l / 8, and receives
 //                               word l % 4 of row l / 4 of each; every lane of the warp takes part
 //   mma(a, b0, b1, acc)         acc += A·B on tensor cores, fragments as in simt/types.h; every lane of the warp takes part
-//   atomic_min(view, i, value)  of integers
+//   atomic_min(view, i, value), atomic_add(view, i, value)     of integers
 #pragma once
 
 #include "kernels/cuda/simt/types.h"
