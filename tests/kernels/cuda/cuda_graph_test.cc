@@ -20,7 +20,7 @@ using testing::SceneModel;
 
 constexpr int32_t kBlocksEach = 40;  // of 16 tokens
 
-// Some sequences that are computed up to a length each, and then decode together.
+// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's reference.
 class Decoding {
 public:
     Decoding(const SceneModel& model, Schedule schedule, const std::vector<int64_t>& lengths)
@@ -29,7 +29,8 @@ public:
           executor_(model.model.config, model.model.weights, *device_,
                     {.block_size = 16,
                      .num_blocks = kBlocksEach * static_cast<int32_t>(lengths.size()),
-                     .num_state_rows = static_cast<int32_t>(lengths.size())}),
+                     .num_state_rows = static_cast<int32_t>(lengths.size())},
+                    model.reference.profile()),
           scene_(model, executor_, 16) {
         scene_.next();
         for (const int64_t length : lengths) {
@@ -99,11 +100,13 @@ TEST(CudaGraph, EveryFamilyDecodesToTheUncachedBitsInAnyOrderOfThreads) {
     size_t i = 0;
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
                                       Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
-        SCOPED_TRACE(reference::architecture_name(family));
-        const SceneModel model(reference::draw_small_config(family, 31), 31);
-        Decoding decoding(model, kSchedules[i++ % 4], {62, 3, 17});
-        EXPECT_EQ(decoding.step(3).graph_launches, 0);  // takes the memory that it needs
-        for (int n = 0; n < 4; ++n) expect_graph(decoding.step(3));
+        for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
+            SCOPED_TRACE(reference::architecture_name(family));
+            const SceneModel model(reference::draw_small_config(family, 31), 31, profile);
+            Decoding decoding(model, kSchedules[i++ % 4], {62, 3, 17});
+            EXPECT_EQ(decoding.step(3).graph_launches, 0);  // takes the memory that it needs
+            for (int n = 0; n < 4; ++n) expect_graph(decoding.step(3));
+        }
     }
 }
 
