@@ -286,6 +286,8 @@ std::vector<LayerKind> read_bamba_kinds(ConfigFields& fields) {
 // Nemotron-H: a pattern of M (Mamba-2), * (attention), - (MLP), E (experts), or a list.
 std::vector<LayerKind> read_nemotron_kinds(ConfigFields& fields) {
     const auto pattern = fields.optional_text({"hybrid_override_pattern"});
+    const auto num_layers = fields.optional_size({"num_hidden_layers"});
+    const std::vector<LayerKind> listed = read_layer_list(fields);
     std::vector<LayerKind> kinds;
     for (const char c : pattern.value_or("").substr(0, kMaxLayers + 1)) {
         if (c != 'M' && c != '*' && c != '-') {
@@ -295,13 +297,11 @@ std::vector<LayerKind> read_nemotron_kinds(ConfigFields& fields) {
         }
         kinds.push_back(c == 'M' ? LayerKind::kMamba : c == '*' ? LayerKind::kAttention : LayerKind::kMlp);
     }
-    const std::vector<LayerKind> listed = read_layer_list(fields);
     if (pattern && !listed.empty() && listed != kinds)
         fields.problem("hybrid_override_pattern contradicts layers_block_type");
     if (!pattern) kinds = listed;
     if (std::find(kinds.begin(), kinds.end(), LayerKind::kHybrid) != kinds.end())
         fields.problem("layers_block_type has a kind that this family does not have");
-    const auto num_layers = fields.optional_size({"num_hidden_layers"});
     if (kinds.empty()) fields.problem("hybrid_override_pattern or layers_block_type is missing");
     if (num_layers && static_cast<size_t>(*num_layers) != kinds.size())
         fields.problem("num_hidden_layers = {}, the layers' pattern has {}", *num_layers, kinds.size());

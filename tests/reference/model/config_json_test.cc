@@ -137,6 +137,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"mamba2", "num_heads", 9, "num_heads * head_dim = 9 * 16 is not expand * hidden_size = 128"},
         BadField{"mamba2", "intermediate_size", 256, "intermediate_size = 256 is not expand * hidden_size = 128"}));
 
+TEST(ConfigJson, AWrongPatternIsTheOnlyProblem) {
+    Json json = Json::parse(golden_config("nemotron-h"));
+    json["hybrid_override_pattern"] = "M-M*xM-";
+    const auto config = parse_config(json.dump(), "config.json");
+    ASSERT_FALSE(config);
+    EXPECT_EQ(config.error().message.find("not understood"), std::string::npos) << config.error().message;
+}
+
 TEST(ConfigJson, ManyProblemsAreSaidAtOnce) {
     Json json = Json::parse(golden_config("granite-hybrid"));
     json["hidden_act"] = "gelu";
