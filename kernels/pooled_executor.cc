@@ -67,19 +67,15 @@ SlotTablesConfig tables_config(const reference::ModelConfig& config, const PoolS
 
 }  // namespace
 
-PooledExecutor::PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools)
-    : NumericExecutor(config, tables_config(config, pools)) {}
+PooledExecutor::PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools, reference::Profile profile)
+    : NumericExecutor(config, tables_config(config, pools), profile) {}
 
 void PooledExecutor::compute(const StepPlan& plan) {
     slots_.resize(tables().num_slots());
     for (const SequenceStart& start : plan.starts) slots_[index(start.slot)] = {};
     for (Slot& slot : slots_) slot.logit_row = -1;
     list_sequences(plan);
-    backend().copy_tails(plan.copies);
-    if (sequences_.empty()) return;
-    backend().set_sequences(sequences_, &observer());
-    reference::walk(config(), {tokens_, walk_sequences_, logit_rows_}, backend());
-    backend().finish();
+    backend().run({{tokens_, walk_sequences_, logit_rows_}, sequences_, plan.copies, draws_, &observer()});
     for (size_t i = 0; i < sequences_.size(); ++i) {
         slots_[index(sequences_[i].slot)].fault_layer = backend().fault_layer(static_cast<int64_t>(i));
     }
@@ -90,6 +86,7 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
     walk_sequences_.clear();
     sequences_.clear();
     logit_rows_.clear();
+    draws_.clear();
     for (const ScheduledSequence& scheduled : plan.sequences) {
         const SlotTable& table = tables().at(scheduled.slot);
         const auto first_row = static_cast<int32_t>(tokens_.size());
@@ -101,6 +98,7 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
         if (!scheduled.samples) continue;
         slots_[index(scheduled.slot)].logit_row = static_cast<int64_t>(logit_rows_.size());
         logit_rows_.push_back(first_row + scheduled.num_new_tokens - 1);
+        draws_.push_back(draw_args(scheduled));
     }
 }
 
@@ -111,6 +109,10 @@ std::span<const float> PooledExecutor::logits(SequenceSlot slot) const {
 }
 
 std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot) const { return slots_[index(slot)].fault_layer; }
+
+std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) const {
+    return backend().drawn(slots_[index(slot)].logit_row);
+}
 
 bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader) {
     const SlotTablesConfig& pools = tables().config();

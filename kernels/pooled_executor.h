@@ -33,17 +33,26 @@ struct PooledSequence {
     std::span<const StateWrite> writes;
 };
 
+// Borrowed for the step.
+struct PooledStep {
+    reference::WalkBatch batch;
+    std::span<const PooledSequence> sequences;       // one per WalkSequence
+    std::span<const BlockCopy> copies;               // before the walk: slots [0, num_slots) of every attention layer
+    std::span<const reference::SamplingArgs> draws;  // one per logit row, without the logits
+    const reference::StepObserver* observer = nullptr;
+
+    [[nodiscard]] bool is_observed() const { return observer != nullptr && *observer; }
+};
+
 // The walk's operations over paged KV and pooled state rows.
 class PooledBackend : public reference::WalkBackend {
 public:
-    // For the walk that follows: one entry per WalkSequence. `observer` may be null.
-    void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
-    // Before the walk: slots [0, num_slots) of every attention layer.
-    virtual void copy_tails(std::span<const BlockCopy> copies) = 0;
-    // After the walk, before what follows is asked.
-    virtual void finish() {}
-    [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) const = 0;
-    // First layer of this walk with a NaN or infinity, by sequence of the batch.
+    // The whole step; what follows is asked after it.
+    virtual void run(const PooledStep& step) = 0;
+    [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) = 0;
+    // The token of a logit row, from a backend that draws by itself; means nothing where there is a fault.
+    [[nodiscard]] virtual std::optional<TokenId> drawn(int64_t /*logit_row*/) const { return std::nullopt; }
+    // First layer of this step with a NaN or infinity, by sequence of the batch.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t sequence) const = 0;
 
     // One tensor of a state row, kSsm or kConv of a Mamba layer. Valid until the next call.
@@ -52,6 +61,8 @@ public:
     virtual void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
                          std::span<uint16_t> out) = 0;
 
+    // For the walk that follows: one entry per WalkSequence. `observer` may be null.
+    void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
     void begin(const reference::WalkBatch& batch) override;
     void observe(const reference::WalkPoint& point) final;
 
@@ -78,15 +89,17 @@ public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const final;
     // For whoever lays KV out by hand, between steps. REQUIRES: no live table names a `dst`.
-    void copy_blocks(std::span<const BlockCopy> copies) { backend().copy_tails(copies); }
+    void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
 
 protected:
     // Borrows config. tables().config() has the pools that the model uses.
-    PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools);
+    PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools,
+                   reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() const = 0;
     void compute(const StepPlan& plan) final;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const final;
+    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) const final;
 
 private:
     struct Slot {
@@ -102,6 +115,7 @@ private:
     std::vector<reference::WalkSequence> walk_sequences_;
     std::vector<PooledSequence> sequences_;
     std::vector<int32_t> logit_rows_;
+    std::vector<reference::SamplingArgs> draws_;
 };
 
 }  // namespace verbatim

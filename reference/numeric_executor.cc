@@ -4,15 +4,14 @@
 
 #include "engine/base/check.h"
 #include "engine/base/planted.h"
-#include "reference/numerics/constants.h"
 #include "reference/numerics/float_environment.h"
 
 namespace verbatim::reference {
 
-NumericExecutor::NumericExecutor(const ModelConfig& config, SlotTablesConfig tables)
-    : config_(config), tables_(tables) {}
+NumericExecutor::NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile)
+    : config_(config), tables_(tables), profile_(profile) {}
 
-std::string NumericExecutor::numerics_id() const { return std::string(kExactNumericsId); }
+std::string NumericExecutor::numerics_id() const { return std::string(reference::numerics_id(profile_)); }
 
 Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     assert_float_environment();
@@ -34,18 +33,24 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
 }
 
 // The token at position `end` is drawn with that absolute position, whatever was attached, cached or preempted before.
-SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
+SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const {
     const SlotTable& table = tables_.at(sequence.slot);
-    if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
     const int64_t end = sequence.num_computed_tokens + sequence.num_new_tokens;
     const int64_t num_prompt = table.num_prompt_tokens;
     const std::span<const TokenId> known(table.tokens);
     const int64_t position = planted(Planted::kPositionFromAttach) ? end - table.num_attached_tokens : end;
-    const TokenId token = draw_token({.logits = logits(sequence.slot),
-                                      .params = table.sampling,
-                                      .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
-                                      .position = static_cast<uint64_t>(position)});
-    return {sequence.slot, token, -1};
+    return {.logits = {},
+            .params = table.sampling,
+            .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
+            .position = static_cast<uint64_t>(position)};
+}
+
+SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
+    if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
+    if (const auto token = drawn_token(sequence.slot)) return {sequence.slot, *token, -1};
+    SamplingArgs args = draw_args(sequence);
+    args.logits = logits(sequence.slot);
+    return {sequence.slot, draw_token(args), -1};
 }
 
 std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {

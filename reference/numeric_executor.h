@@ -16,6 +16,7 @@
 #include "engine/slot_tables.h"
 #include "reference/head_digest.h"
 #include "reference/model/model_config.h"
+#include "reference/numerics/profile.h"
 #include "reference/ops/rows.h"
 #include "reference/ops/sampling.h"
 #include "reference/walk.h"
@@ -59,11 +60,12 @@ public:
     void set_observer(StepObserver observer) { observer_ = std::move(observer); }
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const SlotTables& tables() const { return tables_; }
-    [[nodiscard]] std::string numerics_id() const override;
+    [[nodiscard]] Profile profile() const { return profile_; }
+    [[nodiscard]] std::string numerics_id() const override;  // the profile's
 
 protected:
     // `config` is borrowed.
-    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables);
+    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile = Profile::kExact);
 
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
@@ -74,6 +76,10 @@ protected:
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
     // reference/ops/sampling.h, or anything that gives the same token.
     [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) const { return sample(args); }
+    // The token of a slot, from an executor that has drawn it by itself in compute().
+    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) const { return std::nullopt; }
+    // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next step.
+    [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:
@@ -81,6 +87,7 @@ private:
 
     const ModelConfig& config_;
     SlotTables tables_;
+    Profile profile_;
     StepObserver observer_;
 };
 

@@ -43,14 +43,17 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
     CHECK_GT(config.step_ns, 0);
 }
 
-Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step) {
+Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step, const Recover& recover) {
     plan_rows();
+    recovers_ = static_cast<bool>(recover);
     report_.rows = static_cast<int64_t>(trace_.rows.size());
     while (num_over_ < report_.rows || !engine_.idle()) {
         send_due();
         send_while_running();
-        ASSIGN_OR_RETURN(const bool stepped, engine_.step());
-        if (stepped) {
+        const Result<bool> stepped = engine_.step();
+        if (!stepped) {
+            RETURN_IF_ERROR(recover_from(stepped.error(), recover));
+        } else if (*stepped) {
             now_ns_ += config_.step_ns;
             report_.peak_running =
                 std::max(report_.peak_running, static_cast<int64_t>(engine_.scheduler().scheduled().size()));
@@ -68,6 +71,18 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
     }
     report_.virtual_ns = now_ns_;
     return report_;
+}
+
+Status TraceDriver::recover_from(const Error& error, const Recover& recover) {
+    if (!recover || num_over_ == num_over_at_failure_) return tl::unexpected(error);
+    num_over_at_failure_ = num_over_;
+    read_events();
+    RETURN_IF_ERROR(recover(error));
+    for (Running& failed : std::exchange(failed_, {})) {
+        ++report_.resent;
+        submit(failed.row, std::move(*failed.request));
+    }
+    return {};
 }
 
 void TraceDriver::plan_rows() {
@@ -116,7 +131,7 @@ void TraceDriver::send(RowIndex row) {
     }
     is_sent_[at(row)] = 1;
     if (traces::is_request(trace_.row(row).event)) {
-        send_request(row);
+        submit(row, requests_.make(row));
     } else {
         apply_name_event(row);
     }
@@ -125,8 +140,10 @@ void TraceDriver::send(RowIndex row) {
     held_.erase(first, last);
 }
 
-void TraceDriver::send_request(RowIndex row) {
-    auto accepted = engine_.submit(requests_.make(row));
+void TraceDriver::submit(RowIndex row, ChatRequest request) {
+    std::optional<ChatRequest> kept;
+    if (recovers_) kept = request;
+    auto accepted = engine_.submit(std::move(request));
     if (!accepted) {
         refused(row, accepted.error());
         over(row);
@@ -141,7 +158,7 @@ void TraceDriver::send_request(RowIndex row) {
     }
     ++report_.turns;
     request_of_[at(row)] = accepted->request;
-    running_.emplace(accepted->request, Running{row, {}});
+    running_.emplace(accepted->request, Running{row, {}, std::move(kept)});
 }
 
 void TraceDriver::apply_name_event(RowIndex index) {
@@ -198,22 +215,31 @@ void TraceDriver::read_events() {
             running.text.push_back(event.token);
             continue;
         }
-        const RowIndex row = running.row;
-        if (event.committed) {
-            ++report_.served;
-            requests_.answered(row, store_.store(running.text), event.head);
-            expect(row, Expect::kServed, "answered");
-        } else if (event.reason == FinishReason::kAborted) {
-            ++report_.aborted;
-            expect(row, Expect::kServed, "left");
-        } else {
-            report_.unexpected.push_back(fmt::format("{}: the turn ended as {} at step {}, layer {}", describe(row),
-                                                     verbatim::name(event.reason), event.step, event.fault_layer));
-        }
+        const Running last = std::move(running);
         running_.erase(event.request);
-        request_of_[at(row)].reset();
-        over(row);
+        request_of_[at(last.row)].reset();
+        ended(last, event);
     }
+}
+
+void TraceDriver::ended(const Running& running, const EngineEvent& event) {
+    const RowIndex row = running.row;
+    if (event.committed) {
+        ++report_.served;
+        requests_.answered(row, store_.store(running.text), event.head);
+        expect(row, Expect::kServed, "answered");
+    } else if (event.reason == FinishReason::kAborted) {
+        ++report_.aborted;
+        expect(row, Expect::kServed, "left");
+    } else if (event.reason == FinishReason::kExecutorFailed && running.request) {
+        failed_.push_back({row, {}, running.request});
+        failed_.back().request->seed = event.seed;
+        return;
+    } else {
+        report_.unexpected.push_back(fmt::format("{}: the turn ended as {} at step {}, layer {}", describe(row),
+                                                 verbatim::name(event.reason), event.step, event.fault_layer));
+    }
+    over(row);
 }
 
 void TraceDriver::over(RowIndex row) {

@@ -7,6 +7,7 @@
 //   V2  rows that are due together are sent in order of (time, row)
 //   V3  the run ends when every row is over; a row that can never start is an error
 //   V4  once a row was rejected for its length, nothing is expected of what follows in its conversation
+//   V5  a row whose turn ended because the executor failed is sent again, with the seed that it was drawn with
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,7 @@ struct DriverReport {
     int64_t refused = 0;   // as expected
     int64_t rejected = 0;  // longer than the model's context or the empty cache, or refused for want of such a row
     int64_t recorded = 0;  // answered from the ledger
+    int64_t resent = 0;    // sent again after the executor had failed
     int64_t client_wait_ns = 0;           // rows that were due before the row they wait for was over, summed
     int64_t virtual_ns = 0;               // the whole run
     int64_t peak_running = 0;             // sequences in one step
@@ -45,12 +47,16 @@ struct DriverReport {
 
 class TraceDriver {
 public:
+    // A step has failed: gives the engine a fresh executor (Engine::replace_executor), or passes the error on.
+    using Recover = std::function<Status(const Error& error)>;
+
     // Borrows all of them for its life.
     TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests, Engine& engine,
                 TokenStore& store);
 
-    // Runs the trace to its end. `after_step(rows over)` is called after every step. An error is the executor's, or a trace that cannot run.
-    Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {});
+    // Runs the trace to its end. `after_step(rows over)` is called after every step. An error is the executor's when nobody recovers from it
+    // or the fresh one fails before any row is over, or a trace that cannot run.
+    Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {}, const Recover& recover = {});
 
 private:
     using RowIndex = traces::RowIndex;
@@ -62,16 +68,19 @@ private:
     struct Running {
         RowIndex row{};
         std::vector<TokenId> text;
+        std::optional<ChatRequest> request;  // to be sent again, where somebody recovers
     };
 
     void plan_rows();
     void send_due();
     void send_while_running();
     void send(RowIndex row);
-    void send_request(RowIndex row);
+    void submit(RowIndex row, ChatRequest request);
+    Status recover_from(const Error& error, const Recover& recover);
     void apply_name_event(RowIndex row);
     void leave();
     void read_events();
+    void ended(const Running& running, const EngineEvent& event);
     void over(RowIndex row);
     void refused(RowIndex row, const Refusal& refusal);
     void reject(RowIndex row);
@@ -88,6 +97,8 @@ private:
     DriverReport report_;
     int64_t now_ns_ = 0;
     int64_t num_over_ = 0;
+    bool recovers_ = false;
+    int64_t num_over_at_failure_ = -1;  // the last one
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
     std::vector<std::vector<RowIndex>> waiting_;        // per row: rows that wait for its end
     std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
@@ -97,6 +108,7 @@ private:
     std::vector<uint8_t> is_over_;                      // per row
     std::vector<uint8_t> lost_a_row_;                   // per conversation: a row of it was rejected
     std::unordered_map<RequestId, Running> running_;
+    std::vector<Running> failed_;  // to be sent again
 };
 
 }  // namespace verbatim

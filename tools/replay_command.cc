@@ -27,6 +27,8 @@ struct ReplayOptions {
     uint64_t cache_bytes = uint64_t{256} << 20;
     uint64_t kv_bytes = 0;
     uint64_t state_bytes = 0;
+    int64_t failure_step = 0;
+    CLI::Option* has_failure = nullptr;
     CLI::Option* has_model = nullptr;
     CLI::Option* has_kv_bytes = nullptr;
     CLI::Option* has_state_bytes = nullptr;
@@ -97,13 +99,23 @@ Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     options.replay.cache_bytes = static_cast<int64_t>(options.cache_bytes);
     if (options.has_kv_bytes->count() > 0) options.replay.kv_bytes = static_cast<int64_t>(options.kv_bytes);
     if (options.has_state_bytes->count() > 0) options.replay.state_bytes = static_cast<int64_t>(options.state_bytes);
+    if (options.has_failure->count() > 0) options.replay.fail_executor_at = options.failure_step;
     if (options.trace.empty()) return replay_samples(options);
     ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
     return std::vector{std::move(run)};
 }
 
+Status check_profile(const ReplayConfig& replay) {
+    RETURN_IF_ERROR(computes_in(replay.executor, replay.profile));
+    return replay.beside == "none" ? Status{} : computes_in(replay.beside, witness_profile(replay.profile));
+}
+
 int run_replay_command(const ReplayOptions& options) {
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
+    for (const std::string& name : {options.replay.executor, options.replay.beside}) {
+        if (const Status there = check_machine(name); !there) return report_error(there.error(), kExitMachine);
+    }
     const auto runs = replay(options);
     if (!runs) return report_error(runs.error());
     if (options.format == OutputFormat::kJson) {
@@ -115,6 +127,17 @@ int run_replay_command(const ReplayOptions& options) {
         if (!run.problems().empty()) return kExitDifference;
     }
     return kExitOk;
+}
+
+void add_profile_option(CLI::App& verb, reference::Profile& profile) {
+    std::map<std::string, reference::Profile> profiles;
+    for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
+        profiles.emplace(reference::name(one), one);
+    }
+    verb.add_option("--profile", profile,
+                    "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact")
+        ->transform(CLI::CheckedTransformer(profiles))
+        ->default_str("exact");
 }
 
 }  // namespace
@@ -139,6 +162,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     verb->add_option("--beside", options->replay.beside, "who it is compared with")
         ->check(CLI::IsMember(names))
         ->capture_default_str();
+    add_profile_option(*verb, options->replay.profile);
     verb->add_option("--threads", options->replay.num_threads,
                      "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
@@ -158,6 +182,9 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                                        {"prefix", LookupMode::kPrefix}};
     verb->add_option("--lookup", options->replay.lookup, "find heads by conversation id, or also by prefix in the salt")
         ->transform(CLI::CheckedTransformer(lookups));
+    options->has_failure =
+        add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
+                         "the executor fails at this step and a fresh one goes on; none: it does not");
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_replay_command(*options); });

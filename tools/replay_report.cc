@@ -56,6 +56,9 @@ const std::vector<Counter>& counters() {
         {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
         {"client_wait_ms", "client wait, ms", [](const ReplayRun& r) { return r.driver.client_wait_ns / 1'000'000; },
          Counter::kNever},
+        {"replaced_executors", "executors replaced", [](const ReplayRun& r) { return r.replaced_executors; },
+         Counter::kNever},
+        {"resent", "sent again", [](const ReplayRun& r) { return r.driver.resent; }, Counter::kNever},
         {"virtual_ms", "virtual time, ms", [](const ReplayRun& r) { return r.driver.virtual_ns / 1'000'000; }},
         {"steps", "steps", [](const ReplayRun& r) { return r.stats.steps; }},
         {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
@@ -87,6 +90,7 @@ ordered_json run_json(const ReplayRun& run) {
     ordered_json json;
     json["trace"] = run.trace;
     json["model"] = run.model;
+    json["numerics"] = run.numerics;
     json["seed"] = run.seed;
     json["fingerprint"] = run.fingerprint.hex();
     for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
@@ -112,6 +116,7 @@ void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label
 
 std::vector<std::string> ReplayRun::problems() const {
     std::vector<std::string> found = driver.unexpected;
+    found.insert(found.end(), failures.begin(), failures.end());
     if (difference) found.push_back("first difference: " + to_string(*difference));
     if (!all_counters) return found;
     for (const Counter& counter : counters()) {
@@ -127,6 +132,7 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
     for (const ReplayRun& run : runs) header.push_back(run.trace);
     Table table(std::move(header));
     add_row(table, runs, "model", [](const ReplayRun& run) { return run.model; });
+    add_row(table, runs, "numerics", [](const ReplayRun& run) { return run.numerics; });
     for (const Counter& counter : counters()) {
         add_row(table, runs, counter.label,
                 [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });

@@ -24,8 +24,9 @@ struct GroupBytes {
 struct ReplayRun {
     std::string trace;
     std::string model;
+    std::string numerics;  // what computed, e.g. "exact/1"
     uint64_t seed = 0;
-    Digest fingerprint;  // of model, configuration and trace
+    Digest fingerprint;  // of model, numerics, configuration and trace
     DriverReport driver;
     int64_t dropped = 0;  // rows too long for the context that were left out of the trace
     EngineStats stats;
@@ -34,6 +35,8 @@ struct ReplayRun {
     int64_t compared_logits = 0;  // values
     int64_t compared_states = 0;
     std::optional<reference::Difference> difference;  // the first one
+    int64_t replaced_executors = 0;                   // that had failed
+    std::vector<std::string> failures;                // of executors that were not told to fail
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
 

@@ -9,6 +9,7 @@
 #include "reference/lockstep_executor.h"
 #include "tools/cli.h"
 #include "tools/executor_choice.h"
+#include "tools/failing_executor.h"
 #include "tools/model_choice.h"
 #include "traces/requests.h"
 
@@ -50,7 +51,8 @@ ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
             .num_state_rows = engine.cache.num_state_rows,
             .num_threads = config.num_threads,
             .seed = config.seed,
-            .isa = config.isa};
+            .isa = config.isa,
+            .profile = config.profile};
 }
 
 Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
@@ -79,25 +81,53 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
     group.peak = std::max(group.peak, used_units * unit);
 }
 
+// The executor that computes, beside another one where one is asked for; all fresh.
+class Executors {
+public:
+    static Result<std::unique_ptr<Executors>> create(const ReplayConfig& config, const ExecutorPools& pools,
+                                                     const Model& model) {
+        auto made = std::make_unique<Executors>();
+        ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, pools, model));
+        if (config.beside == "none") return made;
+        ExecutorPools beside = pools;
+        beside.profile = witness_profile(config.profile);
+        ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, beside, model));
+        made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor);
+        return made;
+    }
+    void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(working(), step); }
+    [[nodiscard]] bool told_to_fail() const { return failing_ != nullptr; }
+    [[nodiscard]] Executor& executor() { return failing_ ? *failing_ : working(); }
+    // Adds what was compared.
+    void report(ReplayRun& run) const {
+        if (!lockstep_) return;
+        run.compared_logits += lockstep_->counts().compared_logits;
+        run.compared_states += lockstep_->counts().compared_states;
+        if (!run.difference) run.difference = lockstep_->first_difference();
+    }
+
+private:
+    [[nodiscard]] Executor& working() { return lockstep_ ? static_cast<Executor&>(*lockstep_) : *primary_.executor; }
+
+    ChosenExecutor primary_;
+    ChosenExecutor witness_;
+    std::unique_ptr<LockstepExecutor> lockstep_;
+    std::unique_ptr<FailingExecutor> failing_;
+};
+
 }  // namespace
 
 Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
     const ExecutorPools pools = pools_of(config, engine_settings);
-    ASSIGN_OR_RETURN(const ChosenExecutor primary, choose_executor(config.executor, pools, model));
-    ChosenExecutor witness;
-    std::unique_ptr<LockstepExecutor> lockstep;
-    if (config.beside != "none") {
-        ASSIGN_OR_RETURN(witness, choose_executor(config.beside, pools, model));
-        lockstep = std::make_unique<LockstepExecutor>(*primary.executor, *witness.executor);
-    }
-    Executor& executor = lockstep ? static_cast<Executor&>(*lockstep) : *primary.executor;
+    ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, Executors::create(config, pools, model));
+    if (config.fail_executor_at) executors->fail_at(*config.fail_executor_at);
 
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
     DigestRecorder recorder;
-    Engine engine(engine_settings, executor, policy, store, recorder);
+    Engine engine(engine_settings, executors->executor(), policy, store, recorder);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     TraceDriver driver({.step_ns = config.step_ns}, trace, requests, engine, store);
 
@@ -105,24 +135,36 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     run.trace = trace_name;
     run.model = model_name;
     run.seed = config.seed;
+    run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;
-    run.fingerprint = fingerprint_of(config, engine_settings, model, executor.numerics_id(), trace);
+    run.fingerprint = fingerprint_of(config, engine_settings, model, run.numerics, trace);
     const CacheConfig& cache = engine_settings.cache;
     run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
     run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;
     ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
-    ASSIGN_OR_RETURN(run.driver, driver.run([&](int64_t rows_over) {
+    const auto after_step = [&](int64_t rows_over) {
         measure(run.kv, engine.cache().kv().pool().num_used(), cache.kv_bytes_per_block);
         measure(run.state, engine.cache().state().pool().num_used(), cache.state_bytes_per_row);
         progress.update(static_cast<uint64_t>(rows_over));
-    }));
+    };
+    // The old executors go first: their memory is needed.
+    const auto recover = [&](const Error& failure) -> Status {
+        if (!executors->told_to_fail())
+            run.failures.push_back("an executor failed and was replaced: " + failure.message);
+        ++run.replaced_executors;
+        executors->report(run);
+        executors.reset();
+        ASSIGN_OR_RETURN(executors, Executors::create(config, pools, model));
+        engine.replace_executor(executors->executor());
+        return {};
+    };
+    ASSIGN_OR_RETURN(run.driver, driver.run(after_step, recover));
     engine.verify();
     run.stats = engine.stats();
     run.digest = recorder.digest();
-    if (lockstep) {
-        run.compared_logits = lockstep->counts().compared_logits;
-        run.compared_states = lockstep->counts().compared_states;
-        run.difference = lockstep->first_difference();
+    executors->report(run);
+    if (executors->told_to_fail()) {
+        run.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config.fail_executor_at));
     }
     return run;
 }

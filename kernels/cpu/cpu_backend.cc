@@ -48,8 +48,11 @@ void CpuBackend::begin(const reference::WalkBatch& batch) {
     fault_layers_.assign(batch.sequences.size(), std::nullopt);
 }
 
-void CpuBackend::copy_tails(std::span<const BlockCopy> copies) {
-    for (const BlockCopy& copy : copies) kv_.copy(copy);
+void CpuBackend::run(const PooledStep& step) {
+    for (const BlockCopy& copy : step.copies) kv_.copy(copy);
+    if (step.sequences.empty()) return;
+    set_sequences(step.sequences, step.observer);
+    reference::walk(config(), step.batch, *this);
 }
 
 std::span<const float> CpuBackend::read_state(int32_t layer, HeadPart part, StateIndex row) {
@@ -100,7 +103,7 @@ int64_t CpuBackend::neighbours(int64_t count) const {
     return std::max<int64_t>(count / (pool_.num_threads() * kPartsPerThread), 1);
 }
 
-std::span<const float> CpuBackend::logits(int64_t logit_row) const {
+std::span<const float> CpuBackend::logits(int64_t logit_row) {
     CHECK_LT(logit_row, batch().num_logit_rows());
     const auto width = static_cast<size_t>(config().vocab_size);
     return {buffers_[static_cast<size_t>(Buffer::kLogits)].floats.data() + logit_row * width, width};

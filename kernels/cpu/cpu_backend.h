@@ -38,8 +38,8 @@ public:
     CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
                PagedKv& kv, StateRows& states, reference::WorkerPool& pool);
 
-    void copy_tails(std::span<const BlockCopy> copies) override;
-    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const override;
+    void run(const PooledStep& step) override;
+    [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override {
         return fault_layers_[sequence];
     }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cuda/fragments.h"
 
 namespace verbatim::cuda {
 
@@ -16,13 +18,29 @@ using reference::MatrixId;
 namespace {
 
 constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
+constexpr int64_t kLeastItems = 64;     // that attention's workspace has room for
+constexpr int64_t kMaxGraphRows = 512;  // sequences of a step that is run as a graph
+
+// Numbers of sequences that have graphs: powers of two and what lies halfway.
+int64_t graph_rows(int64_t num_sequences) {
+    int64_t power = 1;
+    while (2 * power < num_sequences) power *= 2;
+    if (num_sequences <= power) return power;
+    return num_sequences <= power / 2 * 3 ? power / 2 * 3 : 2 * power;
+}
+
+bool is_decode(const PooledStep& step) {
+    const auto num_sequences = static_cast<int64_t>(step.sequences.size());
+    return num_sequences > 0 && num_sequences <= kMaxGraphRows && !step.is_observed() &&
+           step.batch.num_rows() == num_sequences && step.batch.num_logit_rows() == num_sequences;
+}
 
 DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
     return values.empty() ? DeviceArray<float>() : DeviceArray<float>(device, values);
 }
 
-// DeviceMatrix's layout.
-std::vector<uint32_t> pack(const reference::MatrixView& weight) {
+// For Device::matmul.
+std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight) {
     std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
     const cpu::PackedMatrix packed(weight.rows, weight.cols, pairs.data());
     for (int64_t i = 0; i < packed.num_panels(); ++i) {
@@ -50,6 +68,10 @@ MambaShape shape_of(const reference::MambaConfig& mamba) {
             static_cast<float>(mamba.dt_max)};
 }
 
+AttentionShape shape_of(const reference::AttentionConfig& attention, float scale = 1.0F) {
+    return {attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
+}
+
 Floats columns(Floats x, Columns part) { return {x.data + part.first, x.num_rows, part.count, x.stride}; }
 
 }  // namespace
@@ -72,13 +94,17 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 
 // --- what stays on the device
 
-CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools)
+CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+                         reference::Profile profile)
     : model_(model),
       device_(device),
       pools_(pools),
+      profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
-      final_norm_(device, model.weights().final_norm) {
+      final_norm_(device, model.weights().final_norm),
+      lists_(device),
+      times_generated_(static_cast<size_t>(model.config().vocab_size), -1) {
     CHECK(unsupported(config(), device.limits()).empty());
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
@@ -93,7 +119,9 @@ void CudaBackend::pack_matrices() {
     for (const MatrixId id : ids) {
         place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         const reference::Linear linear = linear_of(model_.weights(), id);
-        matrices_.push_back({DeviceArray<uint32_t>(device_, std::span<const uint32_t>(pack(linear.weight))),
+        const std::vector<uint32_t> words =
+            on_tensor_cores() ? pack_fragments(linear.weight) : pack_pairs(linear.weight);
+        matrices_.push_back({DeviceArray<uint32_t>(device_, std::span<const uint32_t>(words)),
                              floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols});
     }
 }
@@ -115,7 +143,21 @@ void CudaBackend::upload_layer(int32_t i) {
         const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
         layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
         layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
+        item_floats_ = std::max(item_floats_, attention_floats(1, shape_of(*attention)));
+        if (attention->rope.kind != reference::RopeKind::kNone) upload_angles(i);
     }
+}
+
+void CudaBackend::upload_angles(int32_t layer) {
+    const int64_t num_positions =
+        std::min<int64_t>(int64_t{pools_.num_blocks} * pools_.block_size, config().max_position_embeddings);
+    const reference::RopeTable& table = model_.rope_table(layer, num_positions);
+    const auto known = std::ranges::find(angles_, &table, &Angles::table);
+    layers_[layer].angles = static_cast<size_t>(known - angles_.begin());
+    if (known != angles_.end()) return;
+    const auto count = static_cast<size_t>(table.num_positions() * table.n_pairs());
+    angles_.push_back({&table, DeviceArray<float>(device_, std::span<const float>(table.cos(0), count)),
+                       DeviceArray<float>(device_, std::span<const float>(table.sin(0), count))});
 }
 
 void CudaBackend::place_states() {
@@ -150,76 +192,195 @@ MambaParameters CudaBackend::parameters(int32_t i) const {
 
 // --- a step
 
+void CudaBackend::run(const PooledStep& step) {
+    if (step.sequences.empty() && step.copies.empty()) return;
+    const bool decodes = is_decode(step);
+    const PooledStep padded = decodes ? pad(step, graph_rows(step.batch.num_rows())) : step;
+    has_host_logits_ = false;
+    list(padded);
+    upload_lists(padded);
+    copy_tails(static_cast<int64_t>(step.copies.size()));
+    if (decodes) {
+        run_graph(padded);
+    } else if (!step.sequences.empty()) {
+        walk(step);
+    }
+    lists_.download_results();
+    status_ = device_.synchronize();
+}
+
+// With sequences of one row each, which neither attend nor leave anything behind, up to `num_rows`.
+PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
+    padded_.tokens.assign(step.batch.tokens.begin(), step.batch.tokens.end());
+    padded_.parts.assign(step.batch.sequences.begin(), step.batch.sequences.end());
+    padded_.sequences.assign(step.sequences.begin(), step.sequences.end());
+    padded_.logit_rows.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
+    padded_.draws.assign(step.draws.begin(), step.draws.end());
+    for (int64_t row = step.batch.num_rows(); row < num_rows; ++row) {
+        padded_.tokens.push_back(0);
+        padded_.parts.push_back({static_cast<int32_t>(row), 1, 0});
+        padded_.sequences.push_back({.slot = kNoSlot});
+        padded_.logit_rows.push_back(static_cast<int32_t>(row));
+        padded_.draws.emplace_back();
+    }
+    return {{padded_.tokens, padded_.parts, padded_.logit_rows},
+            padded_.sequences,
+            step.copies,
+            padded_.draws,
+            step.observer};
+}
+
+void CudaBackend::list(const PooledStep& step) {
+    lists_.clear();
+    lists_.tokens.values.assign(step.batch.tokens.begin(), step.batch.tokens.end());
+    lists_.logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
+    lists_.faults.values.assign(step.sequences.size(), kNoFault);
+    lists_.drawn.values.assign(step.draws.size(), 0);
+    lists_.first_items.values.push_back(0);
+    for (const reference::SamplingArgs& draw : step.draws) list_draw(draw);
+    for (const BlockCopy& copy : step.copies) {
+        lists_.copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
+    }
+    for (size_t i = 0; i < step.sequences.size(); ++i) {
+        const PooledSequence& sequence = step.sequences[i];
+        const reference::WalkSequence& part = step.batch.sequences[i];
+        const bool writes_nothing = sequence.slot == kNoSlot;
+        lists_.sequences.values.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
+                                           writes_nothing ? -1 : static_cast<int32_t>(lists_.blocks.values.size()),
+                                           index(sequence.state_src), index(sequence.state_dst),
+                                           static_cast<int32_t>(lists_.writes.values.size()),
+                                           static_cast<int32_t>(sequence.writes.size())});
+        for (int64_t r = 0; r < part.num_rows; ++r) {
+            const int64_t position = part.first_position + r;
+            const int64_t num_items = writes_nothing ? 0 : items_of(position);
+            lists_.positions.values.push_back(static_cast<int32_t>(position));
+            lists_.row_sequences.values.push_back(static_cast<int32_t>(i));
+            lists_.first_items.values.push_back(lists_.first_items.values.back() + static_cast<int32_t>(num_items));
+        }
+        for (const BlockId block : sequence.blocks) lists_.blocks.values.push_back(index(block));
+        for (const StateWrite& write : sequence.writes) {
+            lists_.writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
+        }
+    }
+}
+
+void CudaBackend::list_draw(const reference::SamplingArgs& draw) {
+    const SamplingParams& params = draw.params;
+    auto& counts = lists_.counts.values;
+    const auto first = static_cast<int32_t>(counts.size());
+    if (params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F) {
+        const auto add = [&](TokenId id, int32_t times) {
+            int32_t& generated = times_generated_[static_cast<size_t>(id)];
+            if (generated < 0) in_prefix_.push_back(id);
+            generated = std::max(generated, 0) + times;
+        };
+        for (const TokenId id : draw.prefix.prompt) add(id, 0);
+        for (const TokenId id : draw.prefix.generated) add(id, 1);
+        for (const TokenId id : in_prefix_) {
+            counts.push_back({id, std::exchange(times_generated_[static_cast<size_t>(id)], -1)});
+        }
+        in_prefix_.clear();
+    }
+    lists_.draws.values.push_back({.seed = params.seed,
+                                   .position = draw.position,
+                                   .temperature = params.temperature,
+                                   .top_p = params.top_p,
+                                   .top_k = params.top_k,
+                                   .repetition = params.repetition_penalty,
+                                   .presence = params.presence_penalty,
+                                   .frequency = params.frequency_penalty,
+                                   .first_count = first,
+                                   .num_counts = static_cast<int32_t>(counts.size()) - first});
+}
+
+void CudaBackend::upload_lists(const PooledStep& step) {
+    lists_.upload();
+    const int64_t num_items = lists_.first_items.values.back();
+    const int64_t max_items =
+        num_items <= step_.max_items ? step_.max_items : std::max({kLeastItems, num_items, 2 * step_.max_items});
+    workspace_.ensure(device_, max_items * item_floats_);
+    step_ = {.tokens = lists_.place(lists_.tokens),
+             .positions = lists_.place(lists_.positions),
+             .row_sequences = lists_.place(lists_.row_sequences),
+             .first_items = lists_.place(lists_.first_items),
+             .blocks = lists_.place(lists_.blocks),
+             .sequences = lists_.place(lists_.sequences),
+             .writes = lists_.place(lists_.writes),
+             .logit_rows = lists_.place(lists_.logit_rows),
+             .draws = lists_.place(lists_.draws),
+             .counts = lists_.place(lists_.counts),
+             .faults = lists_.place(lists_.faults),
+             .drawn = lists_.place(lists_.drawn),
+             .num_rows = step.batch.num_rows(),
+             .num_sequences = static_cast<int64_t>(step.sequences.size()),
+             .num_logit_rows = step.batch.num_logit_rows(),
+             .max_blocks = lists_.blocks.room,
+             .max_writes = lists_.writes.room,
+             .max_counts = lists_.counts.room,
+             .max_items = max_items};
+}
+
+void CudaBackend::copy_tails(int64_t num_copies) {
+    if (num_copies == 0) return;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+        const auto layer = static_cast<int32_t>(i);
+        const auto& attention = config().layers[i].attention;
+        if (attention) device_.copy_tails(lists_.place(lists_.copies), num_copies, pages(layer, *attention));
+    }
+}
+
+void CudaBackend::walk(const PooledStep& step) {
+    set_sequences(step.sequences, step.observer);
+    reference::walk(config(), step.batch, *this);
+    if (step.batch.num_logit_rows() > 0) draw();
+}
+
+void CudaBackend::draw() {
+    const Floats logits = rows(Buffer::kLogits, config().vocab_size);
+    const int64_t num_parts = logits.num_rows * draw_parts(logits.width);
+    device_.draw(step_, logits,
+                 {.scaled = scaled_.ensure(device_, logits.num_rows * logits.width),
+                  .lowest = lowest_.ensure(device_, logits.num_rows),
+                  .scores = scores_.ensure(device_, num_parts),
+                  .ids = ids_.ensure(device_, num_parts)});
+}
+
+// The first step of its kind runs by itself and takes the memory it needs, the second one is recorded.
+void CudaBackend::run_graph(const PooledStep& step) {
+    Bucket& bucket = buckets_[step.batch.num_rows()];
+    if (bucket.num_allocations != device_.counts().allocations) {
+        bucket.graph.reset();
+        walk(step);
+        bucket.num_allocations = device_.counts().allocations;
+        return;
+    }
+    if (!bucket.graph) {
+        device_.begin_graph();
+        walk(step);
+        bucket.graph = device_.end_graph();
+    }
+    device_.launch_graph(*bucket.graph);
+}
+
 void CudaBackend::begin(const reference::WalkBatch& batch) {
     PooledBackend::begin(batch);
     rounded_from_.reset();
-    const std::vector<int32_t> positions(this->positions().begin(), this->positions().end());
-    const std::vector<int32_t> row_sequences(sequence_of_row().begin(), sequence_of_row().end());
-    std::vector<int32_t> blocks;
-    std::vector<DeviceSequence> parts;
-    std::vector<DeviceStateWrite> writes;
-    step_ = {};
-    for (size_t i = 0; i < batch.sequences.size(); ++i) {
-        const reference::WalkSequence& part = batch.sequences[i];
-        parts.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
-                         static_cast<int32_t>(blocks.size()), index(sequences()[i].state_src),
-                         index(sequences()[i].state_dst), static_cast<int32_t>(writes.size()),
-                         static_cast<int32_t>(sequences()[i].writes.size())});
-        step_.max_position = std::max(step_.max_position, part.first_position + part.num_rows - 1);
-        for (const BlockId block : sequences()[i].blocks) blocks.push_back(index(block));
-        for (const StateWrite& write : sequences()[i].writes) {
-            writes.push_back({static_cast<int32_t>(write.length), index(write.dst)});
-        }
-    }
-    host_faults_.assign(sequences().size(), kNoFault);
-    const auto upload = [&](auto& array, auto values) {
-        using T = typename decltype(values)::value_type;
-        array.ensure(device_, static_cast<int64_t>(values.size()));
-        array.upload(std::span<const std::remove_const_t<T>>(values));
-        return array.data();
-    };
-    step_.tokens = upload(tokens_, batch.tokens);
-    step_.positions = upload(positions_, std::span(positions));
-    step_.row_sequences = upload(row_sequences_, std::span(row_sequences));
-    step_.blocks = upload(blocks_, std::span(blocks));
-    step_.sequences = upload(device_sequences_, std::span(parts));
-    step_.writes = upload(device_writes_, std::span(writes));
-    step_.logit_rows = upload(logit_rows_, batch.logit_rows);
-    step_.faults = upload(faults_, std::span(host_faults_));
-    step_.num_rows = batch.num_rows();
-    step_.num_sequences = static_cast<int64_t>(parts.size());
-    step_.num_blocks = static_cast<int64_t>(blocks.size());
-    step_.num_writes = static_cast<int64_t>(writes.size());
-    step_.num_logit_rows = batch.num_logit_rows();
 }
 
-void CudaBackend::copy_tails(std::span<const BlockCopy> copies) {
-    if (copies.empty()) return;
-    std::vector<DeviceCopy> list;
-    for (const BlockCopy& copy : copies) list.push_back({index(copy.src), index(copy.dst), copy.num_slots});
-    device_copies_.ensure(device_, static_cast<int64_t>(list.size()));
-    device_copies_.upload(list);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-        const auto layer = static_cast<int32_t>(i);
-        if (const auto& attention = config().layers[i].attention) {
-            device_.copy_tails(device_copies_.data(), static_cast<int64_t>(list.size()), pages(layer, *attention));
-        }
-    }
-}
-
-void CudaBackend::finish() {
-    faults_.download(0, host_faults_);
-    host_logits_.resize(static_cast<size_t>(batch().num_logit_rows() * config().vocab_size));
-    buffers_[static_cast<size_t>(Buffer::kLogits)].floats.download(0, host_logits_);
-}
-
-std::span<const float> CudaBackend::logits(int64_t logit_row) const {
+std::span<const float> CudaBackend::logits(int64_t logit_row) {
     const auto width = static_cast<size_t>(config().vocab_size);
+    if (!has_host_logits_) {
+        host_logits_.resize(static_cast<size_t>(step_.num_logit_rows) * width);
+        buffers_[static_cast<size_t>(Buffer::kLogits)].floats.download(0, host_logits_);
+        has_host_logits_ = true;
+    }
     return std::span(host_logits_).subspan(static_cast<size_t>(logit_row) * width, width);
 }
 
+std::optional<TokenId> CudaBackend::drawn(int64_t logit_row) const { return lists_.result(lists_.drawn, logit_row); }
+
 std::optional<int32_t> CudaBackend::fault_layer(int64_t sequence) const {
-    const int32_t layer = host_faults_[sequence];
+    const int32_t layer = lists_.result(lists_.faults, sequence);
     return layer == kNoFault ? std::nullopt : std::optional(layer);
 }
 
@@ -297,8 +458,9 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
 // Inputs of several matmuls are rounded once.
 const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier) {
     const Floats x = rows(in, width);
-    uint32_t* pairs = rounded_.ensure(device_, x.num_rows * ((width + 1) / 2));
-    if (rounded_from_ != in || rounded_multiplier_ != multiplier) device_.round_rows(x, multiplier, pairs);
+    const int64_t row_pairs = on_tensor_cores() ? (width + 15) / 16 * 8 : (width + 1) / 2;
+    uint32_t* pairs = rounded_.ensure(device_, x.num_rows * row_pairs);
+    if (rounded_from_ != in || rounded_multiplier_ != multiplier) device_.round_rows(x, multiplier, row_pairs, pairs);
     rounded_from_ = in;
     rounded_multiplier_ = multiplier;
     return pairs;
@@ -307,8 +469,9 @@ const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier)
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     const Matrix& matrix = matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
-    device_.matmul(pairs, {matrix.pairs.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k},
-                   fresh(out, matrix.num_outputs));
+    const DeviceMatrix packed{matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k};
+    const Floats y = fresh(out, matrix.num_outputs);
+    on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, packed, y) : device_.matmul(pairs, packed, y);
 }
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
@@ -344,18 +507,12 @@ void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba,
                        rows(Buffer::kMixed, mamba.d_inner()));
 }
 
-void CudaBackend::rope(int32_t i, const reference::AttentionConfig& attention) {
-    Layer& layer = layers_[i];
-    const reference::RopeTable& table = model_.rope_table(i, step_.max_position + 1);
-    if (layer.num_angles <= step_.max_position) {
-        layer.num_angles = table.num_positions();
-        const auto count = static_cast<size_t>(layer.num_angles * table.n_pairs());
-        layer.cos = DeviceArray<float>(device_, std::span<const float>(table.cos(0), count));
-        layer.sin = DeviceArray<float>(device_, std::span<const float>(table.sin(0), count));
-    }
+void CudaBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
+    const Angles& angles = angles_[layers_[layer].angles];
     const auto turn = [&](Buffer buffer, int64_t n_heads) {
-        device_.rope(step_, n_heads, attention.head_dim, layer.cos.data(), layer.sin.data(), layer.num_angles,
-                     table.n_pairs(), rows(buffer, n_heads * attention.head_dim));
+        device_.rope(step_, n_heads, attention.head_dim, angles.cos.data(), angles.sin.data(),
+                     angles.table->num_positions(), angles.table->n_pairs(),
+                     rows(buffer, n_heads * attention.head_dim));
     };
     turn(Buffer::kQ, attention.n_heads);
     turn(Buffer::kK, attention.n_kv_heads);
@@ -367,10 +524,8 @@ void CudaBackend::store_kv(int32_t layer, const reference::AttentionConfig& atte
 }
 
 void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& attention, float scale) {
-    const AttentionShape shape{attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
-    float* workspace = workspace_.ensure(device_, attention_floats(batch().num_rows(), shape, step_.max_position));
-    device_.attention(step_, shape, rows(Buffer::kQ, attention.q_rows()), pages(layer, attention), workspace,
-                      fresh(Buffer::kMixed, attention.q_rows()));
+    device_.attention(step_, shape_of(attention, scale), rows(Buffer::kQ, attention.q_rows()), pages(layer, attention),
+                      workspace_.data(), fresh(Buffer::kMixed, attention.q_rows()));
 }
 
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {

@@ -1,18 +1,24 @@
 // kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV pages and state
 // rows in pools of its own, a step's lists uploaded before its walk.
 //
-//   B1  bit-equal to the uncached reference, whatever the batch and the block size, on whatever Device
+//   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size, on whatever Device
 //   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its StateWrites
+//   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
+//   B4  a decode step (one new token each, all draw, nobody observes) is a graph's launch: made once for its number of
+//       sequences, rounded up with sequences that write nothing, and good as long as the device's memory stays where it is
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
+#include "kernels/cuda/step_lists.h"
 #include "kernels/pooled_executor.h"
 #include "reference/reference_model.h"
 
@@ -21,13 +27,15 @@ namespace verbatim::cuda {
 class CudaBackend final : public PooledBackend {
 public:
     // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(),
-    // device.limits()) is empty.
-    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools);
+    // device.limits()) is empty, the device computes in the profile.
+    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+                reference::Profile profile);
 
-    void copy_tails(std::span<const BlockCopy> copies) override;
-    // Logits and faults on the host.
-    void finish() override;
-    [[nodiscard]] std::span<const float> logits(int64_t logit_row) const override;
+    void run(const PooledStep& step) override;
+    // The device's, after the last step.
+    [[nodiscard]] const Status& status() const { return status_; }
+    [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
+    [[nodiscard]] std::optional<TokenId> drawn(int64_t logit_row) const override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override;
     std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
     void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
@@ -55,7 +63,7 @@ protected:
 
 private:
     struct Matrix {
-        DeviceArray<uint32_t> pairs;
+        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them
         DeviceArray<float> bias;
         int64_t num_outputs = 0;
         int64_t num_k = 0;
@@ -65,19 +73,46 @@ private:
         DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
         DeviceArray<uint32_t> k_pages;
         DeviceArray<uint16_t> v_pages;
-        DeviceArray<float> cos, sin;
-        int64_t num_angles = 0;                     // positions that they hold
+        size_t angles = 0;                          // in angles_
         int64_t ssm_offset = -1, conv_offset = -1;  // floats, in a state row
         int64_t ssm_size = 0, conv_size = 0;
+    };
+    // A rotary table, for every position that the pools can hold; layers share it.
+    struct Angles {
+        const reference::RopeTable* table = nullptr;
+        DeviceArray<float> cos, sin;
+    };
+    // The graph of a number of sequences.
+    struct Bucket {
+        std::unique_ptr<DeviceGraph> graph;  // null: the next step like it records one
+        int64_t num_allocations = -1;        // the device's, when it was last known to need no more
+    };
+    // Decode sequences and others that write nothing.
+    struct Padded {
+        std::vector<TokenId> tokens;
+        std::vector<reference::WalkSequence> parts;
+        std::vector<PooledSequence> sequences;
+        std::vector<int32_t> logit_rows;
+        std::vector<reference::SamplingArgs> draws;
     };
     struct Activations {
         DeviceArray<float> floats;
         int64_t width = 0;  // of what was written last: rows are dense
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
+    [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
     void pack_matrices();
     void upload_layer(int32_t layer);
     void place_states();
+    void upload_angles(int32_t layer);
+    PooledStep pad(const PooledStep& step, int64_t num_rows);
+    void list(const PooledStep& step);
+    void list_draw(const reference::SamplingArgs& draw);
+    void upload_lists(const PooledStep& step);
+    void copy_tails(int64_t num_copies);
+    void walk(const PooledStep& step);
+    void draw();
+    void run_graph(const PooledStep& step);
     Floats fresh(reference::Buffer buffer, int64_t width);
     [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
     [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
@@ -88,30 +123,38 @@ private:
     const reference::ReferenceModel& model_;
     Device& device_;
     PoolSizes pools_;
+    reference::Profile profile_;
     std::vector<Matrix> matrices_;                // in the order of matrices_of
     std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in matrices_
     std::vector<Layer> layers_;
+    std::vector<Angles> angles_;
     DeviceArray<uint16_t> embedding_;
     DeviceArray<float> final_norm_;
     DeviceArray<float> state_pool_;  // [num_state_rows, row_floats_]
     int64_t row_floats_ = 0;
+    int64_t item_floats_ = 0;  // of attention's workspace, in the widest layer
 
-    // Of the walk in progress.
+    // Of the step in progress.
+    Status status_;
     DeviceBatch step_;
-    DeviceArray<int32_t> tokens_, positions_, row_sequences_, blocks_, logit_rows_, faults_;
-    DeviceArray<DeviceSequence> device_sequences_;
-    DeviceArray<DeviceStateWrite> device_writes_;
-    DeviceArray<DeviceCopy> device_copies_;
+    StepLists lists_;
+    Padded padded_;
+    std::map<int64_t, Bucket> buckets_;     // by number of sequences
+    std::vector<int32_t> times_generated_;  // by token; -1, as between steps: it is not in the prefix
+    std::vector<TokenId> in_prefix_;
+    DeviceArray<float> scaled_, scores_;  // of draws
+    DeviceArray<int32_t> ids_;
+    DeviceArray<uint64_t> lowest_;
     std::array<Activations, reference::kNumBuffers> buffers_;
     DeviceArray<uint32_t> rounded_;
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
     float rounded_multiplier_ = 1.0F;
     DeviceArray<float> dt_, decay_, workspace_;
-    std::vector<float> host_logits_;
+    std::vector<float> host_logits_;  // of the last step, once somebody has asked
+    bool has_host_logits_ = false;
     std::vector<float> host_floats_;    // of host_rows and read_state
     std::vector<uint32_t> host_pairs_;  // of read_kv
     std::vector<uint16_t> host_values_;
-    std::vector<int32_t> host_faults_;
 };
 
 // What of the model the kernels cannot hold, one problem each.

@@ -1,17 +1,19 @@
 // kernels/cuda/cuda_ops.h: the walk's operations on a device, in plain pointers into its memory: what a backend asks for, whoever
 // runs it (nvcc's kernels on a GPU, or the same kernels in the emulator). Contracts: reference/ops/.
 //
-//   D1  operations run in the order of the calls; nothing is read back but through Device::download
+//   D1  operations and transfers run in the order of the calls; the host waits in synchronize(), download() and upload() alone
 //   D2  bit-equal to reference/ops on every shape that limits() allows
 //   D3  an error is sticky: the first one is kept and told by synchronize(), with the name of the operation
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "engine/base/error.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/profile.h"
 
 namespace verbatim::cuda {
 
@@ -30,9 +32,9 @@ struct DeviceSequence {
     int32_t first_row = 0;
     int32_t num_rows = 0;
     int32_t first_position = 0;
-    int32_t first_block = 0;  // of the step's list of blocks
+    int32_t first_block = 0;  // of the step's list of blocks; -1: its KV is not kept
     int32_t state_src = -1;   // -1: the zero state
-    int32_t state_dst = -1;
+    int32_t state_dst = -1;   // -1: its state is not kept
     int32_t first_write = 0;  // of the step's list of state writes
     int32_t num_writes = 0;
 };
@@ -41,27 +43,55 @@ struct DeviceStateWrite {
     int32_t length = 0;
     int32_t dst = 0;
 };
-// The step that runs. All in device memory.
+// What a token is drawn with (reference/ops/sampling.h).
+struct alignas(64) DeviceDraw {
+    uint64_t seed = 0;
+    uint64_t position = 0;
+    float temperature = 0;
+    float top_p = 1;
+    int32_t top_k = 0;
+    float repetition = 1;
+    float presence = 0;
+    float frequency = 0;
+    int32_t first_count = 0;  // of the step's list of counts: the tokens that penalties look at
+    int32_t num_counts = 0;   // 0 when no penalty is on
+};
+// A token of a prefix, once.
+struct DeviceTokenCount {
+    int32_t id = 0;
+    int32_t count = 0;  // how often it was generated; 0: it is in the prompt
+};
+// The step that runs. All in device memory. What is counted here is a parameter of kernels: rows, sequences, and the room that
+// lists have, never how long a sequence is.
 struct DeviceBatch {
     const int32_t* tokens = nullptr;         // [num_rows]
     const int32_t* positions = nullptr;      // [num_rows]
     const int32_t* row_sequences = nullptr;  // [num_rows]
-    const int32_t* blocks = nullptr;         // [num_blocks]
+    const int32_t* first_items =
+        nullptr;                      // [num_rows + 1]: row r attends by items [first_items[r], first_items[r + 1])
+    const int32_t* blocks = nullptr;  // room for max_blocks
     const DeviceSequence* sequences = nullptr;
-    const DeviceStateWrite* writes = nullptr;
-    const int32_t* logit_rows = nullptr;  // [num_logit_rows]
-    int32_t* faults = nullptr;            // [num_sequences], the lowest faulty layer
+    const DeviceStateWrite* writes = nullptr;  // room for max_writes
+    const int32_t* logit_rows = nullptr;       // [num_logit_rows]
+    const DeviceDraw* draws = nullptr;         // [num_logit_rows]
+    const DeviceTokenCount* counts = nullptr;  // room for max_counts
+    int32_t* faults = nullptr;                 // [num_sequences], the lowest faulty layer
+    int32_t* drawn = nullptr;                  // [num_logit_rows], the tokens
     int64_t num_rows = 0;
     int64_t num_sequences = 0;
-    int64_t num_blocks = 0;
-    int64_t num_writes = 0;
     int64_t num_logit_rows = 0;
-    int64_t max_position = 0;  // over the rows
+    int64_t max_blocks = 0;
+    int64_t max_writes = 0;
+    int64_t max_counts = 0;
+    int64_t max_items = 0;  // that attention's workspace has room for
 };
+// Attention's items of a row at this position: its runs of tiles (NUMERICS N5).
+[[nodiscard]] constexpr int64_t items_of(int64_t position) { return position / reference::kRunPositions + 1; }
 
-// bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half. Outputs beyond N are zero.
+// For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are zero. For
+// tensor_matmul, kernels/cuda/fragments.h.
 struct DeviceMatrix {
-    const uint32_t* pairs = nullptr;
+    const uint32_t* words = nullptr;
     const float* bias = nullptr;  // [N] or null
     int64_t num_outputs = 0;
     int64_t num_k = 0;
@@ -110,7 +140,17 @@ struct AttentionShape {
 };
 enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
 
-struct DeviceCopy {
+// Memory that a draw needs.
+inline constexpr int64_t kDrawPart = 1024;  // tokens whose best one block finds
+[[nodiscard]] constexpr int64_t draw_parts(int64_t vocab_size) { return (vocab_size + kDrawPart - 1) / kDrawPart; }
+struct DrawScratch {
+    float* scaled = nullptr;     // [num_logit_rows, vocab_size]
+    uint64_t* lowest = nullptr;  // [num_logit_rows]
+    float* scores = nullptr;     // [num_logit_rows, draw_parts]
+    int32_t* ids = nullptr;      // [num_logit_rows, draw_parts]
+};
+
+struct alignas(16) DeviceCopy {
     int32_t src = 0;
     int32_t dst = 0;
     int32_t num_slots = 0;
@@ -121,6 +161,21 @@ struct CudaLimits {
     int64_t head_dim = 256;
     int64_t d_state = 256;
     int64_t d_conv = 4;
+};
+
+// What has been asked of a device so far.
+struct DeviceCounts {
+    int64_t allocations = 0;  // of its memory
+    int64_t launches = 0;     // one by one
+    int64_t graph_launches = 0;
+    int64_t uploads = 0;  // that nobody waited for
+    int64_t waits = 0;    // of the host for the device
+};
+
+// Operations with their parameters, to be run again and again.
+class DeviceGraph {
+public:
+    virtual ~DeviceGraph() = default;
 };
 
 class Device {
@@ -134,16 +189,37 @@ public:
     virtual void download(void* to, const void* from, size_t bytes) = 0;
     virtual Status synchronize() = 0;  // everything asked for is done
     [[nodiscard]] virtual std::string description() const = 0;
+    [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
     [[nodiscard]] CudaLimits limits() const { return {}; }
+    [[nodiscard]] const DeviceCounts& counts() const { return counts_; }
+    // Blocks of 256 threads that it runs side by side: the grid of a kernel that takes its work from a list.
+    [[nodiscard]] virtual int64_t resident_blocks() const = 0;
+
+    // The host's memory for transfers that nobody waits for. What is uploaded from it stays as it is, and what is downloaded to it is not
+    // there, before synchronize().
+    virtual void* allocate_pinned(size_t bytes) = 0;
+    virtual void release_pinned(void* memory) = 0;
+    virtual void upload_later(void* to, const void* pinned, size_t bytes) = 0;
+    virtual void download_later(void* pinned, const void* from, size_t bytes) = 0;
+
+    // Between the two, operations are recorded instead of run, and nothing else is asked for. A graph holds its operations' parameters
+    // as they were: the memory they name outlives it.
+    virtual void begin_graph() = 0;
+    virtual std::unique_ptr<DeviceGraph> end_graph() = 0;
+    virtual void launch_graph(DeviceGraph& graph) = 0;
 
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                        Floats out) = 0;
     // Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) = 0;
-    // Inputs rounded to bf16 pairs, [num_rows, ceil(K/2)], once for all the matmuls that read them.
-    virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
+    // Inputs rounded to bf16 pairs, [num_rows, row_pairs], padded with +0, once for all the matmuls that read them.
+    virtual void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) = 0;
+    // NUMERICS N3's dot products; row_pairs = ceil(K/2).
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
+    // Those of kTensorSm90, or for kFast in any order; row_pairs = 8 · ceil(K/16).
+    virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
+                               Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, Floats out) = 0;
@@ -155,7 +231,7 @@ public:
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
-    // workspace: attention_floats(...) of them.
+    // workspace: attention_floats(batch.max_items, shape) of them.
     virtual void attention(const DeviceBatch& batch, const AttentionShape& shape, Floats q, const DevicePages& pages,
                            float* workspace, Floats out) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up) = 0;
@@ -163,12 +239,17 @@ public:
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;
     virtual void scale_logits(Floats logits, float multiplier, float divisor) = 0;
     virtual void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) = 0;
+    // reference/ops/sampling.h, into batch.drawn. A row that is not finite draws anything.
+    virtual void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) = 0;
     virtual void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) = 0;
+
+protected:
+    DeviceCounts counts_;
 };
 
-// Floats of workspace that attention() needs: per row, attention head and run a softmax state.
-[[nodiscard]] inline int64_t attention_floats(int64_t num_rows, const AttentionShape& shape, int64_t max_position) {
-    return num_rows * shape.n_heads * (max_position / reference::kRunPositions + 1) * (shape.head_dim + 2);
+// Floats of workspace that attention() needs: per item and attention head a softmax state.
+[[nodiscard]] inline int64_t attention_floats(int64_t num_items, const AttentionShape& shape) {
+    return num_items * shape.n_heads * (shape.head_dim + 2);
 }
 
 }  // namespace verbatim::cuda

@@ -1,4 +1,4 @@
-// kernels/cuda/device_array.h: an array in a device's memory.
+// kernels/cuda/device_array.h: arrays in a device's memory, and in the host's for its transfers.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,30 @@ private:
     Device* device_ = nullptr;
     T* data_ = nullptr;
     int64_t count_ = 0;
+};
+
+// Pinned memory of the host; grows without keeping its content.
+class PinnedBytes {
+public:
+    explicit PinnedBytes(Device& device) : device_(device) {}
+    PinnedBytes(const PinnedBytes&) = delete;
+    PinnedBytes& operator=(const PinnedBytes&) = delete;
+    ~PinnedBytes() { device_.release_pinned(data_); }
+
+    // Null when the device has failed.
+    std::byte* ensure(int64_t size) {
+        if (size <= size_) return data_;
+        device_.release_pinned(data_);
+        data_ = static_cast<std::byte*>(device_.allocate_pinned(static_cast<size_t>(size)));
+        size_ = size;
+        return data_;
+    }
+    [[nodiscard]] std::byte* data() const { return data_; }
+
+private:
+    Device& device_;
+    std::byte* data_ = nullptr;
+    int64_t size_ = 0;
 };
 
 }  // namespace verbatim::cuda

@@ -4,7 +4,7 @@
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
 //
-// and what remains of Device: memory, transfers, synchronize, description.
+// and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -13,6 +13,8 @@
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/sampling.h"
+#include "kernels/cuda/ops/tensor_matmul.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -41,16 +43,15 @@ public:
                GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
                          view(weight, norms ? y.width : 0), eps, rows(y)});
     }
-    void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
-        const int64_t num_pairs = (x.width + 1) / 2;
-        launch("round_rows", grid(x.num_rows, parts(num_pairs, kRowThreads)), {kRowThreads},
-               RoundRows{rows(read_only(x)), multiplier, view(pairs, x.num_rows * num_pairs)});
+    void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) override {
+        launch("round_rows", grid(x.num_rows, parts(row_pairs, kRowThreads)), {kRowThreads},
+               RoundRows{rows(read_only(x)), multiplier, row_pairs, view(pairs, x.num_rows * row_pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
         const int64_t panels = parts(matrix.num_outputs, kPanel);
         const MatmulParameters parameters{view(pairs, out.num_rows * num_pairs),
-                                          view(matrix.pairs, panels * num_pairs * kPanel),
+                                          view(matrix.words, panels * num_pairs * kPanel),
                                           view(matrix.bias, matrix.num_outputs),
                                           matrix.bias != nullptr,
                                           num_pairs,
@@ -59,6 +60,29 @@ public:
             launch("matvec", grid(panels), {kPanelQuads, kMatvecGroups}, Matvec{parameters});
         } else {
             launch("matmul", grid(panels, parts(out.num_rows, kTileRows)), {kPanel, kTileGroups}, Matmul{parameters});
+        }
+    }
+    void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
+                       Floats out) override {
+        const int64_t tiles = parts(matrix.num_outputs, simt::kMmaRows);
+        const int64_t groups = parts(matrix.num_k, simt::kMmaK);
+        const TensorParameters parameters{view(pairs, out.num_rows * groups * kGroupPairs),
+                                          view(matrix.words, tiles * groups * kFragmentWords),
+                                          view(matrix.bias, matrix.num_outputs),
+                                          matrix.bias != nullptr,
+                                          tiles,
+                                          groups,
+                                          rows(out)};
+        if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
+            launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
+        } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
+            launch_blocks<TensorMatmul>("tensor_matmul", parameters);
+        } else if (out.num_rows <= 8) {
+            launch_matvec<TensorMatvec8>("tensor_matvec8", parameters);
+        } else if (out.num_rows <= 16) {
+            launch_matvec<TensorMatvec16>("tensor_matvec16", parameters);
+        } else {
+            launch_matvec<TensorMatvec32>("tensor_matvec32", parameters);
         }
     }
     void scale(Floats x, float multiplier) override { launch_rows("scale", x, Scale{rows(x), multiplier}); }
@@ -98,22 +122,22 @@ public:
         launch("store_kv", grid(k.num_rows, parts(pages.n_kv_heads * ((pages.head_dim + 1) / 2), kRowThreads)),
                {kRowThreads},
                StoreKv{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                       view(batch.blocks, batch.num_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
+                       view(batch.blocks, batch.max_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
     }
     void attention(const DeviceBatch& batch, const AttentionShape& shape, Floats q, const DevicePages& pages,
                    float* workspace, Floats out) override {
-        const int64_t num_runs = batch.max_position / reference::kRunPositions + 1;
-        const Workspace runs{view(workspace, attention_floats(q.num_rows, shape, batch.max_position)), shape.n_heads,
-                             num_runs, shape.head_dim};
-        const int64_t group = shape.n_heads / shape.n_kv_heads;
-        const int64_t num_parts = parts(group, kHeadsPerBlock);
-        const auto heads = static_cast<int32_t>(group < kHeadsPerBlock ? group : kHeadsPerBlock);
-        launch("attend_run", grid(q.num_rows, shape.n_kv_heads * num_parts, num_runs), {kTile, heads},
+        const Workspace runs{view(workspace, attention_floats(batch.max_items, shape)), shape.n_heads, shape.head_dim};
+        const auto first_items = view(batch.first_items, batch.num_rows + 1);
+        const auto group = static_cast<int32_t>(shape.n_heads / shape.n_kv_heads);
+        const auto num_parts = static_cast<int32_t>(parts(group, kHeadsPerBlock));
+        const int32_t heads = group < kHeadsPerBlock ? group : kHeadsPerBlock;
+        launch("attend_run",
+               grid(parts(this->resident_blocks(), shape.n_kv_heads * num_parts), shape.n_kv_heads * num_parts),
+               {kTile, heads},
                AttendRun{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                         view(batch.blocks, batch.num_blocks), shape.scale, group, num_parts, rows(read_only(q)),
-                         pool(pages), runs});
-        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile},
-               MergeRuns{view(batch.positions, batch.num_rows), runs, rows(out)});
+                         view(batch.blocks, batch.max_blocks), first_items, static_cast<int32_t>(batch.num_rows),
+                         shape.scale, group, num_parts, rows(read_only(q)), pool(pages), runs});
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile}, MergeRuns{first_items, runs, rows(out)});
     }
 
     void swiglu(Floats gate, float gate_multiplier, Floats up) override {
@@ -133,6 +157,23 @@ public:
                                 view(batch.row_sequences, batch.num_rows), num_layers,
                                 view(batch.faults, batch.num_sequences)});
     }
+    void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) override {
+        const int64_t num_rows = logits.num_rows;
+        const int64_t num_parts = draw_parts(logits.width);
+        const Floats scaled{scratch.scaled, num_rows, logits.width, logits.width};
+        const auto draws = view(batch.draws, num_rows);
+        const auto lowest = view(scratch.lowest, num_rows);
+        const auto scores = view(scratch.scores, num_rows * num_parts);
+        const auto ids = view(scratch.ids, num_rows * num_parts);
+        launch_rows("scale_draw", scaled, ScaleDraw{draws, rows(read_only(logits)), rows(scaled)});
+        launch("penalise", grid(num_rows), {kRowThreads},
+               Penalise{draws, view(batch.counts, batch.max_counts), rows(read_only(logits)), rows(scaled)});
+        launch("keep_most", grid(num_rows), {kKeepThreads}, KeepMost{draws, rows(read_only(scaled)), lowest});
+        launch("score_part", grid(num_rows, num_parts), {kScoreThreads},
+               ScorePart{draws, lowest, rows(read_only(scaled)), scores, ids, num_parts});
+        launch("pick_token", grid(num_rows), {kScoreThreads},
+               PickToken{scores, ids, num_parts, view(batch.drawn, num_rows)});
+    }
     void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) override {
         launch("copy_tails", grid(num_copies, pages.n_kv_heads), {kRowThreads},
                CopyTails{view(copies, num_copies), pool(pages)});
@@ -151,7 +192,7 @@ private:
         return {view(x.data, count), x.num_rows, x.width, x.stride};
     }
     KernelBatch steps(const DeviceBatch& batch) {
-        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.num_writes)};
+        return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
     KernelStates states(const DeviceStates& pool) {
         const int64_t count = (pool.num_rows - 1) * pool.row_floats + pool.size;
@@ -160,8 +201,33 @@ private:
     KernelPages pool(const DevicePages& pages) {
         const int64_t num_pages = pages.num_blocks * pages.n_kv_heads;
         return {view(pages.k, num_pages * ((pages.head_dim + 1) / 2) * pages.block_size),
-                view(pages.v, num_pages * pages.block_size * pages.head_dim), pages.block_size, pages.n_kv_heads,
-                pages.head_dim};
+                view(pages.v, num_pages * pages.block_size * pages.head_dim), static_cast<int32_t>(pages.block_size),
+                static_cast<int32_t>(pages.n_kv_heads), static_cast<int32_t>(pages.head_dim)};
+    }
+    template <typename Kernel>
+    static simt::Dim3 blocks_of(const TensorParameters& parameters) {
+        return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
+                    parts(parameters.out.num_rows, Kernel::kBlockRows));
+    }
+    // Whether large blocks, one a processor, keep half of the processors busy, for rows that are too many for weights to be read once for
+    // all of them. A processor has room for 8 blocks of 256 threads.
+    template <typename Kernel>
+    bool fills_device(const TensorParameters& parameters) const {
+        const simt::Dim3 blocks = blocks_of<Kernel>(parameters);
+        return parameters.out.num_rows > 32 && 16 * int64_t{blocks.x} * blocks.y >= this->resident_blocks();
+    }
+    template <typename Kernel>
+    void launch_blocks(const char* name, const TensorParameters& parameters) {
+        launch(name, blocks_of<Kernel>(parameters), {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
+    }
+    template <typename Kernel>
+    void launch_matvec(const char* name, const TensorParameters& parameters) {
+        constexpr int64_t kRows = int64_t{Kernel::kLaneSums} / 4 * simt::kMmaColumns;
+        int32_t chunk_warps = 1;
+        while (chunk_warps < Kernel::kWarps && chunk_warps * kChunkGroups < parameters.num_groups) chunk_warps *= 2;
+        launch(name,
+               grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
+               {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});
     }
     // Blocks of 64 threads along each of x's rows.
     template <typename Kernel>

@@ -1,33 +1,84 @@
 #include "kernels/cuda/emulated_device.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
 
+#include "engine/base/check.h"
 #include "engine/base/result.h"
 #include "kernels/cuda/device_on.h"
 
 namespace verbatim::cuda {
 namespace {
 
+struct RecordedLaunch {
+    const char* kernel_name;
+    simt::Dim3 grid;
+    simt::Dim3 block;
+    std::function<void()> kernel;  // with the parameters that it was recorded with
+};
+struct EmulatedGraph : DeviceGraph {
+    std::vector<RecordedLaunch> launches;
+};
+
 class EmulatedMachine : public Device {
 public:
-    explicit EmulatedMachine(simt::Emulator& emulator) : emulator_(emulator) {}
+    EmulatedMachine(simt::Emulator& emulator, const EmulatedDeviceConfig& config)
+        : emulator_(emulator), config_(config) {}
 
-    void* allocate(size_t bytes, size_t cell_bytes) override { return emulator_.allocate(bytes, cell_bytes); }
+    void* allocate(size_t bytes, size_t cell_bytes) override {
+        check_not_recording("memory");
+        ++counts_.allocations;
+        return emulator_.allocate(bytes, cell_bytes);
+    }
     void release(void* memory) override { emulator_.release(memory); }
     void upload(void* to, const void* from, size_t bytes) override {
-        if (bytes == 0) return;
-        simt::Memory& memory = emulator_.memory_of(to);
-        memory.fill(static_cast<size_t>(static_cast<std::byte*>(to) - memory.bytes()), bytes);
-        std::memcpy(to, from, bytes);
+        wait();
+        write(to, from, bytes);
     }
     void download(void* to, const void* from, size_t bytes) override {
+        wait();
         if (bytes > 0) std::memcpy(to, from, bytes);
     }
     Status synchronize() override {
+        wait();
+        if (!error_.empty()) return error("emulated GPU: {}", error_);
         if (emulator_.findings().empty()) return {};
         return error("emulated GPU: {}", emulator_.findings().front().text);
     }
     [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
+    [[nodiscard]] Status computes_in(reference::Profile) const override { return {}; }
+    // Few, so that a block takes several items of a list.
+    [[nodiscard]] int64_t resident_blocks() const override { return 4; }
+
+    void* allocate_pinned(size_t bytes) override { return std::malloc(bytes); }
+    void release_pinned(void* memory) override { std::free(memory); }
+    // Arrives at once, as what was asked for before has run; that the source stays as it is shows when somebody waits.
+    void upload_later(void* to, const void* pinned, size_t bytes) override {
+        check_not_recording("a transfer");
+        ++counts_.uploads;
+        write(to, pinned, bytes);
+        const auto* source = static_cast<const std::byte*>(pinned);
+        under_way_.push_back({source, {source, source + bytes}});
+    }
+    // What is there now arrives when somebody waits, and not before.
+    void download_later(void* pinned, const void* from, size_t bytes) override {
+        check_not_recording("a transfer");
+        const auto* source = static_cast<const std::byte*>(from);
+        coming_.push_back({static_cast<std::byte*>(pinned), {source, source + bytes}});
+    }
+
+    void begin_graph() override {
+        check_not_recording("another graph");
+        recorded_ = std::make_unique<EmulatedGraph>();
+    }
+    std::unique_ptr<DeviceGraph> end_graph() override { return std::move(recorded_); }
+    void launch_graph(DeviceGraph& graph) override {
+        ++counts_.graph_launches;
+        for (const RecordedLaunch& launch : dynamic_cast<EmulatedGraph&>(graph).launches) run(launch);
+    }
 
 protected:
     template <typename T>
@@ -37,17 +88,65 @@ protected:
     template <typename Kernel>
     void launch(const char* kernel_name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
         if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-        emulator_.launch(kernel_name, grid, block, [&kernel] { kernel(); });
+        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }};
+        if (recorded_) return recorded_->launches.push_back(launch);
+        ++counts_.launches;
+        run(launch);
     }
 
 private:
+    struct Transfer {
+        const std::byte* from;
+        std::vector<std::byte> bytes;
+    };
+    struct Arrival {
+        std::byte* to;
+        std::vector<std::byte> bytes;
+    };
+
+    void check_not_recording(const char* what) const {
+        CHECK(!recorded_, "{} is asked for while a graph is recorded", what);
+    }
+    void write(void* to, const void* from, size_t bytes) {
+        if (bytes == 0) return;
+        simt::Memory& memory = emulator_.memory_of(to);
+        memory.fill(static_cast<size_t>(static_cast<std::byte*>(to) - memory.bytes()), bytes);
+        std::memcpy(to, from, bytes);
+    }
+    void run(const RecordedLaunch& launch) {
+        if (!error_.empty()) return;
+        if (config_.fail_at_launch == ++num_run_) {
+            error_ = fmt::format("{} over {} x {} x {} blocks: told to fail at launch {}", launch.kernel_name,
+                                 launch.grid.x, launch.grid.y, launch.grid.z, num_run_);
+            return;
+        }
+        emulator_.launch(launch.kernel_name, launch.grid, launch.block, launch.kernel);
+    }
+    void wait() {
+        check_not_recording("waiting");
+        ++counts_.waits;
+        for (const Transfer& transfer : std::exchange(under_way_, {})) {
+            CHECK(std::memcmp(transfer.from, transfer.bytes.data(), transfer.bytes.size()) == 0,
+                  "pinned memory was written while it was on its way to the device");
+        }
+        for (const Arrival& arrival : std::exchange(coming_, {})) {
+            std::memcpy(arrival.to, arrival.bytes.data(), arrival.bytes.size());
+        }
+    }
+
     simt::Emulator& emulator_;
+    EmulatedDeviceConfig config_;
+    std::unique_ptr<EmulatedGraph> recorded_;  // while a graph is recorded
+    std::vector<Transfer> under_way_;
+    std::vector<Arrival> coming_;
+    int64_t num_run_ = 0;
+    std::string error_;  // sticky (D3)
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator) {
-    return std::make_unique<DeviceOn<EmulatedMachine>>(emulator);
+std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator, const EmulatedDeviceConfig& config) {
+    return std::make_unique<DeviceOn<EmulatedMachine>>(emulator, config);
 }
 
 }  // namespace verbatim::cuda

@@ -1,7 +1,9 @@
 // kernels/cuda/emulated_device.h: the CUDA kernels on a machine without a GPU. Slow, and every access is looked at: what the
-// emulator finds is the device's error.
+// emulator finds is the device's error. A transfer that nobody waits for lands when somebody waits, the last legal moment; a graph is a
+// list of launches with the parameters that they were recorded with.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "kernels/cuda/cuda_ops.h"
@@ -9,7 +11,11 @@
 
 namespace verbatim::cuda {
 
+struct EmulatedDeviceConfig {
+    int64_t fail_at_launch = 0;  // counted from 1; from there on every synchronize() says so. 0: never
+};
+
 // `emulator` is borrowed for the device's life.
-std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator);
+std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator, const EmulatedDeviceConfig& config = {});
 
 }  // namespace verbatim::cuda

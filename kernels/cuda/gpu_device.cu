@@ -14,40 +14,109 @@ __global__ void run(const Kernel kernel) {
     kernel();
 }
 
+// Of SIMT_LARGE_SHARED.
+template <typename Kernel>
+constexpr int shared_bytes() {
+    if constexpr (requires { Kernel::kSharedBytes; }) return Kernel::kSharedBytes;
+    return 0;
+}
+
 std::string text_of(simt::Dim3 size) {
     return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
 }
+
+struct GpuGraph : DeviceGraph {
+    ~GpuGraph() override {
+        if (executable != nullptr) cudaGraphExecDestroy(executable);
+    }
+    cudaGraphExec_t executable = nullptr;  // null: it could not be made
+};
 
 class GpuMachine : public Device {
 public:
     explicit GpuMachine(const cudaDeviceProp& properties, cudaStream_t stream)
         : properties_(properties), stream_(stream) {}
-    ~GpuMachine() override { cudaStreamDestroy(stream_); }
+    // After an error nothing of the process's context works any more: the next device finds a fresh one.
+    ~GpuMachine() override {
+        cudaStreamDestroy(stream_);
+        if (!first_error_.empty()) cudaDeviceReset();
+    }
 
     void* allocate(size_t bytes, size_t) override {
         void* memory = nullptr;
+        ++counts_.allocations;
         keep(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc of " + std::to_string(bytes) + " bytes");
         return memory;
     }
     void release(void* memory) override { keep(cudaFree(memory), "cudaFree"); }
     void upload(void* to, const void* from, size_t bytes) override {
         if (!first_error_.empty()) return;
+        ++counts_.waits;
         keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload of " + std::to_string(bytes));
         keep(cudaStreamSynchronize(stream_), "upload");  // the source is pageable and may go
     }
     void download(void* to, const void* from, size_t bytes) override {
         if (!first_error_.empty()) return;
+        ++counts_.waits;
         keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download of " + std::to_string(bytes));
         keep(cudaStreamSynchronize(stream_), "download");
     }
     Status synchronize() override {
-        keep(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+        ++counts_.waits;
+        if (const auto status = cudaStreamSynchronize(stream_); status != cudaSuccess) {
+            keep(status, "cudaStreamSynchronize after " + last_launch());
+        }
         if (first_error_.empty()) return {};
         return tl::unexpected(Error{"GPU: " + first_error_});
     }
     [[nodiscard]] std::string description() const override {
         return std::string(properties_.name) + ", compute capability " + std::to_string(properties_.major) + "." +
                std::to_string(properties_.minor);
+    }
+    [[nodiscard]] Status computes_in(reference::Profile profile) const override {
+        if (profile != reference::Profile::kTensorSm90 || properties_.major == 9) return {};
+        return tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
+                                    description() + "; exact runs everywhere"});
+    }
+    [[nodiscard]] int64_t resident_blocks() const override {
+        return int64_t{properties_.multiProcessorCount} * (properties_.maxThreadsPerMultiProcessor / 256);
+    }
+
+    void* allocate_pinned(size_t bytes) override {
+        void* memory = nullptr;
+        keep(cudaMallocHost(&memory, bytes), "cudaMallocHost of " + std::to_string(bytes) + " bytes");
+        return memory;
+    }
+    void release_pinned(void* memory) override {
+        if (memory != nullptr) keep(cudaFreeHost(memory), "cudaFreeHost");
+    }
+    void upload_later(void* to, const void* pinned, size_t bytes) override {
+        if (!first_error_.empty()) return;
+        ++counts_.uploads;
+        keep(cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, stream_), "upload of " + std::to_string(bytes));
+    }
+    void download_later(void* pinned, const void* from, size_t bytes) override {
+        if (!first_error_.empty()) return;
+        keep(cudaMemcpyAsync(pinned, from, bytes, cudaMemcpyDeviceToHost, stream_),
+             "download of " + std::to_string(bytes));
+    }
+
+    void begin_graph() override {
+        keep(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    }
+    std::unique_ptr<DeviceGraph> end_graph() override {
+        auto made = std::make_unique<GpuGraph>();
+        cudaGraph_t graph = nullptr;
+        keep(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture after " + last_launch());
+        if (graph == nullptr) return made;
+        keep(cudaGraphInstantiate(&made->executable, graph, 0), "cudaGraphInstantiate after " + last_launch());
+        keep(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        return made;
+    }
+    void launch_graph(DeviceGraph& graph) override {
+        if (!first_error_.empty()) return;
+        ++counts_.graph_launches;
+        keep(cudaGraphLaunch(dynamic_cast<GpuGraph&>(graph).executable, stream_), "cudaGraphLaunch");
     }
 
 protected:
@@ -61,17 +130,32 @@ protected:
         const auto dim = [](simt::Dim3 size) {
             return dim3(static_cast<unsigned>(size.x), static_cast<unsigned>(size.y), static_cast<unsigned>(size.z));
         };
-        run<<<dim(grid), dim(block), 0, stream_>>>(kernel);
-        keep(cudaGetLastError(), std::string(kernel_name) + " over " + text_of(grid) + " blocks of " + text_of(block));
+        constexpr int kSharedBytes = shared_bytes<Kernel>();
+        if constexpr (kSharedBytes > 0) {
+            keep(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                 std::string(kernel_name) + " with " + std::to_string(kSharedBytes) + " bytes of shared memory");
+        }
+        run<<<dim(grid), dim(block), kSharedBytes, stream_>>>(kernel);
+        ++counts_.launches;
+        last_name_ = kernel_name;
+        last_grid_ = grid;
+        last_block_ = block;
+        if (const auto status = cudaGetLastError(); status != cudaSuccess) keep(status, last_launch());
     }
 
 private:
+    [[nodiscard]] std::string last_launch() const {
+        return std::string(last_name_) + " over " + text_of(last_grid_) + " blocks of " + text_of(last_block_);
+    }
     void keep(cudaError_t status, const std::string& what) {
         if (status != cudaSuccess && first_error_.empty()) first_error_ = what + ": " + cudaGetErrorString(status);
     }
 
     cudaDeviceProp properties_;
     cudaStream_t stream_;
+    const char* last_name_ = "nothing";  // of the launches
+    simt::Dim3 last_grid_;
+    simt::Dim3 last_block_;
     std::string first_error_;  // sticky (D3)
 };
 

@@ -3,34 +3,11 @@
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "engine/base/check.h"
-#include "reference/numerics/math.h"
 #include "reference/ops/finite.h"
 
 namespace verbatim::reference {
-
-std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-    for (int round = 0; round < 10; ++round) {
-        const uint64_t product0 = uint64_t{0xD2511F53U} * counter[0];
-        const uint64_t product1 = uint64_t{0xCD9E8D57U} * counter[2];
-        counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-                   static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
-        key[0] += 0x9E3779B9U;
-        key[1] += 0xBB67AE85U;
-    }
-    return counter;
-}
-
-float gumbel_noise(uint64_t seed, uint64_t position, int32_t id) {
-    const auto low = [](uint64_t value) { return static_cast<uint32_t>(value); };
-    const auto high = [](uint64_t value) { return static_cast<uint32_t>(value >> 32); };
-    const auto word_id = static_cast<uint32_t>(id);
-    const auto words = philox4x32_10({low(position), high(position), word_id / 4, 0}, {low(seed), high(seed)});
-    const float u = (static_cast<float>(words[word_id % 4] >> 9) + 0.5F) * 0x1p-23F;
-    return -log_f32(-log_f32(u));
-}
 
 namespace {
 
@@ -42,28 +19,6 @@ int32_t arg_max(std::span<const float> values) {
     }
     return best;
 }
-
-}  // namespace
-
-// top_p = mantissa · 2^-shift, taken exactly.
-uint64_t sampling_mass(float top_p, uint64_t total) {
-    const uint32_t bits = bits_from_float(top_p);
-    const uint32_t exponent = bits >> 23;
-    const uint64_t mantissa = exponent == 0 ? bits : (bits & 0x7FFFFFU) | 0x800000U;
-    const uint32_t shift = exponent == 0 ? 149 : 150 - exponent;
-    const auto product = static_cast<unsigned __int128>(mantissa) * total;
-    if (shift >= 100) return 1;  // the product is below 2^24 · 2^63
-    const auto rounding_up = (static_cast<unsigned __int128>(1) << shift) - 1;
-    return static_cast<uint64_t>((product + rounding_up) >> shift);
-}
-
-// The greatest weigh 2^32 even where a tiny temperature made them infinite.
-uint64_t sampling_weight(float l, float max) {
-    if (l == max) return uint64_t{1} << 32;
-    return static_cast<uint64_t>(exp_f32(l - max) * 0x1p+32F);
-}
-
-namespace {
 
 void keep_top_p(std::span<const float> logits, float top_p, std::vector<int32_t>& order) {
     const float max = logits[order[0]];
@@ -90,23 +45,12 @@ std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, int32_t top_
 
 std::vector<float> penalised(const SamplingArgs& args) {
     std::vector<float> logits(args.logits.begin(), args.logits.end());
-    const SamplingParams& params = args.params;
-    std::unordered_map<int32_t, int64_t> generated;
-    for (const int32_t id : args.prefix.generated) ++generated[id];
-    std::unordered_set<int32_t> seen(args.prefix.prompt.begin(), args.prefix.prompt.end());
-    for (const auto& [id, count] : generated) seen.insert(id);
-
-    if (params.repetition_penalty != 1.0F) {
-        for (const int32_t id : seen) {
-            float& l = logits[id];
-            l = l > 0.0F ? l / params.repetition_penalty : l * params.repetition_penalty;
-        }
-    }
-    for (const auto& [id, count] : generated) {
-        float& l = logits[id];
-        l = l - params.presence_penalty;
-        l = fma_f32(-params.frequency_penalty, static_cast<float>(count), l);
-    }
+    std::unordered_map<int32_t, int64_t> num_generated;
+    for (const int32_t id : args.prefix.prompt) num_generated[id];
+    for (const int32_t id : args.prefix.generated) ++num_generated[id];
+    const Penalties penalties{args.params.repetition_penalty, args.params.presence_penalty,
+                              args.params.frequency_penalty};
+    for (const auto& [id, count] : num_generated) logits[id] = penalised_logit(logits[id], penalties, count);
     return logits;
 }
 

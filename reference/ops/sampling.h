@@ -1,22 +1,14 @@
 // reference/ops/sampling.h: from a row of logits to a token (NUMERICS N7).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "engine/request/sampling.h"
+#include "reference/numerics/draw.h"
 
 namespace verbatim::reference {
-
-// The four words of Philox4x32-10 (Salmon et al., SC 2011) for a counter and a key.
-std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
-
-// Gumbel noise of token `id` drawn at absolute position `position`:
-//   word = philox(counter = (position low, position high, id / 4, 0), key = (seed low, seed high))[id mod 4]
-//   u = (float(word >> 9) + 0.5) · 2^-23;  g = -log(-log(u))
-float gumbel_noise(uint64_t seed, uint64_t position, int32_t id);
 
 // What the penalties look at: the tokens before the one to be drawn.
 struct SamplingPrefix {
@@ -49,9 +41,5 @@ int32_t sample(const SamplingArgs& args);
 std::vector<float> penalised(const SamplingArgs& args);
 // Ids that steps 3 and 4 keep of logits that are divided by the temperature already, in the order of step 3.
 std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p);
-
-// Step 4's integers: floor(exp(l - max) · 2^32), and ceil(top_p · total).
-uint64_t sampling_weight(float l, float max);
-uint64_t sampling_mass(float top_p, uint64_t total);
 
 }  // namespace verbatim::reference

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "tests/support/hash_executor.h"
 #include "traces/builder.h"
 
@@ -44,19 +46,26 @@ public:
     }
     uint32_t turn_id(const std::string& id) { return builder_.add_name(id); }
 
-    Result<DriverReport> run(int64_t max_model_len = 4096) {
+    // An executor that fails at a step, for the engine to come or for one that goes on.
+    testing::HashExecutor& fresh_executor(int64_t fail_at_step) {
+        executor_ = std::make_unique<testing::HashExecutor>(testing::HashExecutorConfig{
+            .block_size = 4, .num_blocks = 256, .num_state_rows = 32, .fail_at_step = fail_at_step});
+        return *executor_;
+    }
+    Result<DriverReport> run(int64_t max_model_len = 4096, const TraceDriver::Recover& recover = {}) {
+        if (!executor_) fresh_executor(-1);
         EngineConfig config;
         config.cache.block_size = 4;
         config.cache.num_blocks = 256;
         config.cache.num_state_rows = 32;
         config.max_model_len = max_model_len;
         config.digest_heads = true;
-        engine_.emplace(config, executor_, policy_, store_, recorder_);
+        engine_.emplace(config, *executor_, policy_, store_, recorder_);
         trace_ = builder_.finish();
         EXPECT_TRUE(traces::validate(trace_).has_value()) << traces::validate(trace_).error().message;
         requests_.emplace(*traces::RequestMaker::create(trace_, store_));
         TraceDriver driver({.step_ns = kSecond, .verify_every_step = true}, trace_, *requests_, *engine_, store_);
-        return driver.run();
+        return driver.run({}, recover);
     }
     Engine& engine() { return *engine_; }
     ConversationKey key(const std::string& id) { return {{}, id}; }
@@ -66,7 +75,7 @@ private:
     uint64_t next_space_ = 1;
     traces::Trace trace_;
     TokenStore store_{1000};
-    testing::HashExecutor executor_{{.block_size = 4, .num_blocks = 256, .num_state_rows = 32}};
+    std::unique_ptr<testing::HashExecutor> executor_;
     LruEviction policy_;
     DigestRecorder recorder_;
     std::optional<Engine> engine_;
@@ -269,6 +278,39 @@ TEST(TraceDriver, ARowThatIsToRunBesideOneThatIsOverIsAnError) {
     const auto report = scene.run();
     ASSERT_FALSE(report.has_value());
     EXPECT_THAT(report.error().message, HasSubstr("can never start"));
+}
+
+TEST(TraceDriver, ARowWhoseExecutorFailedIsSentAgainToAFreshOne) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a"), 20);
+    scene.turn_after(first, "a", 8);
+    scene.add(scene.row("b"), 12);
+    scene.fresh_executor(6);
+    std::vector<std::string> failures;
+    const auto report = scene.run(4096, [&](const Error& error) -> Status {
+        failures.push_back(error.message);
+        scene.engine().replace_executor(scene.fresh_executor(-1));
+        return {};
+    });
+    ASSERT_TRUE(report.has_value()) << report.error().message;
+    EXPECT_THAT(failures, ::testing::ElementsAre("step 6: told to fail"));
+    EXPECT_EQ(report->served, 3);
+    EXPECT_EQ(report->resent, 1);
+    EXPECT_THAT(report->unexpected, IsEmpty());
+}
+
+TEST(TraceDriver, AFreshExecutorThatFailsBeforeAnyRowIsOverEndsTheRun) {
+    Scene scene;
+    scene.add(scene.row("a"), 20);
+    scene.fresh_executor(2);
+    int num_failures = 0;
+    const auto report = scene.run(4096, [&](const Error&) -> Status {
+        scene.engine().replace_executor(scene.fresh_executor(3 + num_failures++));
+        return {};
+    });
+    ASSERT_FALSE(report.has_value());
+    EXPECT_EQ(report.error().message, "step 3: told to fail");
+    EXPECT_EQ(num_failures, 1);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// kernels/cuda/ops/attention.h: rotary, pages, and N5's attention: a block takes one query row, the heads of a KV head, and one
-// run of 8 tiles; runs are spread over blocks and merged left to right by a second kernel.
+// kernels/cuda/ops/attention.h: rotary, pages, and N5's attention. Its work is a list of items, the runs of 8 tiles of each query row:
+// a fixed number of blocks takes item after item for the heads of a KV head, however long the sequences are, and a second
+// kernel merges a row's runs left to right.
 #pragma once
 
 #include "kernels/cuda/ops/mamba.h"
@@ -41,10 +42,10 @@ struct Rope {
 struct KernelPages {
     simt::Global<uint32_t> k;
     simt::Global<uint16_t> v;
-    int64_t block_size;
-    int64_t n_kv_heads;
-    int64_t head_dim;
-    SIMT_FUNCTION int64_t num_pairs() const { return (head_dim + 1) / 2; }
+    int32_t block_size;
+    int32_t n_kv_heads;
+    int32_t head_dim;
+    SIMT_FUNCTION int32_t num_pairs() const { return (head_dim + 1) / 2; }
     SIMT_FUNCTION simt::Global<uint32_t> k_page(int64_t block, int64_t kv_head) const {
         const int64_t size = num_pairs() * block_size;
         return k.slice((block * n_kv_heads + kv_head) * size, size);
@@ -66,12 +67,13 @@ struct StoreKv {
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
         const int64_t i = element_of_row();
-        const int64_t num_pairs = pages.num_pairs();
+        const int32_t num_pairs = pages.num_pairs();
         if (i >= pages.n_kv_heads * num_pairs) return;
         const int64_t kv_head = i / num_pairs;
         const int64_t dim = i % num_pairs * 2;
         const int64_t position = positions[row];
         const DeviceSequence sequence = batch.sequences[row_sequences[row]];
+        if (sequence.first_block < 0) return;
         const int64_t block = blocks[sequence.first_block + position / pages.block_size];
         const int64_t slot = position % pages.block_size;
         const int64_t column = kv_head * pages.head_dim + dim;
@@ -108,35 +110,37 @@ struct CopyTails {
     }
 };
 
-// Softmax states [row][attention head][run]: m, l, o[head_dim].
+// Softmax states [item][attention head]: m, l, o[head_dim].
 struct Workspace {
     simt::Global<float> data;
     int64_t n_heads;
-    int64_t num_runs;
     int64_t head_dim;
-    SIMT_FUNCTION simt::Global<float> state(int64_t row, int64_t head, int64_t run) const {
-        return data.slice(((row * n_heads + head) * num_runs + run) * (head_dim + 2), head_dim + 2);
+    SIMT_FUNCTION simt::Global<float> state(int64_t item, int64_t head) const {
+        return data.slice((item * n_heads + head) * (head_dim + 2), head_dim + 2);
     }
 };
 
-// One run of one row. Block (64, heads): thread j is position j of a tile for s and p, and dims j, j + 64, ... for o.
+// Items block_x, block_x + number of blocks, ...: one run of one row each. Block (64, heads): thread j is position j of a tile for
+// s and p, and dims j, j + 64, ... for o.
 struct AttendRun {
     KernelBatch batch;
     simt::Global<const int32_t> positions;
     simt::Global<const int32_t> row_sequences;
     simt::Global<const int32_t> blocks;
+    simt::Global<const int32_t> first_items;  // [num_rows + 1]
+    int32_t num_rows;
     float scale;
-    int64_t group;      // attention heads of a KV head
-    int64_t num_parts;  // blocks that share a KV head's attention heads
+    int32_t group;      // attention heads of a KV head
+    int32_t num_parts;  // blocks that share a KV head's attention heads
     KernelRows<const float> q;
     KernelPages pages;
     Workspace workspace;
 
     struct Tile {
-        int64_t first_position;
-        int num_visible;
-        int64_t first_block;
-        int64_t kv_head;
+        int32_t first_position;
+        int32_t num_visible;
+        int32_t first_block;
+        int32_t kv_head;
     };
     struct Memory {
         simt::Shared<float> q;         // [head_dim], bf16 values
@@ -153,19 +157,28 @@ struct AttendRun {
         const int y = simt::thread_y();
         const Memory memory{all_q.slice(y * kMaxHeadDim, kMaxHeadDim), all_s.slice(y * kTile, kTile),
                             all_p.slice(y * kTile, kTile), all_partials.slice(y * (kTile + 1), kTile + 1)};
-        const int64_t row = simt::block_x();
-        const int64_t kv_head = simt::block_y() / num_parts;
-        const int64_t in_group = simt::block_y() % num_parts * kHeadsPerBlock + y;
-        const int64_t head = kv_head * group + in_group;
-        const int64_t position = positions[row];
-        const int64_t first = int64_t{simt::block_z()} * reference::kRunPositions;
-        if (first > position) return;  // the whole block
+        const int32_t kv_head = simt::block_y() / num_parts;
+        const int32_t in_group = simt::block_y() % num_parts * kHeadsPerBlock + y;
         const bool mine = in_group < group;
-        if (mine) stage_q(row, head, memory);
-        simt::sync_block();
-        const DeviceSequence sequence = batch.sequences[row_sequences[row]];
-        attend(position, first, sequence.first_block, kv_head, memory,
-               workspace.state(row, mine ? head : 0, simt::block_z()), mine);
+        const int32_t head = mine ? kv_head * group + in_group : 0;
+        const int32_t num_items = first_items[num_rows];
+        for (int32_t item = simt::block_x(); item < num_items; item += simt::blocks_x()) {
+            const int32_t row = row_of(item);
+            if (mine) stage_q(row, head, memory);
+            simt::sync_block();
+            attend(row, item, kv_head, memory, workspace.state(item, head), mine);
+        }
+    }
+
+    // The last row whose first item is not after `item`.
+    SIMT_FUNCTION int32_t row_of(int32_t item) const {
+        int32_t row = 0;
+        int32_t end = num_rows;
+        while (end - row > 1) {
+            const int32_t middle = (row + end) / 2;
+            (first_items[middle] <= item ? row : end) = middle;
+        }
+        return row;
     }
 
     SIMT_FUNCTION void stage_q(int64_t row, int64_t head, const Memory& memory) const {
@@ -174,23 +187,26 @@ struct AttendRun {
         }
     }
 
-    SIMT_FUNCTION void attend(int64_t position, int64_t first, int64_t first_block, int64_t kv_head,
-                              const Memory& memory, const simt::Global<float>& result, bool mine) const {
+    // The item's run of tiles, up to the row's own position.
+    SIMT_FUNCTION void attend(int32_t row, int32_t item, int32_t kv_head, const Memory& memory,
+                              const simt::Global<float>& result, bool mine) const {
+        constexpr auto kRun = static_cast<int32_t>(reference::kRunPositions);
+        const DeviceSequence sequence = batch.sequences[row_sequences[row]];
+        const int32_t first = (item - first_items[row]) * kRun;
+        const int32_t position = positions[row];
         float m = 0.0F;
         float l = 0.0F;
         float o[kDimsPerThread] = {};
-        const int64_t end =
-            first + reference::kRunPositions <= position ? first + reference::kRunPositions : position + 1;
-        for (int64_t begin = first; begin < end; begin += kTile) {
-            const Tile tile{begin, static_cast<int>(end - begin < kTile ? end - begin : int64_t{kTile}), first_block,
-                            kv_head};
+        const int32_t end = first + kRun <= position ? first + kRun : position + 1;
+        for (int32_t begin = first; begin < end; begin += kTile) {
+            const Tile tile{begin, end - begin < kTile ? end - begin : kTile, sequence.first_block, kv_head};
             const bool run_begins = begin == first;
             const float top = highest(tile, run_begins, m, memory, mine);
             const float sum = weigh(tile, top, memory);
             const float keep = run_begins ? 0.0F : reference::exp_f32(m - top);
             l = run_begins ? sum : reference::fma_f32(l, keep, sum);
             for (int k = 0; k < kDimsPerThread; ++k) {
-                const int64_t dim = simt::thread_x() + int64_t{k} * kTile;
+                const int32_t dim = simt::thread_x() + k * kTile;
                 if (!mine || dim >= pages.head_dim) continue;
                 const float pv = values(tile, dim, memory);
                 o[k] = run_begins ? pv : reference::fma_f32(o[k], keep, pv);
@@ -204,7 +220,7 @@ struct AttendRun {
             result[1] = l;
         }
         for (int k = 0; k < kDimsPerThread; ++k) {
-            const int64_t dim = simt::thread_x() + int64_t{k} * kTile;
+            const int32_t dim = simt::thread_x() + k * kTile;
             if (dim < pages.head_dim) result[2 + dim] = o[k];
         }
     }
@@ -219,9 +235,9 @@ struct AttendRun {
         const int num_read = SIMT_BUG(kReadPastPage) ? tile.num_visible + 1 : tile.num_visible;
         if (j < num_read) {
             const simt::Global<uint32_t> page = pages.k_page(block_of(tile, j), tile.kv_head);
-            const int64_t slot = (tile.first_position + j) % pages.block_size;
+            const int32_t slot = (tile.first_position + j) % pages.block_size;
             float acc = 0.0F;
-            for (int64_t i = 0; mine && i < pages.num_pairs(); ++i) {
+            for (int32_t i = 0; mine && i < pages.num_pairs(); ++i) {
                 const uint32_t pair = page[i * pages.block_size + slot];
                 if (2 * i + 1 < pages.head_dim) acc = reference::fma_f32(memory.q[2 * i + 1], odd_half(pair), acc);
                 acc = reference::fma_f32(memory.q[2 * i], even_half(pair), acc);
@@ -245,7 +261,7 @@ struct AttendRun {
     }
 
     // dot_n3 over the tile's positions: pairs in order, the odd one first; what is not visible adds nothing and is not read.
-    SIMT_FUNCTION float values(const Tile& tile, int64_t dim, const Memory& memory) const {
+    SIMT_FUNCTION float values(const Tile& tile, int32_t dim, const Memory& memory) const {
         const int end = SIMT_BUG(kUninitialisedShared) ? kTile : tile.num_visible;
         float acc = 0.0F;
         for (int j = 0; j < end; j += 2) {
@@ -254,41 +270,46 @@ struct AttendRun {
         }
         return 0.0F + acc;
     }
-    SIMT_FUNCTION float add_value(const Tile& tile, int j, int64_t dim, const Memory& memory, float acc) const {
+    SIMT_FUNCTION float add_value(const Tile& tile, int j, int32_t dim, const Memory& memory, float acc) const {
         const float p = memory.p[j];
         if (j >= tile.num_visible) return acc;
         const simt::Global<uint16_t> page = pages.v_page(block_of(tile, j), tile.kv_head);
-        const int64_t slot = (tile.first_position + j) % pages.block_size;
+        const int32_t slot = (tile.first_position + j) % pages.block_size;
         return reference::fma_f32(p, reference::bf16_to_float(page[slot * pages.head_dim + dim]), acc);
     }
 };
 static_assert(kMaxHeadDim <= reference::kDotChunk, "a score is one chunk of N3");
 
-// Runs left to right; out = o / l. One block per row and attention head.
+// Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head.
 struct MergeRuns {
-    simt::Global<const int32_t> positions;
+    simt::Global<const int32_t> first_items;
     Workspace workspace;
     KernelRows<float> out;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
         const int64_t head = simt::block_y();
-        const int64_t num_runs = positions[row] / reference::kRunPositions + 1;
+        const int32_t begin = first_items[row];
+        const int32_t end = first_items[row + 1];
         for (int64_t dim = simt::thread_x(); dim < workspace.head_dim; dim += kTile) {
-            float m = workspace.state(row, head, 0)[0];
-            float l = workspace.state(row, head, 0)[1];
-            float o = workspace.state(row, head, 0)[2 + dim];
-            for (int64_t run = 1; run < num_runs; ++run) {
-                const simt::Global<float> next = workspace.state(row, head, run);
-                const float next_m = next[0];
-                const float top = reference::max_f32(m, next_m);
-                const float keep = reference::exp_f32(m - top);
-                const float add = reference::exp_f32(next_m - top);
-                l = reference::fma_f32(l, keep, next[1] * add);
-                o = reference::fma_f32(o, keep, next[2 + dim] * add);
-                m = top;
-            }
-            out.data[out.at(row, head * workspace.head_dim + dim)] = o / l;
+            out.data[out.at(row, head * workspace.head_dim + dim)] = begin < end ? merged(begin, end, head, dim) : 0.0F;
         }
+    }
+
+    SIMT_FUNCTION float merged(int32_t begin, int32_t end, int64_t head, int64_t dim) const {
+        float m = workspace.state(begin, head)[0];
+        float l = workspace.state(begin, head)[1];
+        float o = workspace.state(begin, head)[2 + dim];
+        for (int32_t item = begin + 1; item < end; ++item) {
+            const simt::Global<float> next = workspace.state(item, head);
+            const float next_m = next[0];
+            const float top = reference::max_f32(m, next_m);
+            const float keep = reference::exp_f32(m - top);
+            const float add = reference::exp_f32(next_m - top);
+            l = reference::fma_f32(l, keep, next[1] * add);
+            o = reference::fma_f32(o, keep, next[2 + dim] * add);
+            m = top;
+        }
+        return o / l;
     }
 };
 

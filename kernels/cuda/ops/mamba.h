@@ -65,6 +65,7 @@ struct Conv {
     }
 
     SIMT_FUNCTION void store(const float* past, int32_t row, int64_t c) const {
+        if (row < 0) return;
         for (int j = 0; j < d_conv - 1; ++j) windows.row(row)[j * x.width + c] = past[j];
     }
 };
@@ -173,7 +174,7 @@ struct Scan {
     SIMT_FUNCTION int64_t place(int64_t head, int n, int64_t p) const { return (head * d_state + n) * head_dim + p; }
 
     SIMT_FUNCTION void store(const float* h, int32_t row, int64_t head, int64_t p, int first, int count) const {
-        if (p >= head_dim) return;
+        if (row < 0 || p >= head_dim) return;
         SIMT_UNROLL
         for (int n = 0; n < kScanState; ++n) {
             if (n < count) states.row(row)[place(head, first + n, p)] = h[n];
@@ -190,7 +191,8 @@ struct CheckState {
     SIMT_FUNCTION void operator()() const {
         const DeviceSequence sequence = batch.sequences[simt::block_x()];
         const int64_t i = element_of_row();
-        if (i >= states.size || reference::is_finite(states.row(sequence.state_dst)[i])) return;
+        if (i >= states.size || sequence.state_dst < 0 || reference::is_finite(states.row(sequence.state_dst)[i]))
+            return;
         simt::atomic_min(faults, simt::block_x(), layer);
     }
 };

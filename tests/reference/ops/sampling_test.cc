@@ -14,23 +14,23 @@
 namespace verbatim::reference {
 namespace {
 
-using Words = std::array<uint32_t, 4>;
+using Words = PhiloxWords;
 
 // Known answers published with the Random123 library (Salmon et al., SC 2011): philox4x32, 10 rounds.
 TEST(Philox, GivesTheKnownAnswers) {
-    EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-    EXPECT_EQ(philox4x32_10({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
-              (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-    EXPECT_EQ(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-              (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+    EXPECT_EQ(philox4x32_10({{0, 0, 0, 0}}, {0, 0}), (Words{{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}));
+    EXPECT_EQ(philox4x32_10({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}}, {0xffffffff, 0xffffffff}),
+              (Words{{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}));
+    EXPECT_EQ(philox4x32_10({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, {0xa4093822, 0x299f31d0}),
+              (Words{{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}));
 }
 
 TEST(GumbelNoise, ComesFromTheWordOfItsSeedPositionAndId) {
     const uint64_t seed = 0x299f31d0a4093822;
     const uint64_t position = 0x85a308d3243f6a88;
-    const Words words = philox4x32_10({0x243f6a88, 0x85a308d3, 5, 0}, {0xa4093822, 0x299f31d0});
+    const Words words = philox4x32_10({{0x243f6a88, 0x85a308d3, 5, 0}}, {0xa4093822, 0x299f31d0});
     for (int32_t i = 0; i < 4; ++i) {
-        const double u = ((words[i] >> 9) + 0.5) / 8388608.0;
+        const double u = ((words.word[i] >> 9) + 0.5) / 8388608.0;
         EXPECT_NEAR(gumbel_noise(seed, position, 20 + i), -std::log(-std::log(u)), 1e-5);
     }
 }

@@ -1,0 +1,48 @@
+// tests/kernels/sampling_cases.h: random draws: ties, zeros of two signs, towering logits, every parameter on and off.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "reference/ops/sampling.h"
+
+namespace verbatim::testing {
+
+inline float draw_logit(Prng& prng, int kind) {
+    const float plain = static_cast<float>(prng.below(20001)) / 1000.0F - 10.0F;
+    if (kind == 0) return plain;
+    if (kind == 1) return std::round(plain);                    // many equals
+    if (kind == 2) return prng.below(2) == 0 ? 0.0F : -0.0F;    // equals of two signs
+    return prng.below(50) == 0 ? plain * 8.0F : plain / 64.0F;  // a few that tower
+}
+
+// A row of logits and what is drawn from it.
+struct SamplingCase {
+    SamplingCase(Prng& prng, size_t vocab_size, int kind) : logits(vocab_size), prefix(prng.below(20)) {
+        for (float& logit : logits) logit = draw_logit(prng, kind);
+        for (int32_t& id : prefix) id = static_cast<int32_t>(prng.below(vocab_size));
+        const float temperatures[] = {0.0F, 1.0F, 0.7F, 1e-30F};
+        const float top_ps[] = {1.0F, 0.9F, 0.5F, 0.999F, 1e-6F};
+        params.seed = prng.next();
+        params.temperature = temperatures[prng.below(4)];
+        params.top_p = top_ps[prng.below(5)];
+        params.top_k = prng.below(2) == 0 ? 0 : static_cast<int32_t>(prng.below(vocab_size + 2));
+        if (prng.below(3) == 0) params.repetition_penalty = 1.3F;
+        if (prng.below(3) == 0) params.frequency_penalty = 0.4F;
+        if (prng.below(4) == 0) params.presence_penalty = -0.7F;
+        position = prng.next();
+    }
+    [[nodiscard]] std::span<const int32_t> prompt() const { return std::span(prefix).first(prefix.size() / 2); }
+    [[nodiscard]] std::span<const int32_t> generated() const { return std::span(prefix).subspan(prefix.size() / 2); }
+    [[nodiscard]] reference::SamplingArgs args() const { return {logits, params, {prompt(), generated()}, position}; }
+
+    std::vector<float> logits;
+    std::vector<int32_t> prefix;
+    SamplingParams params;
+    uint64_t position = 0;
+};
+
+}  // namespace verbatim::testing
