@@ -67,8 +67,8 @@ SlotTablesConfig tables_config(const reference::ModelConfig& config, const PoolS
 
 }  // namespace
 
-PooledExecutor::PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools)
-    : NumericExecutor(config, tables_config(config, pools)) {}
+PooledExecutor::PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools, reference::Profile profile)
+    : NumericExecutor(config, tables_config(config, pools), profile) {}
 
 void PooledExecutor::compute(const StepPlan& plan) {
     slots_.resize(tables().num_slots());

@@ -93,7 +93,8 @@ public:
 
 protected:
     // Borrows config. tables().config() has the pools that the model uses.
-    PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools);
+    PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools,
+                   reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() const = 0;
     void compute(const StepPlan& plan) final;

@@ -4,15 +4,14 @@
 
 #include "engine/base/check.h"
 #include "engine/base/planted.h"
-#include "reference/numerics/constants.h"
 #include "reference/numerics/float_environment.h"
 
 namespace verbatim::reference {
 
-NumericExecutor::NumericExecutor(const ModelConfig& config, SlotTablesConfig tables)
-    : config_(config), tables_(tables) {}
+NumericExecutor::NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile)
+    : config_(config), tables_(tables), profile_(profile) {}
 
-std::string NumericExecutor::numerics_id() const { return std::string(kExactNumericsId); }
+std::string NumericExecutor::numerics_id() const { return std::string(reference::numerics_id(profile_)); }
 
 Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     assert_float_environment();

@@ -16,6 +16,7 @@
 #include "engine/slot_tables.h"
 #include "reference/head_digest.h"
 #include "reference/model/model_config.h"
+#include "reference/numerics/profile.h"
 #include "reference/ops/rows.h"
 #include "reference/ops/sampling.h"
 #include "reference/walk.h"
@@ -59,11 +60,12 @@ public:
     void set_observer(StepObserver observer) { observer_ = std::move(observer); }
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const SlotTables& tables() const { return tables_; }
-    [[nodiscard]] std::string numerics_id() const override;
+    [[nodiscard]] Profile profile() const { return profile_; }
+    [[nodiscard]] std::string numerics_id() const override;  // the profile's
 
 protected:
     // `config` is borrowed.
-    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables);
+    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile = Profile::kExact);
 
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
@@ -85,6 +87,7 @@ private:
 
     const ModelConfig& config_;
     SlotTables tables_;
+    Profile profile_;
     StepObserver observer_;
 };
 

@@ -17,9 +17,10 @@ SlotTablesConfig tables_config(const ModelConfig& config) {
 
 }  // namespace
 
-ReferenceExecutor::ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads)
-    : NumericExecutor(config, tables_config(config)),
-      model_(config, weights),
+ReferenceExecutor::ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads,
+                                     Profile profile)
+    : NumericExecutor(config, tables_config(config), profile),
+      model_(config, weights, profile),
       pool_(num_threads),
       has_state_(!state_row(config).empty()) {}
 

@@ -23,7 +23,9 @@ namespace verbatim::reference {
 class ReferenceExecutor final : public NumericExecutor {
 public:
     // Borrows config and weights. Threads work on different sequences.
-    ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads = 1);
+    // REQUIRES: not kFast.
+    ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads = 1,
+                      Profile profile = Profile::kExact);
 
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;

@@ -19,8 +19,13 @@
 
 namespace verbatim::reference {
 
-ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& weights)
-    : config_(config), weights_(weights), decay_rates_(config.layers.size()), rope_tables_(config.layers.size()) {
+ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile)
+    : config_(config),
+      weights_(weights),
+      profile_(profile),
+      decay_rates_(config.layers.size()),
+      rope_tables_(config.layers.size()) {
+    CHECK(profile != Profile::kFast, "the reference has no fast profile");
     CHECK_EQ(weights.layers.size(), config.layers.size());
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const VectorView a_log = weights.layers[i].mamba.a_log;
@@ -97,6 +102,7 @@ public:
                            .weight = linear.weight.data,
                            .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
                            .in_multiplier = in_multiplier,
+                           .profile = model_.profile(),
                            .out = fresh(out, linear.weight.rows)});
     }
 

@@ -13,6 +13,7 @@
 
 #include "engine/base/digest.h"
 #include "reference/model/weights.h"
+#include "reference/numerics/profile.h"
 #include "reference/ops/rope.h"
 #include "reference/ops/rows.h"
 #include "reference/walk.h"
@@ -23,11 +24,13 @@ namespace verbatim::reference {
 // sequences of one model belong to one thread. Borrows config and weights.
 class ReferenceModel {
 public:
-    // REQUIRES: validate(config) is empty, the weights have its shapes.
-    ReferenceModel(const ModelConfig& config, const ModelWeights& weights);
+    // REQUIRES: validate(config) is empty, the weights have its shapes. `profile` is of the reference's own matmuls, and
+    // not kFast.
+    ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile = Profile::kExact);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+    [[nodiscard]] Profile profile() const { return profile_; }
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }  // [n_heads]
     // Of an attention layer with rotary embedding, for positions below `num_positions`.
     const RopeTable& rope_table(int32_t layer, int64_t num_positions) const;
@@ -35,6 +38,7 @@ public:
 private:
     const ModelConfig& config_;
     const ModelWeights& weights_;
+    Profile profile_;
     std::vector<std::vector<float>> decay_rates_;                  // [layer]
     mutable std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
 };

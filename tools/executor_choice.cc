@@ -1,7 +1,9 @@
 #include "tools/executor_choice.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cuda/cuda_executor.h"
@@ -14,7 +16,14 @@
 namespace verbatim::tools {
 namespace {
 
+using reference::Profile;
+
 constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
+
+std::vector<Profile> profiles_of(const std::string& name) {
+    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
+    return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
+}
 
 Result<std::unique_ptr<cuda::Device>> gpu() {
 #if defined(VERBATIM_HAS_CUDA)
@@ -27,14 +36,25 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
     const auto problems = cuda::unsupported(model.config, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
+    RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
     const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
-    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes);
+    chosen.executor =
+        std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes, pools.profile);
     return chosen.device->synchronize();
 }
 
 }  // namespace
 
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
+
+Status computes_in(const std::string& name, Profile profile) {
+    const std::vector<Profile> profiles = profiles_of(name);
+    if (std::ranges::count(profiles, profile) > 0) return {};
+    std::vector<std::string_view> names;
+    for (const Profile one : profiles) names.push_back(reference::name(one));
+    return error("--profile {}: the executor {} computes in {} only", reference::name(profile), name,
+                 fmt::join(names, ", "));
+}
 
 Status check_machine(const std::string& name) {
     if (name != "cuda") return {};
@@ -45,9 +65,10 @@ Status check_machine(const std::string& name) {
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
                                        const reference::Model& model) {
     ChosenExecutor chosen;
+    RETURN_IF_ERROR(computes_in(name, pools.profile));
     if (name == "reference") {
-        chosen.executor =
-            std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads);
+        chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads,
+                                                                         pools.profile);
     } else if (name == "cpu") {
         cpu::CpuExecutorConfig config;
         config.block_size = pools.block_size;
@@ -55,6 +76,7 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPo
         config.num_state_rows = pools.num_state_rows;
         config.num_threads = pools.num_threads;
         config.isa = pools.isa;
+        config.profile = pools.profile;
         chosen.executor = std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     } else if (name == "cuda-emulated") {
         chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, pools.seed);

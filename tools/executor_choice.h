@@ -1,4 +1,4 @@
-// tools/executor_choice.h: executors by the names that --executor and --beside take.
+// tools/executor_choice.h: executors by the names that --executor and --beside take, in the profile of --profile.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "kernels/cuda/simt/emulator.h"
 #include "reference/model/weights.h"
 #include "reference/numeric_executor.h"
+#include "reference/numerics/profile.h"
 
 namespace verbatim::tools {
 
@@ -26,6 +27,7 @@ struct ExecutorPools {
     int32_t num_threads = 1;
     uint64_t seed = 0;            // of the order in which emulated threads run
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+    reference::Profile profile = reference::Profile::kExact;
 };
 
 // An executor with what it stands on.
@@ -38,7 +40,14 @@ struct ChosenExecutor {
 // Whether this machine has what an executor of that name stands on.
 Status check_machine(const std::string& name);
 
-// Borrows the model. Errors: no such name, no such device, a model that it cannot take.
+// Whether the executor of that name computes in that profile.
+Status computes_in(const std::string& name, reference::Profile profile);
+// In which the other side of a comparison computes: the same, or exact where the profile promises no bits.
+constexpr reference::Profile witness_profile(reference::Profile profile) {
+    return profile == reference::Profile::kFast ? reference::Profile::kExact : profile;
+}
+
+// Borrows the model. Errors: no such name, no such device, a model or a profile that it cannot take.
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
                                        const reference::Model& model);
 

@@ -105,8 +105,14 @@ Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     return std::vector{std::move(run)};
 }
 
+Status check_profile(const ReplayConfig& replay) {
+    RETURN_IF_ERROR(computes_in(replay.executor, replay.profile));
+    return replay.beside == "none" ? Status{} : computes_in(replay.beside, witness_profile(replay.profile));
+}
+
 int run_replay_command(const ReplayOptions& options) {
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
     for (const std::string& name : {options.replay.executor, options.replay.beside}) {
         if (const Status there = check_machine(name); !there) return report_error(there.error(), kExitMachine);
     }
@@ -121,6 +127,17 @@ int run_replay_command(const ReplayOptions& options) {
         if (!run.problems().empty()) return kExitDifference;
     }
     return kExitOk;
+}
+
+void add_profile_option(CLI::App& verb, reference::Profile& profile) {
+    std::map<std::string, reference::Profile> profiles;
+    for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
+        profiles.emplace(reference::name(one), one);
+    }
+    verb.add_option("--profile", profile,
+                    "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact")
+        ->transform(CLI::CheckedTransformer(profiles))
+        ->default_str("exact");
 }
 
 }  // namespace
@@ -145,6 +162,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     verb->add_option("--beside", options->replay.beside, "who it is compared with")
         ->check(CLI::IsMember(names))
         ->capture_default_str();
+    add_profile_option(*verb, options->replay.profile);
     verb->add_option("--threads", options->replay.num_threads,
                      "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));

@@ -87,6 +87,7 @@ ordered_json run_json(const ReplayRun& run) {
     ordered_json json;
     json["trace"] = run.trace;
     json["model"] = run.model;
+    json["numerics"] = run.numerics;
     json["seed"] = run.seed;
     json["fingerprint"] = run.fingerprint.hex();
     for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
@@ -130,6 +131,7 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
     for (const ReplayRun& run : runs) header.push_back(run.trace);
     Table table(std::move(header));
     add_row(table, runs, "model", [](const ReplayRun& run) { return run.model; });
+    add_row(table, runs, "numerics", [](const ReplayRun& run) { return run.numerics; });
     for (const Counter& counter : counters()) {
         add_row(table, runs, counter.label,
                 [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });

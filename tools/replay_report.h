@@ -24,8 +24,9 @@ struct GroupBytes {
 struct ReplayRun {
     std::string trace;
     std::string model;
+    std::string numerics;  // what computed, e.g. "exact/1"
     uint64_t seed = 0;
-    Digest fingerprint;  // of model, configuration and trace
+    Digest fingerprint;  // of model, numerics, configuration and trace
     DriverReport driver;
     int64_t dropped = 0;  // rows too long for the context that were left out of the trace
     EngineStats stats;

@@ -51,7 +51,8 @@ ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
             .num_state_rows = engine.cache.num_state_rows,
             .num_threads = config.num_threads,
             .seed = config.seed,
-            .isa = config.isa};
+            .isa = config.isa,
+            .profile = config.profile};
 }
 
 Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
@@ -88,7 +89,9 @@ public:
         auto made = std::make_unique<Executors>();
         ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, pools, model));
         if (config.beside == "none") return made;
-        ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, pools, model));
+        ExecutorPools beside = pools;
+        beside.profile = witness_profile(config.profile);
+        ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, beside, model));
         made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor,
                                                              LockstepOptions{.watch_operations = !config.logits_only});
         return made;
@@ -133,8 +136,9 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     run.trace = trace_name;
     run.model = model_name;
     run.seed = config.seed;
+    run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;
-    run.fingerprint = fingerprint_of(config, engine_settings, model, executors->executor().numerics_id(), trace);
+    run.fingerprint = fingerprint_of(config, engine_settings, model, run.numerics, trace);
     const CacheConfig& cache = engine_settings.cache;
     run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
     run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;

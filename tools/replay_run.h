@@ -9,6 +9,7 @@
 #include "engine/cache/cache.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
+#include "reference/numerics/profile.h"
 #include "tools/replay_report.h"
 #include "traces/trace.h"
 
@@ -31,11 +32,13 @@ struct ReplayConfig {
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
-    bool all_counters = false;    // a counter that stays zero is a failure
-    bool logits_only = false;     // what operations wrote is not compared, so that executors run as they do alone
+    reference::Profile profile = reference::Profile::kExact;
+    bool all_counters = false;  // a counter that stays zero is a failure
+    bool logits_only = false;   // what operations wrote is not compared, so that executors run as they do alone
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
 };
 
+// The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be expected.
 // Runs the trace to its end, or to the first difference's step and on. When an executor fails, a fresh one goes on from the committed
 // tokens, and the run says so. Errors: a name, a budget or a trace that the model cannot take.
 Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& model_name,

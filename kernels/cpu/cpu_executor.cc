@@ -7,8 +7,7 @@ namespace verbatim::cpu {
 using reference::ModelConfig;
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu)
-    : PooledExecutor(config, {cpu.block_size, cpu.num_blocks, cpu.num_state_rows}),
-      profile_(cpu.profile),
+    : PooledExecutor(config, {cpu.block_size, cpu.num_blocks, cpu.num_state_rows}, cpu.profile),
       format_(cpu.weights),
       choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
@@ -17,12 +16,12 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
       pool_(cpu.num_threads),
       weights_(config, weights, pool_, cpu.weights),
       backend_(model_, weights_, choice_, kv_, states_, pool_) {
-    CHECK(profile_ == Profile::kFast || format_ == WeightFormat::kBf16, "the exact profile has bf16 weights");
+    CHECK(profile() == Profile::kFast || format_ == WeightFormat::kBf16, "the {} profile has bf16 weights",
+          name(profile()));
 }
 
 std::string CpuExecutor::numerics_id() const {
-    if (profile_ == Profile::kExact) return NumericExecutor::numerics_id();
-    return format_ == WeightFormat::kInt8 ? "fast/1 int8" : "fast/1";
+    return NumericExecutor::numerics_id() + (format_ == WeightFormat::kInt8 ? " int8" : "");
 }
 
 TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {

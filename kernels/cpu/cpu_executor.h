@@ -1,7 +1,7 @@
-// kernels/cpu/cpu_executor.h: the exact and the fast profile on the CPU: paged KV, pooled state rows, every sequence of
+// kernels/cpu/cpu_executor.h: every profile on the CPU: paged KV, pooled state rows, every sequence of
 // a step in one batch, threads.
 //
-//   X1  exact: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
+//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
 //       make, any block size, number of threads and instruction set
 //   X2  a step allocates nothing that a step of its size before it did not
 #pragma once
@@ -28,7 +28,7 @@ struct CpuExecutorConfig {
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has
     Profile profile = Profile::kExact;
-    WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 in the exact profile
+    WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 unless the profile is kFast
 };
 
 class CpuExecutor final : public PooledExecutor {
@@ -36,7 +36,7 @@ public:
     // Borrows config and weights.
     CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu);
 
-    // "exact/1"; "fast/1" or "fast/1 int8": heads of one are never attached in another.
+    // The profile's, or "fast/1 int8": heads of one are never attached in another.
     [[nodiscard]] std::string numerics_id() const override;
     // Of everything but matmuls of few rows.
     [[nodiscard]] Isa isa() const { return choice_.many->isa; }
@@ -46,7 +46,6 @@ protected:
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
 
 private:
-    Profile profile_;
     WeightFormat format_;
     MatmulChoice choice_;
     reference::ReferenceModel model_;

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cuda/fragments.h"
 
 namespace verbatim::cuda {
 
@@ -35,8 +36,8 @@ DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
     return values.empty() ? DeviceArray<float>() : DeviceArray<float>(device, values);
 }
 
-// DeviceMatrix's layout.
-std::vector<uint32_t> pack(const reference::MatrixView& weight) {
+// For Device::matmul.
+std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight) {
     std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
     const cpu::PackedMatrix packed(weight.rows, weight.cols, pairs.data());
     for (int64_t i = 0; i < packed.num_panels(); ++i) {
@@ -90,10 +91,12 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 
 // --- what stays on the device
 
-CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools)
+CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+                         reference::Profile profile)
     : model_(model),
       device_(device),
       pools_(pools),
+      profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
@@ -112,7 +115,9 @@ void CudaBackend::pack_matrices() {
     for (const MatrixId id : ids) {
         place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         const reference::Linear linear = linear_of(model_.weights(), id);
-        matrices_.push_back({DeviceArray<uint32_t>(device_, std::span<const uint32_t>(pack(linear.weight))),
+        const std::vector<uint32_t> words =
+            on_tensor_cores() ? pack_fragments(linear.weight) : pack_pairs(linear.weight);
+        matrices_.push_back({DeviceArray<uint32_t>(device_, std::span<const uint32_t>(words)),
                              floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols});
     }
 }
@@ -387,8 +392,9 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
 // Inputs of several matmuls are rounded once.
 const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier) {
     const Floats x = rows(in, width);
-    uint32_t* pairs = rounded_.ensure(device_, x.num_rows * ((width + 1) / 2));
-    if (rounded_from_ != in || rounded_multiplier_ != multiplier) device_.round_rows(x, multiplier, pairs);
+    const int64_t row_pairs = on_tensor_cores() ? (width + 15) / 16 * 8 : (width + 1) / 2;
+    uint32_t* pairs = rounded_.ensure(device_, x.num_rows * row_pairs);
+    if (rounded_from_ != in || rounded_multiplier_ != multiplier) device_.round_rows(x, multiplier, row_pairs, pairs);
     rounded_from_ = in;
     rounded_multiplier_ = multiplier;
     return pairs;
@@ -397,8 +403,9 @@ const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier)
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     const Matrix& matrix = matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
-    device_.matmul(pairs, {matrix.pairs.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k},
-                   fresh(out, matrix.num_outputs));
+    const DeviceMatrix packed{matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k};
+    const Floats y = fresh(out, matrix.num_outputs);
+    on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, packed, y) : device_.matmul(pairs, packed, y);
 }
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {

@@ -1,7 +1,7 @@
 // kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV pages and state
 // rows in pools of its own, a step's lists uploaded before its walk.
 //
-//   B1  bit-equal to the uncached reference, whatever the batch and the block size, on whatever Device
+//   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size, on whatever Device
 //   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its StateWrites
 //   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
 //   B4  a decode step (one new token each, all draw, nobody observes) is a graph's launch: made once for its number of
@@ -27,8 +27,9 @@ namespace verbatim::cuda {
 class CudaBackend final : public PooledBackend {
 public:
     // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(),
-    // device.limits()) is empty.
-    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools);
+    // device.limits()) is empty, the device computes in the profile.
+    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+                reference::Profile profile);
 
     void run(const PooledStep& step) override;
     // The device's, after the last step.
@@ -62,7 +63,7 @@ protected:
 
 private:
     struct Matrix {
-        DeviceArray<uint32_t> pairs;
+        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them
         DeviceArray<float> bias;
         int64_t num_outputs = 0;
         int64_t num_k = 0;
@@ -99,6 +100,7 @@ private:
         int64_t width = 0;  // of what was written last: rows are dense
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
+    [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
     void pack_matrices();
     void upload_layer(int32_t layer);
     void place_states();
@@ -119,6 +121,7 @@ private:
     const reference::ReferenceModel& model_;
     Device& device_;
     PoolSizes pools_;
+    reference::Profile profile_;
     std::vector<Matrix> matrices_;                // in the order of matrices_of
     std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in matrices_
     std::vector<Layer> layers_;

@@ -3,9 +3,10 @@
 namespace verbatim::cuda {
 
 CudaExecutor::CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
-                           const PoolSizes& pools)
-    : PooledExecutor(config, pools),
+                           const PoolSizes& pools, reference::Profile profile)
+    : PooledExecutor(config, pools, profile),
       model_(config, weights),
-      backend_(model_, device, {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows}) {}
+      backend_(model_, device, {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows},
+               profile) {}
 
 }  // namespace verbatim::cuda

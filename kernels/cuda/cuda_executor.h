@@ -1,6 +1,6 @@
-// kernels/cuda/cuda_executor.h: the exact profile on a Device: paged KV, pooled state rows, every sequence of a step in one batch.
+// kernels/cuda/cuda_executor.h: every profile on a Device: paged KV, pooled state rows, every sequence of a step in one batch.
 //
-//   X1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may make
+//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference of the profile, bit for bit, for any plan that the engine may make
 //   X2  a device's error is the step's error, and with it the slots are forgotten; the conversations are not
 //   X3  tokens are drawn on the device; logits come to the host when somebody asks
 #pragma once
@@ -13,9 +13,10 @@ namespace verbatim::cuda {
 
 class CudaExecutor final : public PooledExecutor {
 public:
-    // Borrows config, weights and device. REQUIRES: unsupported(config, device.limits()) is empty.
+    // Borrows config, weights and device. REQUIRES: unsupported(config, device.limits()) is empty, the device computes in
+    // the profile.
     CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
-                 const PoolSizes& pools);
+                 const PoolSizes& pools, reference::Profile profile = reference::Profile::kExact);
 
 protected:
     Status computed() override { return backend_.status(); }

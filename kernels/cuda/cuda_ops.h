@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/profile.h"
 
 namespace verbatim::cuda {
 
@@ -87,9 +88,10 @@ struct DeviceBatch {
 // Attention's items of a row at this position: its runs of tiles (NUMERICS N5).
 [[nodiscard]] constexpr int64_t items_of(int64_t position) { return position / reference::kRunPositions + 1; }
 
-// bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half. Outputs beyond N are zero.
+// For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are zero. For
+// tensor_matmul, kernels/cuda/fragments.h.
 struct DeviceMatrix {
-    const uint32_t* pairs = nullptr;
+    const uint32_t* words = nullptr;
     const float* bias = nullptr;  // [N] or null
     int64_t num_outputs = 0;
     int64_t num_k = 0;
@@ -187,6 +189,7 @@ public:
     virtual void download(void* to, const void* from, size_t bytes) = 0;
     virtual Status synchronize() = 0;  // everything asked for is done
     [[nodiscard]] virtual std::string description() const = 0;
+    [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
     [[nodiscard]] CudaLimits limits() const { return {}; }
     [[nodiscard]] const DeviceCounts& counts() const { return counts_; }
     // Blocks of 256 threads that it runs side by side: the grid of a kernel that takes its work from a list.
@@ -210,9 +213,13 @@ public:
     // Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) = 0;
-    // Inputs rounded to bf16 pairs, [num_rows, ceil(K/2)], once for all the matmuls that read them.
-    virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
+    // Inputs rounded to bf16 pairs, [num_rows, row_pairs], padded with +0, once for all the matmuls that read them.
+    virtual void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) = 0;
+    // NUMERICS N3's dot products; row_pairs = ceil(K/2).
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
+    // Those of kTensorSm90, or for kFast in any order; row_pairs = 8 · ceil(K/16).
+    virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
+                               Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, Floats out) = 0;

@@ -4,7 +4,7 @@
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
 //
-// and what remains of Device: memory, transfers, graphs, synchronize, description.
+// and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -14,6 +14,7 @@
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/sampling.h"
+#include "kernels/cuda/ops/tensor_matmul.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -42,16 +43,15 @@ public:
                GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
                          view(weight, norms ? y.width : 0), eps, rows(y)});
     }
-    void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
-        const int64_t num_pairs = (x.width + 1) / 2;
-        launch("round_rows", grid(x.num_rows, parts(num_pairs, kRowThreads)), {kRowThreads},
-               RoundRows{rows(read_only(x)), multiplier, view(pairs, x.num_rows * num_pairs)});
+    void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) override {
+        launch("round_rows", grid(x.num_rows, parts(row_pairs, kRowThreads)), {kRowThreads},
+               RoundRows{rows(read_only(x)), multiplier, row_pairs, view(pairs, x.num_rows * row_pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
         const int64_t panels = parts(matrix.num_outputs, kPanel);
         const MatmulParameters parameters{view(pairs, out.num_rows * num_pairs),
-                                          view(matrix.pairs, panels * num_pairs * kPanel),
+                                          view(matrix.words, panels * num_pairs * kPanel),
                                           view(matrix.bias, matrix.num_outputs),
                                           matrix.bias != nullptr,
                                           num_pairs,
@@ -60,6 +60,29 @@ public:
             launch("matvec", grid(panels), {kPanelQuads, kMatvecGroups}, Matvec{parameters});
         } else {
             launch("matmul", grid(panels, parts(out.num_rows, kTileRows)), {kPanel, kTileGroups}, Matmul{parameters});
+        }
+    }
+    void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
+                       Floats out) override {
+        const int64_t tiles = parts(matrix.num_outputs, simt::kMmaRows);
+        const int64_t groups = parts(matrix.num_k, simt::kMmaK);
+        const TensorParameters parameters{view(pairs, out.num_rows * groups * kGroupPairs),
+                                          view(matrix.words, tiles * groups * kFragmentWords),
+                                          view(matrix.bias, matrix.num_outputs),
+                                          matrix.bias != nullptr,
+                                          tiles,
+                                          groups,
+                                          rows(out)};
+        if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
+            launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
+        } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
+            launch_blocks<TensorMatmul>("tensor_matmul", parameters);
+        } else if (out.num_rows <= 8) {
+            launch_matvec<TensorMatvec8>("tensor_matvec8", parameters);
+        } else if (out.num_rows <= 16) {
+            launch_matvec<TensorMatvec16>("tensor_matvec16", parameters);
+        } else {
+            launch_matvec<TensorMatvec32>("tensor_matvec32", parameters);
         }
     }
     void scale(Floats x, float multiplier) override { launch_rows("scale", x, Scale{rows(x), multiplier}); }
@@ -180,6 +203,31 @@ private:
         return {view(pages.k, num_pages * ((pages.head_dim + 1) / 2) * pages.block_size),
                 view(pages.v, num_pages * pages.block_size * pages.head_dim), static_cast<int32_t>(pages.block_size),
                 static_cast<int32_t>(pages.n_kv_heads), static_cast<int32_t>(pages.head_dim)};
+    }
+    template <typename Kernel>
+    static simt::Dim3 blocks_of(const TensorParameters& parameters) {
+        return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
+                    parts(parameters.out.num_rows, Kernel::kBlockRows));
+    }
+    // Whether large blocks, one a processor, keep half of the processors busy, for rows that are too many for weights to be read once for
+    // all of them. A processor has room for 8 blocks of 256 threads.
+    template <typename Kernel>
+    bool fills_device(const TensorParameters& parameters) const {
+        const simt::Dim3 blocks = blocks_of<Kernel>(parameters);
+        return parameters.out.num_rows > 32 && 16 * int64_t{blocks.x} * blocks.y >= this->resident_blocks();
+    }
+    template <typename Kernel>
+    void launch_blocks(const char* name, const TensorParameters& parameters) {
+        launch(name, blocks_of<Kernel>(parameters), {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
+    }
+    template <typename Kernel>
+    void launch_matvec(const char* name, const TensorParameters& parameters) {
+        constexpr int64_t kRows = int64_t{Kernel::kLaneSums} / 4 * simt::kMmaColumns;
+        int32_t chunk_warps = 1;
+        while (chunk_warps < Kernel::kWarps && chunk_warps * kChunkGroups < parameters.num_groups) chunk_warps *= 2;
+        launch(name,
+               grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
+               {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});
     }
     // Blocks of 64 threads along each of x's rows.
     template <typename Kernel>

@@ -49,6 +49,7 @@ public:
         return error("emulated GPU: {}", emulator_.findings().front().text);
     }
     [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
+    [[nodiscard]] Status computes_in(reference::Profile) const override { return {}; }
     // Few, so that a block takes several items of a list.
     [[nodiscard]] int64_t resident_blocks() const override { return 4; }
 

@@ -14,6 +14,13 @@ __global__ void run(const Kernel kernel) {
     kernel();
 }
 
+// Of SIMT_LARGE_SHARED.
+template <typename Kernel>
+constexpr int shared_bytes() {
+    if constexpr (requires { Kernel::kSharedBytes; }) return Kernel::kSharedBytes;
+    return 0;
+}
+
 std::string text_of(simt::Dim3 size) {
     return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
 }
@@ -65,6 +72,11 @@ public:
     [[nodiscard]] std::string description() const override {
         return std::string(properties_.name) + ", compute capability " + std::to_string(properties_.major) + "." +
                std::to_string(properties_.minor);
+    }
+    [[nodiscard]] Status computes_in(reference::Profile profile) const override {
+        if (profile != reference::Profile::kTensorSm90 || properties_.major == 9) return {};
+        return tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
+                                    description() + "; exact runs everywhere"});
     }
     [[nodiscard]] int64_t resident_blocks() const override {
         return int64_t{properties_.multiProcessorCount} * (properties_.maxThreadsPerMultiProcessor / 256);
@@ -118,7 +130,12 @@ protected:
         const auto dim = [](simt::Dim3 size) {
             return dim3(static_cast<unsigned>(size.x), static_cast<unsigned>(size.y), static_cast<unsigned>(size.z));
         };
-        run<<<dim(grid), dim(block), 0, stream_>>>(kernel);
+        constexpr int kSharedBytes = shared_bytes<Kernel>();
+        if constexpr (kSharedBytes > 0) {
+            keep(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                 std::string(kernel_name) + " with " + std::to_string(kSharedBytes) + " bytes of shared memory");
+        }
+        run<<<dim(grid), dim(block), kSharedBytes, stream_>>>(kernel);
         ++counts_.launches;
         last_name_ = kernel_name;
         last_grid_ = grid;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
+#include "reference/numerics/tensor_lanes.h"
 
 namespace verbatim::reference {
 
@@ -69,6 +71,71 @@ std::vector<float> rounded_inputs(const MatmulArgs& args) {
     return a;
 }
 
+// [num_rows, kLanes] to the outputs from n on, with their bias.
+void store_totals(const MatmulArgs& args, std::span<const float> totals, int64_t n) {
+    for (int64_t m = 0; m < args.out.num_rows; ++m) {
+        for (int64_t lane = 0; lane < std::min(kLanes, args.out.width - n); ++lane) {
+            const float total = totals[m * kLanes + lane];
+            args.out.row(m)[n + lane] = args.bias != nullptr ? total + args.bias[n + lane] : total;
+        }
+    }
+}
+
+// --- tensor.sm90
+
+// A group of the weights of kLanes outputs; lanes beyond the last output and what is beyond K are +0.
+void take_group(const uint16_t* weight, int64_t stride, int64_t num_outputs, int64_t num_k,
+                TensorOperand<kLanes>& group) {
+    for (int k = 0; k < kTensorGroup; ++k) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+            group.set(k, lane, k < num_k && lane < num_outputs ? weight[lane * stride + k] : uint16_t{0});
+        }
+    }
+}
+
+VERBATIM_CLONES void add_group(const TensorOperand<1>& a, const TensorOperand<kLanes>& group, float* acc) {
+    tensor_group_lanes(a, group, acc);
+}
+
+// The rows' inputs, group by group: [num_rows][groups].
+std::vector<TensorOperand<1>> input_groups(const MatmulArgs& args) {
+    const int64_t groups = (args.x.width + kTensorGroup - 1) / kTensorGroup;
+    std::vector<TensorOperand<1>> inputs(static_cast<size_t>(args.x.num_rows * groups));
+    for (int64_t m = 0; m < args.x.num_rows; ++m) {
+        for (int64_t k = 0; k < groups * kTensorGroup; ++k) {
+            const float x = k < args.x.width ? args.x.row(m)[k] * args.in_multiplier : 0.0F;
+            inputs[m * groups + k / kTensorGroup].set(k % kTensorGroup, 0, round_to_bf16(x));
+        }
+    }
+    return inputs;
+}
+
+// tensor_dot of every row with kLanes outputs side by side, all rows over one group before the next one.
+void tensor_matmul(const MatmulArgs& args) {
+    const int64_t num_k = args.x.width;
+    const int64_t num_rows = args.x.num_rows;
+    const int64_t groups = (num_k + kTensorGroup - 1) / kTensorGroup;
+    constexpr int64_t kChunkGroups = kTensorChunk / kTensorGroup;
+    const std::vector<TensorOperand<1>> inputs = input_groups(args);
+    std::vector<float> accs(static_cast<size_t>(num_rows * kLanes));
+    std::vector<float> totals(accs.size());
+    const auto weights = std::make_unique<TensorOperand<kLanes>>();
+    for (int64_t n = 0; n < args.out.width; n += kLanes) {
+        const int64_t num_outputs = std::min(kLanes, args.out.width - n);
+        std::fill(totals.begin(), totals.end(), 0.0F);
+        for (int64_t chunk = 0; chunk < groups; chunk += kChunkGroups) {
+            std::fill(accs.begin(), accs.end(), 0.0F);
+            for (int64_t g = chunk; g < std::min(chunk + kChunkGroups, groups); ++g) {
+                const int64_t k = g * kTensorGroup;
+                take_group(args.weight + n * num_k + k, num_k, num_outputs, num_k - k, *weights);
+                for (int64_t m = 0; m < num_rows; ++m) add_group(inputs[m * groups + g], *weights, &accs[m * kLanes]);
+            }
+            for (size_t i = 0; i < totals.size(); ++i) totals[i] += accs[i];
+        }
+        store_totals(args, totals, n);
+    }
+}
+
 }  // namespace
 
 void check(const MatmulArgs& args) {
@@ -78,11 +145,13 @@ void check(const MatmulArgs& args) {
     check_rows(args.out, args.out.num_rows, args.out.width);
     check_pointer(args.weight, args.out.width * args.x.width);
     check_pointer(args.bias, 0);
+    CHECK(args.profile != Profile::kFast, "the fast profile has no definition");
     CHECK(args.x.data != args.out.data || args.out.num_rows == 0, "a matmul cannot write what it reads");
 }
 
 void matmul(const MatmulArgs& args) {
     check(args);
+    if (args.profile == Profile::kTensorSm90) return tensor_matmul(args);
     const int64_t num_k = args.x.width;
     const int64_t num_rows = args.x.num_rows;
     const std::vector<float> a = rounded_inputs(args);
@@ -96,12 +165,7 @@ void matmul(const MatmulArgs& args) {
             unpack_tile(args.weight + n * num_k + k, num_k, num_outputs, chunk, *tile);
             for (int64_t m = 0; m < num_rows; ++m) add_chunk(&a[m * num_k + k], *tile, chunk, &totals[m * kLanes]);
         }
-        for (int64_t m = 0; m < num_rows; ++m) {
-            for (int64_t lane = 0; lane < num_outputs; ++lane) {
-                const float total = totals[m * kLanes + lane];
-                args.out.row(m)[n + lane] = args.bias != nullptr ? total + args.bias[n + lane] : total;
-            }
-        }
+        store_totals(args, totals, n);
     }
 }
 

@@ -2,7 +2,8 @@
 """Looks at what nvcc makes of the exact kernels.
 
 - The PTX of every kernel contains no floating-point instruction but those of NUMERICS N1: nothing approximate, nothing
-  that flushes subnormals, no contraction that the source did not write, no binary64.
+  that flushes subnormals, no contraction that the source did not write, no binary64. The kernels of tensor.sm90, and
+  they alone, multiply on tensor cores, each with the one mma that its numerics describe.
 - No kernel uses more registers than tests/gpu/register_budget.txt allows, none spills, none has a stack frame.
 
 Both checks are first tried on texts that must fail.
@@ -21,9 +22,19 @@ ALLOWED = re.compile(
     r"|setp\.[a-z]+\.f32|selp\.f32|mov\.f32|neg\.f32|abs\.f32"
     r"|(ld|st)\.[a-z0-9_.:]+\.f32|cvt\.rn\.f32\.[su](32|64)|cvt\.rzi\.u64\.f32"
 )
+TENSOR_KERNEL = "Tensor"
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)+)\s")
 FLOATING = re.compile(r"\.(f16x2|f16|bf16x2|bf16|tf32|f32|f64)\b")
 KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
+
+
+def is_allowed(kernel, instruction):
+    if not FLOATING.search(instruction) and not instruction.startswith(("mma.", "wmma.", "wgmma.")):
+        return True
+    if ALLOWED.fullmatch(instruction):
+        return True
+    return instruction == MMA and kernel.startswith(TENSOR_KERNEL)
 
 
 def forbidden_instructions(ptx):
@@ -34,9 +45,22 @@ def forbidden_instructions(ptx):
             match = KERNEL.search(line)
             kernel = match.group(1) if match else line.strip()
         match = INSTRUCTION.match(line)
-        if match and FLOATING.search(match.group(1)) and not ALLOWED.fullmatch(match.group(1)):
+        if match and not is_allowed(kernel, match.group(1)):
             found.append((kernel, match.group(1)))
     return found
+
+
+def without_mma(ptx):
+    """The kernels of tensor.sm90 that multiply without tensor cores."""
+    kernels, multiplying, kernel = set(), set(), "?"
+    for line in ptx.splitlines():
+        match = KERNEL.search(line) if ".entry" in line else None
+        if match:
+            kernel = match.group(1)
+            kernels.add(kernel)
+        if MMA in line:
+            multiplying.add(kernel)
+    return sorted(name for name in kernels - multiplying if name.startswith(TENSOR_KERNEL))
 
 
 def resource_usage(ptxas_output):
@@ -76,6 +100,14 @@ def check_the_checks():
         assert forbidden_instructions(f"\t@%p1 {bad} \t%f1, %f2;") == [("?", bad)], bad
     for good in ("fma.rn.f32", "setp.gt.f32", "ld.global.f32", "st.shared.v4.f32", "rcp.rn.f32", "add.s64"):
         assert forbidden_instructions(f"\t{good} \t%f1, %f2;") == [], good
+    tensor = ".entry _Zon_device12TensorMatmulEEEvT_(\n"
+    exact = ".entry _Zon_device6MatmulEEEvT_(\n"
+    assert forbidden_instructions(exact + f"\t{MMA} \t{{%f1}};") == [("Matmul", MMA)]
+    assert forbidden_instructions(tensor + f"\t{MMA} \t{{%f1}};") == []
+    for bad in ("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"):
+        assert forbidden_instructions(tensor + f"\t{bad} \t{{%f1}};") == [("TensorMatmul", bad)], bad
+    assert without_mma(tensor + exact) == ["TensorMatmul"]
+    assert without_mma(tensor + f"\t{MMA} \t{{%f1}};\n" + exact) == []
     line = "ptxas info : Compiling entry function '_Zon_device4ScanEEEvT_' for 'sm_80'\n"
     spilled = resource_usage(line + "0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads\nUsed 9 registers")
     assert spilled == {"Scan": (9, 12)}, spilled
@@ -105,6 +137,7 @@ def main():
     ptx = ptx_file.read_text()
     usage = resource_usage(compiled.stderr)
     problems = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + over_budget(usage, budget)
+    problems += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx)]
     print(f"{ptx.count('.entry')} kernels, {len(usage)} with their registers")
     print("\n".join(problems))
     return 1 if problems or not usage else 0

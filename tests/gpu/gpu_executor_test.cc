@@ -19,11 +19,12 @@ using testing::SceneModel;
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
                                       Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
 
-// A prefill with two snapshots, then tokens one by one past a tile's end.
+// A prefill with two snapshots, then tokens one by one past a tile's end, in the profile of the model's reference.
 void run_beside_reference(const SceneModel& model, Device& device) {
+    const reference::Profile profile = model.reference.profile();
     CudaExecutor executor(model.model.config, model.model.weights, device,
-                          {.block_size = 16, .num_blocks = 32, .num_state_rows = 4});
-    reference::ReferenceExecutor beside(model.model.config, model.model.weights);
+                          {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}, profile);
+    reference::ReferenceExecutor beside(model.model.config, model.model.weights, 1, profile);
     reference::LockstepExecutor lockstep(executor, beside);
     testing::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
@@ -82,6 +83,19 @@ TEST(Gpu, DrawsTheDefinitionsToken) {
         for (size_t row = 0; row < cases.size(); ++row) {
             ASSERT_EQ(tokens[row], reference::sample(cases[row].args())) << "round " << round << ", row " << row;
         }
+    }
+}
+
+// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes first.
+TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    const Status computes = (*device)->computes_in(reference::Profile::kTensorSm90);
+    if (!computes) GTEST_SKIP() << computes.error().message;
+    for (const Architecture family : kFamilies) {
+        SCOPED_TRACE(reference::architecture_name(family));
+        const auto profile = reference::Profile::kTensorSm90;
+        run_beside_reference(SceneModel(reference::draw_small_config(family, 31), 31, profile), **device);
     }
 }
 

@@ -54,8 +54,9 @@ inline Uncached uncached(const reference::ReferenceModel& model, std::span<const
 
 // A model, and what its blocks and rows are for a sequence of some length.
 struct SceneModel {
-    SceneModel(reference::ModelConfig config, uint64_t seed)
-        : model(reference::make_random_model(config, seed)), reference(model.config, model.weights) {
+    // `profile`: of the reference.
+    SceneModel(reference::ModelConfig config, uint64_t seed, reference::Profile profile = reference::Profile::kExact)
+        : model(reference::make_random_model(config, seed)), reference(model.config, model.weights, profile) {
         const auto geometry = reference::geometry(model.config);
         has_kv = geometry.num_attention_layers > 0;
         has_state = geometry.num_mamba_layers > 0;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/run_program.h"
+#include "tools/isa_option.h"
 #include "tools/model_choice.h"
 #include "tools/replay_report.h"
 #include "tools/replay_run.h"
@@ -104,9 +105,12 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
 #endif
     const ScratchFiles files;
     const std::string trace = files.write("two.csv", kTwoConversations);
-    for (const char* model : {"tiny-granite", "tiny-falcon-h1"}) {
-        const Outcome ran =
-            run({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--format", "json"});
+    for (const auto& [model, profile] : {std::pair{"tiny-granite", "exact"},
+                                         {"tiny-falcon-h1", "exact"},
+                                         {"tiny-granite", "tensor.sm90"},
+                                         {"tiny-nemotron-h", "tensor.sm90"}}) {
+        const Outcome ran = run({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",
+                                 profile, "--format", "json"});
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
         const json result = json::parse(ran.out);
         EXPECT_EQ(result["identical"], true);
@@ -115,6 +119,48 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
         EXPECT_GT(result["state_copies"], 0);
         EXPECT_GT(result["compared_logits"], 0);
     }
+}
+
+TEST(ReplayCommand, TensorSm90IsIdenticalAndHasANameAndADigestOfItsOwn) {
+    const json exact = json::parse(run(pressed_scenario()).out);
+    const Outcome ran = run(pressed_scenario({"--profile", "tensor.sm90"}));
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
+    const json tensor = json::parse(ran.out);
+    EXPECT_EQ(exact["numerics"], "exact/1");
+    EXPECT_EQ(tensor["numerics"], "tensor.sm90/1");
+    EXPECT_EQ(tensor["identical"], true);
+    EXPECT_GT(tensor["compared_logits"], 0);
+    EXPECT_GT(tensor["reused_tokens"], 0);
+    EXPECT_NE(tensor["fingerprint"], exact["fingerprint"]);
+    EXPECT_NE(tensor["digest"], exact["digest"]);
+}
+
+// The fast profile promises no bits: the other side is exact, and the first difference is told like any other.
+TEST(ReplayCommand, FastBesideExactTellsTheFirstDifference) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    const Outcome alone = run({"--profile", "fast", "--beside", "none", "--trace", trace, "--format", "json"});
+    ASSERT_EQ(alone.exit_code, kExitOk) << alone.err << alone.out;
+    EXPECT_EQ(json::parse(alone.out)["numerics"], "fast/1");
+    const Outcome emulated = run(
+        {"--profile", "fast", "--executor", "cuda-emulated", "--beside", "none", "--trace", trace, "--format", "json"});
+    ASSERT_EQ(emulated.exit_code, kExitOk) << emulated.err << emulated.out;
+    EXPECT_EQ(json::parse(emulated.out)["numerics"], "fast/1");
+    const auto beside_exact = [&](const char* isa) {
+        return run({"--profile", "fast", "--isa", isa, "--trace", trace, "--format", "json"});
+    };
+    EXPECT_EQ(beside_exact("portable").exit_code, kExitOk) << "its portable loops are the exact ones";
+    if (!parse_isa("avx512")) GTEST_SKIP() << "its own loops need AVX-512";
+    const Outcome beside = beside_exact("avx512");
+    ASSERT_EQ(beside.exit_code, kExitDifference) << beside.err << beside.out;
+    EXPECT_FALSE(json::parse(beside.out)["first_difference"].is_null());
+}
+
+TEST(ReplayCommand, AProfileThatAnExecutorLacksIsRefused) {
+    const Outcome reference = run({"--profile", "fast", "--executor", "reference"});
+    EXPECT_EQ(reference.exit_code, kExitBadUsage);
+    EXPECT_THAT(reference.err, HasSubstr("--profile fast: the executor reference computes in exact, tensor.sm90 only"));
+    EXPECT_EQ(run({"--profile", "exactly"}).exit_code, kExitBadUsage);
 }
 
 TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {

@@ -3,29 +3,14 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cstring>
-
-#include "kernels/cpu/ops/portable.h"
-#include "kernels/cpu/ops/target.h"
-#include "reference/numerics/bf16.h"
-#include "reference/numerics/constants.h"
-#include "reference/numerics/math.h"
-
-#define VERBATIM_LOOP __attribute__((flatten))
+#include "kernels/cpu/ops/loops_before.h"
 
 // clang-format off
 VERBATIM_TARGET_BEGIN("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
                       "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #include "kernels/cpu/ops/lanes_avx512_bf16.h"
 #include "kernels/cpu/ops/exact_math.h"
-#include "kernels/cpu/ops/row_loops.h"
-#include "kernels/cpu/ops/softmax_loops.h"
-#include "kernels/cpu/ops/matmul_loops.h"
-#include "kernels/cpu/ops/attention_loops.h"
-#include "kernels/cpu/ops/scan_loops.h"
+#include "kernels/cpu/ops/loops.h"
 VERBATIM_TARGET_END
 // clang-format on
 

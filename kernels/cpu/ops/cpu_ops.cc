@@ -11,6 +11,7 @@
 #include "kernels/cpu/ops/avx512.h"
 #include "kernels/cpu/ops/avx512_bf16.h"
 #include "kernels/cpu/ops/portable.h"
+#include "kernels/cpu/ops/tensor_panel.h"
 #include "reference/ops/matmul.h"
 
 namespace verbatim::cpu {
@@ -93,6 +94,20 @@ Isa fastest_isa(int64_t num_rows) {
     });
 }
 
+// A table for each instruction set, made when the first one is asked for.
+const CpuOps& tensor_ops(Isa isa) {
+    static const std::vector<CpuOps> tables = [] {
+        std::vector<CpuOps> made;
+        for (const Isa one : supported_isas()) {
+            CpuOps& table = made.emplace_back(cpu_ops(one));
+            table.takes_pairs = true;
+            table.panel = tensor_panel;
+        }
+        return made;
+    }();
+    return *std::ranges::find(tables, isa, &CpuOps::isa);
+}
+
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
@@ -118,9 +133,10 @@ MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile) {
     return {of(0), of(1), of(2)};
 }
 
-const CpuOps& cpu_ops(Isa isa, [[maybe_unused]] Profile profile) {
+const CpuOps& cpu_ops(Isa isa, Profile profile) {
     const auto isas = supported_isas();
     CHECK(std::find(isas.begin(), isas.end(), isa) != isas.end(), "{} is not supported here", isa_name(isa));
+    if (profile == Profile::kTensorSm90) return tensor_ops(isa);
 #if defined(__x86_64__)
     const bool fast = profile == Profile::kFast;
     if (isa == Isa::kAvx2) return fast ? kFastAvx2Ops : kAvx2Ops;

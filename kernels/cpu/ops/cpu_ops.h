@@ -12,6 +12,7 @@
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/pair.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/profile.h"
 
 namespace verbatim::cpu {
 
@@ -124,10 +125,10 @@ struct CpuOps {
     bool (*scan)(const ScanArgs& args) = nullptr;
     const RowOps* rows = nullptr;
 };
-// Of bits, or of a tolerance (docs/kernels.md).
-enum class Profile : uint8_t { kExact, kFast };
+using reference::Profile;
 
-// REQUIRES: supported. kPortable has one table for both profiles.
+// REQUIRES: supported. kPortable's exact table is its fast one; in tensor.sm90 the matmuls are tensor_panel.h's on every
+// processor, and all else is exact.
 const CpuOps& cpu_ops(Isa isa, Profile profile = Profile::kExact);
 
 // Which table multiplies how many rows: the bits are the same, the speed is not.

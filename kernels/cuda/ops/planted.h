@@ -20,6 +20,10 @@ enum class KernelBug : uint8_t {
     kWarpOrderAssumed,     // a norm reads another lane's partial sum without a warp barrier
     kRedundantWriters,     // every thread of a channel writes the scan's y, not one of them
     kPaddingRead,          // the embedding reads a token beyond the batch
+    kTensorNotAwaited,     // the tensor cores' matmul reads a stage before its copies have landed
+    kTensorNoBarrier,      // it reads what other threads have copied without a barrier
+    kTensorHalfWarp,       // it multiplies with half of a warp
+    kTensorWrongLane,      // it takes its inputs' fragments from a neighbour's row: nothing but wrong bits
     kCount,
 };
 

@@ -101,21 +101,20 @@ struct ScaleLogits {
     }
 };
 
-// bf16(x · multiplier) as pairs, an odd width padded with +0 (NUMERICS N2, N3).
+// bf16(x · multiplier) as pairs, padded with +0 (NUMERICS N2, N3).
 struct RoundRows {
     KernelRows<const float> x;
     float multiplier;
-    simt::Global<uint32_t> pairs;  // [num_rows, ceil(width/2)]
+    int64_t row_pairs;             // at least ceil(width/2)
+    simt::Global<uint32_t> pairs;  // [num_rows, row_pairs]
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
         const int64_t pair = element_of_row();
-        const int64_t num_pairs = (x.width + 1) / 2;
-        if (pair >= num_pairs) return;
-        const int64_t i = 2 * pair;
-        const uint32_t even = reference::round_to_bf16(x.data[x.at(row, i)] * multiplier);
-        uint32_t odd = 0;
-        if (i + 1 < x.width) odd = reference::round_to_bf16(x.data[x.at(row, i + 1)] * multiplier);
-        pairs[row * num_pairs + pair] = even | odd << 16;
+        if (pair >= row_pairs) return;
+        pairs[row * row_pairs + pair] = rounded(row, 2 * pair) | rounded(row, 2 * pair + 1) << 16;
+    }
+    SIMT_FUNCTION uint32_t rounded(int64_t row, int64_t i) const {
+        return i < x.width ? reference::round_to_bf16(x.data[x.at(row, i)] * multiplier) : 0U;
     }
 };
 

@@ -6,10 +6,14 @@
 // Both machines can be in one program: what depends on the machine is named after it.
 #define SIMT_MACHINE on_device
 #define SIMT_FUNCTION __device__ __forceinline__
-#define SIMT_UNROLL _Pragma("unroll")  // so that an array indexed by the loop stays in registers
+#define SIMT_UNROLL _Pragma("unroll")        // so that an array indexed by the loop stays in registers
+#define SIMT_ONE_BY_ONE _Pragma("unroll 1")  // so that what each turn needs is not kept in registers for all
 #define SIMT_SHARED(type, name, count)       \
     __shared__ type name##_storage[(count)]; \
     const ::verbatim::simt::Shared<type> name { name##_storage }
+#define SIMT_LARGE_SHARED(type, name, count)               \
+    extern __shared__ uint4 verbatim_simt_large_storage[]; \
+    const ::verbatim::simt::Shared<type> name { reinterpret_cast<type*>(verbatim_simt_large_storage) }
 
 namespace verbatim::simt {
 inline namespace SIMT_MACHINE {
@@ -67,6 +71,12 @@ SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     const uint4 bits = *reinterpret_cast<const uint4*>(view.data + i);
     return __builtin_bit_cast(Four<T>, bits);
 }
+template <typename T>
+SIMT_FUNCTION Four<T> load4(const Shared<T>& view, int64_t i) {
+    static_assert(sizeof(T) == 4, "sixteen bytes at a time");
+    const uint4 bits = *reinterpret_cast<const uint4*>(view.data + i);
+    return __builtin_bit_cast(Four<T>, bits);
+}
 
 template <typename T>
 SIMT_FUNCTION void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
@@ -77,10 +87,37 @@ SIMT_FUNCTION void copy_async(const Shared<T>& to, int64_t i, const Global<const
     }
 #endif
 }
+template <typename T>
+SIMT_FUNCTION void copy4_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, bool there) {
+    static_assert(sizeof(T) == 4, "sixteen bytes at a time");
+#if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to.data + i));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from.data + j),
+                 "r"(there ? 16 : 0));
+#endif
+}
 SIMT_FUNCTION void commit_async() { asm volatile("cp.async.commit_group;"); }
 template <int kPending>
 SIMT_FUNCTION void wait_async() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+SIMT_FUNCTION Four<uint32_t> load_matrices(const Shared<uint32_t>& view, int64_t i) {
+    Four<uint32_t> words;
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(view.data + i));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.values[0]), "=r"(words.values[1]), "=r"(words.values[2]), "=r"(words.values[3])
+                 : "r"(address));
+    return words;
+}
+SIMT_FUNCTION void mma(const Four<uint32_t>& a, uint32_t b0, uint32_t b1, float (&acc)[4]) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a.values[0]), "r"(a.values[1]), "r"(a.values[2]), "r"(a.values[3]), "r"(b0), "r"(b1));
+#endif
 }
 
 }  // namespace SIMT_MACHINE

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cuda/simt/emulated_mma.h"
 #include "kernels/cuda/simt/emulator.h"
 #include "kernels/cuda/simt/types.h"
 
@@ -15,11 +16,13 @@
 #define SIMT_MACHINE on_emulated
 #define SIMT_FUNCTION inline
 #define SIMT_UNROLL
+#define SIMT_ONE_BY_ONE
 // The address of a local of its own tells one array of a kernel from another.
 #define SIMT_SHARED(type, name, count)         \
     static const char name##_key = 0;          \
     const ::verbatim::simt::Shared<type> name( \
         ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type)), 0, (count))
+#define SIMT_LARGE_SHARED(type, name, count) SIMT_SHARED(type, name, count)
 
 namespace verbatim::simt {
 inline namespace SIMT_MACHINE {
@@ -71,13 +74,15 @@ public:
     }
     [[nodiscard]] Four<Value> read4(int64_t i) const {
         if (!inside(i, 4, "read")) return {};
-        if (offset(i) % (4 * sizeof(T)) != 0) {
-            Emulator::current().found(FindingKind::kMisaligned,
-                                      fmt::format("four elements of {} bytes from element {}", sizeof(T), first_ + i));
-        }
+        look_at_alignment(i);
         Four<Value> four;
         for (int64_t k = 0; k < 4; ++k) four.values[k] = read(i + k);
         return four;
+    }
+    void write4(int64_t i, const Four<Value>& four) const {
+        if (!inside(i, 4, "written")) return;
+        look_at_alignment(i);
+        for (int64_t k = 0; k < 4; ++k) write(i + k, four.values[k]);
     }
     [[nodiscard]] Memory& memory() const { return *memory_; }
     [[nodiscard]] int64_t first() const { return first_; }
@@ -97,6 +102,11 @@ private:
         }
         Emulator::current().found(FindingKind::kOutOfBounds, fmt::format("element {} of {} is {}", i, count_, verb));
         return false;
+    }
+    void look_at_alignment(int64_t i) const {
+        if (offset(i) % (4 * sizeof(T)) == 0) return;
+        Emulator::current().found(FindingKind::kMisaligned,
+                                  fmt::format("four elements of {} bytes from element {}", sizeof(T), first_ + i));
     }
     void report(Clash clash, int64_t i) const {
         if (clash == Clash::kNone) return;
@@ -172,6 +182,10 @@ template <typename T>
 Four<T> load4(const Global<const T>& view, int64_t i) {
     return view.read4(i);
 }
+template <typename T>
+Four<T> load4(const Shared<T>& view, int64_t i) {
+    return view.read4(i);
+}
 
 template <typename T>
 void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
@@ -179,10 +193,24 @@ void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int
         for (int k = 0; k < count; ++k) to[i + k] = from[j + k];
     });
 }
+template <typename T>
+void copy4_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, bool there) {
+    Emulator::current().copy_later([=] { to.write4(i, there ? from.read4(j) : Four<T>{}); });
+}
 inline void commit_async() { Emulator::current().commit_copies(); }
 template <int kPending>
 void wait_async() {
     Emulator::current().wait_copies(kPending);
+}
+
+inline Four<uint32_t> load_matrices(const Shared<uint32_t>& view, int64_t i) {
+    MatricesPart part{view.read4(i), {}};
+    Emulator::current().together(complete_load_matrices, &part);
+    return part.received;
+}
+inline void mma(const Four<uint32_t>& a, uint32_t b0, uint32_t b1, float (&acc)[4]) {
+    MmaPart part{a, {b0, b1}, acc};
+    Emulator::current().together(complete_mma, &part);
 }
 
 }  // namespace SIMT_MACHINE

@@ -175,14 +175,15 @@ void Emulator::wait(EmulatedThread::State state) {
 void Emulator::sync_block() { wait(EmulatedThread::State::kAtBlock); }
 
 void Emulator::sync_warp(uint32_t mask) {
-    running_->orders_memory = true;
+    running_->operation = WarpOperation::kBarrier;
+    running_->function = nullptr;
     running_->mask = mask;
-    running_->source_lane = running_->index % kWarpSize;
     wait(EmulatedThread::State::kAtWarp);
 }
 
 uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane) {
-    running_->orders_memory = false;
+    running_->operation = WarpOperation::kShuffle;
+    running_->function = nullptr;
     running_->mask = mask;
     running_->deposit = value;
     // Beyond the warp's end a lane receives its own value.
@@ -190,6 +191,14 @@ uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane) {
     running_->source_lane = inside ? source_lane : running_->index % kWarpSize;
     wait(EmulatedThread::State::kAtWarp);
     return running_->received;
+}
+
+void Emulator::together(WarpFunction function, void* part) {
+    running_->operation = WarpOperation::kTogether;
+    running_->mask = kFullWarp;
+    running_->function = function;
+    running_->part = part;
+    wait(EmulatedThread::State::kAtWarp);
 }
 
 // Nobody is ready: complete whatever is complete. False when that is nothing.
@@ -222,28 +231,39 @@ bool Emulator::complete_warp(int32_t warp) {
         for (int32_t i = 0; i < size; ++i) {
             const EmulatedThread& other = *threads_[first + i];
             const bool same = other.state == EmulatedThread::State::kAtWarp && other.mask == mask &&
-                              other.orders_memory == thread.orders_memory;
+                              other.operation == thread.operation && other.function == thread.function;
             if (same) there |= 1U << i;
             epoch = std::max(epoch, other.moment.warp_epoch);
         }
         if (there != mask || (mask >> lane & 1U) == 0) continue;
+        if (thread.operation == WarpOperation::kTogether) complete_together(thread);
         for (int32_t i = 0; i < size; ++i) {
             if ((mask >> i & 1U) == 0) continue;
             EmulatedThread& other = *threads_[first + i];
-            if (other.orders_memory) {
-                other.moment.warp_epoch = epoch + 1;
-            } else if ((mask >> other.source_lane & 1U) == 0) {
-                running_ = &other;
-                found(FindingKind::kWarpMask,
-                      fmt::format("a shuffle reads lane {}, which mask {:#010x} leaves out", other.source_lane, mask));
-            } else {
-                other.received = threads_[first + other.source_lane]->deposit;
-            }
+            if (other.operation == WarpOperation::kBarrier) other.moment.warp_epoch = epoch + 1;
+            if (other.operation == WarpOperation::kShuffle) complete_shuffle(other);
             other.state = EmulatedThread::State::kReady;
         }
         released = true;
     }
     return released;
+}
+
+void Emulator::complete_shuffle(EmulatedThread& thread) {
+    if ((thread.mask >> thread.source_lane & 1U) == 0) {
+        running_ = &thread;
+        found(FindingKind::kWarpMask,
+              fmt::format("a shuffle reads lane {}, which mask {:#010x} leaves out", thread.source_lane, thread.mask));
+        return;
+    }
+    thread.received = threads_[thread.index / kWarpSize * kWarpSize + thread.source_lane]->deposit;
+}
+
+void Emulator::complete_together(const EmulatedThread& thread) {
+    void* parts[kWarpSize];
+    const int32_t first = thread.index / kWarpSize * kWarpSize;
+    for (int32_t i = 0; i < kWarpSize; ++i) parts[i] = threads_[first + i]->part;
+    thread.function(parts);
 }
 
 // Nothing can go on: the kernel would hang. Said once, then everybody who waits is let through.

@@ -47,6 +47,10 @@ struct Finding {
     std::string text;  // with kernel, block and thread
 };
 
+// What a warp's lanes do at once. kTogether: a function over what each of the 32 lanes brings.
+enum class WarpOperation : uint8_t { kBarrier, kShuffle, kTogether };
+using WarpFunction = void (*)(void* const (&parts)[kWarpSize]);
+
 // A thread of the block that runs.
 struct EmulatedThread {
     enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kDone };
@@ -55,11 +59,13 @@ struct EmulatedThread {
     Dim3 position;
     Moment moment;
     // The warp operation that it waits in.
+    WarpOperation operation = WarpOperation::kBarrier;
     uint32_t mask = 0;
-    int32_t source_lane = 0;
-    uint64_t deposit = 0;
-    uint64_t received = 0;
-    bool orders_memory = false;
+    int32_t source_lane = 0;     // kShuffle
+    uint64_t deposit = 0;        // kShuffle
+    uint64_t received = 0;       // kShuffle
+    WarpFunction function = {};  // kTogether
+    void* part = nullptr;        // kTogether
     // Copies not landed yet, oldest group first.
     std::vector<std::vector<std::function<void()>>> copy_groups;
     std::vector<std::function<void()>> open_copies;
@@ -97,6 +103,8 @@ public:
     void sync_block();
     void sync_warp(uint32_t mask);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
+    // Every lane of the warp brings a part for one function, which changes the parts.
+    void together(WarpFunction function, void* part);
     Memory& shared(const void* key, size_t bytes, size_t cell_bytes);
     void copy_later(std::function<void()> copy) { running_->open_copies.push_back(std::move(copy)); }
     void commit_copies();
@@ -109,6 +117,8 @@ private:
     EmulatedThread* choose();
     bool release_waiting();
     bool complete_warp(int32_t warp);
+    void complete_shuffle(EmulatedThread& thread);
+    void complete_together(const EmulatedThread& thread);
     void give_up();
     void wait(EmulatedThread::State state);
 

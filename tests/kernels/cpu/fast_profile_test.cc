@@ -92,6 +92,7 @@ TEST(FastProfile, EveryProfileHasItsOwnName) {
         return CpuExecutor(model.model.config, model.model.weights, config_of(profile, weights)).numerics_id();
     };
     EXPECT_EQ(name(Profile::kExact, WeightFormat::kBf16), "exact/1");
+    EXPECT_EQ(name(Profile::kTensorSm90, WeightFormat::kBf16), "tensor.sm90/1");
     EXPECT_EQ(name(Profile::kFast, WeightFormat::kBf16), "fast/1");
     EXPECT_EQ(name(Profile::kFast, WeightFormat::kInt8), "fast/1 int8");
 }

@@ -49,16 +49,30 @@ void run(const SceneModel& model, LockstepExecutor& lockstep) {
     EXPECT_GT(lockstep.counts().compared_operations, 301 * 4);
 }
 
+constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
+                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
 constexpr CpuExecutorConfig kOneThread{.block_size = 16, .num_blocks = 32, .num_state_rows = 4, .num_threads = 1};
 constexpr CpuExecutorConfig kThreeThreads{.block_size = 16, .num_blocks = 32, .num_state_rows = 4, .num_threads = 3};
 
 TEST(Lockstep, CpuBesideReferenceAgreesInEveryOperation) {
-    for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
-                                      Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
+    for (const Architecture family : kFamilies) {
         const SceneModel model(reference::draw_small_config(family, 21), 21);
         CpuExecutor cpu(model.model.config, model.model.weights, kThreeThreads);
         reference::ReferenceExecutor beside(model.model.config, model.model.weights, 2);
         LockstepExecutor lockstep(cpu, beside);
+        run(model, lockstep);
+    }
+}
+
+TEST(Lockstep, InTensorSm90CpuBesideReferenceAgreesInEveryOperation) {
+    CpuExecutorConfig config = kThreeThreads;
+    config.profile = Profile::kTensorSm90;
+    for (const Architecture family : kFamilies) {
+        const SceneModel model(reference::draw_small_config(family, 24), 24);
+        CpuExecutor cpu(model.model.config, model.model.weights, config);
+        reference::ReferenceExecutor beside(model.model.config, model.model.weights, 2, Profile::kTensorSm90);
+        LockstepExecutor lockstep(cpu, beside);
+        EXPECT_EQ(lockstep.numerics_id(), "tensor.sm90/1");
         run(model, lockstep);
     }
 }

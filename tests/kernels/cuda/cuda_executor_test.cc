@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "kernels/cpu/cpu_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/ops/planted.h"
 #include "reference/lockstep_executor.h"
@@ -14,6 +17,7 @@ namespace verbatim::cuda {
 namespace {
 
 using reference::Architecture;
+using reference::Profile;
 using simt::Emulator;
 using simt::Schedule;
 using testing::iota;
@@ -24,11 +28,13 @@ constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture
                                       Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
 
 struct Emulated {
+    // In the profile of the model's reference.
     explicit Emulated(const SceneModel& model, int32_t block_size = 16, Schedule schedule = Schedule::kForward)
         : emulator(schedule, 7),
           device(make_emulated_device(emulator)),
           executor(model.model.config, model.model.weights, *device,
-                   {.block_size = block_size, .num_blocks = 800 / block_size, .num_state_rows = 8}) {}
+                   {.block_size = block_size, .num_blocks = 800 / block_size, .num_state_rows = 8},
+                   model.reference.profile()) {}
     void expect_no_findings() const {
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         EXPECT_GT(emulator.num_launches(), 0);
@@ -39,32 +45,84 @@ struct Emulated {
     CudaExecutor executor;
 };
 
+// `length` tokens with two snapshots, then three more, beside another executor.
+void run_beside(const SceneModel& model, reference::NumericExecutor& beside, int32_t length) {
+    Emulated cuda(model);
+    reference::LockstepExecutor lockstep(cuda.executor, beside);
+    testing::PlanBuilder plans(model.model.config.vocab_size);
+    const int32_t row = model.has_state ? 0 : -1;
+    testing::SequenceSpec first{.slot = 0, .num_new_tokens = length, .state_dst = row};
+    first.new_blocks = model.has_kv ? iota(0, (length + 3 + 15) / 16) : iota(0, 0);
+    if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {18, StateIndex{2}}};
+    StepResult result;
+    plans.next().start({.slot = 0, .tokens = model.tokens(length + 3, 1)}).compute(first);
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    plans.next().compute({.slot = 0,
+                          .num_computed_tokens = length,
+                          .num_new_tokens = 3,
+                          .samples = true,
+                          .state_src = row,
+                          .state_dst = row});
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
+    EXPECT_EQ(lockstep.counts().compared_logits, model.model.config.vocab_size);
+    EXPECT_GT(lockstep.counts().compared_operations, (length + 3) * 4);
+    cuda.expect_no_findings();
+}
+
 TEST(CudaExecutor, AgreesWithTheReferenceInEveryOperation) {
     for (const Architecture family : kFamilies) {
         SCOPED_TRACE(reference::architecture_name(family));
         const SceneModel model(reference::draw_small_config(family, 31), 31);
-        Emulated cuda(model);
         reference::ReferenceExecutor beside(model.model.config, model.model.weights);
-        reference::LockstepExecutor lockstep(cuda.executor, beside);
-        testing::PlanBuilder plans(model.model.config.vocab_size);
-        const int32_t row = model.has_state ? 0 : -1;
-        testing::SequenceSpec first{.slot = 0, .num_new_tokens = 21, .state_dst = row};
-        first.new_blocks = model.has_kv ? iota(0, 2) : iota(0, 0);
-        if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {18, StateIndex{2}}};
-        StepResult result;
-        plans.next().start({.slot = 0, .tokens = model.tokens(24, 1)}).compute(first);
-        ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-        plans.next().compute({.slot = 0,
-                              .num_computed_tokens = 21,
-                              .num_new_tokens = 3,
+        run_beside(model, beside, 21);
+    }
+}
+
+// Rows enough for the large blocks, then few.
+TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
+    for (const Architecture family : kFamilies) {
+        SCOPED_TRACE(reference::architecture_name(family));
+        const SceneModel model(reference::draw_small_config(family, 35), 35, Profile::kTensorSm90);
+        EXPECT_EQ(Emulated(model).executor.numerics_id(), "tensor.sm90/1");
+        reference::ReferenceExecutor reference(model.model.config, model.model.weights, 1, Profile::kTensorSm90);
+        run_beside(model, reference, 40);
+        cpu::CpuExecutor cpu(model.model.config, model.model.weights,
+                             {.block_size = 16, .num_blocks = 8, .num_state_rows = 8, .profile = Profile::kTensorSm90});
+        run_beside(model, cpu, 26);
+    }
+}
+
+// Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after all layers.
+TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
+    for (const Architecture family : kFamilies) {
+        const SceneModel model(reference::draw_small_config(family, 37), 37);
+        simt::Emulator emulator(Schedule::kRandom, 7);
+        const auto device = make_emulated_device(emulator);
+        CudaExecutor executor(model.model.config, model.model.weights, *device,
+                              {.block_size = 16, .num_blocks = 8, .num_state_rows = 2}, Profile::kFast);
+        EXPECT_EQ(executor.numerics_id(), "fast/1");
+        Scene scene(model, executor, 16);
+        const auto tokens = model.tokens(41, 3);
+        scene.next().start({.slot = 0, .tokens = tokens});
+        scene.compute({.slot = 0, .num_new_tokens = 40, .state_dst = 0, .new_blocks = iota(0, 3)}).step();
+        scene.next().compute({.slot = 0,
+                              .num_computed_tokens = 40,
+                              .num_new_tokens = 1,
                               .samples = true,
-                              .state_src = row,
-                              .state_dst = row});
-        ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-        EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
-        EXPECT_EQ(lockstep.counts().compared_logits, model.model.config.vocab_size);
-        EXPECT_GT(lockstep.counts().compared_operations, 24 * 4);
-        cuda.expect_no_findings();
+                              .state_src = 0,
+                              .state_dst = 0});
+        scene.step();
+        const auto got = executor.logits(SequenceSlot{0});
+        const auto want = testing::uncached(model.reference, tokens).logits;
+        double difference = 0.0;
+        double length = 0.0;
+        for (size_t i = 0; i < want.size(); ++i) {
+            difference += std::pow(double{got[i]} - double{want[i]}, 2);
+            length += std::pow(double{want[i]}, 2);
+        }
+        EXPECT_LT(std::sqrt(difference / length), 0.02) << reference::architecture_name(family);
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }
 
@@ -109,6 +167,8 @@ TEST(CudaExecutor, AnAttachedSuffixGivesTheUncachedBitsInAnyOrderOfThreads) {
     attach(model, 16, 32, Schedule::kReverse);
     attach(model, 5, 33, Schedule::kRandom);
     attach(model, 8, 1, Schedule::kOneWarpAhead);
+    const SceneModel tensor(reference::draw_small_config(Architecture::kGraniteHybrid, 36), 36, Profile::kTensorSm90);
+    attach(tensor, 16, 21, Schedule::kRandom);
 }
 
 TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {

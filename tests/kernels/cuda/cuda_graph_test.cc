@@ -37,11 +37,13 @@ TEST(CudaGraph, EveryFamilyDecodesToTheUncachedBitsInAnyOrderOfThreads) {
     size_t i = 0;
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
                                       Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
-        SCOPED_TRACE(reference::architecture_name(family));
-        const SceneModel model(reference::draw_small_config(family, 31), 31);
-        EmulatedDecoding decoding(model, kSchedules[i++ % 4], {62, 3, 17});
-        EXPECT_EQ(decoding.step(3).graph_launches, 0);  // takes the memory that it needs
-        for (int n = 0; n < 4; ++n) expect_graph(decoding.step(3));
+        for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
+            SCOPED_TRACE(reference::architecture_name(family));
+            const SceneModel model(reference::draw_small_config(family, 31), 31, profile);
+            EmulatedDecoding decoding(model, kSchedules[i++ % 4], {62, 3, 17});
+            EXPECT_EQ(decoding.step(3).graph_launches, 0);  // takes the memory that it needs
+            for (int n = 0; n < 4; ++n) expect_graph(decoding.step(3));
+        }
     }
 }
 

@@ -12,7 +12,7 @@ namespace verbatim::cuda {
 
 inline constexpr int32_t kBlocksEach = 40;  // of 16 tokens
 
-// Some sequences that are computed up to a length each, and then decode together.
+// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's reference.
 class Decoding {
 public:
     // Borrows both.
@@ -21,7 +21,8 @@ public:
           executor_(model.model.config, model.model.weights, device,
                     {.block_size = 16,
                      .num_blocks = kBlocksEach * static_cast<int32_t>(lengths.size()),
-                     .num_state_rows = static_cast<int32_t>(lengths.size())}),
+                     .num_state_rows = static_cast<int32_t>(lengths.size())},
+                    model.reference.profile()),
           scene_(model, executor_, 16) {
         scene_.next();
         for (const int64_t length : lengths) {

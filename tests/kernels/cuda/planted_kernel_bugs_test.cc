@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/ops/planted.h"
+#include "tests/kernels/cuda/tensor_case.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -73,11 +74,12 @@ constexpr Expected kExpected[] = {
     {KernelBug::kPaddingRead, "embed", FindingKind::kOutOfBounds},
 };
 
+constexpr simt::Schedule kSchedules[] = {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom,
+                                         simt::Schedule::kOneWarpAhead};
+
 TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
     const SceneModel model = wide_model();
-    EXPECT_EQ(std::size(kExpected), static_cast<size_t>(KernelBug::kCount) - 1);
-    for (const simt::Schedule schedule :
-         {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom, simt::Schedule::kOneWarpAhead}) {
+    for (const simt::Schedule schedule : kSchedules) {
         ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule).empty());
         for (const Expected& expected : kExpected) {
             SCOPED_TRACE(
@@ -92,6 +94,42 @@ TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
             }
             EXPECT_TRUE(named) << all;
         }
+    }
+}
+
+// A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
+constexpr Expected kExpectedOnTensorCores[] = {
+    {KernelBug::kTensorNotAwaited, "tensor_matmul", FindingKind::kUninitialised},
+    {KernelBug::kTensorNoBarrier, "tensor_matmul", FindingKind::kRace},
+    {KernelBug::kTensorHalfWarp, "tensor_matmul", FindingKind::kWarpMask},
+};
+
+TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
+    EXPECT_EQ(std::size(kExpected) + std::size(kExpectedOnTensorCores) + 1, static_cast<size_t>(KernelBug::kCount) - 1);
+    // How many outputs are wrong.
+    const auto run = [](simt::Emulator& emulator, KernelBug bug) {
+        const auto device = make_emulated_device(emulator);
+        TensorCase one(*device, {40, 50, 600});
+        planted_kernel_bug() = bug;
+        one.multiply();
+        planted_kernel_bug() = KernelBug::kNone;
+        return one.num_wrong();
+    };
+    for (const simt::Schedule schedule : kSchedules) {
+        for (const Expected& expected : kExpectedOnTensorCores) {
+            simt::Emulator emulator(schedule, 3);
+            run(emulator, expected.bug);
+            const auto names = [&](const simt::Finding& finding) {
+                return finding.kind == expected.kind &&
+                       finding.text.starts_with(std::string(expected.kernel) + ": block (");
+            };
+            EXPECT_TRUE(std::ranges::any_of(emulator.findings(), names))
+                << fmt::format("bug {}, schedule {}", static_cast<int>(expected.bug), static_cast<int>(schedule));
+        }
+        // Every access is in order; only the sums are of other rows.
+        simt::Emulator emulator(schedule, 3);
+        EXPECT_GT(run(emulator, KernelBug::kTensorWrongLane), 40 * 50 * 9 / 10);
+        EXPECT_TRUE(emulator.findings().empty());
     }
 }
 

@@ -11,6 +11,7 @@
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
+#include "reference/numerics/tensor_sm90.h"
 #include "tests/reference/ops/op_values.h"
 
 #if defined(__x86_64__)
@@ -80,12 +81,13 @@ TEST(DotN3, IsTheDefinitionForAllKindsOfValuesAndLengths) {
 
 // What the op computes, output by output.
 std::vector<float> matmul_by_definition(const MatmulArgs& args) {
+    const auto dot = args.profile == Profile::kExact ? dot_n3 : tensor_dot;
     std::vector<float> out;
     for (int64_t m = 0; m < args.x.num_rows; ++m) {
         std::vector<uint16_t> a;
         for (int64_t k = 0; k < args.x.width; ++k) a.push_back(round_to_bf16(args.x.row(m)[k] * args.in_multiplier));
         for (int64_t n = 0; n < args.out.width; ++n) {
-            const float total = dot_n3(a.data(), args.weight + n * args.x.width, args.x.width);
+            const float total = dot(a.data(), args.weight + n * args.x.width, args.x.width);
             out.push_back(args.bias != nullptr ? total + args.bias[n] : total);
         }
     }
@@ -98,6 +100,7 @@ RC_GTEST_PROP(Matmul, IsOneDotForEachOutputForAnyShapeAndValues, (uint64_t seed)
     const auto num_n = *rc::gen::inRange<int64_t>(1, 80);
     const auto kind = *rc::gen::elementOf(std::vector<Values>(std::begin(kAllValues), std::end(kAllValues)));
     const bool has_bias = *rc::gen::arbitrary<bool>();
+    const auto profile = *rc::gen::element(Profile::kExact, Profile::kTensorSm90);
     const int64_t gap = *rc::gen::inRange<int64_t>(0, 5);  // rows that are part of wider ones
 
     const std::vector<float> x = draw_values(num_rows * (num_k + gap), seed, kind);
@@ -108,6 +111,7 @@ RC_GTEST_PROP(Matmul, IsOneDotForEachOutputForAnyShapeAndValues, (uint64_t seed)
                           .weight = weight.data(),
                           .bias = has_bias ? bias.data() : nullptr,
                           .in_multiplier = has_bias ? 0.9F : 1.0F,
+                          .profile = profile,
                           .out = {out.data(), num_rows, num_n, num_n + gap}};
     matmul(args);
     const std::vector<float> wanted = matmul_by_definition(args);

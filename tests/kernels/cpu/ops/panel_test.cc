@@ -1,7 +1,8 @@
-// The matmul's inner loop of every instruction set against NUMERICS N3's definition, bit by bit.
+// The matmul's inner loop of every instruction set and profile against its definition, bit by bit.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "reference/numerics/tensor_sm90.h"
 #include "reference/ops/matmul.h"
 #include "tests/reference/ops/op_values.h"
 
@@ -33,7 +34,8 @@ struct PackedPanels {
     PackedMatrix matrix;
 };
 
-void expect_definition(Isa isa, Values kind, const Shape& shape) {
+void expect_definition(Isa isa, Profile profile, Values kind, const Shape& shape) {
+    const auto dot = profile == Profile::kExact ? reference::dot_n3 : reference::tensor_dot;
     const auto a = reference::draw_bf16(shape.num_rows * shape.num_k, 1, kind);
     const auto b = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
     const PackedPanels packed({b.data(), shape.num_outputs, shape.num_k});
@@ -52,15 +54,16 @@ void expect_definition(Isa isa, Values kind, const Shape& shape) {
     constexpr int64_t kStride = kPanelOutputs + 5;
     std::vector<float> out(shape.num_rows * kStride, 77.0F);
     for (int64_t panel = 0; panel < packed.matrix.num_panels(); ++panel) {
-        cpu_ops(isa).panel({.rows = {floats.data(), words.data(), shape.num_rows, pairs},
-                            .panel = packed.matrix.panel(panel),
-                            .bias = has_bias ? &bias[panel * kPanelOutputs] : nullptr,
-                            .out = out.data(),
-                            .out_stride = kStride});
+        cpu_ops(isa, profile)
+            .panel({.rows = {floats.data(), words.data(), shape.num_rows, pairs},
+                    .panel = packed.matrix.panel(panel),
+                    .bias = has_bias ? &bias[panel * kPanelOutputs] : nullptr,
+                    .out = out.data(),
+                    .out_stride = kStride});
         for (int64_t r = 0; r < shape.num_rows; ++r) {
             for (int64_t lane = 0; lane < packed.matrix.outputs_in(panel); ++lane) {
                 const int64_t n = panel * kPanelOutputs + lane;
-                const float total = reference::dot_n3(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k);
+                const float total = dot(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k);
                 const float want = has_bias ? total + bias[n] : total;
                 ASSERT_EQ(bits_from_float(out[r * kStride + lane]), bits_from_float(want))
                     << name_of(isa, kind, shape) << ": row " << r << " output " << n;
@@ -74,7 +77,10 @@ TEST(Panel, EveryInstructionSetHasTheBitsOfTheDefinition) {
                             {5, 130, 600}, {6, 64, 64}, {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
-            for (const Shape& shape : shapes) expect_definition(isa, kind, shape);
+            for (const Shape& shape : shapes) {
+                expect_definition(isa, Profile::kExact, kind, shape);
+                expect_definition(isa, Profile::kTensorSm90, kind, shape);
+            }
         }
     }
 }

@@ -1,0 +1,10 @@
+// kernels/cpu/ops/loops.h: every family of loops, over the kind of lanes and the math that were included before, inside a target.
+#pragma once
+
+// clang-format off
+#include "kernels/cpu/ops/row_loops.h"
+#include "kernels/cpu/ops/softmax_loops.h"
+#include "kernels/cpu/ops/matmul_loops.h"
+#include "kernels/cpu/ops/attention_loops.h"
+#include "kernels/cpu/ops/scan_loops.h"
+// clang-format on

@@ -1,0 +1,25 @@
+// kernels/cuda/simt/emulated_mma.h: what the lanes of a warp do together on matrices, once all of them have brought their parts.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/simt/types.h"
+
+namespace verbatim::simt {
+
+// A lane's part of load_matrices.
+struct MatricesPart {
+    Four<uint32_t> row;
+    Four<uint32_t> received;
+};
+void complete_load_matrices(void* const (&parts)[kWarpSize]);
+
+// A lane's part of mma (simt/types.h). Each sum is reference::tensor_group of a row of A and a column of B.
+struct MmaPart {
+    Four<uint32_t> a;
+    uint32_t b[2];
+    float* acc;  // [4]
+};
+void complete_mma(void* const (&parts)[kWarpSize]);
+
+}  // namespace verbatim::simt

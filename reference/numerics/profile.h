@@ -1,0 +1,37 @@
+// reference/numerics/profile.h: the arithmetics that an executor can compute in, and their names.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "reference/numerics/constants.h"
+
+namespace verbatim::reference {
+
+enum class Profile : uint8_t {
+    kExact,       // every result is a function of the sequence alone, with the same bits everywhere
+    kTensorSm90,  // the same promise; the matmuls' dot products are those of Hopper's tensor cores (tensor_sm90.h)
+    kFast,        // quick and within a tolerance; promises no bits (docs/kernels.md)
+};
+
+// As flags and documents write it.
+constexpr std::string_view name(Profile profile) {
+    switch (profile) {
+        case Profile::kExact: return "exact";
+        case Profile::kTensorSm90: return "tensor.sm90";
+        case Profile::kFast: return "fast";
+    }
+    return "unknown";
+}
+
+// With its version: part of every head and record.
+constexpr std::string_view numerics_id(Profile profile) {
+    switch (profile) {
+        case Profile::kExact: return kExactNumericsId;
+        case Profile::kTensorSm90: return "tensor.sm90/1";
+        case Profile::kFast: return "fast/1";
+    }
+    return "unknown";
+}
+
+}  // namespace verbatim::reference
