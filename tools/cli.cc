@@ -1,6 +1,7 @@
 #include "tools/cli.h"
 
 #include "engine/base/check.h"
+#include "tools/choice_option.h"
 
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -74,14 +74,8 @@ int report_error(const Error& error, ExitCode code) {
 }
 
 CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
-    static const std::map<std::string, OutputFormat> kNames = {{"table", OutputFormat::kTable},
-                                                               {"json", OutputFormat::kJson}};
-    return command
-        .add_option_function<std::string>(
-            "--format", [&format](const std::string& name) { format = kNames.at(name); }, "how the result is written")
-        ->check(CLI::IsMember({"table", "json"}))
-        ->type_name("table|json")
-        ->default_str(format == OutputFormat::kTable ? "table" : "json");
+    const Choices<OutputFormat> formats = {{"table", OutputFormat::kTable}, {"json", OutputFormat::kJson}};
+    return add_choice_option(command, "--format", format, formats, "how the result is written");
 }
 
 CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed) {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <string>
 
+#include "tools/choice_option.h"
 #include "tools/cli.h"
 #include "traces/strict.h"
 
@@ -36,21 +36,19 @@ CLI::Option* add_sessions(CLI::App& verb, std::optional<SessionRange>& sessions)
 }
 
 CLI::Option* add_format(CLI::App& verb, std::optional<Format>& format) {
-    const auto set = [&format](const std::string& name) { format = format_by_name(name); };
-    return verb
-        .add_option_function<std::string>("--input-format", set,
-                                          "the trace is in this format, whatever its content looks like")
-        ->check(CLI::IsMember({"verbatim", "agentic", "mooncake", "azure", "burstgpt"}));
+    Choices<Format> formats;
+    for (const char* name : {"verbatim", "agentic", "mooncake", "azure", "burstgpt"}) {
+        formats.emplace_back(name, *format_by_name(name));
+    }
+    return add_choice_option(verb, "--input-format", format, formats,
+                             "the trace is in this format, whatever its content looks like");
 }
 
 CLI::Option* add_max_context(CLI::App& verb, std::optional<OverContext>& over_context) {
-    static const std::map<std::string, OverContext> kNames = {
+    const Choices<OverContext> choices = {
         {"reject", OverContext::kReject}, {"drop", OverContext::kDrop}, {"scale", OverContext::kScale}};
-    const auto set = [&over_context](const std::string& name) { over_context = kNames.at(name); };
-    return verb
-        .add_option_function<std::string>("--max-context", set,
-                                          "rows that exceed --context: reject, drop, or scale the whole trace")
-        ->check(CLI::IsMember({"reject", "drop", "scale"}));
+    return add_choice_option(verb, "--max-context", over_context, choices,
+                             "rows that exceed --context: reject, drop, or scale the whole trace");
 }
 
 // Read as strictly as a field of a trace: no sign, no hexadecimal, no "nan".

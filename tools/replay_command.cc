@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "reference/model/presets.h"
+#include "tools/choice_option.h"
 #include "tools/cli.h"
 #include "tools/executor_choice.h"
 #include "tools/isa_option.h"
@@ -130,14 +131,12 @@ int run_replay_command(const ReplayOptions& options) {
 }
 
 void add_profile_option(CLI::App& verb, reference::Profile& profile) {
-    std::map<std::string, reference::Profile> profiles;
+    Choices<reference::Profile> profiles;
     for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
-        profiles.emplace(reference::name(one), one);
+        profiles.emplace_back(reference::name(one), one);
     }
-    verb.add_option("--profile", profile,
-                    "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact")
-        ->transform(CLI::CheckedTransformer(profiles))
-        ->default_str("exact");
+    add_choice_option(verb, "--profile", profile, profiles,
+                      "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact");
 }
 
 }  // namespace
@@ -154,14 +153,11 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     options->has_model =
         verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
             ->capture_default_str();
-    std::vector<std::string> names(executor_names().begin(), executor_names().end());
-    verb->add_option("--executor", options->replay.executor, "who computes, with the cache")
-        ->check(CLI::IsMember(names))
-        ->capture_default_str();
-    names.emplace_back("none");
-    verb->add_option("--beside", options->replay.beside, "who it is compared with")
-        ->check(CLI::IsMember(names))
-        ->capture_default_str();
+    Choices<std::string> names;
+    for (const std::string_view name : executor_names()) names.emplace_back(name, name);
+    add_choice_option(*verb, "--executor", options->replay.executor, names, "who computes, with the cache");
+    names.emplace_back("none", "none");
+    add_choice_option(*verb, "--beside", options->replay.beside, names, "who it is compared with");
     add_profile_option(*verb, options->replay.profile);
     verb->add_option("--threads", options->replay.num_threads,
                      "threads of an executor; the result does not depend on it")
@@ -178,15 +174,14 @@ void add_replay_command(CLI::App& app, int& exit_code) {
         add_bytes_option(*verb, "--kv-bytes", options->kv_bytes, "for KV; else half of --cache-bytes");
     options->has_state_bytes =
         add_bytes_option(*verb, "--state-bytes", options->state_bytes, "for Mamba states; else half of --cache-bytes");
-    const std::map<std::string, LookupMode> lookups = {{"conversation", LookupMode::kConversation},
-                                                       {"prefix", LookupMode::kPrefix}};
-    verb->add_option("--lookup", options->replay.lookup, "find heads by conversation id, or also by prefix in the salt")
-        ->transform(CLI::CheckedTransformer(lookups));
+    const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
+    add_choice_option(*verb, "--lookup", options->replay.lookup, lookups,
+                      "find heads by conversation id, or also by prefix in the salt");
     verb->add_flag("--logits-only", options->replay.logits_only,
                    "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
-    options->has_failure =
-        add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
-                         "the executor fails at this step and a fresh one goes on; none: it does not");
+    options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
+                                            "the executor fails at this step and a fresh one goes on")
+                               ->default_str("none");
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_replay_command(*options); });

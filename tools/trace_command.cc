@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tools/choice_option.h"
 #include "tools/cli.h"
 #include "tools/read_options.h"
 #include "tools/trace_report.h"
@@ -100,11 +101,10 @@ void add_generate_options(CLI::App& verb, TraceOptions& options) {
     GenerateOptions& generate = options.generate;
     verb.add_option("--to", options.output, "the CSV to write; .gz or .zst compresses it")->required();
     add_count_option(verb, "--conversations", generate.conversations, 1, "how many");
-    const std::map<std::string, ArrivalProcess> processes = {{"poisson", ArrivalProcess::kPoisson},
-                                                             {"uniform", ArrivalProcess::kUniform},
-                                                             {"bursty", ArrivalProcess::kBursty}};
-    verb.add_option("--arrivals", generate.arrivals, "how conversations start: poisson, uniform or bursty")
-        ->transform(CLI::CheckedTransformer(processes));
+    const Choices<ArrivalProcess> processes = {{"poisson", ArrivalProcess::kPoisson},
+                                               {"uniform", ArrivalProcess::kUniform},
+                                               {"bursty", ArrivalProcess::kBursty}};
+    add_choice_option(verb, "--arrivals", generate.arrivals, processes, "how conversations start");
     verb.add_option("--rate", generate.rate, "conversations started per second")->capture_default_str();
     verb.add_option("--turns", generate.mean_turns, "turns per conversation: mean of a geometric distribution")
         ->capture_default_str();
