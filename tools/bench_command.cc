@@ -97,9 +97,9 @@ void add_size_options(CLI::App& verb, BenchConfig& bench) {
     add_list_option(verb, "--contexts", bench.contexts, 1, kMaxTokens, "lengths of prompts, in tokens");
     add_list_option(verb, "--batches", bench.batches, 1, 4096, "sequences that run side by side");
     add_list_option(verb, "--heads", bench.heads, 2, kMaxTokens, "ttft: lengths of heads that a turn attaches to");
-    add_list_option(
-        verb, "--behind", bench.behind, 1, kMaxTokens,
-        "behind: lengths of contexts, in tokens, behind which a step of --step-tokens and single tokens are computed");
+    add_list_option(verb, "--behind", bench.behind, 1, kMaxTokens,
+                    "behind: lengths of contexts (at least a block) behind which a step of --step-tokens and single "
+                    "tokens are computed");
     verb.add_option("--suffix", bench.suffix_tokens, "ttft: tokens of a turn beyond its head")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
         ->capture_default_str();

@@ -82,7 +82,7 @@ Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const 
     if (kv + state + weights > available) {
         return error(
             "{:.1f} GiB of weights, {:.1f} of KV and {:.1f} of states are more than the {:.1f} GiB that are "
-            "free: ask for smaller --contexts, --batches or --heads",
+            "free: ask for smaller --contexts, --batches, --heads or --behind",
             weights / kGiB, kv / kGiB, state / kGiB, available / kGiB);
     }
     if (num_blocks > INT32_MAX) return error("{} KV blocks are too many: take a larger --block-size", num_blocks);
@@ -101,7 +101,8 @@ Status stretch_positions(const BenchConfig& config, ModelConfig& model) {
     if (longest <= model.max_position_embeddings) return {};
     if (!is_preset(config.model)) {
         return error(
-            "{} has {} positions, the longest sequence asked for takes {}: ask for smaller --contexts or --heads",
+            "{} has {} positions, the longest sequence asked for takes {}: ask for smaller --contexts, --heads or "
+            "--behind",
             config.model, model.max_position_embeddings, longest);
     }
     if (longest > INT32_MAX) return error("sequences of {} tokens are too long: fewer than 2^31 wanted", longest);
