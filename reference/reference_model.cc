@@ -196,6 +196,7 @@ public:
                               .n_kv_heads = attention.n_kv_heads,
                               .head_dim = attention.head_dim,
                               .scale = scale,
+                              .profile = model_.profile(),
                               .q = rows(Buffer::kQ, attention.q_rows()),
                               .k = dense_rows<const uint16_t>(layers_[layer].k.data(), num_positions, width),
                               .v = dense_rows<const uint16_t>(layers_[layer].v.data(), num_positions, width),

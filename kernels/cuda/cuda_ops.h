@@ -232,8 +232,9 @@ public:
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
     // workspace: attention_floats(batch.max_items, shape) of them.
-    virtual void attention(const DeviceBatch& batch, const AttentionShape& shape, Floats q, const DevicePages& pages,
-                           float* workspace, Floats out) = 0;
+    // The dot products on tensor cores in tensor.sm90.
+    virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
+                           const DevicePages& pages, float* workspace, Floats out) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up) = 0;
     virtual void relu_squared(Floats up) = 0;
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;

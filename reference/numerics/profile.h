@@ -10,7 +10,7 @@ namespace verbatim::reference {
 
 enum class Profile : uint8_t {
     kExact,       // every result is a function of the sequence alone, with the same bits everywhere
-    kTensorSm90,  // the same promise; the matmuls' dot products are those of Hopper's tensor cores (tensor_sm90.h)
+    kTensorSm90,  // the same promise; the dot products are those of Hopper's tensor cores (tensor_sm90.h)
     kFast,        // quick and within a tolerance; promises no bits (docs/kernels.md)
 };
 

@@ -33,9 +33,10 @@ struct TensorOperand {
     float values[kTensorGroup][kLanes];
     int32_t exponents[kTensorGroup][kLanes];
 
-    VERBATIM_INLINE void set(int k, int lane, uint16_t bits) {
-        values[k][lane] = bf16_to_float(bits);
-        exponents[k][lane] = tensor_exponent(values[k][lane]);
+    VERBATIM_INLINE void set(int k, int lane, uint16_t bits) { set_value(k, lane, bf16_to_float(bits)); }
+    VERBATIM_INLINE void set_value(int k, int lane, float value) {
+        values[k][lane] = value;
+        exponents[k][lane] = tensor_exponent(value);
     }
     VERBATIM_INLINE void bits_of(int lane, uint16_t* out) const {
         for (int k = 0; k < kTensorGroup; ++k) out[k] = static_cast<uint16_t>(bits_from_float(values[k][lane]) >> 16);
@@ -95,6 +96,27 @@ VERBATIM_INLINE void tensor_group_lanes(const TensorOperand<1>& a, const TensorO
     for (int lane = 0; lane < kLanes; ++lane) {
         const float unit = float_from_bits(static_cast<uint32_t>(127 - kTensorFractionBits + largest[lane]) << 23);
         acc[lane] = tensor_cut(sum[lane] + static_cast<int32_t>(acc[lane] * scale[lane]), unit);
+    }
+}
+
+// total[lane] = tensor_dot of a[i] and b(i, lane) over i < count: bf16 values as binary32.
+template <int kLanes, typename Column>
+VERBATIM_INLINE void tensor_dots(const float* a, int64_t count, const Column& b, float* total) {
+    for (int lane = 0; lane < kLanes; ++lane) total[lane] = 0.0F;
+    for (int64_t first = 0; first < count; first += kTensorChunk) {
+        const int64_t last = first + kTensorChunk < count ? first + kTensorChunk : count;
+        float acc[kLanes] = {};
+        for (int64_t i = first; i < last; i += kTensorGroup) {
+            TensorOperand<1> x;
+            TensorOperand<kLanes> y;
+            for (int k = 0; k < kTensorGroup; ++k) {
+                const bool there = i + k < last;
+                x.set_value(k, 0, there ? a[i + k] : 0.0F);
+                for (int lane = 0; lane < kLanes; ++lane) y.set_value(k, lane, there ? b(i + k, lane) : 0.0F);
+            }
+            tensor_group_lanes(x, y, acc);
+        }
+        for (int lane = 0; lane < kLanes; ++lane) total[lane] += acc[lane];
     }
 }
 

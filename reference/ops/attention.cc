@@ -6,6 +6,7 @@
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
+#include "reference/numerics/tensor_lanes.h"
 #include "reference/ops/rms_norm.h"
 
 namespace verbatim::reference {
@@ -83,10 +84,36 @@ VERBATIM_CLONES void tile_values(const float* p, const float* v_tile, int64_t nu
 }
 static_assert(kKvTile <= kDotChunk, "a tile's p·v is one chunk of N3, and +0 + acc is acc, which cannot be -0");
 
-void add_tile(const float* q, const KvHead& head, int64_t tile, int64_t num_visible, float scale, Softmax& run) {
+// --- both in tensor.sm90
+
+constexpr int kLanes = 32;  // outputs side by side; their number changes no bit
+
+VERBATIM_CLONES void tensor_tile_scores(const float* q, const float* k_tile, int64_t head_dim, float scale, float* s) {
+    for (int64_t first = 0; first < kKvTile; first += kLanes) {
+        const auto k = [&](int64_t i, int64_t lane) { return k_tile[i * kKvTile + first + lane]; };
+        tensor_dots<kLanes>(q, head_dim, k, s + first);
+    }
+    for (int64_t j = 0; j < kKvTile; ++j) s[j] = s[j] * scale;
+}
+
+VERBATIM_CLONES void tensor_tile_values(const float* p, const float* v_tile, int64_t num_visible, int64_t head_dim,
+                                        float* pv) {
+    for (int64_t first = 0; first < head_dim; first += kLanes) {
+        const auto v = [&](int64_t j, int64_t lane) {
+            return first + lane < head_dim ? v_tile[j * head_dim + first + lane] : 0.0F;
+        };
+        float total[kLanes];
+        tensor_dots<kLanes>(p, num_visible, v, total);
+        std::copy_n(total, std::min<int64_t>(kLanes, head_dim - first), pv + first);
+    }
+}
+
+void add_tile(const float* q, const KvHead& head, int64_t tile, int64_t num_visible, const AttentionArgs& args,
+              Softmax& run) {
     const int64_t d = head.head_dim;
+    const bool on_tensor_cores = args.profile == Profile::kTensorSm90;
     float s[kKvTile];
-    tile_scores(q, &head.k[tile * kKvTile * d], d, scale, s);
+    (on_tensor_cores ? tensor_tile_scores : tile_scores)(q, &head.k[tile * kKvTile * d], d, args.scale, s);
     float m = run.empty ? s[0] : run.m;
     for (int64_t j = 0; j < num_visible; ++j) m = max_f32(m, s[j]);
     float p[kKvTile];
@@ -94,7 +121,7 @@ void add_tile(const float* q, const KvHead& head, int64_t tile, int64_t num_visi
     const float sum = sum_n4(p, kKvTile);
     for (float& value : p) value = bf16_value(value);
     std::vector<float> pv(static_cast<size_t>(d));
-    tile_values(p, &head.v[tile * kKvTile * d], num_visible, d, pv.data());
+    (on_tensor_cores ? tensor_tile_values : tile_values)(p, &head.v[tile * kKvTile * d], num_visible, d, pv.data());
     if (run.empty) {
         run.l = sum;
         run.o = pv;
@@ -121,13 +148,13 @@ void merge_run(const Softmax& run, Softmax& row) {
 }
 
 // One query row and head at absolute position `position`.
-void attend(const float* q, const KvHead& head, int64_t position, float scale, float* out) {
+void attend(const float* q, const KvHead& head, int64_t position, const AttentionArgs& args, float* out) {
     const int64_t num_tiles = position / kKvTile + 1;
     Softmax row(head.head_dim);
     for (int64_t first = 0; first < num_tiles; first += kRunTiles) {
         Softmax run(head.head_dim);
         for (int64_t tile = first; tile < std::min(first + kRunTiles, num_tiles); ++tile) {
-            add_tile(q, head, tile, std::min(kKvTile, position + 1 - tile * kKvTile), scale, run);
+            add_tile(q, head, tile, std::min(kKvTile, position + 1 - tile * kKvTile), args, run);
         }
         merge_run(run, row);
     }
@@ -170,7 +197,7 @@ void attention(const AttentionArgs& args) {
         for (int64_t r = 0; r < args.q.num_rows; ++r) {
             for (int64_t h = kv_head * heads_per_kv_head; h < (kv_head + 1) * heads_per_kv_head; ++h) {
                 for (int64_t i = 0; i < d; ++i) q[i] = bf16_value(args.q.row(r)[h * d + i]);
-                attend(q.data(), head, args.first_position + r, args.scale, args.out.row(r) + h * d);
+                attend(q.data(), head, args.first_position + r, args, args.out.row(r) + h * d);
             }
         }
     }

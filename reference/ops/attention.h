@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "reference/numerics/profile.h"
 #include "reference/ops/rows.h"
 
 namespace verbatim::reference {
@@ -32,6 +33,7 @@ void store_bf16(const StoreBf16Args& args);
 //   M = max(m, mr);  a = exp(m - M);  b = exp(mr - M)
 //   l = fma(l, a, lr · b);  o[d] = fma(o[d], a, or[d] · b);  m = M
 // Result: out[d] = o[d] ÷ l.
+// In tensor.sm90 both dot_n3 are tensor_dot (numerics/tensor_sm90.h), all else is the same.
 // Tiles without a visible position are not touched, and beyond position p nothing is read.
 struct AttentionArgs {
     int64_t first_position = 0;
@@ -39,9 +41,10 @@ struct AttentionArgs {
     int64_t n_kv_heads = 0;  // divides n_heads
     int64_t head_dim = 0;
     float scale = 1.0F;
-    ConstFloatRows q;           // [num_rows, n_heads · head_dim], binary32
-    Rows<const uint16_t> k, v;  // [first_position + num_rows, n_kv_heads · head_dim], bf16
-    FloatRows out;              // [num_rows, n_heads · head_dim]; apart from q
+    Profile profile = Profile::kExact;  // or kTensorSm90
+    ConstFloatRows q;                   // [num_rows, n_heads · head_dim], binary32
+    Rows<const uint16_t> k, v;          // [first_position + num_rows, n_kv_heads · head_dim], bf16
+    FloatRows out;                      // [num_rows, n_heads · head_dim]; apart from q
 };
 
 void check(const AttentionArgs& args);

@@ -102,6 +102,7 @@ const CpuOps& tensor_ops(Isa isa) {
             CpuOps& table = made.emplace_back(cpu_ops(one));
             table.takes_pairs = true;
             table.panel = tensor_panel;
+            table.attend_tile = attend_tile_tensor;
         }
         return made;
     }();

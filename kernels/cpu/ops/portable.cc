@@ -13,6 +13,7 @@
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
+#include "reference/numerics/tensor_lanes.h"
 
 namespace verbatim::cpu {
 
@@ -82,6 +83,29 @@ VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t
     }
 }
 
+// Both in tensor.sm90.
+VERBATIM_CLONES void tensor_group_scores(const float* q, const Pair* k, int64_t stride, int64_t count, float scale,
+                                         float* s) {
+    const auto element = [&](int64_t i, int64_t lane) {
+        const Pair pair = k[i / 2 * stride + lane];
+        return i % 2 == 0 ? even_of(pair) : odd_of(pair);
+    };
+    reference::tensor_dots<kGroup>(q, 2 * count, element, s);
+    for (int64_t i = 0; i < kGroup; ++i) s[i] = s[i] * scale;
+}
+
+VERBATIM_CLONES void tensor_tile_values(const float* p, const KvTileRefs& tile, int64_t num_visible, int64_t first,
+                                        int64_t count, float* pv) {
+    const auto element = [&](int64_t j, int64_t lane) {
+        if (lane >= count) return 0.0F;
+        const Pair pair = tile.v[j / 2][first + lane];
+        return j % 2 == 0 ? even_of(pair) : odd_of(pair);
+    };
+    float total[kWidth];
+    reference::tensor_dots<kWidth>(p, num_visible, element, total);
+    std::copy_n(total, count, pv);
+}
+
 VERBATIM_CLONES float softmax_row_portable(float* s, int32_t num_visible, bool first_of_run, float& m, float& l) {
     return softmax_row<PlainReductions>(s, num_visible, first_of_run, m, l);
 }
@@ -130,17 +154,26 @@ VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* st
     for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], total[p]);
 }
 
-}  // namespace
+// The dot products of a tile: of the positions of a K group, and of some dims of V.
+struct ExactTile {
+    static constexpr auto kScores = group_scores;
+    static constexpr auto kValues = tile_values;
+};
+struct TensorTile {
+    static constexpr auto kScores = tensor_group_scores;
+    static constexpr auto kValues = tensor_tile_values;
+};
 
-void attend_tile_portable(const AttendTileArgs& args) {
+template <typename Tile>
+void attend_tile(const AttendTileArgs& args) {
     const int64_t pairs = args.q.num_pairs;
     for (int64_t row = 0; row < args.q.num_rows; ++row) {
         float p[kKvTile];
         float* s = args.s + row * kKvTile;
         const int64_t num_visible = args.visible(row);
         for (int64_t group = 0; group * kGroup < num_visible; ++group) {
-            group_scores(args.q.floats + row * 2 * pairs, args.tile->k[group], args.tile->k_stride, pairs, args.scale,
-                         s + group * kGroup);
+            Tile::kScores(args.q.floats + row * 2 * pairs, args.tile->k[group], args.tile->k_stride, pairs, args.scale,
+                          s + group * kGroup);
         }
         const float decay =
             softmax_row_portable(s, static_cast<int32_t>(num_visible), args.first_of_run, args.m[row], args.l[row]);
@@ -148,12 +181,17 @@ void attend_tile_portable(const AttendTileArgs& args) {
         for (int64_t first = 0; first < args.head_dim; first += kWidth) {
             const int64_t count = std::min(kWidth, args.head_dim - first);
             float pv[kWidth];
-            tile_values(p, *args.tile, num_visible, first, count, pv);
+            Tile::kValues(p, *args.tile, num_visible, first, count, pv);
             float* o = args.o + row * args.head_dim + first;
             for (int64_t i = 0; i < count; ++i) o[i] = args.first_of_run ? pv[i] : fma_f32(o[i], decay, pv[i]);
         }
     }
 }
+
+}  // namespace
+
+void attend_tile_portable(const AttendTileArgs& args) { attend_tile<ExactTile>(args); }
+void attend_tile_tensor(const AttendTileArgs& args) { attend_tile<TensorTile>(args); }
 
 // Channels are independent of each other, so they are vectorised; n is in order.
 bool scan_portable(const ScanArgs& args) {

@@ -9,6 +9,7 @@ namespace verbatim::cpu {
 extern const CpuOps kPortableOps;
 
 void attend_tile_portable(const AttendTileArgs& args);
+void attend_tile_tensor(const AttendTileArgs& args);  // in tensor.sm90
 bool scan_portable(const ScanArgs& args);
 
 }  // namespace verbatim::cpu

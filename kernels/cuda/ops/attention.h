@@ -6,6 +6,7 @@
 #include "kernels/cuda/ops/mamba.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
+#include "kernels/cuda/ops/tensor_matmul.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -121,8 +122,10 @@ struct Workspace {
 };
 
 // Items block_x, block_x + number of blocks, ...: one run of one row each. Block (64, heads): thread j is position j of a tile for
-// s and p, and dims j, j + 64, ... for o.
-struct AttendRun {
+// s and p, and dims j, j + 64, ... for o. On tensor cores the block's warps share out a tile's dot products: 16 positions of K, or 16
+// dims of V, by the block's heads.
+template <bool kOnTensorCores>
+struct AttendItems {
     KernelBatch batch;
     simt::Global<const int32_t> positions;
     simt::Global<const int32_t> row_sequences;
@@ -147,6 +150,14 @@ struct AttendRun {
         simt::Shared<float> s;         // [64] scores
         simt::Shared<float> p;         // [64], rounded to bf16
         simt::Shared<float> partials;  // [64 + 1]
+        simt::Shared<float> pv;        // [head_dim], on tensor cores
+    };
+    // The same of all of the block's heads.
+    struct BlockMemory {
+        simt::Shared<float> q;   // [heads][kMaxHeadDim]
+        simt::Shared<float> s;   // [heads][64]
+        simt::Shared<float> p;   // [heads][64]
+        simt::Shared<float> pv;  // [heads][kMaxHeadDim]
     };
 
     SIMT_FUNCTION void operator()() const {
@@ -154,9 +165,12 @@ struct AttendRun {
         SIMT_SHARED(float, all_s, kHeadsPerBlock* kTile);
         SIMT_SHARED(float, all_p, kHeadsPerBlock* kTile);
         SIMT_SHARED(float, all_partials, kHeadsPerBlock*(kTile + 1));
+        SIMT_SHARED(float, all_pv, kOnTensorCores ? kHeadsPerBlock* kMaxHeadDim : kHeadsPerBlock);
+        const BlockMemory block{all_q, all_s, all_p, all_pv};
         const int y = simt::thread_y();
         const Memory memory{all_q.slice(y * kMaxHeadDim, kMaxHeadDim), all_s.slice(y * kTile, kTile),
-                            all_p.slice(y * kTile, kTile), all_partials.slice(y * (kTile + 1), kTile + 1)};
+                            all_p.slice(y * kTile, kTile), all_partials.slice(y * (kTile + 1), kTile + 1),
+                            kOnTensorCores ? all_pv.slice(y * kMaxHeadDim, kMaxHeadDim) : all_pv};
         const int32_t kv_head = simt::block_y() / num_parts;
         const int32_t in_group = simt::block_y() % num_parts * kHeadsPerBlock + y;
         const bool mine = in_group < group;
@@ -166,7 +180,7 @@ struct AttendRun {
             const int32_t row = row_of(item);
             if (mine) stage_q(row, head, memory);
             simt::sync_block();
-            attend(row, item, kv_head, memory, workspace.state(item, head), mine);
+            attend(row, item, kv_head, memory, block, workspace.state(item, head), mine);
         }
     }
 
@@ -189,7 +203,7 @@ struct AttendRun {
 
     // The item's run of tiles, up to the row's own position.
     SIMT_FUNCTION void attend(int32_t row, int32_t item, int32_t kv_head, const Memory& memory,
-                              const simt::Global<float>& result, bool mine) const {
+                              const BlockMemory& block, const simt::Global<float>& result, bool mine) const {
         constexpr auto kRun = static_cast<int32_t>(reference::kRunPositions);
         const DeviceSequence sequence = batch.sequences[row_sequences[row]];
         const int32_t first = (item - first_items[row]) * kRun;
@@ -201,14 +215,21 @@ struct AttendRun {
         for (int32_t begin = first; begin < end; begin += kTile) {
             const Tile tile{begin, end - begin < kTile ? end - begin : kTile, sequence.first_block, kv_head};
             const bool run_begins = begin == first;
-            const float top = highest(tile, run_begins, m, memory, mine);
+            if constexpr (kOnTensorCores) tensor_scores(tile, block);
+            if constexpr (!kOnTensorCores) own_score(tile, memory, mine);
+            simt::sync_block();
+            const float top = highest(tile, run_begins, m, memory);
             const float sum = weigh(tile, top, memory);
+            if constexpr (kOnTensorCores) {
+                tensor_values(tile, block);
+                simt::sync_block();
+            }
             const float keep = run_begins ? 0.0F : reference::exp_f32(m - top);
             l = run_begins ? sum : reference::fma_f32(l, keep, sum);
             for (int k = 0; k < kDimsPerThread; ++k) {
                 const int32_t dim = simt::thread_x() + k * kTile;
                 if (!mine || dim >= pages.head_dim) continue;
-                const float pv = values(tile, dim, memory);
+                const float pv = kOnTensorCores ? static_cast<float>(memory.pv[dim]) : values(tile, dim, memory);
                 o[k] = run_begins ? pv : reference::fma_f32(o[k], keep, pv);
             }
             m = top;
@@ -229,8 +250,8 @@ struct AttendRun {
         return blocks[tile.first_block + (tile.first_position + j) / pages.block_size];
     }
 
-    // This thread's score into shared memory; the greatest of the tile's and m.
-    SIMT_FUNCTION float highest(const Tile& tile, bool run_begins, float m, const Memory& memory, bool mine) const {
+    // This thread's score into shared memory.
+    SIMT_FUNCTION void own_score(const Tile& tile, const Memory& memory, bool mine) const {
         const int j = simt::thread_x();
         const int num_read = SIMT_BUG(kReadPastPage) ? tile.num_visible + 1 : tile.num_visible;
         if (j < num_read) {
@@ -244,7 +265,10 @@ struct AttendRun {
             }
             memory.s[j] = (0.0F + acc) * scale;
         }
-        simt::sync_block();
+    }
+
+    // The greatest of the tile's scores and m.
+    SIMT_FUNCTION float highest(const Tile& tile, bool run_begins, float m, const Memory& memory) const {
         float top = m;
         if (run_begins) top = memory.s[0];
         for (int i = 0; i < tile.num_visible; ++i) top = reference::max_f32(top, memory.s[i]);
@@ -258,6 +282,79 @@ struct AttendRun {
         if (j < tile.num_visible) p = reference::exp_f32(memory.s[j] - top);
         if (!SIMT_BUG(kUninitialisedShared) || j < tile.num_visible) memory.p[j] = reference::bf16_value(p);
         return halve(p, memory.partials);
+    }
+
+    // --- tensor.sm90: rows of mma's result are positions or dims, its columns the block's heads
+
+    // Which rows of the result a warp computes: 16 from 16 · warp on, then as many warps further.
+    SIMT_FUNCTION static int warp() { return (simt::thread_y() * kTile + simt::thread_x()) / simt::kWarpSize; }
+    SIMT_FUNCTION static int num_warps() { return simt::threads_y() * (kTile / simt::kWarpSize); }
+    SIMT_FUNCTION static int lane() { return simt::thread_x() % simt::kWarpSize; }
+
+    // Heads that the block has queries of.
+    SIMT_FUNCTION int num_heads() const {
+        const int left = group - simt::block_y() % num_parts * kHeadsPerBlock;
+        return left < simt::threads_y() ? left : simt::threads_y();
+    }
+    // Two bf16 values that lie side by side as binary32, of the head that is this lane's column; +0 beyond what there is.
+    SIMT_FUNCTION uint32_t column_pair(const simt::Shared<float>& values, int stride, int first, int count) const {
+        const int head = lane() / 4;
+        if (head >= num_heads() || first >= count) return 0;
+        const uint32_t even = reference::bits_from_float(values[head * stride + first]);
+        const uint32_t odd = first + 1 < count ? reference::bits_from_float(values[head * stride + first + 1]) : 0U;
+        return even >> 16 | (odd & 0xFFFF0000U);
+    }
+    // A lane's sums of 16 rows from `first` on into [heads][stride], multiplied.
+    SIMT_FUNCTION void store_sums(const float (&acc)[4], const simt::Shared<float>& out, int stride, int first,
+                                  int count, float factor) const {
+        SIMT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            const int row = first + lane() / 4 + i / 2 * 8;
+            const int head = lane() % 4 * 2 + i % 2;
+            if (row < count && head < simt::threads_y()) out[head * stride + row] = (0.0F + acc[i]) * factor;
+        }
+    }
+
+    SIMT_FUNCTION void tensor_scores(const Tile& tile, const BlockMemory& block) const {
+        for (int first = warp() * simt::kMmaRows; first < tile.num_visible; first += num_warps() * simt::kMmaRows) {
+            float acc[4] = {};
+            for (int pair = lane() % 4; pair - lane() % 4 < pages.num_pairs(); pair += kGroupPairs) {
+                const int row = first + lane() / 4;
+                const simt::Four<uint32_t> a{{k_pair(tile, row, pair), k_pair(tile, row + 8, pair),
+                                              k_pair(tile, row, pair + 4), k_pair(tile, row + 8, pair + 4)}};
+                simt::mma(a, column_pair(block.q, kMaxHeadDim, 2 * pair, pages.head_dim),
+                          column_pair(block.q, kMaxHeadDim, 2 * (pair + 4), pages.head_dim), acc);
+            }
+            store_sums(acc, block.s, kTile, first, tile.num_visible, scale);
+        }
+    }
+    SIMT_FUNCTION uint32_t k_pair(const Tile& tile, int j, int32_t pair) const {
+        if (j >= tile.num_visible || pair >= pages.num_pairs()) return 0;
+        const int32_t slot = (tile.first_position + j) % pages.block_size;
+        return pages.k_page(block_of(tile, j), tile.kv_head)[pair * pages.block_size + slot];
+    }
+
+    SIMT_FUNCTION void tensor_values(const Tile& tile, const BlockMemory& block) const {
+        for (int first = warp() * simt::kMmaRows; first < pages.head_dim; first += num_warps() * simt::kMmaRows) {
+            float acc[4] = {};
+            for (int pair = lane() % 4; 2 * (pair - lane() % 4) < tile.num_visible; pair += kGroupPairs) {
+                const int dim = first + lane() / 4;
+                const simt::Four<uint32_t> a{{v_pair(tile, pair, dim), v_pair(tile, pair, dim + 8),
+                                              v_pair(tile, pair + 4, dim), v_pair(tile, pair + 4, dim + 8)}};
+                simt::mma(a, column_pair(block.p, kTile, 2 * pair, tile.num_visible),
+                          column_pair(block.p, kTile, 2 * (pair + 4), tile.num_visible), acc);
+            }
+            store_sums(acc, block.pv, kMaxHeadDim, first, pages.head_dim, 1.0F);
+        }
+    }
+    // Positions 2 · pair and the next one; what nobody sees is not read.
+    SIMT_FUNCTION uint32_t v_pair(const Tile& tile, int pair, int32_t dim) const {
+        return v_bits(tile, 2 * pair, dim) | v_bits(tile, 2 * pair + 1, dim) << 16;
+    }
+    SIMT_FUNCTION uint32_t v_bits(const Tile& tile, int j, int32_t dim) const {
+        if (j >= tile.num_visible || dim >= pages.head_dim) return 0;
+        const int32_t slot = (tile.first_position + j) % pages.block_size;
+        return pages.v_page(block_of(tile, j), tile.kv_head)[slot * pages.head_dim + dim];
     }
 
     // dot_n3 over the tile's positions: pairs in order, the odd one first; what is not visible adds nothing and is not read.
@@ -279,6 +376,10 @@ struct AttendRun {
     }
 };
 static_assert(kMaxHeadDim <= reference::kDotChunk, "a score is one chunk of N3");
+static_assert(kMaxHeadDim <= reference::kTensorChunk && kTile <= reference::kTensorChunk, "and of tensor_dot");
+
+struct AttendRun : AttendItems<false> {};
+struct TensorAttendRun : AttendItems<true> {};
 
 // Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head.
 struct MergeRuns {

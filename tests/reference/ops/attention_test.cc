@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/numerics/math.h"
+#include "reference/numerics/tensor_sm90.h"
 #include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
 #include "tests/reference/ops/op_values.h"
@@ -23,6 +24,7 @@ struct Case {
     int64_t n_kv_heads = 2;
     int64_t head_dim = 8;
     float scale = 0.5F;
+    Profile profile = Profile::kExact;
     std::vector<float> q;
     std::vector<uint16_t> k, v;
 
@@ -40,6 +42,7 @@ struct Case {
                    .n_kv_heads = n_kv_heads,
                    .head_dim = head_dim,
                    .scale = scale,
+                   .profile = profile,
                    .q = dense_rows(q.data() + first * n_heads * head_dim, count, n_heads * head_dim),
                    .k = dense_rows(k.data(), first + count, n_kv_heads * head_dim),
                    .v = dense_rows(v.data(), first + count, n_kv_heads * head_dim),
@@ -55,6 +58,7 @@ struct Partial {
 
 // N5 in words, one query row and head at a time, every sum by the scalar definitions of N3 and N4.
 std::vector<float> row_by_definition(const Case& c, int64_t position, int64_t head) {
+    const auto dot = c.profile == Profile::kExact ? dot_n3 : tensor_dot;
     const int64_t kv_head = head / (c.n_heads / c.n_kv_heads);
     const auto kv_at = [&](const std::vector<uint16_t>& cache, int64_t j) {
         return cache.data() + (j * c.n_kv_heads + kv_head) * c.head_dim;
@@ -82,7 +86,7 @@ std::vector<float> row_by_definition(const Case& c, int64_t position, int64_t he
         std::vector<float> s;
         float m = run ? run->m : -std::numeric_limits<float>::infinity();
         for (int64_t j = tile * 64; j < tile * 64 + 64 && j <= position; ++j) {
-            s.push_back(dot_n3(q.data(), kv_at(c.k, j), c.head_dim) * c.scale);
+            s.push_back(dot(q.data(), kv_at(c.k, j), c.head_dim) * c.scale);
             if (s.back() > m) m = s.back();
         }
         std::vector<float> p(64, 0.0F);
@@ -95,7 +99,7 @@ std::vector<float> row_by_definition(const Case& c, int64_t position, int64_t he
         for (int64_t i = 0; i < c.head_dim; ++i) {
             std::vector<uint16_t> column(64, 0);
             for (size_t j = 0; j < s.size(); ++j) column[j] = kv_at(c.v, tile * 64 + static_cast<int64_t>(j))[i];
-            next.o.push_back(dot_n3(p_bits.data(), column.data(), 64));
+            next.o.push_back(dot(p_bits.data(), column.data(), 64));
         }
         if (run) {
             const float a = exp_f32(run->m - m);
@@ -132,6 +136,23 @@ TEST(Attention, IsTheDefinitionForHeadsWiderThanADotChunkAndOddOnes) {
             const std::vector<float> wanted = row_by_definition(c, 69, head);
             for (int64_t i = 0; i < dim; ++i) {
                 ASSERT_EQ(bits_from_float(out[head * dim + i]), bits_from_float(wanted[i])) << dim;
+            }
+        }
+    }
+}
+
+TEST(Attention, InTensorSm90BothDotProductsAreThoseOfTheTensorCores) {
+    for (const int64_t dim : {1, 15, 40, 80}) {
+        Case c(600, 3, dim);
+        c.profile = Profile::kTensorSm90;
+        for (const int64_t position : {0, 1, 14, 15, 16, 63, 64, 66, 511, 512, 599}) {
+            const std::vector<float> out = c.run(position, 1);
+            for (int64_t head = 0; head < c.n_heads; ++head) {
+                const std::vector<float> wanted = row_by_definition(c, position, head);
+                for (int64_t i = 0; i < dim; ++i) {
+                    ASSERT_EQ(bits_from_float(out[head * dim + i]), bits_from_float(wanted[i]))
+                        << position << " " << dim;
+                }
             }
         }
     }
