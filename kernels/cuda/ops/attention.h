@@ -222,7 +222,7 @@ struct AttendItems {
             const float sum = weigh(tile, top, memory);
             if constexpr (kOnTensorCores) {
                 tensor_values(tile, block);
-                simt::sync_block();
+                if (!SIMT_BUG(kTensorValuesEarly)) simt::sync_block();
             }
             const float keep = run_begins ? 0.0F : reference::exp_f32(m - top);
             l = run_begins ? sum : reference::fma_f32(l, keep, sum);
@@ -352,7 +352,8 @@ struct AttendItems {
         return v_bits(tile, 2 * pair, dim) | v_bits(tile, 2 * pair + 1, dim) << 16;
     }
     SIMT_FUNCTION uint32_t v_bits(const Tile& tile, int j, int32_t dim) const {
-        if (j >= tile.num_visible || dim >= pages.head_dim) return 0;
+        const int num_read = SIMT_BUG(kTensorUnseenValues) ? tile.num_visible + 1 : tile.num_visible;
+        if (j >= num_read || dim >= pages.head_dim) return 0;
         const int32_t slot = (tile.first_position + j) % pages.block_size;
         return pages.v_page(block_of(tile, j), tile.kv_head)[slot * pages.head_dim + dim];
     }

@@ -24,6 +24,8 @@ enum class KernelBug : uint8_t {
     kTensorNoBarrier,      // it reads what other threads have copied without a barrier
     kTensorHalfWarp,       // it multiplies with half of a warp
     kTensorWrongLane,      // it takes its inputs' fragments from a neighbour's row: nothing but wrong bits
+    kTensorUnseenValues,   // attention on tensor cores reads V of a position that nobody sees
+    kTensorValuesEarly,    // and takes its sums before the other warps have left them
     kCount,
 };
 

@@ -15,11 +15,12 @@ using testing::iota;
 using testing::SceneModel;
 
 // A prefill of 24 tokens and a decode step: what the emulator found.
-std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model, simt::Schedule schedule) {
+std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model, simt::Schedule schedule,
+                                         reference::Profile profile = reference::Profile::kExact) {
     simt::Emulator emulator(schedule, 3);
     const auto device = make_emulated_device(emulator);
     CudaExecutor executor(model.model.config, model.model.weights, *device,
-                          {.block_size = 8, .num_blocks = 16, .num_state_rows = 4});
+                          {.block_size = 8, .num_blocks = 16, .num_state_rows = 4}, profile);
     planted_kernel_bug() = bug;
     testing::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
@@ -58,6 +59,7 @@ struct Expected {
     KernelBug bug;
     const char* kernel;
     FindingKind kind;
+    reference::Profile profile = reference::Profile::kExact;
 };
 constexpr Expected kExpected[] = {
     {KernelBug::kMissingBarrier, "scan", FindingKind::kRace},
@@ -72,6 +74,8 @@ constexpr Expected kExpected[] = {
     {KernelBug::kWarpOrderAssumed, "rms_norm", FindingKind::kRace},
     {KernelBug::kRedundantWriters, "scan", FindingKind::kRace},
     {KernelBug::kPaddingRead, "embed", FindingKind::kOutOfBounds},
+    {KernelBug::kTensorUnseenValues, "tensor_attend_run", FindingKind::kUninitialised, reference::Profile::kTensorSm90},
+    {KernelBug::kTensorValuesEarly, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
 constexpr simt::Schedule kSchedules[] = {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom,
@@ -80,11 +84,13 @@ constexpr simt::Schedule kSchedules[] = {simt::Schedule::kForward, simt::Schedul
 TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
     const SceneModel model = wide_model();
     for (const simt::Schedule schedule : kSchedules) {
-        ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule).empty());
+        for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
+            ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule, profile).empty());
+        }
         for (const Expected& expected : kExpected) {
             SCOPED_TRACE(
                 fmt::format("bug {}, schedule {}", static_cast<int>(expected.bug), static_cast<int>(schedule)));
-            const auto findings = findings_with(expected.bug, model, schedule);
+            const auto findings = findings_with(expected.bug, model, schedule, expected.profile);
             std::string all;
             bool named = false;
             for (const simt::Finding& finding : findings) {
