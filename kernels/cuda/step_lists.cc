@@ -58,7 +58,7 @@ void StepLists::describe_draw(const reference::SamplingArgs& draw) {
     const SamplingParams& params = draw.params;
     auto& listed = counts.values;
     const auto first = static_cast<int32_t>(listed.size());
-    if (params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F) {
+    if (reference::has_penalties(params)) {
         const auto add = [&](TokenId id, int32_t times) {
             int32_t& generated = times_generated_[static_cast<size_t>(id)];
             if (generated < 0) in_prefix_.push_back(id);

@@ -37,6 +37,10 @@ struct SamplingArgs {
 void check(const SamplingArgs& args);
 int32_t sample(const SamplingArgs& args);
 
+// Whether step 1 changes anything.
+inline bool has_penalties(const SamplingParams& params) {
+    return params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
+}
 // Steps 1 and 2 to 4, for tests and for executors that finish the row themselves.
 std::vector<float> penalised(const SamplingArgs& args);
 // Ids that steps 3 and 4 keep of logits that are divided by the temperature already, in the order of step 3.

@@ -23,7 +23,7 @@ public:
           k_(scratch.k.data()),
           v_(scratch.v.data()) {}
 
-    // Positions first ... first + num_visible - 1
+    // Positions first ... first + num_visible - 1.
     const KvTileRefs& read(int64_t first, int64_t num_visible) {
         KvTileRefs& refs = refs_[0];
         refs.num_visible = num_visible;

@@ -63,10 +63,6 @@ VERBATIM_CLONES void add(const float* x, int64_t count, float* out) {
     for (int64_t i = 0; i < count; ++i) out[i] = x[i] + out[i];
 }
 
-bool has_penalties(const SamplingParams& params) {
-    return params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F;
-}
-
 // Draws among all ids, or among those that top-k and top-p keep.
 int32_t draw(const reference::SamplingArgs& args, std::span<const float> logits, const RowOps& rows,
              SamplingScratch& scratch) {
@@ -144,7 +140,7 @@ int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, Sampling
     CHECK(rows.is_finite(args.logits.data(), count), "a logit is not finite");
     std::vector<float> changed;
     std::span<const float> logits = args.logits;
-    if (has_penalties(args.params)) logits = changed = reference::penalised(args);
+    if (reference::has_penalties(args.params)) logits = changed = reference::penalised(args);
     if (args.params.temperature == 0.0F) return rows.arg_max(logits.data(), count);
     return draw(args, logits, rows, scratch);
 }
