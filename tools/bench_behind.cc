@@ -10,37 +10,21 @@ namespace {
 constexpr int32_t kContext = 0;  // computes what is repeated, and ends
 constexpr int32_t kTimed = 1;
 constexpr int32_t kChecking = 2;
-constexpr int64_t kDecodeStepsPerRepeat = 4;
-
-// And one to warm up each time, and one that is watched.
-int64_t decoded_tokens(const BenchConfig& config) { return config.repeats * (1 + kDecodeStepsPerRepeat) + 1; }
 
 class BehindCase {
 public:
     BehindCase(const BenchConfig& config, const BenchSubject& subject, int64_t context)
-        : config_(config), profile_(subject.profile), executor_(subject.executor), sequences_(subject.sequences) {
+        : config_(config), subject_(subject), sequences_(subject.sequences) {
         sequences_.divide(behind_pools(config, context));
         const int64_t block = config.block_size;
         const int64_t short_length = std::max(block, std::min(context, config.step_tokens) / block * block);
-        const TokenSeq tokens = sequences_.fresh_tokens(short_length);
-        const BenchSequences::HeadWrite write{short_length, 0};
-        sequences_.start(kContext, tokens, short_length);
-        sequences_.compute(kContext, short_length, false, {&write, 1});
-        sequences_.step();
-        sequences_.end(kContext);
-        sequences_.step();
-        head_ = sequences_.lengthen({.slot = kContext, .length = short_length, .head_row = 0, .tokens = tokens},
-                                    std::max(context, short_length));
+        head_ =
+            sequences_.lengthen(sequences_.compute_head(kContext, sequences_.fresh_tokens(short_length), short_length),
+                                std::max(context, short_length));
     }
 
     [[nodiscard]] BenchRow new_row(const char* phase, int64_t num_tokens) const {
-        BenchRow row;
-        row.phase = phase;
-        row.profile = profile_.name;
-        row.cost = WalkCost(profile_.bytes_per_weight());
-        row.context = head_.length;
-        row.num_tokens = num_tokens;
-        return row;
+        return subject_.new_row(phase, 1, head_.length, num_tokens);
     }
     // A chunk of fresh tokens behind the context, and room for more to decode. The time.
     double prefill(WalkCost* cost, int64_t num_decoded = 0) {
@@ -52,16 +36,16 @@ public:
     double decode(WalkCost* cost) { return compute(1, cost); }
     template <typename Once>
     void watch(BenchRow& row, const Once& once) {
-        OpWatch watch(executor_);
+        OpWatch watch(subject_.executor);
         watch.restart();
         row.watched_s = once();
         row.op_times_s = watch.times_s();
     }
     // What the timed slot drew from last, computed once more in two unequal chunks.
     void check(BenchRow& row) {
-        row.check = profile_.is_exact() ? "recomputed" : "finite";
+        row.check = subject_.profile.is_exact() ? "recomputed" : "finite";
         row.wrong = !sequences_.logits_are_finite(kTimed);
-        if (!profile_.is_exact()) return;
+        if (!subject_.profile.is_exact()) return;
         const Digest got = sequences_.logits_digest(kTimed);
         const int64_t count = sequences_.length(kTimed) - head_.length;
         const int64_t first = count * 3 / 8;
@@ -79,14 +63,13 @@ public:
 private:
     double compute(int64_t count, WalkCost* cost) {
         const reference::WalkSequence part{0, static_cast<int32_t>(count), sequences_.length(kTimed)};
-        if (cost != nullptr) cost->add_step(executor_.config(), {&part, 1}, 1);
+        if (cost != nullptr) cost->add_step(subject_.executor.config(), {&part, 1}, 1);
         sequences_.compute(kTimed, count, true);
         return sequences_.step();
     }
 
     const BenchConfig& config_;
-    const BenchProfile& profile_;
-    PooledExecutor& executor_;
+    BenchSubject subject_;
     BenchSequences& sequences_;
     BenchHead head_;
 };
@@ -99,42 +82,31 @@ std::vector<BenchRow> prefill_rows(const BenchConfig& config, MachineProbe& prob
     }
     take_turns(config, timers,
                [&](size_t i) { timers[i].time([&](WalkCost* cost) { return cases[i].prefill(cost); }); });
-    std::vector<BenchRow> rows;
-    for (size_t i = 0; i < cases.size(); ++i) {
-        cases[i].watch(timers[i].row(), [&] { return cases[i].prefill(nullptr); });
-        cases[i].check(timers[i].row());
-        rows.push_back(std::move(timers[i].row()));
-    }
-    return rows;
+    return ended_rows(timers, [&](size_t i, BenchRow& row) {
+        cases[i].watch(row, [&] { return cases[i].prefill(nullptr); });
+        cases[i].check(row);
+    });
 }
 
 std::vector<BenchRow> decode_rows(const BenchConfig& config, MachineProbe& probe, std::span<BehindCase> cases) {
     std::vector<RowTimer> timers;
     for (BehindCase& one : cases) {
         timers.emplace_back(config, probe, one.new_row("decode_behind", 1));
-        one.prefill(nullptr, decoded_tokens(config));
+        one.prefill(nullptr, decode_tokens(config));
     }
-    take_turns(config, timers, [&](size_t i) {
-        cases[i].decode(nullptr);  // to warm up
-        for (int64_t k = 0; k < kDecodeStepsPerRepeat; ++k) {
-            timers[i].time([&](WalkCost* cost) { return cases[i].decode(cost); });
-        }
+    take_turns(config, timers,
+               [&](size_t i) { time_decoding(timers[i], [&](WalkCost* cost) { return cases[i].decode(cost); }); });
+    return ended_rows(timers, [&](size_t i, BenchRow& row) {
+        cases[i].watch(row, [&] { return cases[i].decode(nullptr); });
+        cases[i].check(row);
     });
-    std::vector<BenchRow> rows;
-    for (size_t i = 0; i < cases.size(); ++i) {
-        cases[i].watch(timers[i].row(), [&] { return cases[i].decode(nullptr); });
-        cases[i].check(timers[i].row());
-        rows.push_back(std::move(timers[i].row()));
-    }
-    return rows;
 }
 
 }  // namespace
 
 SequencePools behind_pools(const BenchConfig& config, int64_t context) {
     const int64_t length = std::max<int64_t>(context, config.block_size);
-    return {
-        .num_slots = 3, .tokens_per_slot = length + config.step_tokens + decoded_tokens(config), .num_head_rows = 1};
+    return {.num_slots = 3, .tokens_per_slot = length + config.step_tokens + decode_tokens(config), .num_head_rows = 1};
 }
 
 std::vector<BenchRow> bench_behind(const BenchConfig& config, std::span<const BenchSubject> subjects,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "kernels/pooled_executor.h"
 #include "tools/bench_run.h"
@@ -17,6 +18,17 @@ struct BenchSubject {
     const BenchProfile& profile;
     PooledExecutor& executor;
     BenchSequences& sequences;
+
+    [[nodiscard]] BenchRow new_row(const char* phase, int64_t batch, int64_t context, int64_t num_tokens) const {
+        BenchRow row;
+        row.phase = phase;
+        row.profile = profile.name;
+        row.batch = batch;
+        row.context = context;
+        row.num_tokens = num_tokens;
+        row.cost = WalkCost(profile.bytes_per_weight());
+        return row;
+    }
 };
 
 // Fills a row's times and what belongs to them.
@@ -64,6 +76,29 @@ void take_turns(const BenchConfig& config, std::span<RowTimer> timers, const Tur
             turn(i);
         }
     } while (++num_rounds < config.repeats && Clock::now() - begin < all);
+}
+
+inline constexpr int64_t kDecodeWarmups = 1;  // steps before those that are timed, every time the machine was measured
+inline constexpr int64_t kDecodeSteps = 4;    // that are timed, in a turn
+
+// Tokens that a sequence decodes at most: in every turn, and one that is watched.
+inline int64_t decode_tokens(const BenchConfig& config) { return config.repeats * (kDecodeWarmups + kDecodeSteps) + 1; }
+// A turn of decoding; decode(cost) as in RowTimer::time.
+template <typename Decode>
+void time_decoding(RowTimer& timer, const Decode& decode) {
+    for (int64_t i = 0; i < kDecodeWarmups; ++i) decode(nullptr);
+    for (int64_t i = 0; i < kDecodeSteps; ++i) timer.time(decode);
+}
+
+// The rows, after end(i, row) of each.
+template <typename End>
+std::vector<BenchRow> ended_rows(std::span<RowTimer> timers, const End& end) {
+    std::vector<BenchRow> rows;
+    for (size_t i = 0; i < timers.size(); ++i) {
+        end(i, timers[i].row());
+        rows.push_back(std::move(timers[i].row()));
+    }
+    return rows;
 }
 
 }  // namespace verbatim::tools

@@ -171,7 +171,7 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
     }
     if (config.phases.turn) {
         for (const int64_t length : config.heads) {
-            for (const auto& run : runs) add({bench_turn(config, run->profile, run->executor, run->sequences, length)});
+            for (const BenchSubject& subject : subjects) add({bench_turn(config, subject, length)});
         }
     }
     if (config.phases.behind) {

@@ -99,6 +99,16 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool samples, std::spa
     of.stepped = true;
 }
 
+BenchHead BenchSequences::compute_head(int32_t slot, const TokenSeq& tokens, int64_t length) {
+    const HeadWrite write{length, 0};
+    start(slot, tokens.slice(0, length), length);
+    compute(slot, length, false, {&write, 1});
+    step();
+    end(slot);
+    step();
+    return {.slot = slot, .length = length, .head_row = 0, .tokens = tokens};
+}
+
 BenchHead BenchSequences::lengthen(const BenchHead& head, int64_t length) {
     CHECK(!slots_[head.slot].live && head.length % block_size_ == 0 && head.length <= length,
           "slot {}, {} of {} tokens", head.slot, head.length, length);

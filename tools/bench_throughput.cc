@@ -11,32 +11,18 @@ namespace {
 
 using reference::WalkSequence;
 
-constexpr int64_t kWarmups = 1;  // decoding steps before those that are timed, every time the machine was measured
-constexpr int64_t kDecodeStepsPerRepeat = 4;
 constexpr int64_t kMaxWatchedTokens = 4096;  // of a prefill; a longer one is not done once more
 
 // One context and batch in one profile.
 class ThroughputCase {
 public:
     ThroughputCase(const BenchConfig& config, const BenchSubject& subject, int64_t batch, int64_t context)
-        : config_(config),
-          profile_(subject.profile),
-          executor_(subject.executor),
-          sequences_(subject.sequences),
-          batch_(batch),
-          context_(context) {
+        : config_(config), subject_(subject), sequences_(subject.sequences), batch_(batch), context_(context) {
         sequences_.divide(throughput_pools(config, batch, context));
     }
 
     [[nodiscard]] BenchRow new_row(const char* phase, int64_t num_tokens) const {
-        BenchRow row;
-        row.phase = phase;
-        row.profile = profile_.name;
-        row.cost = WalkCost(profile_.bytes_per_weight());
-        row.batch = batch_;
-        row.context = context_;
-        row.num_tokens = num_tokens;
-        return row;
+        return subject_.new_row(phase, batch_, context_, num_tokens);
     }
     void warm_up();
     void start_prompts() {
@@ -54,8 +40,7 @@ private:
     [[nodiscard]] int32_t checking_slot() const { return static_cast<int32_t>(batch_); }
 
     const BenchConfig& config_;
-    const BenchProfile& profile_;
-    PooledExecutor& executor_;
+    BenchSubject subject_;
     BenchSequences& sequences_;
     int64_t batch_;
     int64_t context_;
@@ -88,7 +73,7 @@ double ThroughputCase::prefill(WalkCost* cost, OpWatch* watch) {
             done += count;
             if (last) ++slot;
         }
-        if (cost != nullptr) cost->add_step(executor_.config(), parts, num_logit_rows);
+        if (cost != nullptr) cost->add_step(subject_.executor.config(), parts, num_logit_rows);
         if (watch != nullptr) watch->restart();
         time += sequences_.step();
         progress.update(static_cast<uint64_t>(done));
@@ -103,7 +88,7 @@ double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
         parts.push_back({0, 1, sequences_.length(slot)});
         sequences_.compute(slot, 1, true);
     }
-    if (cost != nullptr) cost->add_step(executor_.config(), parts, batch_);
+    if (cost != nullptr) cost->add_step(subject_.executor.config(), parts, batch_);
     if (watch != nullptr) watch->restart();
     return sequences_.step();
 }
@@ -113,7 +98,7 @@ double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
 void ThroughputCase::check(BenchRow& row) {
     const auto slot = static_cast<int32_t>(batch_ - 1);
     const int64_t length = sequences_.length(slot);
-    const bool recompute = profile_.is_exact() && length <= kMaxCheckedTokens;
+    const bool recompute = subject_.profile.is_exact() && length <= kMaxCheckedTokens;
     row.check = recompute ? "recomputed" : "finite";
     row.wrong = !sequences_.logits_are_finite(slot);
     if (!recompute) return;
@@ -129,14 +114,14 @@ void ThroughputCase::check(BenchRow& row) {
 
 void ThroughputCase::watch_prefill(BenchRow& row) {
     if (row.num_tokens > kMaxWatchedTokens) return;
-    OpWatch watch(executor_);
+    OpWatch watch(subject_.executor);
     start_prompts();
     row.watched_s = prefill(nullptr, &watch);
     row.op_times_s = watch.times_s();
 }
 
 void ThroughputCase::watch_decode(BenchRow& row) {
-    OpWatch watch(executor_);
+    OpWatch watch(subject_.executor);
     row.watched_s = decode(nullptr, &watch);
     row.op_times_s = watch.times_s();
 }
@@ -152,13 +137,10 @@ std::vector<BenchRow> prefill_rows(const BenchConfig& config, MachineProbe& prob
         cases[i].start_prompts();
         timers[i].time([&](WalkCost* cost) { return cases[i].prefill(cost); });
     });
-    std::vector<BenchRow> rows;
-    for (size_t i = 0; i < cases.size(); ++i) {
-        cases[i].watch_prefill(timers[i].row());
-        cases[i].check(timers[i].row());
-        rows.push_back(std::move(timers[i].row()));
-    }
-    return rows;
+    return ended_rows(timers, [&](size_t i, BenchRow& row) {
+        cases[i].watch_prefill(row);
+        cases[i].check(row);
+    });
 }
 
 // Behind the prompts that are there.
@@ -166,26 +148,17 @@ std::vector<BenchRow> decode_rows(const BenchConfig& config, MachineProbe& probe
                                   int64_t num_tokens) {
     std::vector<RowTimer> timers;
     for (const ThroughputCase& one : cases) timers.emplace_back(config, probe, one.new_row("decode", num_tokens));
-    take_turns(config, timers, [&](size_t i) {
-        for (int64_t k = 0; k < kWarmups; ++k) cases[i].decode();
-        for (int64_t k = 0; k < kDecodeStepsPerRepeat; ++k) {
-            timers[i].time([&](WalkCost* cost) { return cases[i].decode(cost); });
-        }
+    take_turns(config, timers,
+               [&](size_t i) { time_decoding(timers[i], [&](WalkCost* cost) { return cases[i].decode(cost); }); });
+    return ended_rows(timers, [&](size_t i, BenchRow& row) {
+        cases[i].watch_decode(row);
+        cases[i].check(row);
     });
-    std::vector<BenchRow> rows;
-    for (size_t i = 0; i < cases.size(); ++i) {
-        cases[i].watch_decode(timers[i].row());
-        cases[i].check(timers[i].row());
-        rows.push_back(std::move(timers[i].row()));
-    }
-    return rows;
 }
 
 }  // namespace
 
-int64_t decoded_tokens(const BenchConfig& config) {
-    return config.phases.decode ? config.repeats * (kWarmups + kDecodeStepsPerRepeat) + 1 : 0;
-}
+int64_t decoded_tokens(const BenchConfig& config) { return config.phases.decode ? decode_tokens(config) : 0; }
 
 SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context) {
     return {.num_slots = static_cast<int32_t>(batch + 1), .tokens_per_slot = context + decoded_tokens(config)};

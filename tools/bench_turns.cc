@@ -41,20 +41,15 @@ SequencePools turn_pools(const BenchConfig& config, int64_t head_length) {
     return {.num_slots = 3, .tokens_per_slot = head_length + config.suffix_tokens, .num_head_rows = 2};
 }
 
-BenchRow bench_turn(const BenchConfig& config, const BenchProfile& profile, reference::NumericExecutor& executor,
-                    BenchSequences& sequences, int64_t head_length) {
+BenchRow bench_turn(const BenchConfig& config, const BenchSubject& subject, int64_t head_length) {
+    BenchSequences& sequences = subject.sequences;
     sequences.divide(turn_pools(config, head_length));
     const BenchHead head = make_head(config, sequences, head_length);
     const BenchHead before{kWriter, head_length - 1, kBeforeRow, head.tokens};
-    BenchRow row;
-    row.phase = "ttft_cached";
-    row.context = head_length;
-    row.num_tokens = config.suffix_tokens;
-    row.check = profile.is_exact() ? "without attach" : "finite";
-    row.profile = profile.name;
-    row.cost = WalkCost(profile.bytes_per_weight());
+    BenchRow row = subject.new_row("ttft_cached", 1, head_length, config.suffix_tokens);
+    row.check = subject.profile.is_exact() ? "without attach" : "finite";
     const reference::WalkSequence part{0, static_cast<int32_t>(config.suffix_tokens), head_length};
-    row.cost.add_step(executor.config(), {&part, 1}, 1);
+    row.cost.add_step(subject.executor.config(), {&part, 1}, 1);
     for (int64_t round = -1; round < kRounds * config.repeats; ++round) {
         TokenSeq tokens = head.tokens;
         tokens.append(sequences.fresh_tokens(config.suffix_tokens));
@@ -71,7 +66,7 @@ BenchRow bench_turn(const BenchConfig& config, const BenchProfile& profile, refe
         sequences.step();
         sequences.compute(kBeside, config.suffix_tokens, true);
         const double beside_s = sequences.step();
-        row.wrong = row.wrong || (profile.is_exact() && sequences.logits_digest(kBeside) != cached);
+        row.wrong = row.wrong || (subject.profile.is_exact() && sequences.logits_digest(kBeside) != cached);
         if (round < 0) continue;  // to warm up
         row.times_s.push_back(cached_s);
         row.suffix_times_s.push_back(beside_s);

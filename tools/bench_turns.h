@@ -5,9 +5,7 @@
 // position with blocks and state of its own computes the same suffix. Both draw the same token from the same bits.
 #pragma once
 
-#include <vector>
-
-#include "reference/numeric_executor.h"
+#include "tools/bench_rounds.h"
 #include "tools/bench_run.h"
 #include "tools/bench_sequences.h"
 
@@ -16,7 +14,6 @@ namespace verbatim::tools {
 SequencePools turn_pools(const BenchConfig& config, int64_t head_length);
 
 // REQUIRES: head_length > 1.
-BenchRow bench_turn(const BenchConfig& config, const BenchProfile& profile, reference::NumericExecutor& executor,
-                    BenchSequences& sequences, int64_t head_length);
+BenchRow bench_turn(const BenchConfig& config, const BenchSubject& subject, int64_t head_length);
 
 }  // namespace verbatim::tools
