@@ -93,8 +93,6 @@ Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const 
                                   .isa = config.isa};
 }
 
-bool is_preset(const std::string& name) { return std::ranges::count(reference::preset_names(), name) > 0; }
-
 // A preset's shapes do not depend on how many positions it was trained for; a checkpoint keeps its word.
 Status stretch_positions(const BenchConfig& config, ModelConfig& model) {
     const int64_t longest = longest_sequence(config);
@@ -206,7 +204,7 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
         const cpu::CpuExecutorConfig pools{.num_blocks = 64, .num_state_rows = 4, .num_threads = config.num_threads};
         ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
-    ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed, config.num_threads));
+    ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
     report.geometry = reference::geometry(model.config);
     RETURN_IF_ERROR(stretch_positions(config, model.config));
     ASSIGN_OR_RETURN(const cpu::CpuExecutorConfig pools, executor_config(config, report.geometry));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/cpu/packed_file.h"
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "reference/reference_executor.h"
@@ -19,6 +21,22 @@ namespace {
 using reference::Profile;
 
 constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
+
+Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorPools& pools, const reference::Model& model) {
+    cpu::CpuExecutorConfig config;
+    config.block_size = pools.block_size;
+    config.num_blocks = pools.num_blocks;
+    config.num_state_rows = pools.num_state_rows;
+    config.num_threads = pools.num_threads;
+    config.isa = pools.isa;
+    config.profile = pools.profile;
+    if (pools.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
+    reference::WorkerPool threads(pools.num_threads);
+    ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(pools.packed_file, model, threads));
+    fmt::print(stderr, "verbatim: packed weights {} {}\n", kept.were_kept ? "read from" : "written to",
+               pools.packed_file);
+    return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
+}
 
 std::vector<Profile> profiles_of(const std::string& name) {
     if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
@@ -70,14 +88,7 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPo
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads,
                                                                          pools.profile);
     } else if (name == "cpu") {
-        cpu::CpuExecutorConfig config;
-        config.block_size = pools.block_size;
-        config.num_blocks = pools.num_blocks;
-        config.num_state_rows = pools.num_state_rows;
-        config.num_threads = pools.num_threads;
-        config.isa = pools.isa;
-        config.profile = pools.profile;
-        chosen.executor = std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
+        ASSIGN_OR_RETURN(chosen.executor, make_cpu_executor(pools, model));
     } else if (name == "cuda-emulated") {
         chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, pools.seed);
         chosen.device = cuda::make_emulated_device(*chosen.emulator);

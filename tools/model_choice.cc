@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "reference/model/config_json.h"
-#include "reference/model/load_model.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/ops/rope.h"
@@ -38,13 +37,15 @@ void add(Digester& digester, const LayerConfig& config, const LayerWeights& weig
 
 }  // namespace
 
-Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, int32_t num_threads) {
-    if (std::ranges::count(preset_names(), name_or_folder) > 0) {
+bool is_preset(const std::string& name_or_folder) { return std::ranges::count(preset_names(), name_or_folder) > 0; }
+
+Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, const LoadOptions& options) {
+    if (is_preset(name_or_folder)) {
         ASSIGN_OR_RETURN(const ModelConfig config, preset(name_or_folder));
         return make_random_model(config, seed);
     }
     std::error_code ignored;
-    if (std::filesystem::is_directory(name_or_folder, ignored)) return load_model(name_or_folder, num_threads);
+    if (std::filesystem::is_directory(name_or_folder, ignored)) return load_model(name_or_folder, options);
     return error("--model {}: neither a checkpoint's folder nor a preset ({})", name_or_folder,
                  fmt::join(preset_names(), ", "));
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "kernels/cpu/packed_file.h"
 #include "reference/model/presets.h"
 #include "tools/choice_option.h"
 #include "tools/cli.h"
@@ -50,7 +51,11 @@ Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const refer
 
 Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
                               const ReadFlags& flags) {
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, config.num_threads));
+    reference::LoadOptions load{.num_threads = config.num_threads};
+    if (!config.packed_file.empty()) {
+        ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
+    }
+    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, load));
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
     read.seed = config.seed;
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
@@ -111,9 +116,23 @@ Status check_profile(const ReplayConfig& replay) {
     return replay.beside == "none" ? Status{} : computes_in(replay.beside, witness_profile(replay.profile));
 }
 
+Status check_packed_file(const ReplayOptions& options) {
+    if (options.replay.packed_file.empty()) return {};
+    if (is_preset(options.model))
+        return error(
+            "--packed: keeps a checkpoint's weights, but --model {} is a preset: make it a checkpoint first "
+            "(verbatim model init)",
+            options.model);
+    if (options.replay.executor != "cpu" && options.replay.beside != "cpu")
+        return error("--packed: neither --executor {} nor --beside {} packs weights as cpu does",
+                     options.replay.executor, options.replay.beside);
+    return {};
+}
+
 int run_replay_command(const ReplayOptions& options) {
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
     for (const std::string& name : {options.replay.executor, options.replay.beside}) {
         if (const Status there = check_machine(name); !there) return report_error(there.error(), kExitMachine);
     }
@@ -163,6 +182,10 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                      "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
     add_isa_option(*verb, options->replay.isa);
+    verb->add_option(
+            "--packed", options->replay.packed_file,
+            "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not")
+        ->type_name("FILE");
     verb->add_option("--block-size", options->replay.block_size, "tokens of a KV block")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();

@@ -52,6 +52,7 @@ ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
             .num_threads = config.num_threads,
             .seed = config.seed,
             .isa = config.isa,
+            .packed_file = config.packed_file,
             .profile = config.profile};
 }
 

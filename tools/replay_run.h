@@ -32,6 +32,7 @@ struct ReplayConfig {
     int64_t step_ns = 100'000'000;  // virtual time of a step
     uint64_t seed = 0;
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+    std::string packed_file;      // of "cpu" and a checkpoint: keeps the packed weights; empty: they are not kept
     reference::Profile profile = reference::Profile::kExact;
     bool all_counters = false;  // a counter that stays zero is a failure
     bool logits_only = false;   // what operations wrote is not compared, so that executors run as they do alone

@@ -1,27 +1,42 @@
 #include "kernels/cpu/cpu_executor.h"
 
+#include <utility>
+
 #include "engine/base/check.h"
 
 namespace verbatim::cpu {
 
 using reference::ModelConfig;
 
+namespace {
+
+PackedWeights pack(const ModelConfig& config, const reference::ModelWeights& weights, const CpuExecutorConfig& cpu) {
+    reference::WorkerPool pool(cpu.num_threads);
+    return {config, weights, pool, cpu.weights};
+}
+
+}  // namespace
+
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu)
+    : CpuExecutor(config, weights, cpu, pack(config, weights, cpu)) {}
+
+CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
+                         PackedWeights packed)
     : PooledExecutor(config, {cpu.block_size, cpu.num_blocks, cpu.num_state_rows}, cpu.profile),
-      format_(cpu.weights),
       choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
       kv_(config, cpu.block_size, tables().config().num_blocks),
       states_(config, tables().config().num_state_rows),
       pool_(cpu.num_threads),
-      weights_(config, weights, pool_, cpu.weights),
+      weights_(std::move(packed)),
       backend_(model_, weights_, choice_, kv_, states_, pool_) {
-    CHECK(profile() == Profile::kFast || format_ == WeightFormat::kBf16, "the {} profile has bf16 weights",
+    CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
+    CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));
 }
 
 std::string CpuExecutor::numerics_id() const {
-    return NumericExecutor::numerics_id() + (format_ == WeightFormat::kInt8 ? " int8" : "");
+    return NumericExecutor::numerics_id() + (weights_.format() == WeightFormat::kInt8 ? " int8" : "");
 }
 
 TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {

@@ -35,6 +35,9 @@ class CpuExecutor final : public PooledExecutor {
 public:
     // Borrows config and weights.
     CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu);
+    // With the same weights packed before. REQUIRES: in the format that `cpu` names.
+    CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
+                PackedWeights packed);
 
     // The profile's, or "fast/1 int8": heads of one are never attached in another.
     [[nodiscard]] std::string numerics_id() const override;
@@ -46,7 +49,6 @@ protected:
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
 
 private:
-    WeightFormat format_;
     MatmulChoice choice_;
     reference::ReferenceModel model_;
     PagedKv kv_;

@@ -10,31 +10,78 @@ namespace verbatim::cpu {
 
 using reference::MatrixId;
 using reference::MatrixView;
+using reference::ModelConfig;
+using reference::ModelWeights;
 
-PackedWeights::PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
-                             reference::WorkerPool& pool, WeightFormat format)
-    : place_(config.layers.size() + 1), conv_weights_(config.layers.size()) {
-    const std::vector<MatrixId> ids = reference::matrices_of(config);
+namespace {
+
+int64_t num_scales_of(MatrixView weight) { return (weight.rows + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs; }
+
+// Where the matrix lies in a mapped file, it leaves memory.
+void release(const ModelWeights& weights, MatrixId id) {
+    const MatrixView weight = linear_of(weights, id).weight;
+    weights.storage->release(std::as_bytes(std::span(weight.data, static_cast<size_t>(weight.rows * weight.cols))));
+}
+
+// Where a view of `array` points, for its owner to write.
+template <typename T>
+T* writable(const AlignedArray<T>& array, const T* view) {
+    return array.data() + (view - array.data());
+}
+
+}  // namespace
+
+int64_t PackedWeights::num_pairs_of(const ModelConfig& config, const ModelWeights& weights) {
     int64_t num_pairs = 0;
-    int64_t num_scales = 0;
-    for (const MatrixId id : ids) {
+    for (const MatrixId id : matrices_of(config)) {
         const MatrixView weight = linear_of(weights, id).weight;
         num_pairs += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
-        num_scales += (weight.rows + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs;
     }
+    return num_pairs;
+}
+
+PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, reference::WorkerPool& pool,
+                             WeightFormat format) {
+    const std::vector<MatrixId> ids = reference::matrices_of(config);
+    const int64_t num_pairs = num_pairs_of(config, weights);
     if (format == WeightFormat::kBf16) pairs_.ensure(num_pairs);
-    if (format == WeightFormat::kInt8) int8_pairs_.ensure(num_pairs);
-    if (format == WeightFormat::kInt8) scales_.ensure(num_scales);
+    if (format == WeightFormat::kInt8) {
+        int8_pairs_.ensure(num_pairs);
+        int64_t num_scales = 0;
+        for (const MatrixId id : ids) num_scales += num_scales_of(linear_of(weights, id).weight);
+        scales_.ensure(num_scales);
+    }
+    lay_out(config, weights);
+    for (const MatrixId id : ids) {
+        pack(linear_of(weights, id).weight, matrix(id), pool);
+        release(weights, id);
+    }
+}
+
+PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, AlignedArray<Pair> pairs)
+    : pairs_(std::move(pairs)) {
+    CHECK_EQ(pairs_.size(), num_pairs_of(config, weights));
+    lay_out(config, weights);
+    for (const MatrixId id : reference::matrices_of(config)) release(weights, id);
+}
+
+// Gives every matrix its part of the arrays, and copies what is small.
+void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weights) {
+    place_.resize(config.layers.size() + 1);
     int64_t first_pair = 0;
     int64_t first_scale = 0;
-    for (const MatrixId id : ids) {
+    for (const MatrixId id : reference::matrices_of(config)) {
         const MatrixView weight = linear_of(weights, id).weight;
         place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
-        pack(weight, pool, first_pair, first_scale);
-        weights.storage->release(std::as_bytes(std::span(weight.data, static_cast<size_t>(weight.rows * weight.cols))));
-        first_pair += matrices_.back().num_panels() * matrices_.back().panel_pairs();
-        first_scale += matrices_.back().num_panels() * kPanelOutputs;
+        if (format() == WeightFormat::kBf16)
+            matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
+        else
+            matrices_.emplace_back(weight.rows, weight.cols, int8_pairs_.data() + first_pair,
+                                   scales_.data() + first_scale);
+        first_pair += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
+        first_scale += num_scales_of(weight);
     }
+    conv_weights_.resize(config.layers.size());
     for (size_t i = 0; i < conv_weights_.size(); ++i) {
         const auto& mamba = config.layers[i].mamba;
         if (!mamba) continue;
@@ -43,19 +90,13 @@ PackedWeights::PackedWeights(const reference::ModelConfig& config, const referen
     }
 }
 
-// The next matrix, with its pairs and scales from the given places on.
-void PackedWeights::pack(MatrixView weight, reference::WorkerPool& pool, int64_t first_pair, int64_t first_scale) {
-    if (int8_pairs_.size() == 0) {
-        Pair* out = pairs_.data() + first_pair;
-        const PackedMatrix& matrix = matrices_.emplace_back(weight.rows, weight.cols, out);
-        pool.for_each(matrix.num_panels(), [&](int64_t i) { pack_panel(weight, i, out + i * matrix.panel_pairs()); });
-        return;
-    }
-    Int8Pair* out = int8_pairs_.data() + first_pair;
-    float* scales = scales_.data() + first_scale;
-    const PackedMatrix& matrix = matrices_.emplace_back(weight.rows, weight.cols, out, scales);
+void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool) {
     pool.for_each(matrix.num_panels(), [&](int64_t i) {
-        pack_panel_int8(weight, i, out + i * matrix.panel_pairs(), scales + i * kPanelOutputs);
+        if (matrix.is_int8())
+            pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),
+                            writable(scales_, matrix.scales(i)));
+        else
+            pack_panel(weight, i, writable(pairs_, matrix.panel(i)));
     });
 }
 

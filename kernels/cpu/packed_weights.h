@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/aligned_array.h"
@@ -26,6 +27,17 @@ class PackedWeights {
 public:
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
+    // In bf16, of pairs() of a former one of the same weights. REQUIRES: num_pairs_of(config, weights) of them.
+    PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
+                  AlignedArray<Pair> pairs);
+
+    [[nodiscard]] static int64_t num_pairs_of(const reference::ModelConfig& config,
+                                              const reference::ModelWeights& weights);
+    [[nodiscard]] WeightFormat format() const {
+        return int8_pairs_.size() > 0 ? WeightFormat::kInt8 : WeightFormat::kBf16;
+    }
+    // kBf16: of all matrices, in the order of matrices_of.
+    [[nodiscard]] std::span<const Pair> pairs() const { return {pairs_.data(), static_cast<size_t>(pairs_.size())}; }
 
     [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
         return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
@@ -36,7 +48,8 @@ public:
     [[nodiscard]] const float* zeros() const { return zeros_.data(); }
 
 private:
-    void pack(reference::MatrixView weight, reference::WorkerPool& pool, int64_t first_pair, int64_t first_scale);
+    void lay_out(const reference::ModelConfig& config, const reference::ModelWeights& weights);
+    void pack(reference::MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool);
 
     std::vector<std::array<int32_t, 10>> place_;    // [layer][matrix] in matrices_
     std::vector<PackedMatrix> matrices_;            // in the order of matrices_of

@@ -29,9 +29,25 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
     return {};
 }
 
-void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, WorkerPool& pool, Model& model) {
+// The config and which files there are in which state, without reading what is in them: that comes after.
+Digest source_digest(std::string_view config_text, const CheckpointFiles& files) {
+    Digester digester;
+    digester.add(config_text);
+    for (const MappedFile& file : files.files) {
+        wait_for_tick(file.state());
+        digester.add(file.state().num_bytes);
+        digester.add(file.state().inode);
+        digester.add(file.state().modified_ns);
+        digester.add(file.state().changed_ns);
+    }
+    return digester.digest();
+}
+
+void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, bool known_canonical, WorkerPool& pool,
+                 Model& model) {
     const auto* data = reinterpret_cast<const uint16_t*>(got.bytes.data());
-    if (!is_canonical_bf16(got, pool)) {
+    if (!is_aligned_bf16(got) || !(known_canonical || is_canonical(got, pool))) {
+        model.canonical = false;
         const auto owned = model.weights.storage->allocate_bf16(got.num_elements());
         convert_to_bf16(got, owned, model.report);
         data = owned.data();
@@ -58,7 +74,7 @@ Status check_extra(const std::string& name, const TensorEntry& got, const Checkp
                  folder, quote_text(name), shape_text(got.shape), architecture_name(config.architecture));
 }
 
-Status fill_weights(CheckpointFiles& files, std::string_view folder, WorkerPool& pool, Model& model) {
+Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadOptions& options, Model& model) {
     const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
     std::map<std::string, TensorEntry, std::less<>> extra = files.tensors;
     for (const CheckpointTensor& wanted : tensors) {
@@ -71,12 +87,21 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, WorkerPool&
     }
     for (const auto& [name, got] : extra)
         RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
+    const bool known_canonical = options.known_canonical == model.source;
+    if (!known_canonical) {
+        for (const MappedFile& file : files.files) read_ahead(file.bytes());
+    }
+    for (const CheckpointTensor& wanted : tensors) {
+        if (wanted.vector) read_ahead(files.tensors.find(wanted.name)->second.bytes);
+    }
+    WorkerPool pool(options.num_threads);
+    model.canonical = true;
     for (const CheckpointTensor& wanted : tensors) {
         const TensorEntry& got = files.tensors.find(wanted.name)->second;
         if (wanted.vector)
             fill_vector(wanted, got, model);
         else
-            fill_matrix(wanted, got, pool, model);
+            fill_matrix(wanted, got, known_canonical, pool, model);
         ++model.report.num_tensors;
         model.report.num_parameters += wanted.num_elements();
     }
@@ -85,7 +110,7 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, WorkerPool&
 
 }  // namespace
 
-Result<Model> load_model(const std::filesystem::path& folder, int32_t num_threads) {
+Result<Model> load_model(const std::filesystem::path& folder, const LoadOptions& options) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(folder, ignored))
         return error("{}: is not a folder, wanted one with config.json and model.safetensors", folder.string());
@@ -93,8 +118,8 @@ Result<Model> load_model(const std::filesystem::path& folder, int32_t num_thread
     Model model;
     ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
-    WorkerPool pool(num_threads);
-    RETURN_IF_ERROR(fill_weights(files, folder.string(), pool, model));
+    model.source = source_digest(text, files);
+    RETURN_IF_ERROR(fill_weights(files, folder.string(), options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
     model.report.num_files = static_cast<int64_t>(files.files.size());
     for (MappedFile& file : files.files) model.weights.storage->keep(std::move(file));

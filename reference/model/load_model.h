@@ -5,14 +5,24 @@
 // neither used nor known to be harmless, a missing, extra or misshaped tensor, an unsupported family is an error.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 
+#include "engine/base/digest.h"
 #include "engine/base/result.h"
 #include "reference/model/weights.h"
 
 namespace verbatim::reference {
 
-// Maps the weights; bf16 matrices are read in place, everything else is converted once. `num_threads` look at the values.
-Result<Model> load_model(const std::filesystem::path& folder, int32_t num_threads = 1);
+struct LoadOptions {
+    int32_t num_threads = 1;  // that look at the values
+    // Of a checkpoint whose matrices were all found to be canonical (Model::canonical) before. If it is this one, its values
+    // are not looked at, so that none is read before somebody needs it.
+    std::optional<Digest> known_canonical = {};
+};
+
+// Maps the weights; canonical bf16 matrices are read in place, everything else is converted once.
+Result<Model> load_model(const std::filesystem::path& folder, const LoadOptions& options = {});
 
 }  // namespace verbatim::reference

@@ -1,8 +1,6 @@
 #include "reference/model/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,44 +9,21 @@
 #include <utility>
 
 namespace verbatim::reference {
-namespace {
-
-class FileDescriptor {
-public:
-    explicit FileDescriptor(int fd) : fd_(fd) {}
-    FileDescriptor(const FileDescriptor&) = delete;
-    FileDescriptor& operator=(const FileDescriptor&) = delete;
-    ~FileDescriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    [[nodiscard]] int get() const { return fd_; }
-
-private:
-    int fd_;
-};
-
-}  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-    // Without O_NONBLOCK a named pipe would wait for its writer.
-    const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (fd.get() < 0) return error("{}: cannot be opened: {}", path.string(), std::strerror(errno));
-    struct stat status = {};
-    if (::fstat(fd.get(), &status) != 0)
-        return error("{}: cannot be examined: {}", path.string(), std::strerror(errno));
-    if (!S_ISREG(status.st_mode)) return error("{}: is not a regular file", path.string());
-    const auto size = static_cast<size_t>(status.st_size);
-    if (size == 0) return MappedFile({});
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    ASSIGN_OR_RETURN(const RegularFile file, RegularFile::open(path));
+    const auto size = static_cast<size_t>(file.state().num_bytes);
+    if (size == 0) return MappedFile({}, file.state());
+    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     if (address == MAP_FAILED) return error("{}: cannot be mapped: {}", path.string(), std::strerror(errno));
-    ::madvise(address, size, MADV_WILLNEED);  // a wish: it will be read from end to end, best begun now
-    return MappedFile({static_cast<const std::byte*>(address), size});
+    return MappedFile({static_cast<const std::byte*>(address), size}, file.state());
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})), state_(other.state_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     std::swap(bytes_, other.bytes_);
+    std::swap(state_, other.state_);
     return *this;
 }
 
@@ -63,6 +38,13 @@ void MappedFile::release(std::span<const std::byte> part) const {
     const uintptr_t begin = (std::max(file_begin, part_begin) + page - 1) / page * page;
     const uintptr_t end = std::min(file_begin + bytes_.size(), part_begin + part.size()) / page * page;
     if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void read_ahead(std::span<const std::byte> mapped) {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(mapped.data());
+    const uintptr_t before = begin % page;
+    if (!mapped.empty()) ::madvise(reinterpret_cast<void*>(begin - before), mapped.size() + before, MADV_WILLNEED);
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t max_bytes) {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/base/result.h"
+#include "reference/model/regular_file.h"
 
 namespace verbatim::reference {
 
@@ -20,13 +21,18 @@ public:
 
     // The file must not be truncated by others while it is mapped.
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+    [[nodiscard]] const FileState& state() const { return state_; }  // when it was opened
     // Whole pages of `part`, as far as it lies in the file, leave memory until they are read again.
     void release(std::span<const std::byte> part) const;
 
 private:
-    explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+    MappedFile(std::span<const std::byte> bytes, const FileState& state) : bytes_(bytes), state_(state) {}
     std::span<const std::byte> bytes_;
+    FileState state_;
 };
+
+// A wish: these bytes of a mapped file will be read, best begun now.
+void read_ahead(std::span<const std::byte> mapped);
 
 // The whole of a small text file. Errors: as above, and larger than max_bytes.
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t max_bytes);

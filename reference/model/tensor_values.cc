@@ -62,10 +62,13 @@ uint32_t widen_half(uint16_t half) {
     return sign | std::bit_cast<uint32_t>(std::ldexp(static_cast<float>(mantissa), -24));
 }
 
-bool is_canonical_bf16(const TensorEntry& tensor, WorkerPool& pool) {
+bool is_aligned_bf16(const TensorEntry& tensor) {
+    return tensor.dtype == TensorDtype::kBf16 &&
+           reinterpret_cast<uintptr_t>(tensor.bytes.data()) % alignof(uint16_t) == 0;
+}
+
+bool is_canonical(const TensorEntry& tensor, WorkerPool& pool) {
     constexpr int64_t kGrain = 1 << 16;  // elements
-    if (tensor.dtype != TensorDtype::kBf16) return false;
-    if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % alignof(uint16_t) != 0) return false;
     std::atomic<uint32_t> any_odd = 0;
     pool.for_ranges(tensor.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
         uint32_t odd = 0;

@@ -14,8 +14,10 @@ namespace verbatim::reference {
 // fp16 bits to the bits of the same number in binary32; exact.
 uint32_t widen_half(uint16_t half_bits);
 
-// True if the tensor's bytes can be used as a matrix as they lie: bf16, aligned, and W2 of weights.h holds.
-bool is_canonical_bf16(const TensorEntry& tensor, WorkerPool& pool);
+// True if the tensor's bytes can be read as bf16 where they lie.
+bool is_aligned_bf16(const TensorEntry& tensor);
+// True if W2 of weights.h holds for them as they are. REQUIRES: is_aligned_bf16.
+bool is_canonical(const TensorEntry& tensor, WorkerPool& pool);
 
 // REQUIRES: dtype BF16, F16 or F32; destination.size() == num_elements. Counts in `report` what changed.
 void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report);

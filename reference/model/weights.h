@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/base/digest.h"
 #include "reference/model/model_config.h"
 
 namespace verbatim::reference {
@@ -104,6 +106,9 @@ struct Model {
     ModelConfig config;
     ModelWeights weights;
     LoadReport report;
+    // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). None: not from files.
+    std::optional<Digest> source;
+    bool canonical = false;  // every matrix is read where it lies in its file
 };
 
 }  // namespace verbatim::reference

@@ -1,15 +1,13 @@
 #include "reference/model/write_checkpoint.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <span>
 #include <vector>
 
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/config_json.h"
 #include "reference/model/random_model.h"
+#include "reference/model/regular_file.h"
 #include "reference/model/safetensors.h"
 
 namespace verbatim::reference {
@@ -19,32 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 
-class OutputFile {
-public:
-    static Result<OutputFile> create(const fs::path& path) {
-        std::FILE* file = std::fopen(path.c_str(), "wbx");
-        if (!file) return error("{}: cannot be created: {}", path.string(), std::strerror(errno));
-        return OutputFile(path, file);
-    }
-    Status write(const void* data, size_t num_bytes) {
-        if (std::fwrite(data, 1, num_bytes, file_.get()) == num_bytes) return {};
-        return error("{}: cannot be written: {}", path_.string(), std::strerror(errno));
-    }
-    Status close() {
-        if (std::fclose(file_.release()) == 0) return {};
-        return error("{}: cannot be written: {}", path_.string(), std::strerror(errno));
-    }
-
-private:
-    OutputFile(fs::path path, std::FILE* file) : path_(std::move(path)), file_(file) {}
-    struct Close {
-        void operator()(std::FILE* file) const { std::fclose(file); }
-    };
-    fs::path path_;
-    std::unique_ptr<std::FILE, Close> file_;
-};
-
-Status write_tensor(const CheckpointTensor& tensor, uint64_t seed, OutputFile& file) {
+Status write_tensor(const CheckpointTensor& tensor, uint64_t seed, NewFile& file) {
     std::vector<uint16_t> matrix;
     std::vector<float> vector;
     for (int64_t first = 0; first < tensor.num_elements(); first += kChunkElements) {
@@ -52,11 +25,11 @@ Status write_tensor(const CheckpointTensor& tensor, uint64_t seed, OutputFile& f
         if (tensor.vector) {
             vector.resize(count);
             fill_random_vector(tensor, seed, first, vector);
-            RETURN_IF_ERROR(file.write(vector.data(), count * sizeof(float)));
+            RETURN_IF_ERROR(file.write(std::as_bytes(std::span(vector))));
         } else {
             matrix.resize(count);
             fill_random_matrix(tensor, seed, first, matrix);
-            RETURN_IF_ERROR(file.write(matrix.data(), count * sizeof(uint16_t)));
+            RETURN_IF_ERROR(file.write(std::as_bytes(std::span(matrix))));
         }
     }
     return {};
@@ -68,22 +41,22 @@ Status write_weights(const ModelConfig& config, uint64_t seed, const fs::path& p
     std::vector<TensorLayout> layouts;
     for (const CheckpointTensor& tensor : tensors)
         layouts.push_back({tensor.name, tensor.vector ? TensorDtype::kF32 : TensorDtype::kBf16, tensor.shape});
-    ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
+    ASSIGN_OR_RETURN(NewFile file, NewFile::create(path));
     const std::string prefix = safetensors_prefix(layouts);
-    RETURN_IF_ERROR(file.write(prefix.data(), prefix.size()));
+    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(prefix))));
     int64_t num_written = 0;
     for (const CheckpointTensor& tensor : tensors) {
         RETURN_IF_ERROR(write_tensor(tensor, seed, file));
         num_written += tensor.num_elements();
         if (progress) progress(num_written);
     }
-    return file.close();
+    return file.finish();
 }
 
 Status write_text(const std::string& text, const fs::path& path) {
-    ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
-    RETURN_IF_ERROR(file.write(text.data(), text.size()));
-    return file.close();
+    ASSIGN_OR_RETURN(NewFile file, NewFile::create(path));
+    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
+    return file.finish();
 }
 
 }  // namespace
@@ -97,14 +70,7 @@ Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const f
     for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
         if (fs::exists(folder / name, code))
             return error("{}: already exists: choose another folder or remove it", (folder / name).string());
-    const fs::path partial = folder / "model.safetensors.partial";
-    fs::remove(partial, code);
-    if (Status status = write_weights(config, seed, partial, progress); !status) {
-        fs::remove(partial, code);
-        return status;
-    }
-    fs::rename(partial, folder / "model.safetensors", code);
-    if (code) return error("{}: cannot be renamed: {}", partial.string(), code.message());
+    RETURN_IF_ERROR(write_weights(config, seed, folder / "model.safetensors", progress));
     return write_text(config_text, folder / "config.json");
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/cpu/packed_file.h"
 #include "tests/tools/run_program.h"
 #include "tools/isa_option.h"
 #include "tools/model_choice.h"
@@ -67,6 +68,54 @@ TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
                             "compared_logits", "compared_states", "identical", "first_difference", "digest"}) {
         EXPECT_TRUE(result.contains(key)) << key;
     }
+}
+
+struct PackedReplay : testing::Test {
+    PackedReplay() : model(scratch.path("model")), packed(scratch.path("model.packed")) {
+        const Outcome made = run_verbatim({"model", "init", "--preset", "tiny-granite", "--out", model});
+        CHECK_EQ(made.exit_code, kExitOk);
+    }
+    [[nodiscard]] Outcome replay(std::vector<std::string> more = {}) const {
+        more.insert(more.end(), {"--model", model, "--packed", packed});
+        return run(pressed_scenario(std::move(more)));
+    }
+    ScratchFiles scratch;
+    std::string model;
+    std::string packed;
+};
+
+TEST_F(PackedReplay, KeptWeightsGiveTheSameRun) {
+    const Outcome without = run(pressed_scenario({"--model", model}));
+    const Outcome first = replay();
+    const Outcome second = replay();
+    EXPECT_THAT(first.err, HasSubstr("packed weights written to " + packed));
+    EXPECT_THAT(second.err, HasSubstr("packed weights read from " + packed));
+    EXPECT_EQ(second.exit_code, kExitOk) << second.err;
+    EXPECT_EQ(first.out, without.out);
+    EXPECT_EQ(second.out, without.out);
+}
+
+TEST_F(PackedReplay, WeightsOfAnotherModelUnderThisNameAreADifference) {
+    const auto model_here = choose_model(model, 0);
+    auto other = choose_model("tiny-granite", 9);
+    ASSERT_TRUE(model_here && other);
+    other->source = model_here->source;
+    reference::WorkerPool pool(1);
+    ASSERT_TRUE(cpu::keep_packed(packed, *other, pool));
+    EXPECT_EQ(replay().exit_code, kExitDifference);
+}
+
+TEST_F(PackedReplay, WhatCannotBeKeptIsAnError) {
+    const Outcome preset = run(pressed_scenario({"--packed", packed}));
+    EXPECT_EQ(preset.exit_code, kExitBadUsage);
+    EXPECT_THAT(preset.err, HasSubstr("--model tiny-granite is a preset"));
+    const Outcome nobody = replay({"--executor", "cuda-emulated"});
+    EXPECT_EQ(nobody.exit_code, kExitBadUsage);
+    EXPECT_THAT(nobody.err, HasSubstr("neither --executor cuda-emulated nor --beside reference packs weights"));
+    std::filesystem::create_directory(packed);
+    const Outcome folder = replay();
+    EXPECT_EQ(folder.exit_code, kExitBadInput);
+    EXPECT_THAT(folder.err, HasSubstr("is not a regular file"));
 }
 
 TEST(ReplayCommand, ThreadsDoNotChangeTheDigestAndTheBudgetDoes) {

@@ -67,11 +67,12 @@ TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
             EXPECT_GT(row["of_limit"], 0) << names.back();
             EXPECT_EQ(row["correct"], true) << names.back();
         }
-        EXPECT_THAT(names, testing::UnorderedElementsAre(
-                               "load 1 0", "load_cold 1 0", "prefill 1 40", "decode 1 40", "prefill 3 40",
-                               "decode 3 40", "prefill 1 70", "decode 1 70", "prefill 3 70", "decode 3 70",
-                               "ttft_cached 1 48", "ttft_cached 1 53", "prefill_behind 1 160", "decode_behind 1 160",
-                               "prefill_behind 1 333", "decode_behind 1 333"));
+        EXPECT_THAT(
+            names, testing::UnorderedElementsAre("load 1 0", "load_cold 1 0", "load_packed 1 0", "load_packed_cold 1 0",
+                                                 "prefill 1 40", "decode 1 40", "prefill 3 40", "decode 3 40",
+                                                 "prefill 1 70", "decode 1 70", "prefill 3 70", "decode 3 70",
+                                                 "ttft_cached 1 48", "ttft_cached 1 53", "prefill_behind 1 160",
+                                                 "decode_behind 1 160", "prefill_behind 1 333", "decode_behind 1 333"));
         EXPECT_GT(result["reference_tokens"], 1);
         EXPECT_EQ(result["correct"], true);
     }

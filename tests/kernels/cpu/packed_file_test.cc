@@ -1,0 +1,222 @@
+#include "kernels/cpu/packed_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include "reference/model/load_model.h"
+#include "reference/model/random_model.h"
+#include "reference/model/write_checkpoint.h"
+#include "tests/reference/model/scratch_folder.h"
+
+namespace verbatim::cpu {
+namespace {
+
+namespace fs = std::filesystem;
+using reference::Architecture;
+using reference::Model;
+using testing::HasSubstr;
+
+constexpr int64_t kHeaderBytes = 4096;
+
+std::string bytes_of(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A small checkpoint and the file of its packed weights, which is not there yet.
+struct PackedFileTest : testing::Test {
+    PackedFileTest() { write_checkpoint(1); }
+
+    void write_checkpoint(uint64_t seed) const {
+        fs::remove_all(checkpoint());
+        const reference::ModelConfig config = reference::draw_small_config(Architecture::kFalconH1, 3);
+        ASSERT_TRUE(reference::write_random_checkpoint(config, seed, checkpoint()));
+    }
+    [[nodiscard]] Model load(const reference::LoadOptions& options = {}) const {
+        auto model = reference::load_model(checkpoint(), options);
+        CHECK(model.has_value(), "{}", model.error().message);
+        return std::move(*model);
+    }
+    [[nodiscard]] Result<KeptWeights> keep(const Model& model) const {
+        reference::WorkerPool pool(2);
+        return keep_packed(file(), model, pool);
+    }
+    void write(const std::string& bytes) const { folder.write("packed", bytes); }
+    [[nodiscard]] fs::path checkpoint() const { return folder.path() / "model"; }
+    [[nodiscard]] fs::path file() const { return folder.path() / "packed"; }
+
+    reference::ScratchFolder folder;
+};
+
+bool same_pairs(const PackedWeights& got, const Model& model) {
+    reference::WorkerPool pool(1);
+    const PackedWeights wanted(model.config, model.weights, pool);
+    return std::ranges::equal(got.pairs(), wanted.pairs());
+}
+
+TEST_F(PackedFileTest, TheSecondStartReadsWhatTheFirstHasPacked) {
+    const Model model = load();
+    EXPECT_EQ(*known_canonical(file()), std::nullopt);
+    const auto first = keep(model);
+    ASSERT_TRUE(first) << first.error().message;
+    EXPECT_FALSE(first->were_kept);
+    ASSERT_EQ(*known_canonical(file()), model.source);
+    const auto second = keep(load({.known_canonical = model.source}));
+    ASSERT_TRUE(second) << second.error().message;
+    EXPECT_TRUE(second->were_kept);
+    EXPECT_TRUE(same_pairs(second->weights, model));
+    for (const reference::MatrixId id : reference::matrices_of(model.config)) {
+        const PackedMatrix& got = second->weights.matrix(id);
+        const PackedMatrix& wanted = first->weights.matrix(id);
+        EXPECT_EQ(got.num_outputs(), wanted.num_outputs());
+        EXPECT_TRUE(std::equal(wanted.panel(0), wanted.panel(wanted.num_panels()), got.panel(0)));
+    }
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "the model, the file and nothing else";
+}
+
+// The file is what is used: the weights of another model in it would be believed.
+TEST_F(PackedFileTest, WhatIsReadIsWhatIsInTheFile) {
+    const Model model = load();
+    Model other = reference::make_random_model(model.config, 77);
+    other.source = model.source;
+    ASSERT_TRUE(keep(other));
+    const auto kept = keep(model);
+    ASSERT_TRUE(kept);
+    EXPECT_TRUE(kept->were_kept);
+    EXPECT_TRUE(same_pairs(kept->weights, other));
+    EXPECT_FALSE(same_pairs(kept->weights, model));
+}
+
+TEST_F(PackedFileTest, AnotherStateOfTheCheckpointIsPackedAnew) {
+    const Digest before = *load().source;
+    ASSERT_TRUE(keep(load()));
+    const fs::path weights = checkpoint() / "model.safetensors";
+    const auto time = fs::last_write_time(weights);
+    write_checkpoint(2);
+    fs::last_write_time(weights, time);  // as a copy that keeps times would
+    const Model changed = load();
+    EXPECT_NE(changed.source, before);
+    const auto again = keep(changed);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_FALSE(again->were_kept);
+    const auto kept = keep(changed);
+    ASSERT_TRUE(kept);
+    EXPECT_TRUE(kept->were_kept);
+    EXPECT_TRUE(same_pairs(kept->weights, changed));
+    std::ofstream(checkpoint() / "config.json", std::ios::app) << "\n";
+    EXPECT_NE(load().source, changed.source);
+}
+
+RC_GTEST_FIXTURE_PROP(PackedFileTest, DamageIsAnErrorOrPackedAnewAndNeverOtherWeights, ()) {
+    const Model model = load();
+    fs::remove(file());
+    RC_ASSERT(keep(model).has_value());
+    std::string bytes = bytes_of(file());
+    const auto size = static_cast<int64_t>(bytes.size());
+    // Half of the time in the header's fields.
+    const int64_t at = *rc::gen::oneOf(rc::gen::inRange<int64_t>(0, 64), rc::gen::inRange<int64_t>(kHeaderBytes, size));
+    bytes[static_cast<size_t>(at)] = static_cast<char>(bytes[static_cast<size_t>(at)] ^ *rc::gen::inRange(1, 256));
+    write(bytes);
+    const auto kept = keep(model);
+    RC_CLASSIFY(!kept.has_value(), "an error");
+    if (!kept) {
+        RC_ASSERT(kept.error().message.starts_with(file().string()));
+        RC_ASSERT(bytes_of(file()) == bytes);
+    } else {
+        RC_ASSERT(!kept->were_kept);
+        RC_ASSERT(same_pairs(kept->weights, model));
+    }
+}
+
+TEST_F(PackedFileTest, DamageInThePairsIsFound) {
+    const Model model = load();
+    ASSERT_TRUE(keep(model));
+    std::string bytes = bytes_of(file());
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write(bytes);
+    const auto kept = keep(model);
+    ASSERT_FALSE(kept);
+    EXPECT_THAT(kept.error().message, HasSubstr("another digest than when they were written"));
+}
+
+TEST_F(PackedFileTest, ATruncatedOrLengthenedFileIsAnError) {
+    const Model model = load();
+    ASSERT_TRUE(keep(model));
+    const std::string whole = bytes_of(file());
+    for (const std::string& bytes :
+         {whole.substr(0, whole.size() - 4), whole.substr(0, whole.size() - 1), whole.substr(0, kHeaderBytes),
+          whole.substr(0, 100), std::string(), whole + "1234", whole + "1"}) {
+        write(bytes);
+        EXPECT_FALSE(keep(model)) << bytes.size();
+        EXPECT_FALSE(known_canonical(file())) << bytes.size();
+        EXPECT_EQ(bytes_of(file()), bytes);
+    }
+}
+
+TEST_F(PackedFileTest, AnotherKindOfFileIsLeftAsItIs) {
+    const Model model = load();
+    const std::string bytes(2 * kHeaderBytes, 'x');
+    write(bytes);
+    const auto kept = keep(model);
+    ASSERT_FALSE(kept);
+    EXPECT_THAT(kept.error().message, HasSubstr("no file of packed weights"));
+    EXPECT_EQ(bytes_of(file()), bytes);
+    reference::WorkerPool pool(1);
+    for (const fs::path& wrong : {folder.path(), folder.path() / "nowhere" / "packed"}) {
+        const auto refused = keep_packed(wrong, model, pool);
+        ASSERT_FALSE(refused);
+        EXPECT_TRUE(refused.error().message.starts_with(wrong.string())) << refused.error().message;
+    }
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(PackedFileTest, AFileThatCannotBeWrittenToItsEndIsNotThere) {
+    const Model model = load();
+    rlimit before = {};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small = {2 * kHeaderBytes, before.rlim_max};
+    const auto former = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    const auto kept = keep(model);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, former);
+    ASSERT_FALSE(kept);
+    EXPECT_THAT(kept.error().message, HasSubstr("packed: cannot be written: "));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "the model alone";
+}
+
+// −0 in a matrix becomes +0 when it is loaded, so the matrix is a copy, and has to be looked at every time.
+TEST_F(PackedFileTest, OnlyACanonicalCheckpointIsNotLookedAt) {
+    const Model canonical = load();
+    ASSERT_TRUE(canonical.canonical);
+    const fs::path weights = checkpoint() / "model.safetensors";
+    std::string bytes = bytes_of(weights);
+    const auto* up = reinterpret_cast<const char*>(canonical.weights.layers[0].mlp.up.data);
+    const size_t at = bytes.find(std::string(up, 16));
+    ASSERT_NE(at, std::string::npos);
+    bytes[at] = '\x00';
+    bytes[at + 1] = '\x80';
+    fs::remove(weights);  // it is mapped
+    std::ofstream(weights, std::ios::binary) << bytes;
+    const Model model = load();
+    EXPECT_FALSE(model.canonical);
+    EXPECT_EQ(model.weights.layers[0].mlp.up.data[0], 0);
+    ASSERT_TRUE(keep(model));
+    EXPECT_EQ(*known_canonical(file()), std::nullopt);
+    const auto kept = keep(load());
+    ASSERT_TRUE(kept);
+    EXPECT_TRUE(kept->were_kept);
+    EXPECT_TRUE(same_pairs(kept->weights, model));
+    // Told that it is canonical, the loader believes it, and leaves the matrix where and as it lies.
+    EXPECT_EQ(load({.known_canonical = model.source}).weights.layers[0].mlp.up.data[0], 0x8000);
+}
+
+}  // namespace
+}  // namespace verbatim::cpu
