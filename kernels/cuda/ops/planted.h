@@ -26,6 +26,13 @@ enum class KernelBug : uint8_t {
     kTensorWrongLane,      // it takes its inputs' fragments from a neighbour's row: nothing but wrong bits
     kTensorUnseenValues,   // attention on tensor cores reads V of a position that nobody sees
     kTensorValuesEarly,    // and takes its sums before the other warps have left them
+    kPenaltyOverrun,       // a row's penalties take the first token of the next row's
+    kDrawNotAtomic,        // top-k and top-p add up what threads bring by reading and writing
+    kDrawNotCleared,       // onto what is not cleared
+    kDrawAnswerEarly,      // and read the digit that is found before it is there
+    kDrawTailOverrun,      // the vocabulary's tail has one token too many
+    kDrawHalfMask,         // the best of a warp, by shuffles that name only the lanes that matter
+    kDrawWarpOnly,         // the best of two warps, with a warp's barrier between them
     kCount,
 };
 

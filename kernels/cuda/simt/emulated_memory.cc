@@ -41,12 +41,16 @@ bool Memory::holds(const void* address) const {
     return byte >= bytes_.get() && byte < bytes_.get() + size_;
 }
 
+bool Memory::is_written(const Cell& cell, const Moment& now) const {
+    const bool by_this_block = cell.written.launch == now.launch && cell.written.block == now.block;
+    return cell.initialised && (life_ == Life::kDevice || by_this_block);
+}
+
 Clash Memory::read(size_t offset, size_t count, const Moment& now) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         Cell& cell = this->cell(i);
-        const bool of_this_block = cell.written.launch == now.launch && cell.written.block == now.block;
-        if (!cell.initialised || (life_ == Life::kBlock && !of_this_block)) clash = Clash::kUninitialised;
+        if (!is_written(cell, now)) clash = Clash::kUninitialised;
         if (!ordered(cell.written, now, life_ == Life::kDevice)) clash = Clash::kReadAfterWrite;
         Moment& last = cell.last_read;
         const bool same_epoch =
@@ -92,8 +96,9 @@ Clash Memory::write(size_t offset, size_t count, const Moment& now) {
 }
 
 Clash Memory::update(size_t offset, size_t count, const Moment& now) {
-    Clash clash = is_initialised(offset, count) ? Clash::kNone : Clash::kUninitialised;
+    Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        if (!is_written(cell(i), now)) clash = Clash::kUninitialised;
         const Clash found = write_cell(cell(i), now, true);
         if (found != Clash::kNone) clash = found;
     }
@@ -103,13 +108,6 @@ Clash Memory::update(size_t offset, size_t count, const Moment& now) {
 void Memory::fill(size_t offset, size_t count) {
     if (count == 0) return;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) cell(i) = {.initialised = true};
-}
-
-bool Memory::is_initialised(size_t offset, size_t count) {
-    for (size_t i = offset / cell_bytes_; count > 0 && i <= (offset + count - 1) / cell_bytes_; ++i) {
-        if (!cell(i).initialised) return false;
-    }
-    return true;
 }
 
 }  // namespace verbatim::simt

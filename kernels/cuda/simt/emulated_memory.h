@@ -45,7 +45,6 @@ public:
     [[nodiscard]] Clash update(size_t offset, size_t count, const Moment& now);
     // By the host, between launches.
     void fill(size_t offset, size_t count);
-    [[nodiscard]] bool is_initialised(size_t offset, size_t count);
 
 private:
     struct Cell {
@@ -56,6 +55,8 @@ private:
         bool written_atomically = false;
     };
     [[nodiscard]] Clash write_cell(Cell& cell, const Moment& now, bool atomic);
+    // Whether whoever looks finds a value there.
+    [[nodiscard]] bool is_written(const Cell& cell, const Moment& now) const;
 
     static constexpr size_t kPageCells = 4096;
     [[nodiscard]] Cell& cell(size_t i);

@@ -150,6 +150,27 @@ TEST(Emulator, AtomicsMayMeet) {
     EXPECT_EQ(cell.data[0], 33);
 }
 
+TEST(Emulator, WhatAnEarlierBlockLeftInSharedMemoryIsNotWrittenForTheNext) {
+    struct Count {
+        bool atomically;
+        bool clears;
+        void operator()() const {
+            SIMT_SHARED(uint64_t, sum, 1);
+            if (clears || block_x() == 0) sum[0] = 0;
+            if (atomically) atomic_add(sum, 0, 1);
+            if (!atomically) sum[0] += 1;
+        }
+    };
+    for (const bool atomically : {false, true}) {
+        Emulator emulator;
+        emulator.launch("clears", {2}, {1}, Count{atomically, true});
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        emulator.launch("leaves", {2}, {1}, Count{atomically, false});
+        ASSERT_EQ(emulator.findings().size(), 1u);
+        EXPECT_EQ(emulator.findings().front().kind, FindingKind::kUninitialised);
+    }
+}
+
 TEST(Emulator, AnAsynchronousCopyLandsWhenItIsWaitedFor) {
     struct Fetch {
         Global<const int32_t> from;

@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/ops/planted.h"
+#include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/tensor_case.h"
 #include "tests/reference/executor_scene.h"
 
@@ -61,6 +62,19 @@ struct Expected {
     FindingKind kind;
     reference::Profile profile = reference::Profile::kExact;
 };
+// One of them says what it is, and in which kernel.
+void expect_named(const std::vector<simt::Finding>& findings, const Expected& expected, simt::Schedule schedule) {
+    std::string all;
+    bool named = false;
+    for (const simt::Finding& finding : findings) {
+        all += finding.text + '\n';
+        named |= finding.kind == expected.kind && finding.text.starts_with(std::string(expected.kernel) + ": block (");
+    }
+    EXPECT_TRUE(named) << "bug " << static_cast<int>(expected.bug) << ", schedule " << static_cast<int>(schedule)
+                       << ": wanted " << simt::name(expected.kind) << " in " << expected.kernel << ", got\n"
+                       << all;
+}
+
 constexpr Expected kExpected[] = {
     {KernelBug::kMissingBarrier, "scan", FindingKind::kRace},
     {KernelBug::kBarrierInBranch, "rms_norm", FindingKind::kBarrierNotReached},
@@ -88,17 +102,7 @@ TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
             ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule, profile).empty());
         }
         for (const Expected& expected : kExpected) {
-            SCOPED_TRACE(
-                fmt::format("bug {}, schedule {}", static_cast<int>(expected.bug), static_cast<int>(schedule)));
-            const auto findings = findings_with(expected.bug, model, schedule, expected.profile);
-            std::string all;
-            bool named = false;
-            for (const simt::Finding& finding : findings) {
-                all += finding.text + '\n';
-                named |= finding.kind == expected.kind &&
-                         finding.text.starts_with(std::string(expected.kernel) + ": block (");
-            }
-            EXPECT_TRUE(named) << all;
+            expect_named(findings_with(expected.bug, model, schedule, expected.profile), expected, schedule);
         }
     }
 }
@@ -111,7 +115,6 @@ constexpr Expected kExpectedOnTensorCores[] = {
 };
 
 TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
-    EXPECT_EQ(std::size(kExpected) + std::size(kExpectedOnTensorCores) + 1, static_cast<size_t>(KernelBug::kCount) - 1);
     // How many outputs are wrong.
     const auto run = [](simt::Emulator& emulator, KernelBug bug) {
         const auto device = make_emulated_device(emulator);
@@ -125,18 +128,55 @@ TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
         for (const Expected& expected : kExpectedOnTensorCores) {
             simt::Emulator emulator(schedule, 3);
             run(emulator, expected.bug);
-            const auto names = [&](const simt::Finding& finding) {
-                return finding.kind == expected.kind &&
-                       finding.text.starts_with(std::string(expected.kernel) + ": block (");
-            };
-            EXPECT_TRUE(std::ranges::any_of(emulator.findings(), names))
-                << fmt::format("bug {}, schedule {}", static_cast<int>(expected.bug), static_cast<int>(schedule));
+            expect_named(emulator.findings(), expected, schedule);
         }
         // Every access is in order; only the sums are of other rows.
         simt::Emulator emulator(schedule, 3);
         EXPECT_GT(run(emulator, KernelBug::kTensorWrongLane), 40 * 50 * 9 / 10);
         EXPECT_TRUE(emulator.findings().empty());
     }
+}
+
+// Draws with penalties, top-k and top-p.
+constexpr Expected kExpectedInDraws[] = {
+    {KernelBug::kPenaltyOverrun, "penalise", FindingKind::kOutOfBounds},
+    {KernelBug::kDrawNotAtomic, "keep_most", FindingKind::kRace},
+    {KernelBug::kDrawNotCleared, "keep_most", FindingKind::kUninitialised},
+    {KernelBug::kDrawAnswerEarly, "keep_most", FindingKind::kRace},
+    {KernelBug::kDrawTailOverrun, "score_part", FindingKind::kOutOfBounds},
+    {KernelBug::kDrawHalfMask, "score_part", FindingKind::kWarpMask},
+    {KernelBug::kDrawWarpOnly, "pick_token", FindingKind::kRace},
+};
+
+TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
+    Prng prng(9);
+    std::vector<testing::SamplingCase> cases;
+    for (int row = 0; row < 3; ++row) {
+        SamplingParams& params = cases.emplace_back(prng, 203, 0).params;
+        params.temperature = 0.8F;
+        params.top_k = row == 0 ? 0 : 40;
+        params.top_p = row == 1 ? 1.0F : 0.9F;
+        params.repetition_penalty = 1.2F;
+    }
+    for (const simt::Schedule schedule : kSchedules) {
+        const auto findings_of = [&](KernelBug bug) {
+            simt::Emulator emulator(schedule, 3);
+            const auto device = make_emulated_device(emulator);
+            planted_kernel_bug() = bug;
+            (void)draw_on(*device, cases);
+            planted_kernel_bug() = KernelBug::kNone;
+            return emulator.findings();
+        };
+        ASSERT_TRUE(findings_of(KernelBug::kNone).empty());
+        for (const Expected& expected : kExpectedInDraws) expect_named(findings_of(expected.bug), expected, schedule);
+    }
+}
+
+TEST(PlantedKernelBugs, NoneIsLeftOut) {
+    constexpr size_t kFoundByWrongBits = 1;
+    EXPECT_EQ(
+        std::size(kExpected) + std::size(kExpectedOnTensorCores) + std::size(kExpectedInDraws) + kFoundByWrongBits,
+        static_cast<size_t>(KernelBug::kCount) - 1);
 }
 
 }  // namespace
