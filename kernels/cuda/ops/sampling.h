@@ -165,9 +165,9 @@ struct KeepMost {
         return value(row, id_of_key(memory.answer[0], scaled.width));
     }
 
+    // REQUIRES: a barrier since somebody read the columns.
     SIMT_FUNCTION void clear(const Memory& memory) const {
         if (SIMT_BUG(kDrawNotCleared)) return;
-        simt::sync_block();  // what was there has been read
         for (int i = simt::thread_x(); i < kDigits * simt::kWarpSize; i += kKeepThreads) memory.columns[i] = 0;
         simt::sync_block();
     }
