@@ -15,7 +15,7 @@ using reference::MatrixId;
 
 namespace {
 
-constexpr int64_t kLeastItems = 64;     // that attention's workspace has room for
+constexpr int64_t kLeastRuns = 64;      // that attention's workspace has room for
 constexpr int64_t kMaxGraphRows = 512;  // sequences of a step that is run as a graph
 
 // Numbers of sequences that have graphs: powers of two and what lies halfway.
@@ -69,6 +69,16 @@ AttentionShape shape_of(const reference::AttentionConfig& attention, float scale
     return {attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
 }
 
+// How many rows may attend together in every layer. Only one mma for all is worth it: by itself a row needs no other.
+int64_t query_rows(const reference::ModelConfig& config, reference::Profile profile) {
+    if (profile != reference::Profile::kTensorSm90) return 1;
+    int64_t rows = kAttendColumns;
+    for (const reference::LayerConfig& layer : config.layers) {
+        if (layer.attention) rows = std::min(rows, attend_rows(shape_of(*layer.attention)));
+    }
+    return rows;
+}
+
 Floats columns(Floats x, Columns part) { return {x.data + part.first, x.num_rows, part.count, x.stride}; }
 
 }  // namespace
@@ -100,7 +110,7 @@ CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device,
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
-      lists_(device, model.config().vocab_size) {
+      lists_(device, model.config().vocab_size, query_rows(model.config(), profile)) {
     CHECK(unsupported(config(), device.limits()).empty());
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
@@ -139,7 +149,7 @@ void CudaBackend::upload_layer(int32_t i) {
         const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
         layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
         layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
-        item_floats_ = std::max(item_floats_, attention_floats(1, shape_of(*attention)));
+        run_floats_ = std::max(run_floats_, attention_floats(1, shape_of(*attention)));
         if (attention->rope.kind != reference::RopeKind::kNone) upload_angles(i);
     }
 }
@@ -228,29 +238,11 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
 void CudaBackend::upload_lists(const PooledStep& step) {
     lists_.describe(step);
     lists_.upload();
-    const int64_t num_items = lists_.first_items.values.back();
-    const int64_t max_items =
-        num_items <= step_.max_items ? step_.max_items : std::max({kLeastItems, num_items, 2 * step_.max_items});
-    workspace_.ensure(device_, max_items * item_floats_);
-    step_ = {.tokens = lists_.place(lists_.tokens),
-             .positions = lists_.place(lists_.positions),
-             .row_sequences = lists_.place(lists_.row_sequences),
-             .first_items = lists_.place(lists_.first_items),
-             .blocks = lists_.place(lists_.blocks),
-             .sequences = lists_.place(lists_.sequences),
-             .writes = lists_.place(lists_.writes),
-             .logit_rows = lists_.place(lists_.logit_rows),
-             .draws = lists_.place(lists_.draws),
-             .counts = lists_.place(lists_.counts),
-             .faults = lists_.place(lists_.faults),
-             .drawn = lists_.place(lists_.drawn),
-             .num_rows = step.batch.num_rows(),
-             .num_sequences = static_cast<int64_t>(step.sequences.size()),
-             .num_logit_rows = step.batch.num_logit_rows(),
-             .max_blocks = lists_.blocks.room,
-             .max_writes = lists_.writes.room,
-             .max_counts = lists_.counts.room,
-             .max_items = max_items};
+    step_ = lists_.batch();
+    const int64_t num_runs = lists_.first_runs.values.back();
+    if (num_runs > max_runs_) max_runs_ = std::max({kLeastRuns, num_runs, 2 * max_runs_});
+    step_.max_runs = max_runs_;
+    workspace_.ensure(device_, max_runs_ * run_floats_);
 }
 
 void CudaBackend::copy_tails(int64_t num_copies) {

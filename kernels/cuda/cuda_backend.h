@@ -130,7 +130,7 @@ private:
     DeviceArray<float> final_norm_;
     DeviceArray<float> state_pool_;  // [num_state_rows, row_floats_]
     int64_t row_floats_ = 0;
-    int64_t item_floats_ = 0;  // of attention's workspace, in the widest layer
+    int64_t run_floats_ = 0;  // of attention's workspace, in the widest layer
 
     // Of the step in progress.
     Status status_;
@@ -146,6 +146,7 @@ private:
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
     float rounded_multiplier_ = 1.0F;
     DeviceArray<float> dt_, decay_, workspace_;
+    int64_t max_runs_ = 0;            // that workspace_ has room for
     std::vector<float> host_logits_;  // of the last step, once somebody has asked
     bool has_host_logits_ = false;
     std::vector<float> host_floats_;    // of host_rows and read_state

@@ -43,6 +43,14 @@ struct DeviceStateWrite {
     int32_t length = 0;
     int32_t dst = 0;
 };
+// Consecutive rows of a sequence whose queries attend together. Their work is one item per run of KV tiles (NUMERICS N5) that the
+// last of them sees.
+struct DeviceQueries {
+    int32_t first_row = 0;
+    int32_t num_rows = 0;
+    int32_t first_item = 0;  // of the step's; first_item of the next ones: its end
+    int32_t sequence = 0;
+};
 // What a token is drawn with (reference/ops/sampling.h).
 struct alignas(64) DeviceDraw {
     uint64_t seed = 0;
@@ -67,9 +75,9 @@ struct DeviceBatch {
     const int32_t* tokens = nullptr;         // [num_rows]
     const int32_t* positions = nullptr;      // [num_rows]
     const int32_t* row_sequences = nullptr;  // [num_rows]
-    const int32_t* first_items =
-        nullptr;                      // [num_rows + 1]: row r attends by items [first_items[r], first_items[r + 1])
-    const int32_t* blocks = nullptr;  // room for max_blocks
+    const DeviceQueries* queries = nullptr;  // [num_queries + 1]
+    const int32_t* first_runs = nullptr;     // [num_rows + 1]: row r's runs are [first_runs[r], first_runs[r + 1])
+    const int32_t* blocks = nullptr;         // room for max_blocks
     const DeviceSequence* sequences = nullptr;
     const DeviceStateWrite* writes = nullptr;  // room for max_writes
     const int32_t* logit_rows = nullptr;       // [num_logit_rows]
@@ -80,13 +88,15 @@ struct DeviceBatch {
     int64_t num_rows = 0;
     int64_t num_sequences = 0;
     int64_t num_logit_rows = 0;
+    int64_t num_queries = 0;
+    int64_t query_rows = 1;  // that attend together, at most
     int64_t max_blocks = 0;
     int64_t max_writes = 0;
     int64_t max_counts = 0;
-    int64_t max_items = 0;  // that attention's workspace has room for
+    int64_t max_runs = 0;  // that attention's workspace has room for
 };
-// Attention's items of a row at this position: its runs of tiles (NUMERICS N5).
-[[nodiscard]] constexpr int64_t items_of(int64_t position) { return position / reference::kRunPositions + 1; }
+// The runs of tiles that a row at this position sees (NUMERICS N5).
+[[nodiscard]] constexpr int64_t runs_of(int64_t position) { return position / reference::kRunPositions + 1; }
 
 // For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are zero. For
 // tensor_matmul, kernels/cuda/fragments.h.
@@ -137,7 +147,16 @@ struct AttentionShape {
     int64_t n_kv_heads = 0;
     int64_t head_dim = 0;
     float scale = 1;
+    // Attention heads of a KV head.
+    [[nodiscard]] int64_t group() const { return n_heads / n_kv_heads; }
 };
+// A block of attention takes up to so many pairs of a query row and an attention head of one KV head: the columns of one mma.
+inline constexpr int64_t kAttendColumns = 8;
+[[nodiscard]] inline int64_t attend_heads(const AttentionShape& shape) {
+    return shape.group() < kAttendColumns ? shape.group() : kAttendColumns;
+}
+// Rows that may attend together.
+[[nodiscard]] inline int64_t attend_rows(const AttentionShape& shape) { return kAttendColumns / attend_heads(shape); }
 enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
 
 // Memory that a draw needs.
@@ -231,8 +250,8 @@ public:
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
-    // workspace: attention_floats(batch.max_items, shape) of them.
-    // The dot products on tensor cores in tensor.sm90.
+    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape). The dot products on
+    // tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up) = 0;
@@ -248,9 +267,9 @@ protected:
     DeviceCounts counts_;
 };
 
-// Floats of workspace that attention() needs: per item and attention head a softmax state.
-[[nodiscard]] inline int64_t attention_floats(int64_t num_items, const AttentionShape& shape) {
-    return num_items * shape.n_heads * (shape.head_dim + 2);
+// Floats of workspace that attention() needs: per run of a row and attention head a softmax state.
+[[nodiscard]] inline int64_t attention_floats(int64_t num_runs, const AttentionShape& shape) {
+    return num_runs * shape.n_heads * (shape.head_dim + 2);
 }
 
 }  // namespace verbatim::cuda

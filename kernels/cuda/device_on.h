@@ -128,26 +128,27 @@ public:
     }
     void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                    const DevicePages& pages, float* workspace, Floats out) override {
-        const Workspace runs{view(workspace, attention_floats(batch.max_items, shape)), shape.n_heads, shape.head_dim};
-        const auto first_items = view(batch.first_items, batch.num_rows + 1);
-        const auto group = static_cast<int32_t>(shape.n_heads / shape.n_kv_heads);
-        const auto num_parts = static_cast<int32_t>(parts(group, kHeadsPerBlock));
-        const int32_t heads = group < kHeadsPerBlock ? group : kHeadsPerBlock;
+        const Workspace runs{view(workspace, attention_floats(batch.max_runs, shape)), shape.n_heads, shape.head_dim};
+        const auto first_runs = view(batch.first_runs, batch.num_rows + 1);
+        const auto group = static_cast<int32_t>(shape.group());
+        const auto heads = static_cast<int32_t>(attend_heads(shape));
+        const auto num_parts = static_cast<int32_t>(parts(group, heads));
+        const auto columns = static_cast<int32_t>(batch.query_rows) * heads;
         const auto blocks =
             grid(parts(this->resident_blocks(), shape.n_kv_heads * num_parts), shape.n_kv_heads * num_parts);
         const auto attend = [&]<typename Kernel>(const char* name, std::type_identity<Kernel>) {
             launch(
-                name, blocks, {kTile, heads},
-                Kernel{{steps(batch), view(batch.positions, batch.num_rows), view(batch.row_sequences, batch.num_rows),
-                        view(batch.blocks, batch.max_blocks), first_items, static_cast<int32_t>(batch.num_rows),
-                        shape.scale, group, num_parts, rows(read_only(q)), pool(pages), runs}});
+                name, blocks, {kTile, columns},
+                Kernel{{steps(batch), view(batch.blocks, batch.max_blocks), view(batch.queries, batch.num_queries + 1),
+                        first_runs, static_cast<int32_t>(batch.num_queries), shape.scale, group, heads, num_parts,
+                        rows(read_only(q)), pool(pages), runs}});
         };
         if (profile == reference::Profile::kTensorSm90) {
             attend("tensor_attend_run", std::type_identity<TensorAttendRun>());
         } else {
             attend("attend_run", std::type_identity<AttendRun>());
         }
-        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile}, MergeRuns{first_items, runs, rows(out)});
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile}, MergeRuns{first_runs, runs, rows(out)});
     }
 
     void swiglu(Floats gate, float gate_multiplier, Floats up) override {

@@ -17,8 +17,12 @@ int64_t bytes_of(const std::vector<T>& values) {
 
 }  // namespace
 
-StepLists::StepLists(Device& device, int32_t vocab_size)
-    : device_(device), pinned_(device), results_(device), times_generated_(static_cast<size_t>(vocab_size), -1) {}
+StepLists::StepLists(Device& device, int32_t vocab_size, int64_t query_rows)
+    : device_(device),
+      query_rows_(static_cast<int32_t>(query_rows)),
+      pinned_(device),
+      results_(device),
+      times_generated_(static_cast<size_t>(vocab_size), -1) {}
 
 void StepLists::describe(const PooledStep& step) {
     each(*this, [](auto& list) { list.values.clear(); });
@@ -26,7 +30,8 @@ void StepLists::describe(const PooledStep& step) {
     logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
     faults.values.assign(step.sequences.size(), kNoFault);
     drawn.values.assign(step.draws.size(), 0);
-    first_items.values.push_back(0);
+    first_runs.values.push_back(0);
+    queries.values.push_back({});
     for (const reference::SamplingArgs& draw : step.draws) describe_draw(draw);
     for (const BlockCopy& copy : step.copies) {
         copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
@@ -40,17 +45,28 @@ void StepLists::describe(const PooledStep& step) {
                                     index(sequence.state_src), index(sequence.state_dst),
                                     static_cast<int32_t>(writes.values.size()),
                                     static_cast<int32_t>(sequence.writes.size())});
-        for (int64_t r = 0; r < part.num_rows; ++r) {
-            const int64_t position = part.first_position + r;
-            const int64_t num_items = writes_nothing ? 0 : items_of(position);
-            positions.values.push_back(static_cast<int32_t>(position));
-            row_sequences.values.push_back(static_cast<int32_t>(i));
-            first_items.values.push_back(first_items.values.back() + static_cast<int32_t>(num_items));
-        }
+        describe_rows(part, static_cast<int32_t>(i), !writes_nothing);
         for (const BlockId block : sequence.blocks) blocks.values.push_back(index(block));
         for (const StateWrite& write : sequence.writes) {
             writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
         }
+    }
+}
+
+void StepLists::describe_rows(const reference::WalkSequence& part, int32_t sequence, bool attends) {
+    const auto num_runs = [&](int32_t r) {
+        return static_cast<int32_t>(attends ? runs_of(part.first_position + r) : 0);
+    };
+    for (int32_t r = 0; r < part.num_rows; ++r) {
+        positions.values.push_back(static_cast<int32_t>(part.first_position) + r);
+        row_sequences.values.push_back(sequence);
+        first_runs.values.push_back(first_runs.values.back() + num_runs(r));
+    }
+    for (int32_t first = 0; first < part.num_rows; first += query_rows_) {
+        const int32_t num_together = std::min(query_rows_, part.num_rows - first);
+        const int32_t first_item = queries.values.back().first_item;
+        queries.values.back() = {part.first_row + first, num_together, first_item, sequence};
+        queries.values.push_back({.first_item = first_item + num_runs(first + num_together - 1)});
     }
 }
 
@@ -115,6 +131,32 @@ void StepLists::upload() {
         end = list.offset + bytes_of(list.values);
     });
     device_.upload_later(memory_.data(), pinned_.data(), static_cast<size_t>(end));
+}
+
+DeviceBatch StepLists::batch() const {
+    const auto size = [](const auto& list) { return static_cast<int64_t>(list.values.size()); };
+    const auto rows_of = [](const DeviceQueries& together) { return together.num_rows; };
+    return {.tokens = place(tokens),
+            .positions = place(positions),
+            .row_sequences = place(row_sequences),
+            .queries = place(queries),
+            .first_runs = place(first_runs),
+            .blocks = place(blocks),
+            .sequences = place(sequences),
+            .writes = place(writes),
+            .logit_rows = place(logit_rows),
+            .draws = place(draws),
+            .counts = place(counts),
+            .faults = place(faults),
+            .drawn = place(drawn),
+            .num_rows = size(tokens),
+            .num_sequences = size(sequences),
+            .num_logit_rows = size(logit_rows),
+            .num_queries = size(queries) - 1,
+            .query_rows = std::ranges::max(queries.values, {}, rows_of).num_rows,
+            .max_blocks = blocks.room,
+            .max_writes = writes.room,
+            .max_counts = counts.room};
 }
 
 void StepLists::download_results() {

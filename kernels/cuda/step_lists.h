@@ -26,13 +26,15 @@ class StepLists {
 public:
     static constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
 
-    StepLists(Device& device, int32_t vocab_size);  // the device is borrowed
+    // The device is borrowed. query_rows: how many rows of a sequence may attend together.
+    StepLists(Device& device, int32_t vocab_size, int64_t query_rows);
 
     // What the kernels of this step will read. A sequence without a slot (kNoSlot) neither attends nor writes.
     void describe(const PooledStep& step);
     // REQUIRES: the device has done the step before.
     void upload();
-    // On the device. REQUIRES: upload() came before.
+    // All of it on the device, but for the room of attention's workspace. REQUIRES: upload() came before.
+    [[nodiscard]] DeviceBatch batch() const;
     template <typename T>
     [[nodiscard]] T* place(const StepList<T>& list) const {
         return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(memory_.data()) + list.offset);
@@ -46,7 +48,8 @@ public:
     StepList<int32_t> faults;                            // [num_sequences], before the step: none
     StepList<int32_t> drawn;                             // [num_logit_rows], before the step: anything
     StepList<int32_t> tokens, positions, row_sequences;  // [num_rows]
-    StepList<int32_t> first_items;                       // [num_rows + 1]
+    StepList<int32_t> first_runs;                        // [num_rows + 1]
+    StepList<DeviceQueries> queries;                     // and one more, where they end
     StepList<int32_t> logit_rows;
     StepList<DeviceSequence> sequences;
     StepList<DeviceDraw> draws;  // [num_logit_rows]
@@ -59,14 +62,16 @@ private:
     template <typename Lists, typename Call>
     static void each(Lists& lists, const Call& call) {
         call(lists.faults), call(lists.drawn);
-        call(lists.tokens), call(lists.positions), call(lists.row_sequences), call(lists.first_items);
-        call(lists.logit_rows), call(lists.sequences), call(lists.draws), call(lists.copies);
+        call(lists.tokens), call(lists.positions), call(lists.row_sequences), call(lists.first_runs);
+        call(lists.queries), call(lists.logit_rows), call(lists.sequences), call(lists.draws), call(lists.copies);
         call(lists.writes), call(lists.counts), call(lists.blocks);
     }
     void describe_draw(const reference::SamplingArgs& draw);
+    void describe_rows(const reference::WalkSequence& part, int32_t sequence, bool attends);
     void make_room();
 
     Device& device_;
+    int32_t query_rows_;
     PinnedBytes pinned_;
     PinnedBytes results_;
     DeviceArray<int32_t> memory_;

@@ -1,0 +1,60 @@
+// Attention's kernels in the emulator, by themselves: one row after another or several in one mma, the bits are the definition's.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "kernels/cuda/emulated_device.h"
+#include "tests/kernels/cuda/attention_case.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using reference::Profile;
+using simt::Schedule;
+
+constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom};
+
+void expect_definition(const AttentionCaseShape& shape, Profile profile, bool together, Schedule schedule,
+                       reference::Values kind = reference::Values::kNormal) {
+    simt::Emulator emulator(schedule, 5);
+    const auto device = make_emulated_device(emulator);
+    AttentionCase one(*device, shape, kind);
+    EXPECT_EQ(one.difference(profile, together), "") << fmt::format(
+        "{}/{} heads of {}, blocks of {}, profile {}, together {}, schedule {}", shape.n_heads, shape.n_kv_heads,
+        shape.head_dim, shape.block_size, static_cast<int>(profile), together, static_cast<int>(schedule));
+}
+
+// Groups of heads that fill eight columns, or do not, or need two blocks; ends of tiles and runs between the rows of one item; rows
+// that are left over; sequences of one row beside long ones.
+TEST(CudaAttention, RowsThatAttendTogetherHaveTheBitsOfTheDefinition) {
+    const AttentionCaseShape shapes[] = {{1, 1, 5, 16, {{0, 21}, {60, 9}}},  {4, 2, 16, 3, {{61, 6}, {30, 1}}},
+                                         {3, 1, 24, 16, {{0, 1}, {127, 3}}}, {4, 1, 33, 8, {{13, 7}, {63, 2}, {5, 1}}},
+                                         {10, 2, 8, 16, {{62, 4}}},          {9, 1, 7, 16, {{15, 3}}},
+                                         {16, 1, 16, 5, {{64, 3}, {40, 1}}}, {2, 2, 40, 16, {{508, 7}}}};
+    size_t i = 0;
+    for (const AttentionCaseShape& shape : shapes) {
+        for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
+            for (const bool together : {false, true}) {
+                expect_definition(shape, profile, together, kSchedules[i++ % 3]);
+            }
+        }
+        expect_definition(shape, Profile::kTensorSm90, true, Schedule::kOneWarpAhead, reference::Values::kCancelling);
+    }
+}
+
+// What a later row brings is not even multiplied by +0.
+TEST(CudaAttention, ALaterRowsInfinityDoesNotReachTheRowsBeforeIt) {
+    for (const AttentionCaseShape& shape : {AttentionCaseShape{4, 2, 20, 16, {{60, 8}}}, {4, 1, 20, 16, {{60, 8}}}}) {
+        for (int64_t position = 60; position < 68; ++position) {
+            simt::Emulator emulator;
+            const auto device = make_emulated_device(emulator);
+            AttentionCase one(*device, shape);
+            one.set_value(0, position, std::numeric_limits<float>::infinity());
+            EXPECT_EQ(one.difference(Profile::kTensorSm90), "") << "position " << position;
+            EXPECT_EQ(one.difference(Profile::kExact), "") << "position " << position;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::cuda
