@@ -45,7 +45,7 @@ struct DeviceStateWrite {
 };
 // Consecutive rows of a sequence whose queries attend together. Their work is one item per run of KV tiles (NUMERICS N5) that the
 // last of them sees.
-struct DeviceQueries {
+struct alignas(16) DeviceQueries {
     int32_t first_row = 0;
     int32_t num_rows = 0;
     int32_t first_item = 0;  // of the step's; first_item of the next ones: its end

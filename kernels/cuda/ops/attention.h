@@ -226,7 +226,8 @@ struct AttendItems {
                 rows.num_rows};
             add_tile(tile, tile.visible_from(position), begin == first, memory, block, softmax);
         }
-        if (position >= first) store(softmax, workspace.state(first_runs[row] + run, head));
+        const bool sees_some = position >= first || (SIMT_BUG(kRunOfNobody) && is_there);
+        if (sees_some) store(softmax, workspace.state(first_runs[row] + run, head));
     }
 
     // A column that is not there is +0.
@@ -403,7 +404,9 @@ struct AttendItems {
         SIMT_ONE_BY_ONE
         for (int32_t row = 0; row < tile.num_rows; ++row) {
             float own[4] = {acc[0], acc[1], acc[2], acc[3]};
-            simt::mma(v_fragment(tile, j, dim, tile.visible_from(tile.row_position + row)), b0, b1, own);
+            const int own_visible = tile.visible_from(tile.row_position + row);
+            const int num_visible = SIMT_BUG(kTensorLaterRow) ? tile.num_visible : own_visible;
+            simt::mma(v_fragment(tile, j, dim, num_visible), b0, b1, own);
             SIMT_UNROLL
             for (int i = 0; i < 4; ++i) acc[i] = column_of(i) / heads == row ? own[i] : acc[i];
         }

@@ -26,6 +26,8 @@ enum class KernelBug : uint8_t {
     kTensorWrongLane,      // it takes its inputs' fragments from a neighbour's row: nothing but wrong bits
     kTensorUnseenValues,   // attention on tensor cores reads V of a position that nobody sees
     kTensorValuesEarly,    // and takes its sums before the other warps have left them
+    kTensorLaterRow,       // and multiplies by V that only a later row sees: nothing but wrong bits
+    kRunOfNobody,          // a row leaves a run that it does not see, in the next row's place
     kPenaltyOverrun,       // a row's penalties take the first token of the next row's
     kDrawNotAtomic,        // top-k and top-p add up what threads bring by reading and writing
     kDrawNotCleared,       // onto what is not cleared

@@ -1,9 +1,13 @@
 // Faults planted in the CUDA kernels: the emulator finds each, and says in which kernel and what it is.
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <set>
+
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/ops/planted.h"
+#include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/tensor_case.h"
 #include "tests/reference/executor_scene.h"
@@ -172,11 +176,46 @@ TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
     }
 }
 
+// Rows that attend together across the end of a run of tiles; before it a value is not finite.
+constexpr Expected kExpectedInRowsTogether[] = {
+    {KernelBug::kRunOfNobody, "attend_run", FindingKind::kRace},
+    {KernelBug::kRunOfNobody, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
+};
+
+TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : kSchedules) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        AttentionCase one(*device, {2, 1, 8, 16, {{507, 9}}});
+        one.set_value(0, 510, std::numeric_limits<float>::infinity());
+        const auto difference = [&](KernelBug bug, reference::Profile profile) {
+            emulator.clear_findings();
+            planted_kernel_bug() = bug;
+            const std::string text = one.difference(profile);
+            planted_kernel_bug() = KernelBug::kNone;
+            return text;
+        };
+        for (const Expected& expected : kExpectedInRowsTogether) {
+            EXPECT_EQ(difference(KernelBug::kNone, expected.profile), "");
+            difference(expected.bug, expected.profile);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        EXPECT_NE(difference(KernelBug::kTensorLaterRow, reference::Profile::kTensorSm90), "");
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+    }
+}
+
 TEST(PlantedKernelBugs, NoneIsLeftOut) {
-    constexpr size_t kFoundByWrongBits = 1;
-    EXPECT_EQ(
-        std::size(kExpected) + std::size(kExpectedOnTensorCores) + std::size(kExpectedInDraws) + kFoundByWrongBits,
-        static_cast<size_t>(KernelBug::kCount) - 1);
+    std::set<KernelBug> shown = {KernelBug::kTensorWrongLane, KernelBug::kTensorLaterRow};  // as wrong bits
+    const auto add = [&](const auto& all) {
+        for (const Expected& expected : all) shown.insert(expected.bug);
+    };
+    add(kExpected);
+    add(kExpectedOnTensorCores);
+    add(kExpectedInDraws);
+    add(kExpectedInRowsTogether);
+    EXPECT_EQ(shown.size(), static_cast<size_t>(KernelBug::kCount) - 1);
 }
 
 }  // namespace
