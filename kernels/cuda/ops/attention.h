@@ -221,9 +221,8 @@ struct AttendItems {
         simt::sync_block();
         Softmax softmax;
         for (int32_t begin = first; begin < end; begin += kTile) {
-            const Tile tile{
-                begin,        end - begin < kTile ? end - begin : kTile, sequence.first_block, kv_head, row_position,
-                rows.num_rows};
+            const int32_t num_visible = end - begin < kTile ? end - begin : kTile;
+            const Tile tile{begin, num_visible, sequence.first_block, kv_head, row_position, rows.num_rows};
             add_tile(tile, tile.visible_from(position), begin == first, memory, block, softmax);
         }
         const bool sees_some = position >= first || (SIMT_BUG(kRunOfNobody) && is_there);
