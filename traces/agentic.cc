@@ -8,7 +8,7 @@
 namespace verbatim::traces {
 namespace {
 
-constexpr int64_t kBlockTokens = 64;
+constexpr int64_t kAgenticBlockTokens = 64;
 
 // The members that a request must have, as bits of `seen`.
 enum Seen : uint32_t {
@@ -92,7 +92,7 @@ private:
     Status read_block_size() {
         const size_t begin = json_->mark();
         ASSIGN_OR_RETURN(const int64_t tokens, json_->integer(1, kMaxRecordedTokens));
-        if (tokens != kBlockTokens) return json_->wrong_at(begin, "blocks of 64 tokens");
+        if (tokens != kAgenticBlockTokens) return json_->wrong_at(begin, "blocks of 64 tokens");
         return {};
     }
 
@@ -194,8 +194,8 @@ private:
     Status check_blocks(size_t begin, RecordedRequest& request) {
         int64_t num_blocks = 0;
         for (size_t k = 0; k < request.num_runs; ++k) num_blocks += recording_.runs[request.first_run + k].count;
-        const int64_t full = request.prompt_tokens / kBlockTokens;
-        if (num_blocks == full + 1 && request.prompt_tokens % kBlockTokens != 0) {
+        const int64_t full = request.prompt_tokens / kAgenticBlockTokens;
+        if (num_blocks == full + 1 && request.prompt_tokens % kAgenticBlockTokens != 0) {
             IdRun& last = recording_.runs[request.first_run + request.num_runs - 1];
             request.partial_id = last.first + last.count - 1;
             if (--last.count == 0) {
@@ -272,7 +272,7 @@ private:
 Result<Recording> read_agentic(TextInput input, const ReadOptions& options) {
     Recording recording;
     recording.format = Format::kAgentic;
-    recording.block_tokens = kBlockTokens;
+    recording.block_tokens = kAgenticBlockTokens;
     SessionReader reader(recording, options);
     for (int64_t number = 0; !reader.full() && (!options.sessions || number <= options.sessions->last); ++number) {
         ASSIGN_OR_RETURN(const auto line, input.next_line());

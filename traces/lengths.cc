@@ -14,7 +14,6 @@ namespace {
 
 // No blocks to take the unit of --tokens-per-id from; the same as the agentic sessions'.
 constexpr int64_t kBlockTokens = 64;
-constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 // Digits only, all of them.
 std::optional<int64_t> digits(std::string_view text) {

@@ -7,7 +7,7 @@
 namespace verbatim::traces {
 namespace {
 
-constexpr int64_t kBlockTokens = 512;
+constexpr int64_t kMooncakeBlockTokens = 512;
 constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;
 
 struct Line {
@@ -57,7 +57,7 @@ Status read_line(JsonCursor& json, Recording& recording) {
     request.time_ns = *line.timestamp_ms * 1'000'000;
     request.prompt_tokens = *line.input_length;
     request.output_tokens = *line.output_length;
-    const int64_t num_blocks = (request.prompt_tokens + kBlockTokens - 1) / kBlockTokens;
+    const int64_t num_blocks = (request.prompt_tokens + kMooncakeBlockTokens - 1) / kMooncakeBlockTokens;
     if (line.num_ids != num_blocks) {
         return json.wrong_at(
             begin, fmt::format("{} ids in 'hash_ids' (one per 512 tokens), not {}", num_blocks, line.num_ids));
@@ -65,7 +65,7 @@ Status read_line(JsonCursor& json, Recording& recording) {
     if (!recording.requests.empty() && request.time_ns < recording.requests.back().time_ns) {
         return json.wrong_at(begin, "a 'timestamp' that is not before the line before");
     }
-    if (request.prompt_tokens % kBlockTokens != 0) {
+    if (request.prompt_tokens % kMooncakeBlockTokens != 0) {
         IdRun& last = recording.runs.back();
         request.partial_id = last.first + last.count - 1;
         if (--last.count == 0) recording.runs.pop_back();
@@ -81,7 +81,7 @@ Status read_line(JsonCursor& json, Recording& recording) {
 Result<Recording> read_mooncake(TextInput input, const ReadOptions& options) {
     Recording recording;
     recording.format = Format::kMooncake;
-    recording.block_tokens = kBlockTokens;
+    recording.block_tokens = kMooncakeBlockTokens;
     while (options.limit == 0 || static_cast<int64_t>(recording.requests.size()) < options.limit) {
         ASSIGN_OR_RETURN(const auto line, input.next_line());
         if (!line) break;

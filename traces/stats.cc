@@ -10,8 +10,6 @@
 namespace verbatim::traces {
 namespace {
 
-constexpr int64_t kNsPerSecond = 1'000'000'000;
-
 // Which text has been said before, and by whom.
 class SaidText {
 public:

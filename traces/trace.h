@@ -26,6 +26,7 @@ namespace verbatim::traces {
 enum class RowIndex : int32_t {};           // place in Trace::rows
 enum class ConversationIndex : int32_t {};  // place in Trace::conversations
 inline constexpr RowIndex kNoRow{-1};
+inline constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 enum class Event : uint8_t {
     kHistory,     // a request with the whole conversation: taken + own tokens. An edit is one that takes less than all

@@ -7,7 +7,7 @@
 namespace verbatim::reference {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string_view model_type(Architecture architecture) {
     switch (architecture) {
@@ -47,7 +47,7 @@ Parts first_parts(const ModelConfig& config) {
     return parts;
 }
 
-void write_common(const ModelConfig& config, Json& json) {
+void write_common(const ModelConfig& config, OrderedJson& json) {
     json["architectures"] = {architecture_name(config.architecture)};
     json["model_type"] = model_type(config.architecture);
     json["torch_dtype"] = "bfloat16";
@@ -59,14 +59,14 @@ void write_common(const ModelConfig& config, Json& json) {
     json["eos_token_id"] = 2;
 }
 
-void write_attention(const AttentionConfig& attention, Json& json) {
+void write_attention(const AttentionConfig& attention, OrderedJson& json) {
     json["num_attention_heads"] = attention.n_heads;
     json["num_key_value_heads"] = attention.n_kv_heads;
     json["head_dim"] = attention.head_dim;
     json["attention_bias"] = attention.qkv_bias;
 }
 
-void write_rope(const AttentionConfig& attention, Json& json) {
+void write_rope(const AttentionConfig& attention, OrderedJson& json) {
     const RopeConfig& rope = attention.rope;
     json["rope_theta"] = rope.theta;
     if (rope.kind == RopeKind::kLinear) json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", rope.factor}};
@@ -79,18 +79,18 @@ void write_rope(const AttentionConfig& attention, Json& json) {
 }
 
 // expand · hidden_size = d_inner after truncation: readers cut the product's fraction off.
-Json expansion(const ModelConfig& config, const MambaConfig& mamba) {
+OrderedJson expansion(const ModelConfig& config, const MambaConfig& mamba) {
     if (mamba.d_inner() % config.hidden_size == 0) return mamba.d_inner() / config.hidden_size;
     return (static_cast<double>(mamba.d_inner()) + 0.25) / config.hidden_size;
 }
 
-void write_time_step_limit(const MambaConfig& mamba, Json& json) {
-    const Json infinity = {{"__float__", "Infinity"}};
-    const Json high = std::isinf(mamba.dt_max) ? infinity : Json(mamba.dt_max);
+void write_time_step_limit(const MambaConfig& mamba, OrderedJson& json) {
+    const OrderedJson infinity = {{"__float__", "Infinity"}};
+    const OrderedJson high = std::isinf(mamba.dt_max) ? infinity : OrderedJson(mamba.dt_max);
     if (mamba.dt_min != 0 || !std::isinf(mamba.dt_max)) json["time_step_limit"] = {mamba.dt_min, high};
 }
 
-void write_mamba_prefixed(const ModelConfig& config, const MambaConfig& mamba, Json& json) {
+void write_mamba_prefixed(const ModelConfig& config, const MambaConfig& mamba, OrderedJson& json) {
     json["mamba_n_heads"] = mamba.n_heads;
     json["mamba_d_head"] = mamba.head_dim;
     json["mamba_d_state"] = mamba.d_state;
@@ -102,8 +102,8 @@ void write_mamba_prefixed(const ModelConfig& config, const MambaConfig& mamba, J
     write_time_step_limit(mamba, json);
 }
 
-Json layer_types(const ModelConfig& config) {
-    Json names = Json::array();
+OrderedJson layer_types(const ModelConfig& config) {
+    OrderedJson names = OrderedJson::array();
     for (const LayerConfig& layer : config.layers)
         names.push_back(layer.mamba && layer.attention ? "hybrid"
                         : layer.mamba                  ? "mamba"
@@ -112,7 +112,7 @@ Json layer_types(const ModelConfig& config) {
     return names;
 }
 
-void write_granite_hybrid(const ModelConfig& config, const Parts& parts, Json& json) {
+void write_granite_hybrid(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     json["rms_norm_eps"] = config.norm_eps;
     json["max_position_embeddings"] = config.max_position_embeddings;
     json["embedding_multiplier"] = config.embedding_multiplier;
@@ -131,7 +131,7 @@ void write_granite_hybrid(const ModelConfig& config, const Parts& parts, Json& j
     write_mamba_prefixed(config, parts.mamba, json);
 }
 
-void write_llama(const ModelConfig& config, const Parts& parts, Json& json) {
+void write_llama(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     json["rms_norm_eps"] = config.norm_eps;
     json["max_position_embeddings"] = config.max_position_embeddings;
     json["num_hidden_layers"] = config.layers.size();
@@ -141,16 +141,16 @@ void write_llama(const ModelConfig& config, const Parts& parts, Json& json) {
     write_rope(parts.attention, json);
 }
 
-void write_bamba(const ModelConfig& config, const Parts& parts, Json& json) {
+void write_bamba(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     write_llama(config, parts, json);
-    json["attn_layer_indices"] = Json::array();
+    json["attn_layer_indices"] = OrderedJson::array();
     for (size_t i = 0; i < config.layers.size(); ++i)
         if (config.layers[i].attention) json["attn_layer_indices"].push_back(i);
     if (parts.attention.rope.n_rotary_dims > 0) json["attn_rotary_emb"] = parts.attention.rope.n_rotary_dims;
     write_mamba_prefixed(config, parts.mamba, json);
 }
 
-void write_nemotron_h(const ModelConfig& config, const Parts& parts, Json& json) {
+void write_nemotron_h(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     std::string pattern;
     for (const LayerConfig& layer : config.layers) pattern += layer.mamba ? 'M' : layer.attention ? '*' : '-';
     json["layer_norm_epsilon"] = config.norm_eps;
@@ -171,7 +171,7 @@ void write_nemotron_h(const ModelConfig& config, const Parts& parts, Json& json)
     write_time_step_limit(parts.mamba, json);
 }
 
-void write_falcon_h1(const ModelConfig& config, const Parts& parts, Json& json) {
+void write_falcon_h1(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     const MambaMultipliers& m = parts.mamba.multipliers;
     write_llama(config, parts, json);
     write_mamba_prefixed(config, parts.mamba, json);
@@ -190,7 +190,7 @@ void write_falcon_h1(const ModelConfig& config, const Parts& parts, Json& json) 
     json["ssm_multipliers"] = {m.z, m.x, m.b, m.c, m.dt};
 }
 
-void write_mamba2(const ModelConfig& config, const Parts& parts, Json& json) {
+void write_mamba2(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     json["layer_norm_epsilon"] = config.norm_eps;
     json["num_hidden_layers"] = config.layers.size();
     json["num_heads"] = parts.mamba.n_heads;
@@ -208,7 +208,7 @@ void write_mamba2(const ModelConfig& config, const Parts& parts, Json& json) {
 }  // namespace
 
 Result<std::string> write_config(const ModelConfig& config) {
-    Json json = Json::object();
+    OrderedJson json = OrderedJson::object();
     const Parts parts = first_parts(config);
     write_common(config, json);
     switch (config.architecture) {

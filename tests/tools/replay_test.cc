@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/packed_file.h"
-#include "tests/tools/run_program.h"
+#include "tests/tools/replay_arguments.h"
 #include "tools/isa_option.h"
 #include "tools/model_choice.h"
 #include "tools/replay_report.h"
@@ -20,47 +20,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Outcome run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "replay");
-    return run_verbatim(std::move(arguments));
-}
-
-std::string scenario() { return repository_path("traces/scenario.csv"); }
-
-// The scenario under the pressure that the samples are run with.
-std::vector<std::string> pressed_scenario(std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"--trace", scenario(), "--kv-bytes", "160KiB",   "--state-bytes",
-                                          "1MiB",    "--lookup", "prefix",     "--format", "json"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-}
-
-TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryCounter) {
-    const Outcome ran = run({"--format", "json"});
-    EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
-    const json result = json::parse(ran.out);
-    EXPECT_EQ(result["identical"], true);
-    EXPECT_TRUE(result["first_difference"].is_null());
-    ASSERT_EQ(result["runs"].size(), 1u + 6u);  // the scenario on a model of every family
-    const json& sessions = result["runs"][0];
-    EXPECT_GT(sessions["reused_tokens"], sessions["computed_tokens"]);
-    EXPECT_GT(sessions["peak_running"], 1);
-    for (const char* counter : {"reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies", "state_copies",
-                                "preemptions", "evictions", "commits", "discards", "forks", "rewinds", "aborts",
-                                "refused", "repeats", "compared_logits", "compared_states"}) {
-        EXPECT_GT(result["runs"][1][counter], 0) << counter;
-    }
-    int64_t commits = 0;
-    for (const json& one : result["runs"]) {
-        EXPECT_THAT(one["problems"], IsEmpty()) << one["model"];
-        EXPECT_GT(one["compared_logits"], 0) << one["model"];
-        commits += one["commits"].get<int64_t>();
-    }
-    EXPECT_EQ(result["commits"], commits);
-}
-
 TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
-    const Outcome ran = run(pressed_scenario());
+    const Outcome ran = run_replay(pressed_scenario());
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
     const json result = json::parse(ran.out);
     for (const char* key : {"requests", "turns", "reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies",
@@ -77,7 +38,7 @@ struct PackedReplay : testing::Test {
     }
     [[nodiscard]] Outcome replay(std::vector<std::string> more = {}) const {
         more.insert(more.end(), {"--model", model, "--packed", packed});
-        return run(pressed_scenario(std::move(more)));
+        return run_replay(pressed_scenario(std::move(more)));
     }
     ScratchFiles scratch;
     std::string model;
@@ -85,9 +46,9 @@ struct PackedReplay : testing::Test {
 };
 
 TEST_F(PackedReplay, KeptWeightsGiveTheSameRun) {
-    const Outcome without = run(pressed_scenario({"--model", model}));
-    const Outcome first = replay();
-    const Outcome second = replay();
+    const Outcome without = run_replay(pressed_scenario({"--model", model, "--beside", "none"}));
+    const Outcome first = replay({"--beside", "none"});
+    const Outcome second = replay({"--beside", "none"});
     EXPECT_THAT(first.err, HasSubstr("packed weights written to " + packed));
     EXPECT_THAT(second.err, HasSubstr("packed weights read from " + packed));
     EXPECT_EQ(second.exit_code, kExitOk) << second.err;
@@ -106,7 +67,7 @@ TEST_F(PackedReplay, WeightsOfAnotherModelUnderThisNameAreADifference) {
 }
 
 TEST_F(PackedReplay, WhatCannotBeKeptIsAnError) {
-    const Outcome preset = run(pressed_scenario({"--packed", packed}));
+    const Outcome preset = run_replay(pressed_scenario({"--packed", packed}));
     EXPECT_EQ(preset.exit_code, kExitBadUsage);
     EXPECT_THAT(preset.err, HasSubstr("--model tiny-granite is a preset"));
     const Outcome nobody = replay({"--executor", "cuda-emulated"});
@@ -116,27 +77,6 @@ TEST_F(PackedReplay, WhatCannotBeKeptIsAnError) {
     const Outcome folder = replay();
     EXPECT_EQ(folder.exit_code, kExitBadInput);
     EXPECT_THAT(folder.err, HasSubstr("is not a regular file"));
-}
-
-TEST(ReplayCommand, ThreadsDoNotChangeTheDigestAndTheBudgetDoes) {
-    const json one = json::parse(run(pressed_scenario({"--threads", "1"})).out);
-    const json three = json::parse(run(pressed_scenario({"--threads", "3"})).out);
-    const json chunks = json::parse(run(pressed_scenario({"--step-tokens", "17"})).out);
-    EXPECT_EQ(one["digest"], three["digest"]);
-    EXPECT_EQ(one["fingerprint"], three["fingerprint"]);
-    EXPECT_NE(one["digest"], chunks["digest"]);
-    EXPECT_EQ(chunks["identical"], true);
-}
-
-TEST(ReplayCommand, OddBlockSizesAndTheReferenceAsExecutorAreIdentical) {
-    for (const char* block_size : {"1", "3", "64"}) {
-        const Outcome ran = run({"--trace", scenario(), "--block-size", block_size, "--format", "json"});
-        EXPECT_EQ(ran.exit_code, kExitOk) << block_size << ran.err;
-        EXPECT_EQ(json::parse(ran.out)["identical"], true);
-    }
-    const Outcome swapped = run({"--trace", scenario(), "--executor", "reference", "--beside", "cpu", "--limit", "20"});
-    EXPECT_EQ(swapped.exit_code, kExitOk) << swapped.err << swapped.out;
-    EXPECT_THAT(swapped.out, HasSubstr("identical"));
 }
 
 // Two conversations of two turns, side by side: a tail copied, states handed on.
@@ -158,8 +98,8 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
                                          {"tiny-falcon-h1", "exact"},
                                          {"tiny-granite", "tensor.sm90"},
                                          {"tiny-nemotron-h", "tensor.sm90"}}) {
-        const Outcome ran = run({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",
-                                 profile, "--format", "json"});
+        const Outcome ran = run_replay({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",
+                                        profile, "--format", "json"});
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
         const json result = json::parse(ran.out);
         EXPECT_EQ(result["identical"], true);
@@ -170,33 +110,19 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
     }
 }
 
-TEST(ReplayCommand, TensorSm90IsIdenticalAndHasANameAndADigestOfItsOwn) {
-    const json exact = json::parse(run(pressed_scenario()).out);
-    const Outcome ran = run(pressed_scenario({"--profile", "tensor.sm90"}));
-    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
-    const json tensor = json::parse(ran.out);
-    EXPECT_EQ(exact["numerics"], "exact/1");
-    EXPECT_EQ(tensor["numerics"], "tensor.sm90/1");
-    EXPECT_EQ(tensor["identical"], true);
-    EXPECT_GT(tensor["compared_logits"], 0);
-    EXPECT_GT(tensor["reused_tokens"], 0);
-    EXPECT_NE(tensor["fingerprint"], exact["fingerprint"]);
-    EXPECT_NE(tensor["digest"], exact["digest"]);
-}
-
 // The fast profile promises no bits: the other side is exact, and the first difference is told like any other.
 TEST(ReplayCommand, FastBesideExactTellsTheFirstDifference) {
     const ScratchFiles files;
     const std::string trace = files.write("two.csv", kTwoConversations);
-    const Outcome alone = run({"--profile", "fast", "--beside", "none", "--trace", trace, "--format", "json"});
+    const Outcome alone = run_replay({"--profile", "fast", "--beside", "none", "--trace", trace, "--format", "json"});
     ASSERT_EQ(alone.exit_code, kExitOk) << alone.err << alone.out;
     EXPECT_EQ(json::parse(alone.out)["numerics"], "fast/1");
-    const Outcome emulated = run(
+    const Outcome emulated = run_replay(
         {"--profile", "fast", "--executor", "cuda-emulated", "--beside", "none", "--trace", trace, "--format", "json"});
     ASSERT_EQ(emulated.exit_code, kExitOk) << emulated.err << emulated.out;
     EXPECT_EQ(json::parse(emulated.out)["numerics"], "fast/1");
     const auto beside_exact = [&](const char* isa) {
-        return run({"--profile", "fast", "--isa", isa, "--trace", trace, "--format", "json"});
+        return run_replay({"--profile", "fast", "--isa", isa, "--trace", trace, "--format", "json"});
     };
     EXPECT_EQ(beside_exact("portable").exit_code, kExitOk) << "its portable loops are the exact ones";
     if (!parse_isa("avx512")) GTEST_SKIP() << "its own loops need AVX-512";
@@ -206,41 +132,41 @@ TEST(ReplayCommand, FastBesideExactTellsTheFirstDifference) {
 }
 
 TEST(ReplayCommand, AProfileThatAnExecutorLacksIsRefused) {
-    const Outcome reference = run({"--profile", "fast", "--executor", "reference"});
+    const Outcome reference = run_replay({"--profile", "fast", "--executor", "reference"});
     EXPECT_EQ(reference.exit_code, kExitBadUsage);
     EXPECT_THAT(reference.err, HasSubstr("--profile fast: the executor reference computes in exact, tensor.sm90 only"));
-    EXPECT_EQ(run({"--profile", "exactly"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--profile", "exactly"}).exit_code, kExitBadUsage);
 }
 
 TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {
     const ScratchFiles files;
-    const Outcome ran = run({"--executor", "cuda", "--trace", files.write("two.csv", kTwoConversations)});
+    const Outcome ran = run_replay({"--executor", "cuda", "--trace", files.write("two.csv", kTwoConversations)});
     if (ran.exit_code == kExitOk) GTEST_SKIP() << "there is a GPU: tests_gpu looks at it";
     EXPECT_EQ(ran.exit_code, kExitMachine);
     EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("GPU: cudaSetDevice: "), HasSubstr("built without CUDA")));
 }
 
 TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
-    EXPECT_EQ(run({"--executor", "abacus"}).exit_code, kExitBadUsage);
-    EXPECT_EQ(run({"--block-size", "0"}).exit_code, kExitBadUsage);
-    EXPECT_EQ(run({"--kv-bytes", "lots"}).exit_code, kExitBadUsage);
-    EXPECT_EQ(run({"--lookup", "everywhere"}).exit_code, kExitBadUsage);
-    EXPECT_EQ(run({"--no-such-flag"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--executor", "abacus"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--block-size", "0"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--kv-bytes", "lots"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--lookup", "everywhere"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--no-such-flag"}).exit_code, kExitBadUsage);
 }
 
 TEST(ReplayCommand, WrongInputEndsWithExitCode3AndSaysWhatAndWhere) {
-    const Outcome no_trace = run({"--trace", "/no/such/trace.csv"});
+    const Outcome no_trace = run_replay({"--trace", "/no/such/trace.csv"});
     EXPECT_EQ(no_trace.exit_code, kExitBadInput);
     EXPECT_THAT(no_trace.err, HasSubstr("/no/such/trace.csv"));
-    const Outcome no_model = run({"--trace", scenario(), "--model", "gpt-17"});
+    const Outcome no_model = run_replay({"--trace", scenario(), "--model", "gpt-17"});
     EXPECT_EQ(no_model.exit_code, kExitBadInput);
     EXPECT_THAT(no_model.err, HasSubstr("tiny-granite"));
-    const Outcome no_room = run({"--trace", scenario(), "--kv-bytes", "100"});
+    const Outcome no_room = run_replay({"--trace", scenario(), "--kv-bytes", "100"});
     EXPECT_EQ(no_room.exit_code, kExitBadInput);
     EXPECT_THAT(no_room.err, HasSubstr("one block takes 2048"));
     const ScratchFiles files;
     const std::string whole = file_bytes(repository_path("traces/data/agentic_slice.jsonl.gz"));
-    const Outcome truncated = run({"--trace", files.write("truncated.jsonl.gz", whole.substr(0, 1000))});
+    const Outcome truncated = run_replay({"--trace", files.write("truncated.jsonl.gz", whole.substr(0, 1000))});
     EXPECT_EQ(truncated.exit_code, kExitBadInput);
     EXPECT_THAT(truncated.err, HasSubstr("truncated.jsonl.gz"));
 }
@@ -258,17 +184,6 @@ TEST(ReplayReport, AFirstDifferenceIsAProblemWithItsPlace) {
     EXPECT_EQ(result["first_difference"]["op"], "scan mixed");
     EXPECT_THAT(run.problems(), Contains(HasSubstr("scan mixed")));
     EXPECT_THAT(replay_table({run}), HasSubstr("scan mixed"));
-}
-
-TEST(ReplayCommand, LogitsOnlyIsTheSameRunAndStillComparesLogitsAndHeads) {
-    const json all = json::parse(run(pressed_scenario()).out);
-    const Outcome ran = run(pressed_scenario({"--logits-only"}));
-    EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
-    const json some = json::parse(ran.out);
-    EXPECT_EQ(some["digest"], all["digest"]);
-    EXPECT_EQ(some["identical"], true);
-    EXPECT_EQ(some["compared_logits"], all["compared_logits"]);
-    EXPECT_EQ(some["compared_states"], all["compared_states"]);
 }
 
 TEST(ReplayReport, AnExecutorThatFailedUntoldIsAProblem) {
