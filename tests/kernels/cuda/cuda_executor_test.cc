@@ -11,6 +11,7 @@
 #include "kernels/cuda/ops/planted.h"
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
+#include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -21,6 +22,7 @@ using reference::Profile;
 using simt::Emulator;
 using simt::Schedule;
 using testing::iota;
+using testing::PoisonedModel;
 using testing::Scene;
 using testing::SceneModel;
 
@@ -192,6 +194,87 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
     }
     scene.expect_uncached(0, tokens, "after two runs");
     cuda.expect_no_findings();
+}
+
+// In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in the logits.
+TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
+    for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama}) {
+        const PoisonedModel model(family);
+        Emulated cuda(model.scene);
+        Scene scene(model.scene, cuda.executor, 16);
+        std::vector<std::vector<TokenId>> tokens = {model.sound_tokens(20, 2), model.sound_tokens(20, 1)};
+        scene.next();
+        for (int32_t slot = 0; slot < 2; ++slot) {
+            scene.start({.slot = slot, .tokens = tokens[slot]});
+            scene.compute({.slot = slot,
+                           .num_new_tokens = 20,
+                           .samples = true,
+                           .state_dst = slot,
+                           .new_blocks = iota(2 * slot, 2)});
+        }
+        scene.step();
+        for (int32_t step = 0; step < 5; ++step) {
+            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, step < 4 ? -1 : model.fault_layer()) << step;
+            EXPECT_EQ(scene.result.sampled.at(1).fault_layer, -1) << step;
+            scene.expect_uncached(1, tokens[1], "beside a NaN");
+            scene.next();
+            for (int32_t slot = 0; slot < 2; ++slot) {
+                tokens[slot].push_back(slot == 0 && step == 3 ? 0 : tokens[slot][step]);
+                scene.compute({.slot = slot,
+                               .num_computed_tokens = std::ssize(tokens[slot]) - 1,
+                               .num_new_tokens = 1,
+                               .samples = true,
+                               .state_src = slot,
+                               .state_dst = slot,
+                               .appended = {tokens[slot].back()}});
+            }
+            scene.step();
+        }
+        EXPECT_GT(cuda.device->counts().graph_launches, 2);
+        cuda.expect_no_findings();
+    }
+}
+
+// A block comes back with the KV of another sequence in it, NaN among it, also at the odd half of the last pair.
+TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
+    for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
+        const PoisonedModel model(Architecture::kGraniteHybrid, profile);
+        for (int32_t length = 1; length <= 18; ++length) {
+            Emulated cuda(model.scene, 3);
+            Scene scene(model.scene, cuda.executor, 3);
+            scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
+            scene.compute(
+                {.slot = 0, .num_new_tokens = 32, .samples = true, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.step();
+            const auto sound = model.sound_tokens(length, 3);
+            scene.next().end(0).start({.slot = 0, .tokens = sound});
+            scene.compute(
+                {.slot = 0, .num_new_tokens = length, .samples = true, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.step();
+            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
+            scene.expect_uncached(0, sound, fmt::format("length {}", length));
+        }
+    }
+}
+
+// The first step of its kind takes the memory that it needs, a later one none; the host waits for the tokens alone.
+TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 32), 32);
+    Emulated cuda(model);
+    Scene scene(model, cuda.executor, 16);
+    for (int step = 0; step < 3; ++step) {
+        scene.next();
+        if (step > 0) scene.end(0);
+        const DeviceCounts before = cuda.device->counts();
+        scene.start({.slot = 0, .tokens = model.tokens(30, static_cast<uint64_t>(step))});
+        scene.compute({.slot = 0, .num_new_tokens = 30, .samples = true, .state_dst = 0, .new_blocks = iota(0, 2)});
+        scene.step();
+        const DeviceCounts after = cuda.device->counts();
+        EXPECT_EQ(after.allocations > before.allocations, step == 0) << step;
+        EXPECT_EQ(after.uploads - before.uploads, 1);
+        EXPECT_EQ(after.waits - before.waits, 1);
+        EXPECT_EQ(after.graph_launches, 0);
+    }
 }
 
 TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
