@@ -1,8 +1,8 @@
 #include "kernels/cuda/simt/emulated_memory.h"
 
 #include <algorithm>
+#include <new>
 
-#include "engine/base/check.h"
 #include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
@@ -27,7 +27,7 @@ Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
       life_(life),
       bytes_(static_cast<std::byte*>(std::calloc(bytes, 1))),
       pages_((bytes / cell_bytes + kPageCells) / kPageCells) {
-    CHECK(bytes_ != nullptr, "no {} bytes for emulated memory", bytes);
+    if (bytes_ == nullptr) throw std::bad_alloc();
 }
 
 Memory::Cell& Memory::cell(size_t i) {

@@ -277,6 +277,45 @@ TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
     }
 }
 
+// Whichever allocation finds no room, of weights and pools or in the middle of a run: an error that says so, and nothing else.
+TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
+    const auto run = [&](int64_t fail_at, DeviceCounts& counts) -> Status {
+        simt::Emulator emulator;
+        const auto device = make_emulated_device(emulator, {.fail_at_allocation = fail_at});
+        CudaExecutor executor(model.model.config, model.model.weights, *device, {.num_blocks = 8, .num_state_rows = 1});
+        testing::PlanBuilder plans(model.model.config.vocab_size);
+        StepResult result;
+        plans.next().start({.slot = 0, .tokens = model.tokens(39, 1)});
+        plans.compute({.slot = 0, .num_new_tokens = 38, .state_dst = 0, .new_blocks = iota(0, 3)});
+        Status done = executor.execute(plans.plan(), result);
+        for (int64_t position = 38; done && position < 40; ++position) {
+            const auto& drawn = result.sampled;
+            plans.next().compute({.slot = 0,
+                                  .num_computed_tokens = position,
+                                  .num_new_tokens = 1,
+                                  .samples = true,
+                                  .state_src = 0,
+                                  .state_dst = 0,
+                                  .appended = drawn.empty() ? std::vector<TokenId>{} : std::vector{drawn[0].token}});
+            done = executor.execute(plans.plan(), result);
+        }
+        EXPECT_EQ(executor.tables().is_live(SequenceSlot{0}), done.has_value());
+        counts = device->counts();
+        return done;
+    };
+    DeviceCounts all;
+    ASSERT_TRUE(run(0, all));
+    ASSERT_GT(all.allocations, 30);
+    for (int64_t k = 1; k <= all.allocations; ++k) {
+        DeviceCounts counts;
+        const Status failed = run(k, counts);
+        ASSERT_FALSE(failed) << k;
+        EXPECT_EQ(failed.error().kind, ErrorKind::kMachine);
+        EXPECT_TRUE(failed.error().message.starts_with(fmt::format("emulated GPU: allocation {}, of ", k)));
+    }
+}
+
 TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 34), 34);
     Emulated cuda(model);
@@ -288,6 +327,7 @@ TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
     const Status failed = cuda.executor.execute(plans.plan(), result);
     planted_kernel_bug() = KernelBug::kNone;
     ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().kind, ErrorKind::kCheck);
     EXPECT_NE(failed.error().message.find("attend_run: block ("), std::string::npos) << failed.error().message;
     EXPECT_FALSE(cuda.executor.tables().is_live(SequenceSlot{0}));
 }
