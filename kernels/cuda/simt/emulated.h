@@ -171,6 +171,7 @@ template <typename T>
 T shuffle_xor(uint32_t mask, T value, int lanes) {
     return shuffle_from(mask, value, (Emulator::current().thread().index % kWarpSize) ^ lanes);
 }
+inline uint32_t ballot(uint32_t mask, bool mine) { return Emulator::current().vote(mask, mine); }
 inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     view.update(i, [value](int32_t there) { return value < there ? value : there; });
 }
