@@ -310,6 +310,7 @@ TEST(Emulator, VotesAreCountedAmongTheMasksLanes) {
         Global<int32_t> out;
         uint32_t mask;
         void operator()() const {
+            if (thread_x() >= 8) (void)ballot(0xFFFFFF00U, true);
             if (thread_x() < 8) out[thread_x()] = static_cast<int32_t>(ballot(mask, thread_x() % 3 == 0));
         }
     };
