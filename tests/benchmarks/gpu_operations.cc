@@ -21,6 +21,51 @@ using reference::Profile;
 
 constexpr Profile kProfiles[] = {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
 
+constexpr int64_t kBlockSize = 16;
+
+// A decode step of sequences that all have one length, with blocks of their own.
+struct DecodeLists {
+    DecodeLists(Device& device, int64_t num_sequences, int64_t length)
+        : num_sequences(num_sequences),
+          length(length),
+          num_blocks(num_sequences * ((length + kBlockSize - 1) / kBlockSize)) {
+        std::vector<DeviceQueries> query_list;
+        std::vector<DeviceSequence> sequence_list;
+        std::vector<int32_t> run_list = {0};
+        std::vector<int32_t> block_list;
+        for (int32_t i = 0; i < num_sequences; ++i) {
+            query_list.push_back({i, 1, run_list.back(), i});
+            run_list.push_back(run_list.back() + static_cast<int32_t>(runs_of(length - 1)));
+            sequence_list.push_back({.first_row = i,
+                                     .num_rows = 1,
+                                     .first_position = static_cast<int32_t>(length - 1),
+                                     .first_block = static_cast<int32_t>(i * (num_blocks / num_sequences))});
+        }
+        query_list.push_back({.first_item = run_list.back()});
+        for (int32_t i = 0; i < num_blocks; ++i) block_list.push_back(i);
+        queries = DeviceArray<DeviceQueries>(device, std::span<const DeviceQueries>(query_list));
+        sequences = DeviceArray<DeviceSequence>(device, std::span<const DeviceSequence>(sequence_list));
+        runs = DeviceArray<int32_t>(device, std::span<const int32_t>(run_list));
+        blocks = DeviceArray<int32_t>(device, std::span<const int32_t>(block_list));
+    }
+    [[nodiscard]] int64_t num_runs() const { return num_sequences * runs_of(length - 1); }
+    [[nodiscard]] DeviceBatch batch() const {
+        return {.queries = queries.data(),
+                .first_runs = runs.data(),
+                .blocks = blocks.data(),
+                .sequences = sequences.data(),
+                .num_rows = num_sequences,
+                .num_sequences = num_sequences,
+                .num_queries = num_sequences,
+                .max_blocks = num_blocks,
+                .max_runs = num_runs()};
+    }
+    int64_t num_sequences, length, num_blocks;
+    DeviceArray<DeviceQueries> queries;
+    DeviceArray<DeviceSequence> sequences;
+    DeviceArray<int32_t> runs, blocks;
+};
+
 class Operations {
 public:
     Operations(Device& device, const OperationsConfig& config) : device_(device), config_(config) {}
@@ -128,55 +173,26 @@ private:
 
     // A token for each of many sequences, all of one length: every K and V once.
     Status decode_attention(Profile profile) {
-        constexpr int64_t kBlockSize = 16;
-        const int64_t num_sequences = size(64, 2);
-        const int64_t length = size(4096, 70);
+        const DecodeLists lists(device_, size(64, 2), size(4096, 70));
         const AttentionShape shape{size(40, 5), size(8, 1), size(64, 10), 0.1F};
-        const int64_t blocks_each = (length + kBlockSize - 1) / kBlockSize;
-        const int64_t num_blocks = num_sequences * blocks_each;
-        std::vector<int32_t> first_runs = {0}, table;
-        std::vector<DeviceQueries> queries;
-        std::vector<DeviceSequence> sequences;
-        for (int32_t i = 0; i < num_sequences; ++i) {
-            queries.push_back({i, 1, first_runs.back(), i});
-            first_runs.push_back(first_runs.back() + static_cast<int32_t>(runs_of(length - 1)));
-            sequences.push_back({.first_row = i,
-                                 .num_rows = 1,
-                                 .first_position = static_cast<int32_t>(length - 1),
-                                 .first_block = static_cast<int32_t>(i * blocks_each)});
-        }
-        queries.push_back({.first_item = first_runs.back()});
-        for (int64_t i = 0; i < num_blocks; ++i) table.push_back(static_cast<int32_t>(i));
-        const DeviceArray<DeviceQueries> device_queries(device_, std::span<const DeviceQueries>(queries));
-        const DeviceArray<int32_t> runs(device_, std::span<const int32_t>(first_runs));
-        const DeviceArray<int32_t> blocks(device_, std::span<const int32_t>(table));
-        const DeviceArray<DeviceSequence> device_sequences(device_, std::span<const DeviceSequence>(sequences));
-        const int64_t page = shape.n_kv_heads * kBlockSize;
-        const auto k = filled(num_blocks * page * shape.head_dim / 2, 0x3F803E80U);
-        const auto v = filled(num_blocks * page * shape.head_dim, uint16_t{0x3F80});
         const int64_t width = shape.n_heads * shape.head_dim;
-        const auto q = filled(num_sequences * width, 0.5F);
-        const DeviceArray<float> workspace(device_, attention_floats(first_runs.back(), shape));
-        const DeviceArray<float> out(device_, num_sequences * width);
-        const DeviceBatch batch{.queries = device_queries.data(),
-                                .first_runs = runs.data(),
-                                .blocks = blocks.data(),
-                                .sequences = device_sequences.data(),
-                                .num_rows = num_sequences,
-                                .num_sequences = num_sequences,
-                                .num_queries = num_sequences,
-                                .max_blocks = num_blocks,
-                                .max_runs = first_runs.back()};
+        const int64_t page = lists.num_blocks * shape.n_kv_heads * kBlockSize;
+        const auto k = filled(page * shape.head_dim / 2, 0x3F803E80U);
+        const auto v = filled(page * shape.head_dim, uint16_t{0x3F80});
+        const auto q = filled(lists.num_sequences * width, 0.5F);
+        const DeviceArray<float> workspace(device_, attention_floats(lists.num_runs(), shape));
+        const DeviceArray<float> out(device_, q.count());
+        const DevicePages pages{k.data(), v.data(), lists.num_blocks, kBlockSize, shape.n_kv_heads, shape.head_dim};
         ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
-                             device_.attention(
-                                 profile, batch, shape, {q.data(), num_sequences, width, width},
-                                 {k.data(), v.data(), num_blocks, kBlockSize, shape.n_kv_heads, shape.head_dim},
-                                 workspace.data(), {out.data(), num_sequences, width, width});
+                             device_.attention(profile, lists.batch(), shape,
+                                               {q.data(), lists.num_sequences, width, width}, pages, workspace.data(),
+                                               {out.data(), lists.num_sequences, width, width});
                          }));
-        const double bytes = 4.0 * static_cast<double>(num_sequences * length * shape.n_kv_heads * shape.head_dim);
+        const double bytes =
+            4.0 * static_cast<double>(lists.num_sequences * lists.length * shape.n_kv_heads * shape.head_dim);
         fmt::print("decode attention {:<12} {} sequences of {}, {} / {} heads of {} {:>10.1f} us {}\n",
-                   reference::name(profile), num_sequences, length, shape.n_heads, shape.n_kv_heads, shape.head_dim,
-                   seconds * 1e6, moved(bytes, seconds));
+                   reference::name(profile), lists.num_sequences, lists.length, shape.n_heads, shape.n_kv_heads,
+                   shape.head_dim, seconds * 1e6, moved(bytes, seconds));
         return {};
     }
 

@@ -108,53 +108,68 @@ struct StatePool {
     std::vector<float> after, snapshot;  // for the definition
 };
 
+// What a scan reads, and what the definition makes of it.
+struct ScanInputs {
+    ScanInputs(const MambaShape& shape, int64_t num_tokens, Values kind)
+        : shape(shape),
+          num_tokens(num_tokens),
+          conv(draw_values(num_tokens * width(), 1, kind)),
+          dt(draw_values(num_tokens * shape.n_heads, 2)),
+          d(draw_values(shape.n_heads, 3)),
+          dt_bias(draw_values(shape.n_heads, 4)),
+          a(d.size()) {
+        reference::decay_rates(draw_values(shape.n_heads, 5), a);
+    }
+    [[nodiscard]] int64_t d_inner() const { return shape.n_heads * shape.head_dim; }
+    [[nodiscard]] int64_t bc_width() const { return shape.n_groups * shape.d_state; }
+    [[nodiscard]] int64_t width() const { return d_inner() + 2 * bc_width(); }
+    // y; the states go into the pool's `after` and `snapshot`.
+    [[nodiscard]] std::vector<float> defined(StatePool& pool) const {
+        std::vector<float> y(static_cast<size_t>(num_tokens * d_inner()));
+        const reference::ConstFloatRows rows = dense_rows(conv.data(), num_tokens, width());
+        const reference::StateSnapshot snapshot{num_tokens - 1, pool.snapshot.data()};
+        reference::ssm_scan({.n_heads = shape.n_heads,
+                             .head_dim = shape.head_dim,
+                             .d_state = shape.d_state,
+                             .n_groups = shape.n_groups,
+                             .x = rows.columns(0, d_inner()),
+                             .b = rows.columns(d_inner(), bc_width()),
+                             .c = rows.columns(d_inner() + bc_width(), bc_width()),
+                             .dt = dense_rows(dt.data(), num_tokens, shape.n_heads),
+                             .a = a.data(),
+                             .d = d.data(),
+                             .dt_bias = dt_bias.data(),
+                             .dt_min = shape.dt_min,
+                             .dt_max = shape.dt_max,
+                             .state_in = pool.before.data(),
+                             .state_out = pool.after.data(),
+                             .snapshots = {&snapshot, 1},
+                             .y = dense_rows(y.data(), num_tokens, d_inner())});
+        return y;
+    }
+    MambaShape shape;
+    int64_t num_tokens;
+    std::vector<float> conv, dt, d, dt_bias, a;
+};
 // N6's recurrence.
 inline void expect_scan(Device& device, const MambaShape& shape, int64_t num_tokens, Values kind) {
-    const int64_t d_inner = shape.n_heads * shape.head_dim;
-    const int64_t bc_width = shape.n_groups * shape.d_state;
-    const int64_t width = d_inner + 2 * bc_width;
-    const auto conv = draw_values(num_tokens * width, 1, kind);
-    const auto dt = draw_values(num_tokens * shape.n_heads, 2);
-    const auto d = draw_values(shape.n_heads, 3);
-    const auto dt_bias = draw_values(shape.n_heads, 4);
-    std::vector<float> a(static_cast<size_t>(shape.n_heads));
-    reference::decay_rates(draw_values(shape.n_heads, 5), a);
-    StatePool pool(device, shape.n_heads * shape.d_state * shape.head_dim, kind, 7, num_tokens);
-    const auto device_conv = on_device(device, conv);
-    const auto device_dt = on_device(device, dt);
-    const auto device_a = on_device(device, a);
-    const auto device_d = on_device(device, d);
-    const auto device_bias = on_device(device, dt_bias);
-    const DeviceArray<float> steps(device, num_tokens * shape.n_heads);
-    const DeviceArray<float> decay(device, num_tokens * shape.n_heads);
-    const DeviceArray<float> y(device, num_tokens * d_inner);
-    device.scan(
-        pool.batch(num_tokens), shape, {.a = device_a.data(), .d = device_d.data(), .dt_bias = device_bias.data()},
-        {device_conv.data(), num_tokens, width, width}, {device_dt.data(), num_tokens, shape.n_heads, shape.n_heads},
-        steps.data(), decay.data(), pool.states(), {y.data(), num_tokens, d_inner, d_inner});
-    std::vector<float> want(static_cast<size_t>(y.count()));
-    const reference::ConstFloatRows rows = dense_rows(conv.data(), num_tokens, width);
-    const reference::StateSnapshot snapshot{num_tokens - 1, pool.snapshot.data()};
-    reference::ssm_scan({.n_heads = shape.n_heads,
-                         .head_dim = shape.head_dim,
-                         .d_state = shape.d_state,
-                         .n_groups = shape.n_groups,
-                         .x = rows.columns(0, d_inner),
-                         .b = rows.columns(d_inner, bc_width),
-                         .c = rows.columns(d_inner + bc_width, bc_width),
-                         .dt = dense_rows(dt.data(), num_tokens, shape.n_heads),
-                         .a = a.data(),
-                         .d = d.data(),
-                         .dt_bias = dt_bias.data(),
-                         .dt_min = shape.dt_min,
-                         .dt_max = shape.dt_max,
-                         .state_in = pool.before.data(),
-                         .state_out = pool.after.data(),
-                         .snapshots = {&snapshot, 1},
-                         .y = dense_rows(want.data(), num_tokens, d_inner)});
+    const ScanInputs in(shape, num_tokens, kind);
+    StatePool pool(device, in.d_inner() * shape.d_state, kind, 7, num_tokens);
+    const auto conv = on_device(device, in.conv);
+    const auto dt = on_device(device, in.dt);
+    const auto a = on_device(device, in.a);
+    const auto d = on_device(device, in.d);
+    const auto dt_bias = on_device(device, in.dt_bias);
+    const DeviceArray<float> steps(device, dt.count());
+    const DeviceArray<float> decay(device, dt.count());
+    const DeviceArray<float> y(device, num_tokens * in.d_inner());
+    device.scan(pool.batch(num_tokens), shape, {.a = a.data(), .d = d.data(), .dt_bias = dt_bias.data()},
+                {conv.data(), num_tokens, in.width(), in.width()},
+                {dt.data(), num_tokens, shape.n_heads, shape.n_heads}, steps.data(), decay.data(), pool.states(),
+                {y.data(), num_tokens, in.d_inner(), in.d_inner()});
     SCOPED_TRACE(fmt::format("{} heads of {}, state {}, {} groups", shape.n_heads, shape.head_dim, shape.d_state,
                              shape.n_groups));
-    EXPECT_EQ(bits_of(floats_of(device, y, 0, y.count())), bits_of(want));
+    EXPECT_EQ(bits_of(floats_of(device, y, 0, y.count())), bits_of(in.defined(pool)));
     pool.expect_rows(device);
 }
 
