@@ -73,6 +73,15 @@ int report_error(const Error& error, ExitCode code) {
     return code;
 }
 
+int report_error(const Error& error) {
+    switch (error.kind) {
+        case ErrorKind::kInput: return report_error(error, kExitBadInput);
+        case ErrorKind::kMachine: return report_error(error, kExitMachine);
+        case ErrorKind::kCheck: return report_error(error, kExitDifference);
+    }
+    CHECK(false, "kind {}", static_cast<int>(error.kind));
+}
+
 CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
     const Choices<OutputFormat> formats = {{"table", OutputFormat::kTable}, {"json", OutputFormat::kJson}};
     return add_choice_option(command, "--format", format, formats, "how the result is written");

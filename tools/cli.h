@@ -33,11 +33,12 @@ enum ExitCode : int {
     kExitDifference = 1,  // ran to the end and found a difference, or a check failed
     kExitBadUsage = 2,    // a flag or verb is unknown, missing or out of range
     kExitBadInput = 3,    // a file, model or trace cannot be read or is wrong
-    kExitMachine = 4,     // the machine is in the way: out of memory, output that cannot be written
+    kExitMachine = 4,  // the machine is in the way: out of memory, a device that fails, output that cannot be written
 };
 
-// Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it.
-int report_error(const Error& error, ExitCode code = kExitBadInput);
+// Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it; without one, that of its kind.
+int report_error(const Error& error, ExitCode code);
+int report_error(const Error& error);
 
 enum class OutputFormat { kTable, kJson };
 

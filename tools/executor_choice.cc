@@ -58,7 +58,9 @@ Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const referenc
     const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
     chosen.executor =
         std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes, pools.profile);
-    return chosen.device->synchronize();
+    Status made = chosen.device->synchronize();
+    if (!made) made.error().message += ": is there room for the weights and for the cache that the flags ask for?";
+    return made;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,23 +31,29 @@ public:
 
     void* allocate(size_t bytes, size_t cell_bytes) override {
         check_not_recording("memory");
-        ++counts_.allocations;
+        if (config_.fail_at_allocation == ++counts_.allocations) {
+            fail({fmt::format("allocation {}, of {} bytes: told to find no memory", counts_.allocations, bytes),
+                  ErrorKind::kMachine});
+            return nullptr;
+        }
         return emulator_.allocate(bytes, cell_bytes);
     }
     void release(void* memory) override { emulator_.release(memory); }
     void upload(void* to, const void* from, size_t bytes) override {
+        if (error_) return;
         wait();
         write(to, from, bytes);
     }
     void download(void* to, const void* from, size_t bytes) override {
+        if (error_) return;
         wait();
         if (bytes > 0) std::memcpy(to, from, bytes);
     }
     Status synchronize() override {
         wait();
-        if (!error_.empty()) return error("emulated GPU: {}", error_);
+        if (error_) return tl::unexpected(*error_);
         if (emulator_.findings().empty()) return {};
-        return error("emulated GPU: {}", emulator_.findings().front().text);
+        return tl::unexpected(Error{"emulated GPU: " + emulator_.findings().front().text, ErrorKind::kCheck});
     }
     [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
     [[nodiscard]] Status computes_in(reference::Profile) const override { return {}; }
@@ -58,6 +65,7 @@ public:
     // Arrives at once, as what was asked for before has run; that the source stays as it is shows when somebody waits.
     void upload_later(void* to, const void* pinned, size_t bytes) override {
         check_not_recording("a transfer");
+        if (error_) return;
         ++counts_.uploads;
         write(to, pinned, bytes);
         const auto* source = static_cast<const std::byte*>(pinned);
@@ -66,6 +74,7 @@ public:
     // What is there now arrives when somebody waits, and not before.
     void download_later(void* pinned, const void* from, size_t bytes) override {
         check_not_recording("a transfer");
+        if (error_) return;
         const auto* source = static_cast<const std::byte*>(from);
         coming_.push_back({static_cast<std::byte*>(pinned), {source, source + bytes}});
     }
@@ -83,7 +92,8 @@ public:
 protected:
     template <typename T>
     simt::Global<T> view(T* data, int64_t count) {
-        return data == nullptr || count == 0 ? simt::Global<T>() : simt::Global<T>(emulator_, data, count);
+        const bool nothing = data == nullptr || count == 0 || error_;
+        return nothing ? simt::Global<T>() : simt::Global<T>(emulator_, data, count);
     }
     template <typename Kernel>
     void launch(const char* kernel_name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
@@ -104,6 +114,11 @@ private:
         std::vector<std::byte> bytes;
     };
 
+    void fail(Error error) {
+        if (error_) return;
+        error.message = "emulated GPU: " + error.message;
+        error_ = std::move(error);
+    }
     void check_not_recording(const char* what) const {
         CHECK(!recorded_, "{} is asked for while a graph is recorded", what);
     }
@@ -114,11 +129,11 @@ private:
         std::memcpy(to, from, bytes);
     }
     void run(const RecordedLaunch& launch) {
-        if (!error_.empty()) return;
+        if (error_) return;
         if (config_.fail_at_launch == ++num_run_) {
-            error_ = fmt::format("{} over {} x {} x {} blocks: told to fail at launch {}", launch.kernel_name,
-                                 launch.grid.x, launch.grid.y, launch.grid.z, num_run_);
-            return;
+            return fail({fmt::format("{} over {} x {} x {} blocks: told to fail at launch {}", launch.kernel_name,
+                                     launch.grid.x, launch.grid.y, launch.grid.z, num_run_),
+                         ErrorKind::kMachine});
         }
         emulator_.launch(launch.kernel_name, launch.grid, launch.block, launch.kernel);
     }
@@ -140,7 +155,7 @@ private:
     std::vector<Transfer> under_way_;
     std::vector<Arrival> coming_;
     int64_t num_run_ = 0;
-    std::string error_;  // sticky (D3)
+    std::optional<Error> error_;  // sticky (D3)
 };
 
 }  // namespace

@@ -12,7 +12,9 @@
 namespace verbatim::cuda {
 
 struct EmulatedDeviceConfig {
-    int64_t fail_at_launch = 0;  // counted from 1; from there on every synchronize() says so. 0: never
+    // Counted from 1; from there on every synchronize() says so. 0: never
+    int64_t fail_at_launch = 0;
+    int64_t fail_at_allocation = 0;  // there is no room
 };
 
 // `emulator` is borrowed for the device's life.

@@ -9,6 +9,8 @@
 namespace verbatim::cuda {
 namespace {
 
+constexpr int kLeastMajor = 8;  // compute capability: cp.async, mma of bf16
+
 template <typename Kernel>
 __global__ void run(const Kernel kernel) {
     kernel();
@@ -67,16 +69,18 @@ public:
             keep(status, "cudaStreamSynchronize after " + last_launch());
         }
         if (first_error_.empty()) return {};
-        return tl::unexpected(Error{"GPU: " + first_error_});
+        return tl::unexpected(Error{"GPU: " + first_error_, ErrorKind::kMachine});
     }
     [[nodiscard]] std::string description() const override {
         return std::string(properties_.name) + ", compute capability " + std::to_string(properties_.major) + "." +
                std::to_string(properties_.minor);
     }
     [[nodiscard]] Status computes_in(reference::Profile profile) const override {
+        if (profile == reference::Profile::kFast) return has_room_for_fast();
         if (profile != reference::Profile::kTensorSm90 || properties_.major == 9) return {};
         return tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
-                                    description() + "; exact runs everywhere"});
+                                        description() + "; exact runs everywhere",
+                                    ErrorKind::kMachine});
     }
     [[nodiscard]] int64_t resident_blocks() const override {
         return int64_t{properties_.multiProcessorCount} * (properties_.maxThreadsPerMultiProcessor / 256);
@@ -144,6 +148,14 @@ protected:
     }
 
 private:
+    // Compute capabilities differ: 99 KiB for a block on 8.6, 8.9 and 12.0, 163 on 8.0, 227 on 9.0.
+    [[nodiscard]] Status has_room_for_fast() const {
+        if (properties_.sharedMemPerBlockOptin >= size_t{TensorFastMatmul::kSharedBytes}) return {};
+        return tl::unexpected(Error{"fast needs " + std::to_string(TensorFastMatmul::kSharedBytes) +
+                                        " bytes of shared memory for a block: this is " + description() + ", with " +
+                                        std::to_string(properties_.sharedMemPerBlockOptin) + "; exact runs everywhere",
+                                    ErrorKind::kMachine});
+    }
     [[nodiscard]] std::string last_launch() const {
         return std::string(last_name_) + " over " + text_of(last_grid_) + " blocks of " + text_of(last_block_);
     }
@@ -163,12 +175,19 @@ private:
 
 Result<std::unique_ptr<Device>> make_gpu_device(int ordinal) {
     const auto failed = [](const char* call, cudaError_t status) {
-        return tl::unexpected(Error{std::string("GPU: ") + call + ": " + cudaGetErrorString(status)});
+        return tl::unexpected(
+            Error{std::string("GPU: ") + call + ": " + cudaGetErrorString(status), ErrorKind::kMachine});
     };
     cudaDeviceProp properties{};
     if (const auto status = cudaSetDevice(ordinal); status != cudaSuccess) return failed("cudaSetDevice", status);
     if (const auto status = cudaGetDeviceProperties(&properties, ordinal); status != cudaSuccess) {
         return failed("cudaGetDeviceProperties", status);
+    }
+    if (properties.major < kLeastMajor) {
+        return tl::unexpected(Error{std::string("GPU: ") + properties.name + " has compute capability " +
+                                        std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                                        ": the kernels need 8.0 or later; cuda-emulated runs everywhere",
+                                    ErrorKind::kMachine});
     }
     cudaStream_t stream = nullptr;
     if (const auto status = cudaStreamCreate(&stream); status != cudaSuccess) return failed("cudaStreamCreate", status);

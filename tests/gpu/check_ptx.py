@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks at what nvcc makes of the exact kernels.
+"""Looks at what nvcc makes of the exact kernels, for every architecture and with the options that the build has.
 
 - The PTX of every kernel contains no floating-point instruction but those of NUMERICS N1: nothing approximate, nothing
   that flushes subnormals, no contraction that the source did not write, no binary64. The kernels of tensor.sm90, and
@@ -120,27 +120,42 @@ def main():
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--source-dir", type=pathlib.Path, required=True)
     parser.add_argument("--work-dir", type=pathlib.Path, required=True)
+    parser.add_argument("--architectures", required=True, help="as CMake has them: 80,90a")
+    parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()
     args.work_dir.mkdir(parents=True, exist_ok=True)
-    flags = ["-std=c++20", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-arch=sm_80",
-             f"-I{args.source_dir}", str(args.source_dir / "kernels/cuda/gpu_device.cu")]
-    ptx_file = args.work_dir / "kernels.ptx"
-    subprocess.run([args.nvcc, "-ptx", *flags, "-o", str(ptx_file)], check=True)
-    compiled = subprocess.run([args.nvcc, "-c", "-Xptxas", "-v", *flags, "-o", str(args.work_dir / "kernels.o")],
-                              check=True, capture_output=True, text=True)
+    budget = read_budget(args.source_dir / "tests/gpu/register_budget.txt")
+    problems = []
+    for architecture in args.architectures.split(","):
+        ptx, usage = compiled(args, architecture)
+        print(f"sm_{architecture}: {ptx.count('.entry')} kernels, {len(usage)} with their registers")
+        found = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + over_budget(usage, budget)
+        found += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx)]
+        problems += [f"sm_{architecture}: {problem}" for problem in found]
+    print("\n".join(problems))
+    return 1 if problems else 0
+
+
+def read_budget(path):
+    """kernel -> registers."""
     budget = {}
-    for line in (args.source_dir / "tests/gpu/register_budget.txt").read_text().splitlines():
+    for line in path.read_text().splitlines():
         if line and not line.startswith("#"):
             kernel, registers = line.split()
             budget[kernel] = int(registers)
-    ptx = ptx_file.read_text()
-    usage = resource_usage(compiled.stderr)
-    problems = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + over_budget(usage, budget)
-    problems += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx)]
-    print(f"{ptx.count('.entry')} kernels, {len(usage)} with their registers")
-    print("\n".join(problems))
-    return 1 if problems or not usage else 0
+    return budget
+
+
+def compiled(args, architecture):
+    """The kernels' PTX, and what ptxas says of their registers."""
+    ptx_file = args.work_dir / f"kernels_{architecture}.ptx"
+    target = f"-arch=sm_{architecture}"
+    subprocess.run([args.nvcc, "-ptx", "-std=c++20", "-O3", *args.options.split(","), target, f"-I{args.source_dir}",
+                    str(args.source_dir / "kernels/cuda/gpu_device.cu"), "-o", str(ptx_file)], check=True)
+    assembled = subprocess.run([str(pathlib.Path(args.nvcc).parent / "ptxas"), "-v", target, str(ptx_file), "-o",
+                                str(ptx_file.with_suffix(".cubin"))], check=True, capture_output=True, text=True)
+    return ptx_file.read_text(), resource_usage(assembled.stderr + assembled.stdout)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/decoding.h"
 #include "tests/kernels/cuda/draw_on.h"
+#include "tests/kernels/cuda/op_cases.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -57,12 +58,21 @@ TEST(Gpu, AgreesWithTheReferenceInEveryOperation) {
     }
 }
 
+TEST(Gpu, OperationsHaveTheBitsOfTheirDefinitions) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    expect_every_op(**device);
+}
+
 TEST(Gpu, DecodesByGraphsToTheUncachedBits) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
     for (const Architecture family : kFamilies) {
         SCOPED_TRACE(reference::architecture_name(family));
-        const SceneModel model(reference::draw_small_config(family, 31), 31);
+        const bool has_tensor = (*device)->computes_in(reference::Profile::kTensorSm90).has_value();
+        const auto profile = has_tensor && family == Architecture::kGraniteHybrid ? reference::Profile::kTensorSm90
+                                                                                  : reference::Profile::kExact;
+        const SceneModel model(reference::draw_small_config(family, 31), 31, profile);
         Decoding decoding(model, **device, {508, 62, 3, 17, 1});
         decoding.step(5);
         for (int n = 0; n < 6; ++n) expect_graph(decoding.step(5));

@@ -1,5 +1,6 @@
 // What the numerics assume of a device, where there is one: the same bits as the host for fma over edge cases and for the
-// functions over all inputs, and tensor cores as reference/numerics/tensor_sm90.h says. Skipped with the reason elsewhere.
+// functions over all inputs, and tensor cores as reference/numerics/tensor_sm90.h says. Skipped with the reason elsewhere. GpuSweep.*
+// take long: tools/gpu-check leaves them out under compute-sanitizer.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "reference/numerics/math.h"
 #include "reference/numerics/tensor_sm90.h"
 #include "tests/gpu/device_numerics.h"
+#include "tests/reference/ops/op_values.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -61,7 +63,7 @@ TEST(GpuNumerics, FmaRoundsOnceOverEdgeCases) {
     }
 }
 
-TEST(GpuNumerics, FunctionsHaveTheHostsBitsOverAllInputs) {
+TEST(GpuSweep, FunctionsHaveTheHostsBitsOverAllInputs) {
     SKIP_WITHOUT_GPU();
     constexpr uint32_t kPiece = 1U << 26;
     const auto host = [](UnaryFunction function, float x) {
@@ -90,7 +92,7 @@ TEST(GpuNumerics, FunctionsHaveTheHostsBitsOverAllInputs) {
     }
 }
 
-// Tiles of values with one spread of exponents each: narrow, wide, cancelling, tiny and huge.
+// Tiles of values with one spread of exponents each, narrow and wide.
 std::vector<Mma> draw_tiles(size_t count) {
     Prng prng(9);
     std::vector<Mma> tiles(count);
@@ -115,9 +117,46 @@ std::vector<Mma> draw_tiles(size_t count) {
     return tiles;
 }
 
+// Tiny, huge and nearly cancelling values, as the matmuls' tests have them.
+void add_tiles(reference::Values kind, uint64_t count, std::vector<Mma>& tiles) {
+    for (uint64_t t = 0; t < count; ++t) {
+        Mma tile;
+        const auto a = reference::draw_bf16(16 * 16, 3 * t, kind);
+        const auto b = reference::draw_bf16(8 * 16, 3 * t + 1, kind);
+        const auto c = reference::draw_values(16 * 8, 3 * t + 2, kind);
+        std::copy(a.begin(), a.end(), &tile.a[0][0]);
+        std::copy(b.begin(), b.end(), &tile.b[0][0]);
+        std::copy(c.begin(), c.end(), &tile.c[0][0]);
+        tiles.push_back(tile);
+    }
+}
+
+// Products 8 to 15 take 0 to 7 away again: what is left is what the alignment has left of c, of either sign, down to +0.
+void cancel(Mma& tile, size_t t) {
+    for (int k = 0; k < 8; ++k) {
+        for (auto& row : tile.a) row[k + 8] = row[k] ^ 0x8000U;
+        for (auto& column : tile.b) column[k + 8] = column[k];
+    }
+    for (auto& row : tile.c) {
+        for (float& x : row) x = t % 4 == 0 ? 0.0F : std::ldexp(x, -static_cast<int>(t % 40));
+    }
+}
+
+// NaN, infinities of both signs and zeros beside them, in A, B and the accumulator.
+void make_special(Mma& tile, size_t t) {
+    constexpr uint16_t kSpecials[] = {0x7F80, 0xFF80, 0x7FC0, 0x0000};
+    tile.a[t % 16][t / 3 % 16] = kSpecials[t % 4];
+    tile.b[t % 8][t / 3 % 16] = kSpecials[t / 4 % 4];
+    tile.c[t / 5 % 16][t / 7 % 8] = reference::bf16_to_float(kSpecials[t / 16 % 4]);
+}
+
 TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
     SKIP_WITHOUT_GPU();
-    const std::vector<Mma> tiles = draw_tiles(20000);
+    std::vector<Mma> tiles = draw_tiles(20000);
+    for (const reference::Values kind : reference::kAllValues) add_tiles(kind, 1500, tiles);
+    const size_t num_plain = tiles.size();
+    for (size_t t = 0; t < num_plain; t += 5) cancel(tiles.emplace_back(Mma(tiles[t])), t / 5);
+    for (size_t t = 0; t < num_plain; t += 50) make_special(tiles.emplace_back(Mma(tiles[t])), t / 50);
     std::vector<MmaResult> results;
     ASSERT_EQ(device_mma(tiles, results), "");
     for (size_t t = 0; t < tiles.size(); ++t) {

@@ -135,5 +135,13 @@ TEST(ReportError, PrintsOneLineAndReturnsTheCode) {
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "verbatim: error: x.csv:3: no such row\n");
 }
 
+TEST(ReportError, TheKindIsTheExitCode) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(report_error(Error{"no memory left", ErrorKind::kMachine}), kExitMachine);
+    EXPECT_EQ(report_error(Error{"a race", ErrorKind::kCheck}), kExitDifference);
+    EXPECT_EQ(report_error(Error{"no such row", ErrorKind::kMachine}, kExitBadUsage), kExitBadUsage);
+    testing::internal::GetCapturedStderr();
+}
+
 }  // namespace
 }  // namespace verbatim::tools

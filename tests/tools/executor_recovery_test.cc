@@ -38,8 +38,8 @@ constexpr const char* kTrace =
 
 // A CUDA executor on an emulated device of its own.
 struct Emulated {
-    Emulated(const reference::Model& model, int64_t fail_at_launch)
-        : device(cuda::make_emulated_device(emulator, {.fail_at_launch = fail_at_launch})),
+    Emulated(const reference::Model& model, const cuda::EmulatedDeviceConfig& failure)
+        : device(cuda::make_emulated_device(emulator, failure)),
           executor(model.config, model.weights, *device, kPools) {}
     simt::Emulator emulator;
     std::unique_ptr<cuda::Device> device;
@@ -48,9 +48,9 @@ struct Emulated {
 
 class TraceRun {
 public:
-    explicit TraceRun(int64_t fail_at_launch)
+    explicit TraceRun(const cuda::EmulatedDeviceConfig& failure)
         : model_(*choose_model("tiny-granite", 3)),
-          executor_(std::make_unique<Emulated>(model_, fail_at_launch)),
+          executor_(std::make_unique<Emulated>(model_, failure)),
           store_(model_.config.vocab_size),
           engine_(config(), executor_->executor, policy_, store_, recorder_) {
         const Result<traces::ReadTrace> read = traces::read_trace_text("three.csv", kTrace);
@@ -73,6 +73,7 @@ public:
         return all;
     }
     [[nodiscard]] int64_t num_launches() const { return executor_->emulator.num_launches(); }
+    [[nodiscard]] int64_t num_allocations() const { return executor_->device->counts().allocations; }
     [[nodiscard]] const DriverReport& report() const { return report_; }
     [[nodiscard]] const std::vector<std::string>& failures() const { return failures_; }
     [[nodiscard]] bool used_graphs() const { return executor_->device->counts().graph_launches > 0; }
@@ -90,7 +91,7 @@ private:
     Status recover(const Error& failure) {
         failures_.push_back(failure.message);
         const Committed before = committed();
-        executor_ = std::make_unique<Emulated>(model_, 0);
+        executor_ = std::make_unique<Emulated>(model_, cuda::EmulatedDeviceConfig{});
         engine_.replace_executor(executor_->executor);
         EXPECT_EQ(committed(), before);
         return {};
@@ -112,19 +113,25 @@ TEST(ExecutorRecovery, AfterADeviceErrorEveryAnswerIsThatOfAnUndisturbedRun) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
 #endif
-    const TraceRun undisturbed(0);
+    const TraceRun undisturbed({});
     ASSERT_EQ(undisturbed.report().served, 6);
     ASSERT_TRUE(undisturbed.used_graphs());
     for (const int64_t percent : {0, 15, 50, 75, 99}) {
         const int64_t launch = 1 + undisturbed.num_launches() * percent / 100;
         SCOPED_TRACE(launch);
-        const TraceRun run(launch);
+        const TraceRun run({.fail_at_launch = launch});
         ASSERT_EQ(run.failures().size(), 1u);
         EXPECT_THAT(run.failures().front(), HasSubstr(fmt::format("blocks: told to fail at launch {}", launch)));
         EXPECT_EQ(run.report().served, 6);
         EXPECT_GT(run.report().resent, 0);
         EXPECT_EQ(run.committed(), undisturbed.committed());
     }
+    // The device's memory runs out in the middle of the run.
+    const TraceRun run({.fail_at_allocation = undisturbed.num_allocations()});
+    ASSERT_EQ(run.failures().size(), 1u);
+    EXPECT_THAT(run.failures().front(), HasSubstr("told to find no memory"));
+    EXPECT_GT(run.report().resent, 0);
+    EXPECT_EQ(run.committed(), undisturbed.committed());
 }
 
 TEST(ExecutorRecovery, ReplayGoesOnWithAFreshExecutorWhenItIsToldTo) {

@@ -57,6 +57,7 @@ template <typename T>
 SIMT_FUNCTION T shuffle_xor(uint32_t mask, T value, int lanes) {
     return __shfl_xor_sync(mask, value, lanes);
 }
+SIMT_FUNCTION uint32_t ballot(uint32_t mask, bool mine) { return __ballot_sync(mask, mine); }
 SIMT_FUNCTION void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     atomicMin(view.data + i, value);
 }

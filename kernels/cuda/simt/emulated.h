@@ -51,7 +51,8 @@ public:
     };
 
     View() = default;
-    View(Memory& memory, int64_t first, int64_t count) : memory_(&memory), first_(first), count_(count) {}
+    View(Memory& memory, int64_t first, int64_t count) : View(&memory, first, count) {}
+    View(Memory* memory, int64_t first, int64_t count) : memory_(memory), first_(first), count_(count) {}
 
     Ref operator[](int64_t i) const { return Ref(*this, i); }
     [[nodiscard]] Value read(int64_t i) const {
@@ -84,7 +85,7 @@ public:
         look_at_alignment(i);
         for (int64_t k = 0; k < 4; ++k) write(i + k, four.values[k]);
     }
-    [[nodiscard]] Memory& memory() const { return *memory_; }
+    [[nodiscard]] Memory* memory() const { return memory_; }  // null: of an empty view
     [[nodiscard]] int64_t first() const { return first_; }
     [[nodiscard]] int64_t count() const { return count_; }
 
@@ -171,6 +172,7 @@ template <typename T>
 T shuffle_xor(uint32_t mask, T value, int lanes) {
     return shuffle_from(mask, value, (Emulator::current().thread().index % kWarpSize) ^ lanes);
 }
+inline uint32_t ballot(uint32_t mask, bool mine) { return Emulator::current().vote(mask, mine); }
 inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     view.update(i, [value](int32_t there) { return value < there ? value : there; });
 }

@@ -2,16 +2,19 @@
 //
 //   M1  an access outside its view, or of a cell that nobody has written, is found by construction
 //   M2  two accesses to a cell, one of them a write, by two threads of one launch are a race unless something orders
-//       them: a block barrier between threads of a block, sync_warp between lanes of a warp. Blocks of one launch are
+//       them: a block barrier between threads of a block, sync_warp between the lanes of its mask. Blocks of one launch are
 //       never ordered.
 //   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <vector>
+
+#include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
 
@@ -22,6 +25,10 @@ struct Moment {
     int32_t thread = -1;
     uint32_t block_epoch = 0;
     uint32_t warp_epoch = 0;
+};
+// A thread that goes on knows what its warp barriers have ordered: what lane l did in a warp epoch before seen[l].
+struct Now : Moment {
+    std::array<uint32_t, kWarpSize> seen{};
 };
 
 enum class Clash : uint8_t { kNone, kUninitialised, kWriteAfterWrite, kReadAfterWrite, kWriteAfterRead };
@@ -39,10 +46,10 @@ public:
     [[nodiscard]] size_t size() const { return size_; }
     [[nodiscard]] bool holds(const void* address) const;
 
-    [[nodiscard]] Clash read(size_t offset, size_t count, const Moment& now);
-    [[nodiscard]] Clash write(size_t offset, size_t count, const Moment& now);
+    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now);
+    [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
     // By an atomic operation: a race only with accesses that are not.
-    [[nodiscard]] Clash update(size_t offset, size_t count, const Moment& now);
+    [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
     // By the host, between launches.
     void fill(size_t offset, size_t count);
 
@@ -51,10 +58,11 @@ private:
         Moment written;
         Moment last_read;  // thread -1: by several
         int32_t read_warp = -1;
+        uint32_t read_lanes = 0;  // of the warp, when thread is -1
         bool initialised = false;
         bool written_atomically = false;
     };
-    [[nodiscard]] Clash write_cell(Cell& cell, const Moment& now, bool atomic);
+    [[nodiscard]] Clash write_cell(Cell& cell, const Now& now, bool atomic);
     // Whether whoever looks finds a value there.
     [[nodiscard]] bool is_written(const Cell& cell, const Moment& now) const;
 

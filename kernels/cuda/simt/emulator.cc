@@ -126,7 +126,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
     for (int32_t i = 0; i < num_threads_; ++i) {
         threads_[i]->state = EmulatedThread::State::kReady;
         threads_[i]->position = position_of(i, block_size_);
-        threads_[i]->moment = {launch_, block_index_, i, 0, 0};
+        threads_[i]->moment = {{launch_, block_index_, i, 0, 0}, {}};
     }
 }
 
@@ -193,6 +193,15 @@ uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane) {
     return running_->received;
 }
 
+uint32_t Emulator::vote(uint32_t mask, bool mine) {
+    running_->operation = WarpOperation::kVote;
+    running_->function = nullptr;
+    running_->mask = mask;
+    running_->deposit = mine ? 1 : 0;
+    wait(EmulatedThread::State::kAtWarp);
+    return static_cast<uint32_t>(running_->received);
+}
+
 void Emulator::together(WarpFunction function, void* part) {
     running_->operation = WarpOperation::kTogether;
     running_->mask = kFullWarp;
@@ -227,26 +236,55 @@ bool Emulator::complete_warp(int32_t warp) {
         if (thread.state != EmulatedThread::State::kAtWarp) continue;
         const uint32_t mask = thread.mask;
         uint32_t there = 0;
-        uint32_t epoch = 0;
         for (int32_t i = 0; i < size; ++i) {
             const EmulatedThread& other = *threads_[first + i];
             const bool same = other.state == EmulatedThread::State::kAtWarp && other.mask == mask &&
                               other.operation == thread.operation && other.function == thread.function;
             if (same) there |= 1U << i;
-            epoch = std::max(epoch, other.moment.warp_epoch);
         }
         if (there != mask || (mask >> lane & 1U) == 0) continue;
         if (thread.operation == WarpOperation::kTogether) complete_together(thread);
+        if (thread.operation == WarpOperation::kBarrier) complete_barrier(warp, mask);
         for (int32_t i = 0; i < size; ++i) {
             if ((mask >> i & 1U) == 0) continue;
             EmulatedThread& other = *threads_[first + i];
-            if (other.operation == WarpOperation::kBarrier) other.moment.warp_epoch = epoch + 1;
             if (other.operation == WarpOperation::kShuffle) complete_shuffle(other);
+            if (other.operation == WarpOperation::kVote) complete_vote(other);
             other.state = EmulatedThread::State::kReady;
         }
         released = true;
     }
     return released;
+}
+
+// The mask's lanes begin an epoch later than every one so far, and know what each of them knew.
+void Emulator::complete_barrier(int32_t warp, uint32_t mask) {
+    const int32_t first = warp * kWarpSize;
+    const int32_t size = std::min(kWarpSize, num_threads_ - first);
+    Now joint;
+    for (int32_t i = 0; i < size; ++i) {
+        const Now& lane = threads_[first + i]->moment;
+        joint.warp_epoch = std::max(joint.warp_epoch, lane.warp_epoch + 1);
+        if ((mask >> i & 1U) == 0) continue;
+        for (int32_t k = 0; k < kWarpSize; ++k) joint.seen[k] = std::max(joint.seen[k], lane.seen[k]);
+    }
+    for (int32_t i = 0; i < size; ++i) {
+        if ((mask >> i & 1U) != 0) joint.seen[i] = joint.warp_epoch;
+    }
+    for (int32_t i = 0; i < size; ++i) {
+        if ((mask >> i & 1U) == 0) continue;
+        threads_[first + i]->moment.warp_epoch = joint.warp_epoch;
+        threads_[first + i]->moment.seen = joint.seen;
+    }
+}
+
+// Who of the mask says yes.
+void Emulator::complete_vote(EmulatedThread& thread) {
+    const int32_t first = thread.index / kWarpSize * kWarpSize;
+    thread.received = 0;
+    for (int32_t i = 0; i < kWarpSize; ++i) {
+        if ((thread.mask >> i & 1U) != 0) thread.received |= threads_[first + i]->deposit << i;
+    }
 }
 
 void Emulator::complete_shuffle(EmulatedThread& thread) {

@@ -48,7 +48,7 @@ struct Finding {
 };
 
 // What a warp's lanes do at once. kTogether: a function over what each of the 32 lanes brings.
-enum class WarpOperation : uint8_t { kBarrier, kShuffle, kTogether };
+enum class WarpOperation : uint8_t { kBarrier, kShuffle, kVote, kTogether };
 using WarpFunction = void (*)(void* const (&parts)[kWarpSize]);
 
 // A thread of the block that runs.
@@ -57,13 +57,13 @@ struct EmulatedThread {
     State state = State::kDone;
     int32_t index = 0;  // in its block
     Dim3 position;
-    Moment moment;
+    Now moment;
     // The warp operation that it waits in.
     WarpOperation operation = WarpOperation::kBarrier;
     uint32_t mask = 0;
     int32_t source_lane = 0;     // kShuffle
-    uint64_t deposit = 0;        // kShuffle
-    uint64_t received = 0;       // kShuffle
+    uint64_t deposit = 0;        // kShuffle, kVote
+    uint64_t received = 0;       // kShuffle, kVote
     WarpFunction function = {};  // kTogether
     void* part = nullptr;        // kTogether
     // Copies not landed yet, oldest group first.
@@ -103,6 +103,7 @@ public:
     void sync_block();
     void sync_warp(uint32_t mask);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
+    uint32_t vote(uint32_t mask, bool mine);
     // Every lane of the warp brings a part for one function, which changes the parts.
     void together(WarpFunction function, void* part);
     Memory& shared(const void* key, size_t bytes, size_t cell_bytes);
@@ -117,7 +118,9 @@ private:
     EmulatedThread* choose();
     bool release_waiting();
     bool complete_warp(int32_t warp);
+    void complete_barrier(int32_t warp, uint32_t mask);
     void complete_shuffle(EmulatedThread& thread);
+    void complete_vote(EmulatedThread& thread);
     void complete_together(const EmulatedThread& thread);
     void give_up();
     void wait(EmulatedThread::State state);

@@ -21,6 +21,7 @@
 //   sync_block()                every thread of the block; orders their accesses
 //   sync_warp(mask)             the mask's lanes; orders their accesses
 //   shuffle_down / shuffle_xor (mask, value, lanes)      every lane of the mask takes part; orders nothing else
+//   ballot(mask, mine)          the lanes of the mask that say yes, to each of them; orders nothing else
 //   load4(view, i)              four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), copy4_async(to, i, from, j, there), commit_async(), wait_async<N>()
 //                               lands when waited for, not before; copy4: four at once, zeros where there is nothing

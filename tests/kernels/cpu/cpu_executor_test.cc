@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/reference_executor.h"
+#include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cpu {
@@ -13,6 +14,7 @@ namespace {
 
 using reference::Architecture;
 using testing::iota;
+using testing::PoisonedModel;
 using testing::Scene;
 using testing::SceneModel;
 
@@ -198,30 +200,6 @@ TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
     }
 }
 
-// A model whose token 0 is embedded as NaN; the head that turns rows into logits stays sound.
-struct PoisonedModel {
-    PoisonedModel() : scene(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8) {
-        CHECK(scene.has_kv && scene.has_state);
-        auto& embedding = scene.model.weights.embedding;
-        table.assign(embedding.data, embedding.data + embedding.rows * embedding.cols);
-        std::fill_n(table.begin(), embedding.cols, uint16_t{0x7FC0});
-        embedding.data = table.data();
-    }
-    [[nodiscard]] std::vector<TokenId> sound_tokens(int64_t count, uint64_t seed) const {
-        auto tokens = scene.tokens(count, seed);
-        for (TokenId& token : tokens) token = std::max(token, 1);
-        return tokens;
-    }
-    [[nodiscard]] int32_t first_mamba_layer() const {
-        const auto& layers = scene.model.config.layers;
-        const auto found =
-            std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.mamba.has_value(); });
-        return static_cast<int32_t>(found - layers.begin());
-    }
-    std::vector<uint16_t> table;
-    SceneModel scene;
-};
-
 TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
     const PoisonedModel model;
     CpuExecutor executor(model.scene.model.config, model.scene.model.weights, config_of(16));
@@ -234,7 +212,7 @@ TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
     scene.compute({.slot = 1, .num_new_tokens = 20, .samples = true, .state_dst = 1, .new_blocks = {2, 3}});
     scene.step();
     ASSERT_EQ(scene.result.sampled.size(), 2u);
-    EXPECT_EQ(scene.result.sampled[0].fault_layer, model.first_mamba_layer());
+    EXPECT_EQ(scene.result.sampled[0].fault_layer, model.fault_layer());
     EXPECT_EQ(scene.result.sampled[1].fault_layer, -1);
     scene.expect_uncached(1, sound, "beside a NaN");
 }
@@ -263,7 +241,7 @@ TEST(CpuExecutor, FaultLayerIsAFunctionOfTheTokens) {
                                .new_blocks = done > 0 ? iota(0, 0) : iota(0, 2)});
                 scene.step();
             }
-            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, model.first_mamba_layer()) << chunk;
+            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, model.fault_layer()) << chunk;
         }
     }
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/ops/planted.h"
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
+#include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -21,6 +22,7 @@ using reference::Profile;
 using simt::Emulator;
 using simt::Schedule;
 using testing::iota;
+using testing::PoisonedModel;
 using testing::Scene;
 using testing::SceneModel;
 
@@ -194,6 +196,126 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
     cuda.expect_no_findings();
 }
 
+// In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in the logits.
+TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
+    for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama}) {
+        const PoisonedModel model(family);
+        Emulated cuda(model.scene);
+        Scene scene(model.scene, cuda.executor, 16);
+        std::vector<std::vector<TokenId>> tokens = {model.sound_tokens(20, 2), model.sound_tokens(20, 1)};
+        scene.next();
+        for (int32_t slot = 0; slot < 2; ++slot) {
+            scene.start({.slot = slot, .tokens = tokens[slot]});
+            scene.compute({.slot = slot,
+                           .num_new_tokens = 20,
+                           .samples = true,
+                           .state_dst = slot,
+                           .new_blocks = iota(2 * slot, 2)});
+        }
+        scene.step();
+        for (int32_t step = 0; step < 5; ++step) {
+            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, step < 4 ? -1 : model.fault_layer()) << step;
+            EXPECT_EQ(scene.result.sampled.at(1).fault_layer, -1) << step;
+            scene.expect_uncached(1, tokens[1], "beside a NaN");
+            scene.next();
+            for (int32_t slot = 0; slot < 2; ++slot) {
+                tokens[slot].push_back(slot == 0 && step == 3 ? 0 : tokens[slot][step]);
+                scene.compute({.slot = slot,
+                               .num_computed_tokens = std::ssize(tokens[slot]) - 1,
+                               .num_new_tokens = 1,
+                               .samples = true,
+                               .state_src = slot,
+                               .state_dst = slot,
+                               .appended = {tokens[slot].back()}});
+            }
+            scene.step();
+        }
+        EXPECT_GT(cuda.device->counts().graph_launches, 2);
+        cuda.expect_no_findings();
+    }
+}
+
+// A block comes back with the KV of another sequence in it, NaN among it, also at the odd half of the last pair.
+TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
+    for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
+        const PoisonedModel model(Architecture::kGraniteHybrid, profile);
+        for (int32_t length = 1; length <= 18; ++length) {
+            Emulated cuda(model.scene, 3);
+            Scene scene(model.scene, cuda.executor, 3);
+            scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
+            scene.compute(
+                {.slot = 0, .num_new_tokens = 32, .samples = true, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.step();
+            const auto sound = model.sound_tokens(length, 3);
+            scene.next().end(0).start({.slot = 0, .tokens = sound});
+            scene.compute(
+                {.slot = 0, .num_new_tokens = length, .samples = true, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.step();
+            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
+            scene.expect_uncached(0, sound, fmt::format("length {}", length));
+        }
+    }
+}
+
+// The first step of its kind takes the memory that it needs, a later one none; the host waits for the tokens alone.
+TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 32), 32);
+    Emulated cuda(model);
+    Scene scene(model, cuda.executor, 16);
+    for (int step = 0; step < 3; ++step) {
+        scene.next();
+        if (step > 0) scene.end(0);
+        const DeviceCounts before = cuda.device->counts();
+        scene.start({.slot = 0, .tokens = model.tokens(30, static_cast<uint64_t>(step))});
+        scene.compute({.slot = 0, .num_new_tokens = 30, .samples = true, .state_dst = 0, .new_blocks = iota(0, 2)});
+        scene.step();
+        const DeviceCounts after = cuda.device->counts();
+        EXPECT_EQ(after.allocations > before.allocations, step == 0) << step;
+        EXPECT_EQ(after.uploads - before.uploads, 1);
+        EXPECT_EQ(after.waits - before.waits, 1);
+        EXPECT_EQ(after.graph_launches, 0);
+    }
+}
+
+// Whichever allocation finds no room, of weights and pools or in the middle of a run: an error that says so, and nothing else.
+TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
+    const auto run = [&](int64_t fail_at, DeviceCounts& counts) -> Status {
+        simt::Emulator emulator;
+        const auto device = make_emulated_device(emulator, {.fail_at_allocation = fail_at});
+        CudaExecutor executor(model.model.config, model.model.weights, *device, {.num_blocks = 8, .num_state_rows = 1});
+        testing::PlanBuilder plans(model.model.config.vocab_size);
+        StepResult result;
+        plans.next().start({.slot = 0, .tokens = model.tokens(39, 1)});
+        plans.compute({.slot = 0, .num_new_tokens = 38, .state_dst = 0, .new_blocks = iota(0, 3)});
+        Status done = executor.execute(plans.plan(), result);
+        for (int64_t position = 38; done && position < 40; ++position) {
+            const auto& drawn = result.sampled;
+            plans.next().compute({.slot = 0,
+                                  .num_computed_tokens = position,
+                                  .num_new_tokens = 1,
+                                  .samples = true,
+                                  .state_src = 0,
+                                  .state_dst = 0,
+                                  .appended = drawn.empty() ? std::vector<TokenId>{} : std::vector{drawn[0].token}});
+            done = executor.execute(plans.plan(), result);
+        }
+        EXPECT_EQ(executor.tables().is_live(SequenceSlot{0}), done.has_value());
+        counts = device->counts();
+        return done;
+    };
+    DeviceCounts all;
+    ASSERT_TRUE(run(0, all));
+    ASSERT_GT(all.allocations, 30);
+    for (int64_t k = 1; k <= all.allocations; ++k) {
+        DeviceCounts counts;
+        const Status failed = run(k, counts);
+        ASSERT_FALSE(failed) << k;
+        EXPECT_EQ(failed.error().kind, ErrorKind::kMachine);
+        EXPECT_TRUE(failed.error().message.starts_with(fmt::format("emulated GPU: allocation {}, of ", k)));
+    }
+}
+
 TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 34), 34);
     Emulated cuda(model);
@@ -205,6 +327,7 @@ TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
     const Status failed = cuda.executor.execute(plans.plan(), result);
     planted_kernel_bug() = KernelBug::kNone;
     ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().kind, ErrorKind::kCheck);
     EXPECT_NE(failed.error().message.find("attend_run: block ("), std::string::npos) << failed.error().message;
     EXPECT_FALSE(cuda.executor.tables().is_live(SequenceSlot{0}));
 }

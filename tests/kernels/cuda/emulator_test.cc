@@ -195,6 +195,194 @@ TEST(Emulator, AnAsynchronousCopyLandsWhenItIsWaitedFor) {
     }
 }
 
+TEST(Emulator, TheNewestCopiesMayStayUnderWay) {
+    struct Fetch {
+        Global<const int32_t> from;
+        Global<int32_t> out;
+        bool reads_newest;
+        void operator()() const {
+            SIMT_SHARED(int32_t, tile, 2);
+            for (int i = 0; i < 2; ++i) {
+                copy_async(tile, i, from, i, 1);
+                commit_async();
+            }
+            wait_async<1>();
+            out[0] = tile[reads_newest ? 1 : 0];
+        }
+    };
+    for (const bool reads_newest : {false, true}) {
+        Emulator emulator;
+        const Memory32 from(emulator, 2);
+        const Memory32 out(emulator, 1);
+        from.fill(9);
+        emulator.launch("fetch", {1}, {1}, Fetch{from.view(), out.view(), reads_newest});
+        EXPECT_EQ(emulator.findings().empty(), !reads_newest);
+        EXPECT_EQ(out.data[0], reads_newest ? 0 : 9);
+    }
+}
+
+// Who runs when: (block, thread) in the order of their coming, before and after a warp barrier.
+std::vector<int32_t> order_of(Schedule schedule, uint64_t seed) {
+    struct Note {
+        std::vector<int32_t>* order;
+        void operator()() const {
+            order->push_back(100 * block_x() + thread_x());
+            sync_warp();
+            order->push_back(100 * block_x() + thread_x());
+        }
+    };
+    std::vector<int32_t> order;
+    Emulator emulator(schedule, seed);
+    emulator.launch("note", {2}, {64}, Note{&order});
+    EXPECT_TRUE(emulator.findings().empty());
+    return order;
+}
+
+TEST(Emulator, SchedulesRunThreadsAsTheySay) {
+    const auto forward = order_of(Schedule::kForward, 1);
+    ASSERT_EQ(forward.size(), 256u);
+    const auto reverse = order_of(Schedule::kReverse, 1);
+    for (int i = 0; i < 64; ++i) {  // up to the barrier
+        EXPECT_EQ(forward[i], i);
+        EXPECT_EQ(forward[128 + i], 100 + i);
+        EXPECT_EQ(reverse[i], 163 - i);
+        EXPECT_EQ(reverse[128 + i], 63 - i);
+    }
+    // The first warp has passed its barrier before the second one begins.
+    const auto one_warp = order_of(Schedule::kOneWarpAhead, 1);
+    for (int i = 0; i < 256; ++i) EXPECT_EQ(one_warp[i], 100 * (i / 128) + i / 64 % 2 * 32 + i % 32);
+    const auto random = order_of(Schedule::kRandom, 1);
+    EXPECT_EQ(random, order_of(Schedule::kRandom, 1));
+    EXPECT_NE(random, order_of(Schedule::kRandom, 2));
+    EXPECT_NE(random, forward);
+    EXPECT_FALSE(std::ranges::is_sorted(random.begin(), random.begin() + 64));
+}
+
+// Lanes 0 to 3 meet; what another lane has written is not theirs to read.
+TEST(Emulator, ABarrierOfSomeLanesOrdersThoseOnly) {
+    struct Some {
+        Global<int32_t> out;
+        int reads_lane;
+        void operator()() const {
+            SIMT_SHARED(int32_t, numbers, 32);
+            numbers[thread_x()] = thread_x();
+            if (thread_x() >= 4) return;
+            sync_warp(0xF);
+            if (thread_x() == 0) out[0] = numbers[reads_lane];
+        }
+    };
+    for (const Schedule schedule : kSchedules) {
+        for (const int lane : {3, 4}) {
+            Emulator emulator(schedule, 5);
+            const Memory32 out(emulator, 1);
+            emulator.launch("some", {1}, {32}, Some{out.view(), lane});
+            EXPECT_EQ(emulator.findings().empty(), lane == 3) << lane;
+        }
+    }
+}
+
+// From lane to lane: 1 knows what 0 did, and tells 2.
+TEST(Emulator, WhatABarrierOrdersIsHandedOn) {
+    struct Chain {
+        Global<int32_t> out;
+        bool meets;
+        void operator()() const {
+            SIMT_SHARED(int32_t, number, 1);
+            const int lane = thread_x();
+            if (lane == 0) number[0] = 7;
+            if (lane <= 1) sync_warp(0x3);
+            if (lane >= 1 && meets) sync_warp(0x6);
+            if (lane == 2) out[0] = number[0];
+        }
+    };
+    for (const Schedule schedule : kSchedules) {
+        for (const bool meets : {true, false}) {
+            Emulator emulator(schedule, 5);
+            const Memory32 out(emulator, 1);
+            emulator.launch("chain", {1}, {3}, Chain{out.view(), meets});
+            EXPECT_EQ(emulator.findings().empty(), meets);
+        }
+    }
+}
+
+TEST(Emulator, VotesAreCountedAmongTheMasksLanes) {
+    struct Vote {
+        Global<int32_t> out;
+        uint32_t mask;
+        void operator()() const {
+            if (thread_x() >= 8) (void)ballot(0xFFFFFF00U, true);
+            if (thread_x() < 8) out[thread_x()] = static_cast<int32_t>(ballot(mask, thread_x() % 3 == 0));
+        }
+    };
+    for (const Schedule schedule : kSchedules) {
+        Emulator emulator(schedule, 5);
+        const Memory32 out(emulator, 8);
+        emulator.launch("vote", {1}, {32}, Vote{out.view(), 0xFF});
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        for (int lane = 0; lane < 8; ++lane) EXPECT_EQ(out.data[lane], 0b1001001);
+        emulator.launch("vote", {1}, {32}, Vote{out.view(), 0x1FF});  // lane 8 does not come
+        ASSERT_FALSE(emulator.findings().empty());
+        EXPECT_EQ(emulator.findings().front().kind, FindingKind::kWarpMask);
+    }
+}
+
+// Every pair of accesses of two threads with nothing between, one of them a write.
+TEST(Emulator, UnorderedAccessesOfTwoThreadsAreARaceUnlessBothAreAtomic) {
+    struct Pair {
+        Global<int32_t> cell, out;
+        int first, second;  // 0: reads, 1: writes, 2: atomic
+        void operator()() const {
+            const int what = thread_x() == 0 ? first : second;
+            if (what == 0) out[thread_x()] = cell[0];
+            if (what == 1) cell[0] = 5;
+            if (what == 2) atomic_min(cell, 0, 3);
+        }
+    };
+    for (const Schedule schedule : kSchedules) {
+        for (int first = 0; first < 3; ++first) {
+            for (int second = 0; second < 3; ++second) {
+                Emulator emulator(schedule, 5);
+                const Memory32 cell(emulator, 1);
+                const Memory32 out(emulator, 2);
+                cell.fill(9);
+                emulator.launch("pair", {1}, {2}, Pair{cell.view(), out.view(), first, second});
+                const bool race = first + second > 0 && !(first == 2 && second == 2);
+                ASSERT_EQ(emulator.findings().size(), race ? 1u : 0u) << first << ", " << second;
+                if (race) EXPECT_EQ(emulator.findings().front().kind, FindingKind::kRace);
+            }
+        }
+    }
+}
+
+TEST(Emulator, EveryBlockFindsSharedMemoryUnwritten) {
+    struct Once {
+        Global<int32_t> out;
+        void operator()() const {
+            SIMT_SHARED(int32_t, number, 1);
+            if (block_x() == 0) number[0] = 7;
+            out[block_x()] = number[0];
+        }
+    };
+    Emulator emulator;
+    const Memory32 out(emulator, 2);
+    emulator.launch("once", {2}, {1}, Once{out.view()});
+    ASSERT_EQ(emulator.findings().size(), 1u);
+    EXPECT_EQ(emulator.findings().front().text,
+              "once: block (1, 0, 0), thread (0, 0): uninitialised: element 0 of 1 is read, and nobody has written it");
+}
+
+TEST(Emulator, AnAtomicOperationReadsWhatIsThere) {
+    struct Least {
+        Global<int32_t> cell;
+        void operator()() const { atomic_min(cell, 0, 1); }
+    };
+    Emulator emulator;
+    const Memory32 cell(emulator, 1);
+    emulator.launch("least", {1}, {1}, Least{cell.view()});
+    ASSERT_EQ(emulator.findings().size(), 1u);
+    EXPECT_EQ(emulator.findings().front().kind, FindingKind::kUninitialised);
+}
+
 TEST(Emulator, AccessesOutsideUnwrittenOrUnalignedAreNamed) {
     struct Wrong {
         Global<const int32_t> x;

@@ -1,0 +1,269 @@
+#include "tests/benchmarks/gpu_operations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cuda/device_array.h"
+#include "kernels/cuda/fragments.h"
+#include "reference/numerics/bf16.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using reference::Profile;
+
+constexpr Profile kProfiles[] = {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
+
+constexpr int64_t kBlockSize = 16;
+
+// A decode step of sequences that all have one length, with blocks of their own.
+struct DecodeLists {
+    DecodeLists(Device& device, int64_t num_sequences, int64_t length)
+        : num_sequences(num_sequences),
+          length(length),
+          num_blocks(num_sequences * ((length + kBlockSize - 1) / kBlockSize)) {
+        std::vector<DeviceQueries> query_list;
+        std::vector<DeviceSequence> sequence_list;
+        std::vector<int32_t> run_list = {0};
+        std::vector<int32_t> block_list;
+        for (int32_t i = 0; i < num_sequences; ++i) {
+            query_list.push_back({i, 1, run_list.back(), i});
+            run_list.push_back(run_list.back() + static_cast<int32_t>(runs_of(length - 1)));
+            sequence_list.push_back({.first_row = i,
+                                     .num_rows = 1,
+                                     .first_position = static_cast<int32_t>(length - 1),
+                                     .first_block = static_cast<int32_t>(i * (num_blocks / num_sequences))});
+        }
+        query_list.push_back({.first_item = run_list.back()});
+        for (int32_t i = 0; i < num_blocks; ++i) block_list.push_back(i);
+        queries = DeviceArray<DeviceQueries>(device, std::span<const DeviceQueries>(query_list));
+        sequences = DeviceArray<DeviceSequence>(device, std::span<const DeviceSequence>(sequence_list));
+        runs = DeviceArray<int32_t>(device, std::span<const int32_t>(run_list));
+        blocks = DeviceArray<int32_t>(device, std::span<const int32_t>(block_list));
+    }
+    [[nodiscard]] int64_t num_runs() const { return num_sequences * runs_of(length - 1); }
+    [[nodiscard]] DeviceBatch batch() const {
+        return {.queries = queries.data(),
+                .first_runs = runs.data(),
+                .blocks = blocks.data(),
+                .sequences = sequences.data(),
+                .num_rows = num_sequences,
+                .num_sequences = num_sequences,
+                .num_queries = num_sequences,
+                .max_blocks = num_blocks,
+                .max_runs = num_runs()};
+    }
+    int64_t num_sequences, length, num_blocks;
+    DeviceArray<DeviceQueries> queries;
+    DeviceArray<DeviceSequence> sequences;
+    DeviceArray<int32_t> runs, blocks;
+};
+
+class Operations {
+public:
+    Operations(Device& device, const OperationsConfig& config) : device_(device), config_(config) {}
+
+    Status run() {
+        RETURN_IF_ERROR(matmuls());
+        for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
+            if (!device_.computes_in(profile)) continue;
+            RETURN_IF_ERROR(decode_attention(profile));
+        }
+        // One token for each of many sequences, and many tokens of one.
+        RETURN_IF_ERROR(scan("state update", size(64, 2), 1));
+        RETURN_IF_ERROR(scan("scan", 1, size(2048, 5)));
+        return draw();
+    }
+
+private:
+    struct MatmulShape {
+        int64_t num_rows, num_outputs, num_k;
+    };
+    [[nodiscard]] int64_t size(int64_t real, int64_t tiny) const { return config_.tiny ? tiny : real; }
+
+    template <typename T>
+    DeviceArray<T> filled(int64_t count, const T& value) {
+        const std::vector<T> values(static_cast<size_t>(count), value);
+        return DeviceArray<T>(device_, std::span<const T>(values));
+    }
+
+    // Seconds of a call, the best of a few rounds.
+    template <typename Call>
+    Result<double> seconds_of(const Call& call) {
+        const int num_calls = config_.tiny ? 1 : 20;
+        const int num_rounds = config_.tiny ? 1 : 5;
+        call();
+        RETURN_IF_ERROR(device_.synchronize());
+        double best = 1e9;
+        for (int round = 0; round < num_rounds; ++round) {
+            const auto begin = std::chrono::steady_clock::now();
+            for (int i = 0; i < num_calls; ++i) call();
+            RETURN_IF_ERROR(device_.synchronize());
+            const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+            best = std::min(best, time.count() / num_calls);
+        }
+        return best;
+    }
+    // Bytes that must move, beside the copy.
+    [[nodiscard]] std::string moved(double bytes, double seconds) const {
+        const double rate = bytes / seconds;
+        std::string text = fmt::format("{:>8.0f} GB/s", rate * 1e-9);
+        if (config_.copy_bytes_per_s > 0)
+            text += fmt::format(", {:.0f} % of the copy", 100 * rate / config_.copy_bytes_per_s);
+        return text;
+    }
+
+    Status matmuls() {
+        const std::vector<MatmulShape> shapes =
+            config_.tiny ? std::vector<MatmulShape>{{40, 70, 300}, {1, 70, 300}}
+                         : std::vector<MatmulShape>{{8192, 8192, 8192}, {4096, 4096, 4096}, {2048, 8192, 2048},
+                                                    {512, 4096, 2048},  {64, 8192, 4096},   {32, 8192, 4096},
+                                                    {8, 8192, 4096},    {1, 8192, 4096},    {1, 50176, 2048}};
+        for (const MatmulShape& shape : shapes) {
+            const std::vector<uint16_t> weights = weights_of(shape);
+            for (const Profile profile : kProfiles) {
+                if (device_.computes_in(profile)) RETURN_IF_ERROR(matmul(profile, shape, weights));
+            }
+        }
+        return {};
+    }
+    // Values of one size each, so that no product is special: what they are does not matter to the time.
+    static std::vector<uint16_t> weights_of(const MatmulShape& shape) {
+        std::vector<uint16_t> weights(static_cast<size_t>(shape.num_outputs * shape.num_k));
+        uint32_t state = 1;
+        for (uint16_t& weight : weights) {
+            state = state * 1664525U + 1013904223U;
+            weight = static_cast<uint16_t>((state >> 16 & 0x80FFU) | 0x3E00U);
+        }
+        return weights;
+    }
+    static std::vector<uint32_t> packed(Profile profile, const reference::MatrixView& weight) {
+        if (profile != Profile::kExact) return pack_fragments(weight);
+        std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
+        const cpu::PackedMatrix matrix(weight.rows, weight.cols, pairs.data());
+        for (int64_t i = 0; i < matrix.num_panels(); ++i) {
+            cpu::pack_panel(weight, i, pairs.data() + i * matrix.panel_pairs());
+        }
+        return pairs;
+    }
+    Status matmul(Profile profile, const MatmulShape& shape, const std::vector<uint16_t>& weights) {
+        const std::vector<uint32_t> words = packed(profile, {weights.data(), shape.num_outputs, shape.num_k});
+        const DeviceArray<uint32_t> device_words(device_, std::span<const uint32_t>(words));
+        const DeviceArray<float> out(device_, shape.num_rows * shape.num_outputs);
+        const DeviceArray<uint32_t> pairs = filled(shape.num_rows * (shape.num_k + 15) / 16 * 8, 0x3F803F80U);
+        const DeviceMatrix matrix{device_words.data(), nullptr, shape.num_outputs, shape.num_k};
+        const Floats to{out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs};
+        ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
+                             profile == Profile::kExact ? device_.matmul(pairs.data(), matrix, to)
+                                                        : device_.tensor_matmul(profile, pairs.data(), matrix, to);
+                         }));
+        const double flops = 2.0 * static_cast<double>(shape.num_rows * shape.num_outputs * shape.num_k);
+        fmt::print("matmul {:<12} {:>5} x {:>5} x {:>5} {:>10.1f} us {:>8.1f} TFLOP/s {} of weights\n",
+                   reference::name(profile), shape.num_rows, shape.num_outputs, shape.num_k, seconds * 1e6,
+                   flops / seconds * 1e-12, moved(2.0 * static_cast<double>(shape.num_outputs * shape.num_k), seconds));
+        return {};
+    }
+
+    // A token for each of many sequences, all of one length: every K and V once.
+    Status decode_attention(Profile profile) {
+        const DecodeLists lists(device_, size(64, 2), size(4096, 70));
+        const AttentionShape shape{size(40, 5), size(8, 1), size(64, 10), 0.1F};
+        const int64_t width = shape.n_heads * shape.head_dim;
+        const int64_t page = lists.num_blocks * shape.n_kv_heads * kBlockSize;
+        const auto k = filled(page * shape.head_dim / 2, 0x3F803E80U);
+        const auto v = filled(page * shape.head_dim, uint16_t{0x3F80});
+        const auto q = filled(lists.num_sequences * width, 0.5F);
+        const DeviceArray<float> workspace(device_, attention_floats(lists.num_runs(), shape));
+        const DeviceArray<float> out(device_, q.count());
+        const DevicePages pages{k.data(), v.data(), lists.num_blocks, kBlockSize, shape.n_kv_heads, shape.head_dim};
+        ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
+                             device_.attention(profile, lists.batch(), shape,
+                                               {q.data(), lists.num_sequences, width, width}, pages, workspace.data(),
+                                               {out.data(), lists.num_sequences, width, width});
+                         }));
+        const double bytes =
+            4.0 * static_cast<double>(lists.num_sequences * lists.length * shape.n_kv_heads * shape.head_dim);
+        fmt::print("decode attention {:<12} {} sequences of {}, {} / {} heads of {} {:>10.1f} us {}\n",
+                   reference::name(profile), lists.num_sequences, lists.length, shape.n_heads, shape.n_kv_heads,
+                   shape.head_dim, seconds * 1e6, moved(bytes, seconds));
+        return {};
+    }
+
+    // `num_tokens` for each of `num_sequences`, from their states to their states.
+    Status scan(const char* name, int64_t num_sequences, int64_t num_tokens) {
+        const MambaShape shape{.n_heads = size(128, 2),
+                               .head_dim = size(64, 5),
+                               .d_state = size(128, 20),
+                               .n_groups = 1,
+                               .dt_max = std::numeric_limits<float>::infinity()};
+        const int64_t num_rows = num_sequences * num_tokens;
+        const int64_t d_inner = shape.n_heads * shape.head_dim;
+        const int64_t width = d_inner + 2 * shape.d_state;
+        const int64_t state = d_inner * shape.d_state;
+        std::vector<DeviceSequence> list;
+        for (int64_t i = 0; i < num_sequences; ++i) {
+            list.push_back({.first_row = static_cast<int32_t>(i * num_tokens),
+                            .num_rows = static_cast<int32_t>(num_tokens),
+                            .state_src = static_cast<int32_t>(i),
+                            .state_dst = static_cast<int32_t>(i)});
+        }
+        const DeviceArray<DeviceSequence> sequences(device_, std::span<const DeviceSequence>(list));
+        const auto states = filled(num_sequences * state, 0.5F);
+        const auto conv = filled(num_rows * width, 0.25F);
+        const auto dt_raw = filled(num_rows * shape.n_heads, -1.0F);
+        const auto per_head = filled(shape.n_heads, -0.5F);
+        const DeviceArray<float> dt(device_, num_rows * shape.n_heads);
+        const DeviceArray<float> decay(device_, num_rows * shape.n_heads);
+        const DeviceArray<float> y(device_, num_rows * d_inner);
+        const DeviceBatch batch{.sequences = sequences.data(), .num_rows = num_rows, .num_sequences = num_sequences};
+        ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
+                             device_.scan(
+                                 batch, shape, {.a = per_head.data(), .d = per_head.data(), .dt_bias = per_head.data()},
+                                 {conv.data(), num_rows, width, width},
+                                 {dt_raw.data(), num_rows, shape.n_heads, shape.n_heads}, dt.data(), decay.data(),
+                                 {states.data(), num_sequences, state, state}, {y.data(), num_rows, d_inner, d_inner});
+                         }));
+        fmt::print("{} of {} sequences, {} heads of {}, state {} {:>10.1f} us {}, {:.3f} us a token\n", name,
+                   num_sequences, shape.n_heads, shape.head_dim, shape.d_state, seconds * 1e6,
+                   moved(8.0 * static_cast<double>(num_sequences * state), seconds),
+                   seconds * 1e6 / static_cast<double>(num_rows));
+        return {};
+    }
+
+    Status draw() {
+        const int64_t num_rows = size(32, 2);
+        const int64_t vocab_size = size(100352, 1030);
+        std::vector<float> values(static_cast<size_t>(num_rows * vocab_size));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 10007) / 1000.0F;
+        const DeviceArray<float> logits(device_, std::span<const float>(values));
+        const auto draws = filled(num_rows, DeviceDraw{.seed = 5, .temperature = 0.8F, .top_p = 0.9F, .top_k = 50});
+        const auto counts = filled(1, DeviceTokenCount{});
+        const DeviceArray<int32_t> drawn(device_, num_rows), ids(device_, num_rows * draw_parts(vocab_size));
+        const DeviceArray<float> scaled(device_, num_rows * vocab_size), scores(device_, ids.count());
+        const DeviceArray<uint64_t> lowest(device_, num_rows);
+        ASSIGN_OR_RETURN(
+            const double seconds, seconds_of([&] {
+                device_.draw({.draws = draws.data(), .counts = counts.data(), .drawn = drawn.data(), .max_counts = 1},
+                             {logits.data(), num_rows, vocab_size, vocab_size},
+                             {scaled.data(), lowest.data(), scores.data(), ids.data()});
+            }));
+        fmt::print("draw of {} rows of {}, top-k and top-p {:>10.1f} us\n", num_rows, vocab_size, seconds * 1e6);
+        return {};
+    }
+
+    Device& device_;
+    OperationsConfig config_;
+};
+
+}  // namespace
+
+Status measure_operations(Device& device, const OperationsConfig& config) { return Operations(device, config).run(); }
+
+}  // namespace verbatim::cuda
