@@ -76,10 +76,10 @@ Status computes_in(const std::string& name, Profile profile) {
                  fmt::join(names, ", "));
 }
 
-Status check_machine(const std::string& name) {
-    if (name != "cuda") return {};
-    RETURN_IF_ERROR(gpu());
-    return {};
+Result<Profile> default_profile(const std::string& name) {
+    if (name != "cuda") return Profile::kExact;
+    ASSIGN_OR_RETURN(const auto device, gpu());
+    return device->computes_in(Profile::kTensorSm90) ? Profile::kTensorSm90 : Profile::kExact;
 }
 
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,

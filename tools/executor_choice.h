@@ -39,8 +39,9 @@ struct ChosenExecutor {
     std::unique_ptr<reference::NumericExecutor> executor;
 };
 
-// Whether this machine has what an executor of that name stands on.
-Status check_machine(const std::string& name);
+// What the executor of that name computes in unless it is told: exact, but tensor.sm90 on a device that has it. Error: the
+// machine lacks what it stands on.
+Result<reference::Profile> default_profile(const std::string& name);
 
 // Whether the executor of that name computes in that profile.
 Status computes_in(const std::string& name, reference::Profile profile);

@@ -31,6 +31,7 @@ struct ReplayOptions {
     uint64_t state_bytes = 0;
     int64_t failure_step = 0;
     CLI::Option* has_failure = nullptr;
+    CLI::Option* has_profile = nullptr;
     CLI::Option* has_model = nullptr;
     CLI::Option* has_kv_bytes = nullptr;
     CLI::Option* has_state_bytes = nullptr;
@@ -129,13 +130,15 @@ Status check_packed_file(const ReplayOptions& options) {
     return {};
 }
 
-int run_replay_command(const ReplayOptions& options) {
+int run_replay_command(ReplayOptions options) {
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
-    for (const std::string& name : {options.replay.executor, options.replay.beside}) {
-        if (const Status there = check_machine(name); !there) return report_error(there.error(), kExitMachine);
-    }
+    const auto usual = default_profile(options.replay.executor);
+    const auto beside = default_profile(options.replay.beside);
+    if (!usual) return report_error(usual.error(), kExitMachine);
+    if (!beside) return report_error(beside.error(), kExitMachine);
+    if (options.has_profile->count() == 0) options.replay.profile = *usual;
     const auto runs = replay(options);
     if (!runs) return report_error(runs.error());
     if (options.format == OutputFormat::kJson) {
@@ -149,13 +152,15 @@ int run_replay_command(const ReplayOptions& options) {
     return kExitOk;
 }
 
-void add_profile_option(CLI::App& verb, reference::Profile& profile) {
+CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
     Choices<reference::Profile> profiles;
     for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
         profiles.emplace_back(reference::name(one), one);
     }
-    add_choice_option(verb, "--profile", profile, profiles,
-                      "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact");
+    return add_choice_option(
+        verb, "--profile", profile, profiles,
+        "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact; "
+        "not given, a Hopper GPU computes in tensor.sm90");
 }
 
 }  // namespace
@@ -177,7 +182,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     add_choice_option(*verb, "--executor", options->replay.executor, names, "who computes, with the cache");
     names.emplace_back("none", "none");
     add_choice_option(*verb, "--beside", options->replay.beside, names, "who it is compared with");
-    add_profile_option(*verb, options->replay.profile);
+    options->has_profile = add_profile_option(*verb, options->replay.profile);
     verb->add_option("--threads", options->replay.num_threads,
                      "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
 // Error: what the system said last.
-tl::unexpected<Error> system_error(const fs::path& path, std::string_view problem) {
-    return error("{}: {}: {}", path.string(), problem, std::strerror(errno));
+tl::unexpected<Error> system_error(const fs::path& path, std::string_view problem, ErrorKind kind = ErrorKind::kInput) {
+    return tl::unexpected(Error{fmt::format("{}: {}: {}", path.string(), problem, std::strerror(errno)), kind});
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ Result<NewFile> NewFile::create(fs::path path) {
     std::error_code ignored;
     fs::remove(partial, ignored);  // of a former process of that number
     std::FILE* file = std::fopen(partial.c_str(), "wbx");
-    if (!file) return system_error(path, "cannot be created");
+    if (!file) return system_error(path, "cannot be created", ErrorKind::kMachine);
     return NewFile(std::move(path), partial, file);
 }
 
@@ -91,19 +91,16 @@ NewFile::~NewFile() {
 
 Status NewFile::write(std::span<const std::byte> bytes) {
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return {};
-    return system_error(path_, "cannot be written");
+    return system_error(path_, "cannot be written", ErrorKind::kMachine);
 }
 
 Status NewFile::finish() {
-    std::error_code code;
-    if (std::fclose(file_.release()) != 0)
-        code = {errno, std::generic_category()};
-    else
-        fs::rename(partial_, path_, code);
-    if (!code) return {};
+    // rename(): its errno, too, says why.
+    if (std::fclose(file_.release()) == 0 && std::rename(partial_.c_str(), path_.c_str()) == 0) return {};
+    const auto failed = system_error(path_, "cannot be written", ErrorKind::kMachine);
     std::error_code ignored;
     fs::remove(partial_, ignored);
-    return error("{}: cannot be written: {}", path_.string(), code.message());
+    return failed;
 }
 
 }  // namespace verbatim::reference

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/packed_file.h"
 #include "tests/tools/replay_arguments.h"
+#include "tools/executor_choice.h"
 #include "tools/isa_option.h"
 #include "tools/model_choice.h"
 #include "tools/replay_report.h"
@@ -144,6 +145,13 @@ TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {
     if (ran.exit_code == kExitOk) GTEST_SKIP() << "there is a GPU: tests_gpu looks at it";
     EXPECT_EQ(ran.exit_code, kExitMachine);
     EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("GPU: cudaSetDevice: "), HasSubstr("built without CUDA")));
+}
+
+// tests/gpu asks which device computes in what.
+TEST(ReplayCommand, WithoutAGpuTheProfileIsExactUnlessGiven) {
+    for (const char* name : {"cpu", "reference", "cuda-emulated"}) {
+        EXPECT_EQ(default_profile(name), reference::Profile::kExact) << name;
+    }
 }
 
 TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {

@@ -189,6 +189,7 @@ TEST_F(PackedFileTest, AFileThatCannotBeWrittenToItsEndIsNotThere) {
     std::signal(SIGXFSZ, former);
     ASSERT_FALSE(kept);
     EXPECT_THAT(kept.error().message, HasSubstr("packed: cannot be written: "));
+    EXPECT_EQ(kept.error().kind, ErrorKind::kMachine);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "the model alone";
 }
 
