@@ -92,9 +92,11 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
     };
     for (size_t i = 0; i < config.layers.size(); ++i) {
         if (config.layers[i].attention) most(i, "head_dim", config.layers[i].attention->head_dim, limits.head_dim);
-        if (!config.layers[i].mamba) continue;
-        most(i, "d_state", config.layers[i].mamba->d_state, limits.d_state);
-        most(i, "d_conv", config.layers[i].mamba->d_conv, limits.d_conv);
+        const auto& mamba = config.layers[i].mamba;
+        if (!mamba) continue;
+        most(i, "d_state", mamba->d_state, limits.d_state);
+        most(i, "d_conv", mamba->d_conv, limits.d_conv);
+        most(i, "d_inner · d_state", mamba->d_inner() * mamba->d_state, limits.state_floats);
     }
     return problems;
 }

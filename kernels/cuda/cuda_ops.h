@@ -180,6 +180,8 @@ struct CudaLimits {
     int64_t head_dim = 256;
     int64_t d_state = 256;
     int64_t d_conv = 4;
+    int64_t state_floats =
+        65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. What a grid has blocks for
 };
 
 // What has been asked of a device so far.

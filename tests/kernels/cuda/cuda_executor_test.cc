@@ -316,6 +316,26 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
     }
 }
 
+TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
+    const reference::ModelConfig fits = reference::draw_small_config(Architecture::kFalconH1, 34);
+    const CudaLimits limits;
+    EXPECT_EQ(unsupported(fits, limits), std::vector<std::string>{});
+    reference::ModelConfig beyond = fits;
+    beyond.layers[0].attention->head_dim = 258;
+    beyond.layers[1].mamba->d_state = 257;
+    beyond.layers[1].mamba->d_conv = 5;
+    EXPECT_EQ(unsupported(beyond, limits),
+              (std::vector<std::string>{"layer 0: head_dim = 258, the CUDA kernels take up to 256",
+                                        "layer 1: d_state = 257, the CUDA kernels take up to 256",
+                                        "layer 1: d_conv = 5, the CUDA kernels take up to 4"}));
+    beyond = fits;
+    beyond.layers[1].mamba->n_heads = 257;
+    beyond.layers[1].mamba->head_dim = 64;
+    beyond.layers[1].mamba->d_state = 256;
+    EXPECT_EQ(unsupported(beyond, limits),
+              std::vector<std::string>{"layer 1: d_inner · d_state = 4210688, the CUDA kernels take up to 4194240"});
+}
+
 TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 34), 34);
     Emulated cuda(model);
