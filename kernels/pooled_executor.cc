@@ -114,11 +114,20 @@ std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) const {
     return backend().drawn(slots_[index(slot)].logit_row);
 }
 
-bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader) {
+bool PooledExecutor::holds(const HeadImage& image) const {
     const SlotTablesConfig& pools = tables().config();
     int64_t num_slots = 0;
     for (const BlockRun& run : image.blocks) num_slots += int64_t{run.count} * pools.block_size;
-    if (pools.num_blocks > 0 && num_slots < image.length) return false;
+    return pools.num_blocks == 0 || num_slots >= image.length;
+}
+
+bool PooledExecutor::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
+    if (!holds(image)) return false;
+    return backend().sums_heads() ? backend().sum_head(image, digester) : NumericExecutor::sum_head(image, digester);
+}
+
+bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader) {
+    if (!holds(image)) return false;
     for (size_t i = 0; i < config().layers.size(); ++i) {
         const auto layer = static_cast<int32_t>(i);
         if (config().layers[i].mamba) {

@@ -61,6 +61,11 @@ public:
     virtual void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
                          std::span<uint16_t> out) = 0;
 
+    // Whether it sums heads where they lie; else the host sums what it reads.
+    [[nodiscard]] virtual bool sums_heads() const { return false; }
+    // Gives the digester every part of a head. False: the device has failed, and holds nothing any more. REQUIRES: sums_heads().
+    virtual bool sum_head(const HeadImage& /*image*/, reference::HeadDigester& /*digester*/) { return false; }
+
     // For the walk that follows: one entry per WalkSequence. `observer` may be null.
     void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
     void begin(const reference::WalkBatch& batch) override;
@@ -97,6 +102,7 @@ protected:
                    reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() const = 0;
+    bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const final;
     [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) const final;
@@ -106,6 +112,7 @@ private:
         std::optional<int32_t> fault_layer;  // in its last step
         int64_t logit_row = -1;              // in the last step
     };
+    [[nodiscard]] bool holds(const HeadImage& image) const;
     void list_sequences(const StepPlan& plan);
     void read_kv(int32_t layer, reference::HeadPart part, const HeadImage& image, const reference::HeadReader& reader);
 

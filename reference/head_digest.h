@@ -5,7 +5,8 @@
 //   ssm    [n_heads, d_state, head_dim]     binary32
 //   conv   [d_conv - 1, conv_dim]           binary32, oldest first
 //   k, v   [length, n_kv_heads, head_dim]   bf16, all of K before all of V
-// Each part is preceded by its layer, kind and number of elements. Nothing beyond `length` enters.
+// Of each part enter its layer, kind, number of elements and ElementSum, so that whoever holds a part sums it where it lies, in any
+// order. Nothing beyond `length` enters.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,12 @@
 
 #include "engine/base/digest.h"
 #include "reference/model/model_config.h"
+#include "reference/numerics/element_sum.h"
 
 namespace verbatim::reference {
 
 enum class HeadPart : uint8_t { kSsm, kConv, kK, kV };
+inline constexpr HeadPart kHeadParts[] = {HeadPart::kSsm, HeadPart::kConv, HeadPart::kK, HeadPart::kV};
 
 // Fed part after part, each in pieces of any size; it insists on the order and the sizes above.
 class HeadDigester {
@@ -27,6 +30,9 @@ public:
     void add(int32_t layer, HeadPart part, std::span<const float> piece);
     // A piece of a kK or kV part.
     void add(int32_t layer, HeadPart part, std::span<const uint16_t> piece);
+    [[nodiscard]] bool has(int32_t layer, HeadPart part) const;
+    // A whole part.
+    void add(int32_t layer, HeadPart part, const ElementSum& sum);
     // REQUIRES: every part is complete.
     [[nodiscard]] Digest digest() const;
 
@@ -35,13 +41,17 @@ private:
         int32_t layer = 0;
         HeadPart part = HeadPart::kSsm;
         int64_t num_elements = 0;
+        int64_t num_fed = 0;
+        ElementSum sum;
     };
-    void advance(int32_t layer, HeadPart part, int64_t num_elements);
+    // The part that goes on with so many elements, which are counted as fed.
+    Part& advance(int32_t layer, HeadPart part, int64_t num_elements);
+    template <typename T>
+    void add_elements(int32_t layer, HeadPart part, std::span<const T> piece);
 
+    int64_t length_;
     std::vector<Part> parts_;
     size_t current_ = 0;
-    int64_t num_fed_ = 0;  // of the current part
-    Digester digester_;
 };
 
 }  // namespace verbatim::reference

@@ -55,8 +55,13 @@ SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
 
 std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
     HeadDigester digester(config_, image.length);
+    if (!sum_head(image, digester)) return std::nullopt;
+    return digester.digest();
+}
+
+bool NumericExecutor::sum_head(const HeadImage& image, HeadDigester& digester) {
     const auto last_layer = static_cast<int32_t>(config_.layers.size()) - 1;
-    const bool held = read_head(image, [&](const HeadPiece& piece) {
+    return read_head(image, [&](const HeadPiece& piece) {
         if (planted(Planted::kDigestSkipsLastLayer) && piece.layer == last_layer) {
             digester.add(piece.layer, piece.part, std::vector<float>(piece.floats.size()));
             digester.add(piece.layer, piece.part, std::vector<uint16_t>(piece.bf16.size()));
@@ -65,8 +70,6 @@ std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
         digester.add(piece.layer, piece.part, piece.floats);
         digester.add(piece.layer, piece.part, piece.bf16);
     });
-    if (!held) return std::nullopt;
-    return digester.digest();
 }
 
 }  // namespace verbatim::reference

@@ -47,7 +47,6 @@ using HeadReader = std::function<void(const HeadPiece& piece)>;
 class NumericExecutor : public Executor {
 public:
     Status execute(const StepPlan& plan, StepResult& result) final;
-    // Over what read_head shows.
     std::optional<Digest> head_digest(const HeadImage& image) final;
 
     // False, and nothing is read, when this executor does not hold the head (see Executor::head_digest).
@@ -67,6 +66,9 @@ protected:
     // `config` is borrowed.
     NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile = Profile::kExact);
 
+    // Gives the digester every part of a head; false when this executor does not hold it. As it stands, what read_head shows; an executor
+    // whose states lie elsewhere sums them there.
+    virtual bool sum_head(const HeadImage& image, HeadDigester& digester);
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
     // What went wrong meanwhile, outside this program: it is the step's error.

@@ -343,6 +343,43 @@ void CudaBackend::read_kv(int32_t layer, HeadPart part, BlockId block, int32_t n
     }
 }
 
+// Every part by a kernel, one transfer for all sums.
+bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
+    std::vector<int32_t> blocks;
+    for (const BlockRun& run : image.blocks) {
+        for (int32_t i = 0; i < run.count; ++i) blocks.push_back(index(run.first) + i);
+    }
+    constexpr auto kParts = static_cast<int64_t>(std::size(reference::kHeadParts));
+    std::vector<uint64_t> sums(layers_.size() * kParts * 2);
+    head_blocks_.ensure(device_, static_cast<int64_t>(blocks.size()));
+    head_blocks_.upload(blocks);
+    head_sums_.ensure(device_, static_cast<int64_t>(sums.size()));
+    head_sums_.upload(sums);
+    const auto place = [](int32_t layer, HeadPart part) { return (layer * kParts + static_cast<int64_t>(part)) * 2; };
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
+        if (config().layers[layer].mamba) {
+            for (const HeadPart part : {HeadPart::kSsm, HeadPart::kConv}) {
+                const DeviceStates tensor = states(layer, part);
+                device_.sum_floats(tensor.data + index(image.state) * row_floats_, tensor.size,
+                                   head_sums_.data() + place(layer, part));
+            }
+        }
+        const auto& attention = config().layers[layer].attention;
+        if (!attention || image.length == 0) continue;
+        device_.sum_kv(head_blocks_.data(), image.length, pages(layer, *attention),
+                       head_sums_.data() + place(layer, HeadPart::kK));
+    }
+    head_sums_.download(0, sums);
+    if (!device_.synchronize()) return false;
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
+        for (const HeadPart part : reference::kHeadParts) {
+            const auto at = static_cast<size_t>(place(layer, part));
+            if (digester.has(layer, part)) digester.add(layer, part, {sums[at], sums[at + 1]});
+        }
+    }
+    return true;
+}
+
 // --- buffers
 
 Floats CudaBackend::fresh(Buffer buffer, int64_t width) {

@@ -58,6 +58,9 @@ public:
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
 
+    [[nodiscard]] bool sums_heads() const override { return true; }
+    bool sum_head(const HeadImage& image, reference::HeadDigester& digester) override;
+
 protected:
     reference::ConstFloatRows host_rows(reference::Buffer buffer) override;
 
@@ -146,8 +149,10 @@ private:
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
     float rounded_multiplier_ = 1.0F;
     DeviceArray<float> dt_, decay_, workspace_;
-    int64_t max_runs_ = 0;            // that workspace_ has room for
-    std::vector<float> host_logits_;  // of the last step, once somebody has asked
+    DeviceArray<int32_t> head_blocks_;  // of sum_head
+    DeviceArray<uint64_t> head_sums_;   // of sum_head, by layer and part
+    int64_t max_runs_ = 0;              // that workspace_ has room for
+    std::vector<float> host_logits_;    // of the last step, once somebody has asked
     bool has_host_logits_ = false;
     std::vector<float> host_floats_;    // of host_rows and read_state
     std::vector<uint32_t> host_pairs_;  // of read_kv

@@ -264,6 +264,11 @@ public:
     // reference/ops/sampling.h, into batch.drawn. A row that is not finite draws anything.
     virtual void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) = 0;
     virtual void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) = 0;
+    // Adds the ElementSum of `count` floats to sum[0], low, and sum[1], high.
+    virtual void sum_floats(const float* values, int64_t count, uint64_t* sum) = 0;
+    // Those of the first `length` positions of a block table: of K to sums[0] and [1], of V to sums[2] and [3]; places are those of
+    // reference/head_digest.h. blocks: [ceil(length / block_size)].
+    virtual void sum_kv(const int32_t* blocks, int64_t length, const DevicePages& pages, uint64_t* sums) = 0;
 
 protected:
     DeviceCounts counts_;

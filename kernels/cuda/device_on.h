@@ -7,10 +7,12 @@
 // and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/digest.h"
 #include "kernels/cuda/ops/mamba.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
@@ -188,6 +190,15 @@ public:
     void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) override {
         launch("copy_tails", grid(num_copies, pages.n_kv_heads), {kRowThreads},
                CopyTails{view(copies, num_copies), pool(pages)});
+    }
+    void sum_floats(const float* values, int64_t count, uint64_t* sum) override {
+        launch("sum_floats", grid(std::clamp<int64_t>(parts(count, kSumThreads), 1, this->resident_blocks())),
+               {kSumThreads}, SumFloats{view(values, count), count, view(sum, 2)});
+    }
+    void sum_kv(const int32_t* blocks, int64_t length, const DevicePages& pages, uint64_t* sums) override {
+        const int64_t num_blocks = parts(length, pages.block_size);
+        launch("sum_kv", grid(std::clamp<int64_t>(num_blocks, 1, this->resident_blocks()), 2), {kSumThreads},
+               SumKv{view(blocks, num_blocks), num_blocks, length, pool(pages), view(sums, 4)});
     }
 
 private:

@@ -7,6 +7,7 @@
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/decoding.h"
 #include "tests/kernels/cuda/draw_on.h"
+#include "tests/kernels/cuda/head_case.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/reference/executor_scene.h"
 
@@ -97,6 +98,12 @@ TEST(Gpu, DrawsTheDefinitionsToken) {
 }
 
 // Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes first.
+TEST(Gpu, SumsHeadsWhereTheyLie) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const int32_t block_size : {5, 16}) expect_heads_summed_where_they_lie(**device, block_size);
+}
+
 TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;

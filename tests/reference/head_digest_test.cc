@@ -66,6 +66,65 @@ TEST(HeadDigest, DoesNotDependOnThePieces) {
     for (const size_t piece : {1, 2, 3, 7}) EXPECT_EQ(digest_of(states, piece), whole);
 }
 
+TEST(HeadDigest, APartThatIsSummedElsewhereIsTheSame) {
+    const std::vector<State> states(3);
+    const auto sum_of = [](const auto& values) {
+        // From both ends, in two parts.
+        ElementSum odd;
+        ElementSum even;
+        for (auto i = static_cast<int64_t>(values.size()) - 1; i >= 0; --i) {
+            if constexpr (sizeof(values[0]) == 4)
+                (i % 2 == 0 ? even : odd).add(i, bits_from_float(values[i]));
+            else
+                (i % 2 == 0 ? even : odd).add(i, values[i]);
+        }
+        odd.add(even);
+        return odd;
+    };
+    const ModelConfig config = config_of_three();
+    HeadDigester digester(config, kLength);
+    for (int32_t layer = 0; layer < 3; ++layer) {
+        const State& state = states[layer];
+        EXPECT_EQ(digester.has(layer, HeadPart::kSsm), layer != 1);
+        EXPECT_EQ(digester.has(layer, HeadPart::kV), layer != 0);
+        if (layer != 1) digester.add(layer, HeadPart::kSsm, sum_of(state.ssm));
+        if (layer != 1) digester.add(layer, HeadPart::kConv, sum_of(state.conv));
+        if (layer != 0) digester.add(layer, HeadPart::kK, sum_of(state.k));
+        if (layer != 0) digester.add(layer, HeadPart::kV, sum_of(state.v));
+    }
+    EXPECT_EQ(digester.digest(), digest_of(states));
+}
+
+TEST(HeadDigest, TheOrderOfElementsCounts) {
+    std::vector<State> states(3);
+    states[1].k = {1, 2, 3, 4, 5, 6};
+    const Digest before = digest_of(states);
+    std::swap(states[1].k[0], states[1].k[5]);
+    EXPECT_NE(digest_of(states), before);
+    std::swap(states[1].k, states[1].v);
+    const Digest swapped = digest_of(states);
+    std::swap(states[1], states[2]);
+    EXPECT_NE(digest_of(states), swapped);
+}
+
+// Places and values next to each other, as they are in a cache that is mostly alike: no two elements have one number.
+TEST(ElementSum, NoTwoElementsHaveTheSameNumber) {
+    std::set<uint64_t> low;
+    std::set<uint64_t> high;
+    const std::vector<int64_t> places = {
+        0, 1, 2, 3, 255, 256, 65535, 65536, (int64_t{1} << 32) - 1, int64_t{1} << 32, int64_t{1} << 40};
+    for (const int64_t place : places) {
+        for (uint32_t bits = 0; bits < 3000; ++bits) {
+            ElementSum one;
+            one.add(place, bits);
+            low.insert(one.low);
+            high.insert(one.high);
+        }
+    }
+    EXPECT_EQ(low.size(), places.size() * 3000);
+    EXPECT_EQ(high.size(), places.size() * 3000);
+}
+
 TEST(HeadDigest, EveryElementOfEveryPartCounts) {
     std::set<std::string> digests = {digest_of(std::vector<State>(3)).hex()};
     size_t num_changes = 0;

@@ -35,6 +35,7 @@ enum class KernelBug : uint8_t {
     kDrawTailOverrun,      // the vocabulary's tail has one token too many
     kDrawHalfMask,         // the best of a warp, by shuffles that name only the lanes that matter
     kDrawWarpOnly,         // the best of two warps, with a warp's barrier between them
+    kSumNotCleared,        // a head's sums are added to what a block has not cleared yet
     kCount,
 };
 

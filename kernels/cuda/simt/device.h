@@ -61,7 +61,8 @@ SIMT_FUNCTION uint32_t ballot(uint32_t mask, bool mine) { return __ballot_sync(m
 SIMT_FUNCTION void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     atomicMin(view.data + i, value);
 }
-SIMT_FUNCTION void atomic_add(const Shared<uint64_t>& view, int64_t i, uint64_t value) {
+template <template <typename> typename View>
+SIMT_FUNCTION void atomic_add(const View<uint64_t>& view, int64_t i, uint64_t value) {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "CUDA's name for it");
     atomicAdd(reinterpret_cast<unsigned long long*>(view.data + i), static_cast<unsigned long long>(value));
 }

@@ -176,7 +176,7 @@ inline uint32_t ballot(uint32_t mask, bool mine) { return Emulator::current().vo
 inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     view.update(i, [value](int32_t there) { return value < there ? value : there; });
 }
-inline void atomic_add(const Shared<uint64_t>& view, int64_t i, uint64_t value) {
+inline void atomic_add(const View<uint64_t>& view, int64_t i, uint64_t value) {
     view.update(i, [value](uint64_t there) { return there + value; });
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/ops/planted.h"
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
+#include "tests/kernels/cuda/head_case.h"
 #include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
 
@@ -313,6 +314,18 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
         ASSERT_FALSE(failed) << k;
         EXPECT_EQ(failed.error().kind, ErrorKind::kMachine);
         EXPECT_TRUE(failed.error().message.starts_with(fmt::format("emulated GPU: allocation {}, of ", k)));
+    }
+}
+
+TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
+    for (const Schedule schedule :
+         {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead}) {
+        for (const int32_t block_size : {5, 16}) {
+            Emulator emulator(schedule, 11);
+            const auto device = make_emulated_device(emulator);
+            expect_heads_summed_where_they_lie(*device, block_size);
+            EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        }
     }
 }
 

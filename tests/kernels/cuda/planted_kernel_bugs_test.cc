@@ -206,6 +206,28 @@ TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
     }
 }
 
+constexpr Expected kExpectedInDigests[] = {{KernelBug::kSumNotCleared, "sum_floats", FindingKind::kUninitialised}};
+
+TEST(PlantedKernelBugs, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
+    for (const simt::Schedule schedule : kSchedules) {
+        const auto findings_of = [schedule](KernelBug bug) {
+            simt::Emulator emulator(schedule, 3);
+            const auto device = make_emulated_device(emulator);
+            const std::vector<float> values(1000, 1.0F);
+            const DeviceArray<float> floats(*device, std::span<const float>(values));
+            const std::vector<uint64_t> zeros(2);
+            const DeviceArray<uint64_t> sum(*device, std::span<const uint64_t>(zeros));
+            planted_kernel_bug() = bug;
+            device->sum_floats(floats.data(), floats.count(), sum.data());
+            (void)device->synchronize();
+            planted_kernel_bug() = KernelBug::kNone;
+            return emulator.findings();
+        };
+        ASSERT_TRUE(findings_of(KernelBug::kNone).empty());
+        for (const Expected& expected : kExpectedInDigests) expect_named(findings_of(expected.bug), expected, schedule);
+    }
+}
+
 TEST(PlantedKernelBugs, NoneIsLeftOut) {
     std::set<KernelBug> shown = {KernelBug::kTensorWrongLane, KernelBug::kTensorLaterRow};  // as wrong bits
     const auto add = [&](const auto& all) {
@@ -215,6 +237,7 @@ TEST(PlantedKernelBugs, NoneIsLeftOut) {
     add(kExpectedOnTensorCores);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
+    add(kExpectedInDigests);
     EXPECT_EQ(shown.size(), static_cast<size_t>(KernelBug::kCount) - 1);
 }
 
