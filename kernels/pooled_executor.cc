@@ -122,8 +122,8 @@ bool PooledExecutor::holds(const HeadImage& image) const {
 }
 
 bool PooledExecutor::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
-    if (!holds(image)) return false;
-    return backend().sums_heads() ? backend().sum_head(image, digester) : NumericExecutor::sum_head(image, digester);
+    if (!backend().sums_heads()) return NumericExecutor::sum_head(image, digester);
+    return holds(image) && backend().sum_head(image, digester);
 }
 
 bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader) {

@@ -1,6 +1,5 @@
 #include "reference/head_digest.h"
 
-#include <algorithm>
 #include <type_traits>
 
 #include "engine/base/check.h"
@@ -57,11 +56,6 @@ void HeadDigester::add(int32_t layer, HeadPart part, const ElementSum& sum) {
     CHECK_EQ(current.num_fed, 0);
     current.num_fed = current.num_elements;
     current.sum = sum;
-}
-
-bool HeadDigester::has(int32_t layer, HeadPart part) const {
-    return std::ranges::any_of(
-        parts_, [&](const Part& one) { return one.layer == layer && one.part == part && one.num_elements > 0; });
 }
 
 Digest HeadDigester::digest() const {

@@ -19,7 +19,6 @@
 namespace verbatim::reference {
 
 enum class HeadPart : uint8_t { kSsm, kConv, kK, kV };
-inline constexpr HeadPart kHeadParts[] = {HeadPart::kSsm, HeadPart::kConv, HeadPart::kK, HeadPart::kV};
 
 // Fed part after part, each in pieces of any size; it insists on the order and the sizes above.
 class HeadDigester {
@@ -30,13 +29,11 @@ public:
     void add(int32_t layer, HeadPart part, std::span<const float> piece);
     // A piece of a kK or kV part.
     void add(int32_t layer, HeadPart part, std::span<const uint16_t> piece);
-    [[nodiscard]] bool has(int32_t layer, HeadPart part) const;
     // A whole part.
     void add(int32_t layer, HeadPart part, const ElementSum& sum);
     // REQUIRES: every part is complete.
     [[nodiscard]] Digest digest() const;
 
-private:
     struct Part {
         int32_t layer = 0;
         HeadPart part = HeadPart::kSsm;
@@ -44,6 +41,10 @@ private:
         int64_t num_fed = 0;
         ElementSum sum;
     };
+    // What a head consists of, in the order above.
+    [[nodiscard]] std::span<const Part> parts() const { return parts_; }
+
+private:
     // The part that goes on with so many elements, which are counted as fed.
     Part& advance(int32_t layer, HeadPart part, int64_t num_elements);
     template <typename T>

@@ -134,9 +134,7 @@ Status load_once(const LoadSource& source, const cpu::CpuExecutorConfig& pools, 
     const int64_t before = resident_bytes();
     const Clock::time_point begin = Clock::now();
     reference::LoadOptions load{.num_threads = pools.num_threads};
-    if (!source.packed.empty()) {
-        ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(source.packed));
-    }
+    ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(source.packed));
     ASSIGN_OR_RETURN(const reference::Model model, reference::load_model(source.checkpoint, load));
     ASSIGN_OR_RETURN(cpu::PackedWeights packed, packed_weights(model, source, pools.num_threads));
     const cpu::CpuExecutor executor(model.config, model.weights, pools, std::move(packed));

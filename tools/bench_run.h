@@ -83,8 +83,8 @@ struct LoadFigures {
 };
 
 struct BenchRow {
-    std::string
-        phase;  // "prefill", "decode", "ttft_cached", "prefill_behind", "decode_behind", "load", ... (bench_load.h)
+    // "prefill", "decode", "ttft_cached", "prefill_behind", "decode_behind", "load" and its like (bench_load.h)
+    std::string phase;
     std::string_view profile = "exact";
     int64_t batch = 1;
     int64_t context = 0;     // of a prefill: tokens of a prompt; else those that were there before

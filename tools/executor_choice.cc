@@ -23,13 +23,12 @@ using reference::Profile;
 constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
 
 Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorPools& pools, const reference::Model& model) {
-    cpu::CpuExecutorConfig config;
-    config.block_size = pools.block_size;
-    config.num_blocks = pools.num_blocks;
-    config.num_state_rows = pools.num_state_rows;
-    config.num_threads = pools.num_threads;
-    config.isa = pools.isa;
-    config.profile = pools.profile;
+    const cpu::CpuExecutorConfig config{.block_size = pools.block_size,
+                                        .num_blocks = pools.num_blocks,
+                                        .num_state_rows = pools.num_state_rows,
+                                        .num_threads = pools.num_threads,
+                                        .isa = pools.isa,
+                                        .profile = pools.profile};
     if (pools.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     reference::WorkerPool threads(pools.num_threads);
     ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(pools.packed_file, model, threads));

@@ -27,8 +27,8 @@ struct ExecutorPools {
     int32_t num_threads = 1;
     uint64_t seed = 0;            // of the order in which emulated threads run
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
-    std::string
-        packed_file;  // of "cpu", for a checkpoint's packed weights (kernels/cpu/packed_file.h); empty: none is kept
+    // Of "cpu", for a checkpoint's packed weights (kernels/cpu/packed_file.h); empty: none is kept.
+    std::string packed_file;
     reference::Profile profile = reference::Profile::kExact;
 };
 

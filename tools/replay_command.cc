@@ -53,9 +53,7 @@ Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const refer
 Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
                               const ReadFlags& flags) {
     reference::LoadOptions load{.num_threads = config.num_threads};
-    if (!config.packed_file.empty()) {
-        ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
-    }
+    ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, load));
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
     read.seed = config.seed;

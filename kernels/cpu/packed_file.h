@@ -21,7 +21,7 @@
 namespace verbatim::cpu {
 
 // What the file at `path` says of the checkpoint that it was made from, for LoadOptions::known_canonical. None: there is no
-// file yet, it is of another version of the packing, or not all matrices were canonical. Errors: another kind of file, a truncated one.
+// file yet (nor for an empty path), it is of another version of the packing, or not all matrices were canonical. Errors: another kind of file, a truncated one.
 Result<std::optional<Digest>> known_canonical(const std::filesystem::path& path);
 
 struct KeptWeights {

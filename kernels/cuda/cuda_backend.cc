@@ -349,33 +349,26 @@ bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& dige
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count; ++i) blocks.push_back(index(run.first) + i);
     }
-    constexpr auto kParts = static_cast<int64_t>(std::size(reference::kHeadParts));
-    std::vector<uint64_t> sums(layers_.size() * kParts * 2);
+    const auto parts = digester.parts();
+    std::vector<uint64_t> sums(2 * parts.size());  // low, high of each
     head_blocks_.ensure(device_, static_cast<int64_t>(blocks.size()));
     head_blocks_.upload(blocks);
     head_sums_.ensure(device_, static_cast<int64_t>(sums.size()));
     head_sums_.upload(sums);
-    const auto place = [](int32_t layer, HeadPart part) { return (layer * kParts + static_cast<int64_t>(part)) * 2; };
-    for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
-        if (config().layers[layer].mamba) {
-            for (const HeadPart part : {HeadPart::kSsm, HeadPart::kConv}) {
-                const DeviceStates tensor = states(layer, part);
-                device_.sum_floats(tensor.data + index(image.state) * row_floats_, tensor.size,
-                                   head_sums_.data() + place(layer, part));
-            }
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const auto& [layer, part, num_elements, num_fed, sum] = parts[i];
+        if (part == HeadPart::kSsm || part == HeadPart::kConv) {
+            const DeviceStates tensor = states(layer, part);
+            device_.sum_floats(tensor.data + index(image.state) * row_floats_, tensor.size, head_sums_.data() + 2 * i);
+        } else if (part == HeadPart::kK && num_elements > 0) {  // and V, the next part
+            device_.sum_kv(head_blocks_.data(), image.length, pages(layer, *config().layers[layer].attention),
+                           head_sums_.data() + 2 * i);
         }
-        const auto& attention = config().layers[layer].attention;
-        if (!attention || image.length == 0) continue;
-        device_.sum_kv(head_blocks_.data(), image.length, pages(layer, *attention),
-                       head_sums_.data() + place(layer, HeadPart::kK));
     }
     head_sums_.download(0, sums);
     if (!device_.synchronize()) return false;
-    for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
-        for (const HeadPart part : reference::kHeadParts) {
-            const auto at = static_cast<size_t>(place(layer, part));
-            if (digester.has(layer, part)) digester.add(layer, part, {sums[at], sums[at + 1]});
-        }
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].num_elements > 0) digester.add(parts[i].layer, parts[i].part, {sums[2 * i], sums[2 * i + 1]});
     }
     return true;
 }

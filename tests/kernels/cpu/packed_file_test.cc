@@ -64,6 +64,7 @@ bool same_pairs(const PackedWeights& got, const Model& model) {
 TEST_F(PackedFileTest, TheSecondStartReadsWhatTheFirstHasPacked) {
     const Model model = load();
     EXPECT_EQ(*known_canonical(file()), std::nullopt);
+    EXPECT_EQ(*known_canonical({}), std::nullopt);
     const auto first = keep(model);
     ASSERT_TRUE(first) << first.error().message;
     EXPECT_FALSE(first->were_kept);
