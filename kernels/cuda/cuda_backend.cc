@@ -416,9 +416,8 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
 // Inputs of several matmuls are rounded once.
 const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier) {
     const Floats x = rows(in, width);
-    const int64_t row_pairs = on_tensor_cores() ? (width + 15) / 16 * 8 : (width + 1) / 2;
-    uint32_t* pairs = rounded_.ensure(device_, x.num_rows * row_pairs);
-    if (rounded_from_ != in || rounded_multiplier_ != multiplier) device_.round_rows(x, multiplier, row_pairs, pairs);
+    uint32_t* pairs = rounded_.ensure(device_, x.num_rows * row_pairs_of(width));
+    if (rounded_from_ != in || rounded_multiplier_ != multiplier) device_.round_rows(x, multiplier, pairs);
     rounded_from_ = in;
     rounded_multiplier_ = multiplier;
     return pairs;

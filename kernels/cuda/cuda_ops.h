@@ -98,6 +98,8 @@ struct DeviceBatch {
 // The runs of tiles that a row at this position sees (NUMERICS N5).
 [[nodiscard]] constexpr int64_t runs_of(int64_t position) { return position / reference::kRunPositions + 1; }
 
+// The bf16 pairs of a row of K inputs, as round_rows leaves them: whole groups of 16, padded with +0.
+[[nodiscard]] constexpr int64_t row_pairs_of(int64_t num_k) { return (num_k + 15) / 16 * 8; }
 // For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are zero. For
 // tensor_matmul, kernels/cuda/fragments.h.
 struct DeviceMatrix {
@@ -234,11 +236,11 @@ public:
     // Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) = 0;
-    // Inputs rounded to bf16 pairs, [num_rows, row_pairs], padded with +0, once for all the matmuls that read them.
-    virtual void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) = 0;
-    // NUMERICS N3's dot products; row_pairs = ceil(K/2).
+    // Inputs rounded to bf16 pairs, [num_rows, row_pairs_of(width)], once for all the matmuls that read them.
+    virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
+    // NUMERICS N3's dot products.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
-    // Those of kTensorSm90, or for kFast in any order; row_pairs = 8 · ceil(K/16).
+    // Those of kTensorSm90, or for kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;

@@ -47,23 +47,38 @@ public:
                GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
                          view(weight, norms ? y.width : 0), eps, rows(y)});
     }
-    void round_rows(Floats x, float multiplier, int64_t row_pairs, uint32_t* pairs) override {
+    void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
+        const int64_t row_pairs = row_pairs_of(x.width);
         launch("round_rows", grid(x.num_rows, parts(row_pairs, kRowThreads)), {kRowThreads},
                RoundRows{rows(read_only(x)), multiplier, row_pairs, view(pairs, x.num_rows * row_pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
+        const int64_t row_pairs = row_pairs_of(matrix.num_k);
         const int64_t panels = parts(matrix.num_outputs, kPanel);
-        const MatmulParameters parameters{view(pairs, out.num_rows * num_pairs),
+        const MatmulParameters parameters{view(pairs, out.num_rows * row_pairs),
+                                          row_pairs,
                                           view(matrix.words, panels * num_pairs * kPanel),
                                           view(matrix.bias, matrix.num_outputs),
                                           matrix.bias != nullptr,
                                           num_pairs,
                                           rows(out)};
-        if (out.num_rows <= kMatvecRows) {
-            launch("matvec", grid(panels), {kPanelQuads, kMatvecGroups}, Matvec{parameters});
+        const simt::Dim3 blocks =
+            grid(parts(matrix.num_outputs, Matmul::kBlockOutputs), parts(out.num_rows, Matmul::kBlockRows));
+        if (out.num_rows <= 1) {
+            launch_matvec<Matvec1>(parameters);
+        } else if (out.num_rows <= 2) {
+            launch_matvec<Matvec2>(parameters);
+        } else if (out.num_rows <= kMatvecRows) {
+            launch_matvec<Matvec4>(parameters);
+        } else if (out.num_rows <= 8) {
+            launch_by_chunks<Matmul8>("matmul8", parameters);
+        } else if (out.num_rows <= 16) {
+            launch_by_chunks<Matmul16>("matmul16", parameters);
+        } else if (out.num_rows <= 32 || !fills_device(blocks)) {
+            launch_by_chunks<Matmul32>("matmul32", parameters);
         } else {
-            launch("matmul", grid(panels, parts(out.num_rows, kTileRows)), {kPanel, kTileGroups}, Matmul{parameters});
+            launch("matmul", blocks, {simt::kWarpSize, Matmul::kWarps}, Matmul{parameters});
         }
     }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
@@ -82,11 +97,11 @@ public:
         } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
             launch_blocks<TensorMatmul>("tensor_matmul", parameters);
         } else if (out.num_rows <= 8) {
-            launch_matvec<TensorMatvec8>("tensor_matvec8", parameters);
+            launch_tensor_matvec<TensorMatvec8>("tensor_matvec8", parameters);
         } else if (out.num_rows <= 16) {
-            launch_matvec<TensorMatvec16>("tensor_matvec16", parameters);
+            launch_tensor_matvec<TensorMatvec16>("tensor_matvec16", parameters);
         } else {
-            launch_matvec<TensorMatvec32>("tensor_matvec32", parameters);
+            launch_tensor_matvec<TensorMatvec32>("tensor_matvec32", parameters);
         }
     }
     void scale(Floats x, float multiplier) override { launch_rows("scale", x, Scale{rows(x), multiplier}); }
@@ -231,19 +246,36 @@ private:
         return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
                     parts(parameters.out.num_rows, Kernel::kBlockRows));
     }
-    // Whether large blocks, one a processor, keep half of the processors busy, for rows that are too many for weights to be read once for
-    // all of them. A processor has room for 8 blocks of 256 threads.
+    // Of 256 threads each.
+    [[nodiscard]] int64_t num_processors() const { return std::max<int64_t>(this->resident_blocks() / 8, 1); }
+    // Whether large blocks, one a processor, keep half of the processors busy.
+    bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }
+    // For rows that are too many for weights to be read once for all of them.
     template <typename Kernel>
     bool fills_device(const TensorParameters& parameters) const {
-        const simt::Dim3 blocks = blocks_of<Kernel>(parameters);
-        return parameters.out.num_rows > 32 && 16 * int64_t{blocks.x} * blocks.y >= this->resident_blocks();
+        return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
+    }
+    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of weights in a row.
+    template <typename Kernel>
+    void launch_matvec(const MatmulParameters& parameters) {
+        int32_t chunks = 1;
+        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
+        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
+        const int64_t all_quads = parts(parameters.out.width, kPanel) * kPanelQuads;
+        while (quads > 4 && all_quads / quads < num_processors()) quads /= 2;
+        launch("matvec", grid(all_quads / quads), {quads, chunks}, Kernel{{parameters}});
+    }
+    template <typename Kernel>
+    void launch_by_chunks(const char* name, const MatmulParameters& parameters) {
+        launch(name, grid(parts(parameters.out.width, kPanel), parts(parameters.out.num_rows, Kernel::kBlockRows)),
+               {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
     }
     template <typename Kernel>
     void launch_blocks(const char* name, const TensorParameters& parameters) {
         launch(name, blocks_of<Kernel>(parameters), {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
     }
     template <typename Kernel>
-    void launch_matvec(const char* name, const TensorParameters& parameters) {
+    void launch_tensor_matvec(const char* name, const TensorParameters& parameters) {
         constexpr int64_t kRows = int64_t{Kernel::kLaneSums} / 4 * simt::kMmaColumns;
         int32_t chunk_warps = 1;
         while (chunk_warps < Kernel::kWarps && chunk_warps * kChunkGroups < parameters.num_groups) chunk_warps *= 2;

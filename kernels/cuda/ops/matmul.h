@@ -1,5 +1,6 @@
-// kernels/cuda/ops/matmul.h: N3's dot products: a thread owns outputs and adds a chunk's pairs in order, one accumulator per output
-// and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side.
+// kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator per output
+// and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which of the three kernels computes
+// an output is a matter of speed: how many rows there are, and how many blocks keep a device busy.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -8,15 +9,9 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-inline constexpr int kPanel = 64;  // outputs side by side
+inline constexpr int kPanel = 64;               // outputs side by side
+inline constexpr int kPanelQuads = kPanel / 4;  // that 16 bytes hold of a pair
 inline constexpr int kChunkPairs = static_cast<int>(reference::kDotChunk / 2);
-inline constexpr int kTileRows = 16;   // of a block of Matmul
-inline constexpr int kTileGroups = 4;  // threads_y
-inline constexpr int kRowsPerThread = kTileRows / kTileGroups;
-inline constexpr int kMatvecRows = 4;           // at most, of Matvec
-inline constexpr int kMatvecGroups = 8;         // threads_y
-inline constexpr int kPanelQuads = kPanel / 4;  // threads_x
-static_assert(kPanelQuads * kMatvecGroups == 2 * kPanel, "two rows are added up at a time");
 
 SIMT_FUNCTION float even_half(uint32_t pair) { return reference::float_from_bits(pair << 16); }
 SIMT_FUNCTION float odd_half(uint32_t pair) { return reference::float_from_bits(pair & 0xFFFF0000U); }
@@ -28,12 +23,14 @@ SIMT_FUNCTION float add_pair(uint32_t a, uint32_t b, float acc) {
 }
 
 struct MatmulParameters {
-    simt::Global<const uint32_t> x;       // [num_rows, num_pairs]
+    simt::Global<const uint32_t> x;       // [num_rows, row_pairs]
+    int64_t row_pairs;                    // row_pairs_of: +0 beyond num_pairs
     simt::Global<const uint32_t> weight;  // [panels, num_pairs, 64]
     simt::Global<const float> bias;       // used when has_bias
     bool has_bias;
     int64_t num_pairs;
     KernelRows<float> out;
+    [[nodiscard]] SIMT_FUNCTION int64_t num_panels() const { return (out.width + kPanel - 1) / kPanel; }
     SIMT_FUNCTION void write(int64_t row, int64_t output, float total) const {
         if (row < out.num_rows && output < out.width) {
             out.data[out.at(row, output)] = has_bias ? total + bias[output] : total;
@@ -41,104 +38,321 @@ struct MatmulParameters {
     }
 };
 
-// 16 rows by 64 outputs per block of (64, 4) threads; a thread computes one output of 4 rows. The rows' inputs of a chunk are
-// staged in shared memory while the chunk before is computed.
+// 16 of K of some outputs and rows, as binary32 in shared memory, in the order in which they are multiplied: slot 2j is the odd half of
+// pair j, slot 2j + 1 the even one. kThreads bring it, each its share through registers, so that the next stage's loads are under way
+// while one is multiplied.
+template <int kOutputs, int kRows, int kThreads>
+struct MatmulStage {
+    static constexpr int kPairs = 8;
+    static constexpr int kSlots = 2 * kPairs;
+    static constexpr int kWords = kSlots * (kOutputs + kRows);
+    static constexpr int kWeightQuads = kOutputs * kPairs / 4 / kThreads;  // of 16 bytes that a thread brings
+    static constexpr int kAllInputQuads = kRows * kPairs / 4;
+    static constexpr int kInputQuads = (kAllInputQuads + kThreads - 1) / kThreads;
+    static_assert(kChunkPairs % kPairs == 0 && kWeightQuads * kThreads * 4 == kOutputs * kPairs);
+
+    struct Fetched {
+        simt::Four<uint32_t> weights[kWeightQuads];
+        simt::Four<uint32_t> inputs[kInputQuads];
+    };
+    // What does not exist is +0.
+    SIMT_FUNCTION static Fetched fetch(const MatmulParameters& of, int thread, int64_t first_panel, int64_t first_row,
+                                       int64_t first_pair) {
+        Fetched fetched = {};
+        SIMT_UNROLL
+        for (int i = 0; i < kWeightQuads; ++i) {
+            const int quad = thread + i * kThreads;
+            const int64_t panel = first_panel + quad % (kOutputs / 4) / kPanelQuads;
+            const int64_t pair = first_pair + quad / (kOutputs / 4);
+            if (panel >= of.num_panels() || pair >= of.num_pairs) continue;
+            const int64_t place = (panel * of.num_pairs + pair) * kPanel + quad % kPanelQuads * 4;
+            fetched.weights[i] = simt::load4(of.weight, place);
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < kInputQuads; ++i) {
+            const int quad = thread + i * kThreads;
+            const int64_t row = first_row + quad % kRows;
+            const int64_t pair = first_pair + quad / kRows * 4;
+            if (quad >= kAllInputQuads || row >= of.out.num_rows || pair >= of.row_pairs) continue;
+            fetched.inputs[i] = simt::load4(of.x, row * of.row_pairs + pair);
+        }
+        return fetched;
+    }
+    SIMT_FUNCTION static void store(const Fetched& fetched, int thread, const simt::Shared<float>& memory) {
+        SIMT_UNROLL
+        for (int i = 0; i < kWeightQuads; ++i) {
+            const int quad = thread + i * kThreads;
+            const int place = quad / (kOutputs / 4) * 2 * kOutputs + quad % (kOutputs / 4) * 4;
+            const uint32_t(&pairs)[4] = fetched.weights[i].values;
+            simt::store4(memory, place,
+                         {{odd_half(pairs[0]), odd_half(pairs[1]), odd_half(pairs[2]), odd_half(pairs[3])}});
+            simt::store4(memory, place + kOutputs,
+                         {{even_half(pairs[0]), even_half(pairs[1]), even_half(pairs[2]), even_half(pairs[3])}});
+        }
+        const simt::Shared<float> inputs = inputs_of(memory);
+        SIMT_UNROLL
+        for (int i = 0; i < kInputQuads; ++i) {
+            const int quad = thread + i * kThreads;
+            if (quad >= kAllInputQuads) continue;
+            const int row = quad % kRows + (SIMT_BUG(kTileOffByOne) ? 1 : 0);
+            SIMT_UNROLL
+            for (int j = 0; j < 4; ++j) {
+                const int slot = (quad / kRows * 4 + j) * 2;
+                inputs[slot * kRows + row] = odd_half(fetched.inputs[i].values[j]);
+                inputs[(slot + 1) * kRows + row] = even_half(fetched.inputs[i].values[j]);
+            }
+        }
+    }
+    // [slots][kRows], behind the weights' [slots][kOutputs].
+    SIMT_FUNCTION static simt::Shared<float> inputs_of(const simt::Shared<float>& memory) {
+        return memory.slice(kSlots * kOutputs, kSlots * kRows);
+    }
+};
+
+// The outputs and rows of a lane: quads of them, so that a warp covers 64 outputs. Lanes that differ in the outputs are neighbours.
+template <int kRowLanes, int kRowsEach>
+struct MatmulLane {
+    static constexpr int kLaneRows = kRowsEach;
+    static constexpr int kOutputLanes = simt::kWarpSize / kRowLanes;
+    static constexpr int kLaneOutputs = kPanel / kOutputLanes;
+    static constexpr int kWarpRows = kRowLanes * kLaneRows;
+    static_assert(kLaneOutputs % 4 == 0 && kLaneRows % 4 == 0);
+    using Sums = float[kLaneRows][kLaneOutputs];
+
+    // In the warp: of a lane's i-th row or output.
+    SIMT_FUNCTION static int row(int lane, int i) { return (i / 4 * kRowLanes + lane / kOutputLanes) * 4 + i % 4; }
+    SIMT_FUNCTION static int output(int lane, int i) {
+        return (i / 4 * kOutputLanes + lane % kOutputLanes) * 4 + i % 4;
+    }
+
+    // A stage's slots in order; the warp's part of it begins at the two places.
+    template <typename Stage, int kOutputs, int kRows>
+    SIMT_FUNCTION static void multiply(const simt::Shared<float>& memory, int lane, int first_output, int first_row,
+                                       Sums& acc) {
+        const simt::Shared<float> inputs = Stage::inputs_of(memory);
+        SIMT_UNROLL
+        for (int slot = 0; slot < Stage::kSlots; ++slot) {
+            float w[kLaneOutputs];
+            float x[kLaneRows];
+            SIMT_UNROLL
+            for (int i = 0; i < kLaneOutputs; i += 4) {
+                const auto quad = simt::load4(memory, slot * kOutputs + first_output + output(lane, i));
+                SIMT_UNROLL
+                for (int k = 0; k < 4; ++k) w[i + k] = quad.values[k];
+            }
+            SIMT_UNROLL
+            for (int i = 0; i < kLaneRows; i += 4) {
+                const auto quad = simt::load4(inputs, slot * kRows + first_row + row(lane, i));
+                SIMT_UNROLL
+                for (int k = 0; k < 4; ++k) x[i + k] = quad.values[k];
+            }
+            SIMT_UNROLL
+            for (int r = 0; r < kLaneRows; ++r) {
+                SIMT_UNROLL
+                for (int i = 0; i < kLaneOutputs; ++i) acc[r][i] = reference::fma_f32(x[r], w[i], acc[r][i]);
+            }
+        }
+    }
+};
+
+// Many rows: 128 outputs by 128 rows per block of (32, 8) threads, 8 by 8 a thread, sums and accumulators in registers. Two stages take
+// turns in shared memory.
 struct Matmul : MatmulParameters {
+    static constexpr int kWarps = 8;
+    static constexpr int kOutputWarps = 2;
+    static constexpr int kBlockOutputs = kOutputWarps * kPanel;
+    using Lane = MatmulLane<4, 8>;
+    static constexpr int kBlockRows = kWarps / kOutputWarps * Lane::kWarpRows;
+    using Stage = MatmulStage<kBlockOutputs, kBlockRows, kWarps * simt::kWarpSize>;
+
     SIMT_FUNCTION void operator()() const {
-        SIMT_SHARED(uint32_t, tiles, 2 * kTileRows * kChunkPairs);
-        const int64_t panel = simt::block_x();
-        const int64_t first_row = int64_t{simt::block_y()} * kTileRows;
+        SIMT_SHARED(float, memory, 2 * Stage::kWords);
+        const int64_t first_panel = int64_t{simt::block_x()} * kOutputWarps;
+        const int64_t first_row = int64_t{simt::block_y()} * kBlockRows;
         const int lane = simt::thread_x();
-        float total[kRowsPerThread] = {};
-        stage(tiles.slice(0, kTileRows * kChunkPairs), first_row, 0);
+        const int thread = simt::thread_y() * simt::kWarpSize + lane;
+        const int warp_output = simt::thread_y() % kOutputWarps * kPanel;
+        const int warp_row = simt::thread_y() / kOutputWarps * Lane::kWarpRows;
+        Lane::Sums total = {};
+        Lane::Sums acc = {};
+        auto fetched = Stage::fetch(*this, thread, first_panel, first_row, 0);
         int parity = 0;
-        for (int64_t first = 0; first < num_pairs; first += kChunkPairs, parity ^= 1) {
-            const simt::Shared<uint32_t> tile = tiles.slice(parity * kTileRows * kChunkPairs, kTileRows * kChunkPairs);
-            const simt::Shared<uint32_t> next =
-                tiles.slice((parity ^ 1) * kTileRows * kChunkPairs, kTileRows * kChunkPairs);
-            if (!SIMT_BUG(kAsyncNotAwaited)) simt::wait_async<0>();
+        for (int64_t pair = 0; pair < num_pairs; pair += Stage::kPairs, parity ^= SIMT_BUG(kStageTooEarly) ? 0 : 1) {
+            const simt::Shared<float> stage = memory.slice(parity * Stage::kWords, Stage::kWords);
+            Stage::store(fetched, thread, stage);
             simt::sync_block();
-            if (first + kChunkPairs < num_pairs) stage(next, first_row, first + kChunkPairs);
-            const auto count =
-                static_cast<int>(num_pairs - first < kChunkPairs ? num_pairs - first : int64_t{kChunkPairs});
-            float acc[kRowsPerThread] = {};
-            for (int j = 0; j < count; ++j) {
-                const uint32_t w = weight[(panel * num_pairs + first + j) * kPanel + lane];
-                for (int r = 0; r < kRowsPerThread; ++r) {
-                    acc[r] = add_pair(tile[(simt::thread_y() * kRowsPerThread + r) * kChunkPairs + j], w, acc[r]);
-                }
-            }
-            for (int r = 0; r < kRowsPerThread; ++r) total[r] = total[r] + acc[r];
-            simt::sync_block();
+            fetched = Stage::fetch(*this, thread, first_panel, first_row, pair + Stage::kPairs);
+            Lane::multiply<Stage, kBlockOutputs, kBlockRows>(stage, lane, warp_output, warp_row, acc);
+            if ((pair + Stage::kPairs) % kChunkPairs == 0) end_chunk(total, acc);
         }
-        for (int r = 0; r < kRowsPerThread; ++r) {
-            write(first_row + simt::thread_y() * kRowsPerThread + r, panel * kPanel + lane, total[r]);
+        end_chunk(total, acc);  // the last one; after a whole one it is +0
+        SIMT_UNROLL
+        for (int r = 0; r < Lane::kLaneRows; ++r) {
+            SIMT_UNROLL
+            for (int i = 0; i < Lane::kLaneOutputs; ++i) {
+                write(first_row + warp_row + Lane::row(lane, r),
+                      first_panel * kPanel + warp_output + Lane::output(lane, i), total[r][i]);
+            }
         }
     }
-
-    // Inputs [first, first + 128) of the block's rows; rows and pairs that do not exist are zero.
-    SIMT_FUNCTION void stage(const simt::Shared<uint32_t>& tile, int64_t first_row, int64_t first) const {
-        const int thread = simt::thread_y() * kPanel + simt::thread_x();
-        constexpr int kRows = kTileRows;
-        const int num = (kRows + (SIMT_BUG(kTileOffByOne) ? 1 : 0)) * kChunkPairs;
-        for (int i = thread; i < num; i += kPanel * kTileGroups) {
-            const int64_t row = first_row + i / kChunkPairs;
-            const int64_t pair = first + i % kChunkPairs;
-            if (row < out.num_rows && pair < num_pairs) {
-                simt::copy_async(tile, i, x, row * num_pairs + pair, 1);
-            } else {
-                tile[i] = 0;
+    SIMT_FUNCTION static void end_chunk(Lane::Sums& total, Lane::Sums& acc) {
+        SIMT_UNROLL
+        for (int r = 0; r < Lane::kLaneRows; ++r) {
+            SIMT_UNROLL
+            for (int i = 0; i < Lane::kLaneOutputs; ++i) {
+                total[r][i] = total[r][i] + acc[r][i];
+                acc[r][i] = 0.0F;
             }
         }
-        simt::commit_async();
     }
 };
 
-// Few rows: the chunks of an output are computed by 8 groups of threads side by side and added in order; a thread loads the
-// weights of 4 outputs at once. One block of (16, 8) threads per panel.
-struct Matvec : MatmulParameters {
+// Rows that are too few for that: a panel by some rows per block of (32, 8) threads. Its warps compute the sums of 8 chunks side by side,
+// each with a stage of its own; all of them add the sums up in order.
+template <int kRowLanes, int kRowsEach>
+struct MatmulByChunks : MatmulParameters {
+    static constexpr int kWarps = 8;
+    using Lane = MatmulLane<kRowLanes, kRowsEach>;
+    static constexpr int kBlockRows = Lane::kWarpRows;
+    using Stage = MatmulStage<kPanel, kBlockRows, simt::kWarpSize>;
+    static constexpr int kSums = kPanel * kBlockRows;  // of a chunk, [rows][64]
+    static constexpr int kWarpFloats = kSums > Stage::kWords ? kSums : Stage::kWords;
+    static constexpr int kSharedBytes = kWarps * kWarpFloats * 4;
+    static constexpr int kThreads = kWarps * simt::kWarpSize;
+    static constexpr int kThreadSums = kSums / kThreads;
+
     SIMT_FUNCTION void operator()() const {
-        SIMT_SHARED(float, sums, kMatvecGroups* kMatvecRows* kPanel);
-        const int thread = simt::thread_y() * kPanelQuads + simt::thread_x();
-        const int output = thread % kPanel;  // that it adds up and writes, of rows thread / 64, + 2, ...
-        float total[kMatvecRows / 2] = {};
-        for (int64_t first = 0; first < num_pairs; first += kMatvecGroups * kChunkPairs) {
-            add_chunk(first + simt::thread_y() * kChunkPairs, sums);
+        SIMT_LARGE_SHARED(float, memory, kWarps* kWarpFloats);
+        const int64_t first_row = int64_t{simt::block_y()} * kBlockRows;
+        const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
+        float total[kThreadSums] = {};
+        for (int64_t first = 0; first < num_pairs; first += kWarps * kChunkPairs) {
+            add_chunk(first + simt::thread_y() * kChunkPairs, first_row,
+                      memory.slice(simt::thread_y() * kWarpFloats, kWarpFloats));
             simt::sync_block();
-            for (int g = 0; g < kMatvecGroups && first + g * kChunkPairs < num_pairs; ++g) {
-                for (int i = 0; i < kMatvecRows / 2; ++i) {
-                    const int row = thread / kPanel + 2 * i;
-                    total[i] = total[i] + sums[(g * kMatvecRows + row) * kPanel + output];
+            for (int c = 0; c < kWarps && first + c * kChunkPairs < num_pairs; ++c) {
+                SIMT_UNROLL
+                for (int i = 0; i < kThreadSums; ++i) {
+                    total[i] = total[i] + memory[c * kWarpFloats + i * kThreads + thread];
                 }
             }
             simt::sync_block();
         }
-        for (int i = 0; i < kMatvecRows / 2; ++i) {
-            write(thread / kPanel + 2 * i, int64_t{simt::block_x()} * kPanel + output, total[i]);
+        SIMT_UNROLL
+        for (int i = 0; i < kThreadSums; ++i) {
+            const int place = i * kThreads + thread;
+            write(first_row + place / kPanel, int64_t{simt::block_x()} * kPanel + place % kPanel, total[i]);
         }
     }
 
-    // This thread's 4 outputs over the chunk that begins at pair `begin`, every row.
-    SIMT_FUNCTION void add_chunk(int64_t begin, const simt::Shared<float>& sums) const {
+    // The sums of the chunk that begins at pair `begin`, if there is one, into the warp's memory, in which its stages were.
+    SIMT_FUNCTION void add_chunk(int64_t begin, int64_t first_row, const simt::Shared<float>& memory) const {
+        if (begin >= num_pairs) return;
         const int64_t end = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
-        const int64_t panel_pairs = int64_t{simt::block_x()} * num_pairs;
-        float acc[kMatvecRows][4] = {};
-        for (int64_t j = begin; j < end; ++j) {
-            const int64_t place = (panel_pairs + j) * kPanel + 4 * simt::thread_x();
-            const simt::Four<uint32_t> w = simt::load4(weight, SIMT_BUG(kUnalignedLoad) ? place + 1 : place);
-            for (int r = 0; r < kMatvecRows; ++r) {
-                if (r >= out.num_rows) continue;
-                const uint32_t input = x[r * num_pairs + j];
-                for (int i = 0; i < 4; ++i) acc[r][i] = add_pair(input, w.values[i], acc[r][i]);
-            }
+        const int lane = simt::thread_x();
+        typename Lane::Sums acc = {};
+        auto fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, begin);
+        for (int64_t pair = begin; pair < end; pair += Stage::kPairs) {
+            Stage::store(fetched, lane, memory);
+            if (!SIMT_BUG(kStageNotThere)) simt::sync_warp();
+            fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, pair + Stage::kPairs);
+            Lane::template multiply<Stage, kPanel, kBlockRows>(memory, lane, 0, 0, acc);
+            simt::sync_warp();
         }
-        for (int r = 0; r < kMatvecRows; ++r) {
-            for (int i = 0; i < 4; ++i) {
-                sums[(simt::thread_y() * kMatvecRows + r) * kPanel + 4 * simt::thread_x() + i] = acc[r][i];
+        SIMT_UNROLL
+        for (int r = 0; r < Lane::kLaneRows; ++r) {
+            SIMT_UNROLL
+            for (int i = 0; i < Lane::kLaneOutputs; i += 4) {
+                const int place = Lane::row(lane, r) * kPanel + Lane::output(lane, i);
+                simt::store4(memory, place, {{acc[r][i], acc[r][i + 1], acc[r][i + 2], acc[r][i + 3]}});
             }
         }
     }
 };
+struct Matmul8 : MatmulByChunks<2, 4> {};
+struct Matmul16 : MatmulByChunks<4, 4> {};
+struct Matmul32 : MatmulByChunks<4, 8> {};
+
+// Up to kRows rows, which wait for weights and nothing else: a thread computes 4 outputs over one chunk, and has the weights of kAhead
+// pairs under way at once. Blocks of (quads of outputs, chunks), kMatvecThreads at most; the chunks' sums are added in order.
+inline constexpr int kMatvecThreads = 128;
+inline constexpr int kMatvecRows = 4;  // at most
+template <int kRows>
+struct MatvecOf : MatmulParameters {
+    static constexpr int kAhead = kRows == 1 ? 16 : 8;
+    using Sums = float[kRows][4];
+
+    SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, sums, kMatvecThreads* kRows * 4);
+        SIMT_SHARED(float, totals, kMatvecThreads* kRows * 4);  // a thread's own: those of outputs that it adds up
+        const int outputs = simt::threads_x() * 4;
+        const int thread = simt::thread_y() * simt::threads_x() + simt::thread_x();
+        const int num_threads = simt::threads_y() * simt::threads_x();
+        const int64_t groups = simt::threads_y();
+        for (int64_t first = 0; first < num_pairs; first += groups * kChunkPairs) {
+            leave_chunk(first + int64_t{simt::thread_y()} * kChunkPairs, sums);
+            simt::sync_block();
+            for (int i = thread; i < outputs * kRows; i += num_threads) {
+                float total = 0.0F;
+                if (first > 0) total = totals[i];
+                for (int g = 0; g < groups && first + g * kChunkPairs < num_pairs; ++g) {
+                    total = total + sums[g * outputs * kRows + i];
+                }
+                totals[i] = total;
+            }
+            simt::sync_block();
+        }
+        for (int i = thread; i < outputs * kRows; i += num_threads) {
+            write(i / outputs, int64_t{simt::block_x()} * outputs + i % outputs, totals[i]);
+        }
+    }
+
+    // The sums of the chunk that begins at pair `begin`, if there is one: [chunks][kRows][outputs].
+    SIMT_FUNCTION void leave_chunk(int64_t begin, const simt::Shared<float>& sums) const {
+        if (begin >= num_pairs) return;
+        const int64_t end = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
+        const int64_t quad = int64_t{simt::block_x()} * simt::threads_x() + simt::thread_x();
+        Sums acc = {};
+        for (int64_t pair = begin; pair < end; pair += kAhead) add_pairs(quad, pair, end, acc);
+        SIMT_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+            const int row = simt::thread_y() * kRows + r;
+            simt::store4(sums, (row * simt::threads_x() + simt::thread_x()) * 4,
+                         {{acc[r][0], acc[r][1], acc[r][2], acc[r][3]}});
+        }
+    }
+    SIMT_FUNCTION void add_pairs(int64_t quad, int64_t first_pair, int64_t end, Sums& acc) const {
+        const int64_t place = (quad / kPanelQuads * num_pairs + first_pair) * kPanel + quad % kPanelQuads * 4 +
+                              (SIMT_BUG(kUnalignedLoad) ? 1 : 0);
+        simt::Four<uint32_t> w[kAhead] = {};
+        simt::Four<uint32_t> inputs[kRows][kAhead / 4] = {};
+        SIMT_UNROLL
+        for (int i = 0; i < kAhead; ++i) {
+            if (first_pair + i < end) w[i] = simt::load4(weight, place + i * kPanel);
+        }
+        SIMT_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+            SIMT_UNROLL
+            for (int i = 0; i < kAhead / 4; ++i) {
+                if (r >= out.num_rows || first_pair + 4 * i >= row_pairs) continue;
+                inputs[r][i] = simt::load4(x, r * row_pairs + first_pair + 4 * i);
+            }
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < kAhead; ++i) {
+            SIMT_UNROLL
+            for (int r = 0; r < kRows; ++r) {
+                SIMT_UNROLL
+                for (int k = 0; k < 4; ++k) {
+                    acc[r][k] = add_pair(inputs[r][i / 4].values[i % 4], w[i].values[k], acc[r][k]);
+                }
+            }
+        }
+    }
+};
+struct Matvec1 : MatvecOf<1> {};
+struct Matvec2 : MatvecOf<2> {};
+struct Matvec4 : MatvecOf<4> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -11,11 +11,12 @@ enum class KernelBug : uint8_t {
     kMissingBarrier,       // the scan adds its chunks before they are there
     kBarrierInBranch,      // a norm's barrier, for half of its threads only
     kWrongMask,            // a norm's shuffle names lanes that do not take part
-    kTileOffByOne,         // a matmul's tile has one row too many
+    kTileOffByOne,         // a matmul's stage has one row too many
     kUnalignedLoad,        // four weights at once from an odd place
     kReadPastPage,         // attention reads the position after the last visible one
     kUninitialisedShared,  // attention's sum over a tile leaves masked positions unwritten
-    kAsyncNotAwaited,      // a matmul reads its tile before the copy has landed
+    kStageTooEarly,        // a matmul brings its next stage where the last one is still being read
+    kStageNotThere,        // a matmul of few rows reads a stage that other lanes have not brought yet
     kTwoWriters,           // two blocks of a conv write one channel
     kWarpOrderAssumed,     // a norm reads another lane's partial sum without a warp barrier
     kRedundantWriters,     // every thread of a channel writes the scan's y, not one of them

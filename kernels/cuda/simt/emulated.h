@@ -190,6 +190,11 @@ Four<T> load4(const Shared<T>& view, int64_t i) {
 }
 
 template <typename T>
+void store4(const Shared<T>& view, int64_t i, const Four<T>& four) {
+    view.write4(i, four);
+}
+
+template <typename T>
 void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
     Emulator::current().copy_later([=] {
         for (int k = 0; k < count; ++k) to[i + k] = from[j + k];

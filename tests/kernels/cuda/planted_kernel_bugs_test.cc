@@ -9,6 +9,7 @@
 #include "kernels/cuda/ops/planted.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/draw_on.h"
+#include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/tensor_case.h"
 #include "tests/reference/executor_scene.h"
 
@@ -83,11 +84,9 @@ constexpr Expected kExpected[] = {
     {KernelBug::kMissingBarrier, "scan", FindingKind::kRace},
     {KernelBug::kBarrierInBranch, "rms_norm", FindingKind::kBarrierNotReached},
     {KernelBug::kWrongMask, "rms_norm", FindingKind::kWarpMask},
-    {KernelBug::kTileOffByOne, "matmul", FindingKind::kOutOfBounds},
     {KernelBug::kUnalignedLoad, "matvec", FindingKind::kMisaligned},
     {KernelBug::kReadPastPage, "attend_run", FindingKind::kUninitialised},
     {KernelBug::kUninitialisedShared, "attend_run", FindingKind::kUninitialised},
-    {KernelBug::kAsyncNotAwaited, "matmul", FindingKind::kUninitialised},
     {KernelBug::kTwoWriters, "conv", FindingKind::kRace},
     {KernelBug::kWarpOrderAssumed, "rms_norm", FindingKind::kRace},
     {KernelBug::kRedundantWriters, "scan", FindingKind::kRace},
@@ -107,6 +106,32 @@ TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
         }
         for (const Expected& expected : kExpected) {
             expect_named(findings_with(expected.bug, model, schedule, expected.profile), expected, schedule);
+        }
+    }
+}
+
+// Matmuls of few rows and of many.
+constexpr Expected kExpectedInMatmuls[] = {
+    {KernelBug::kTileOffByOne, "matmul16", FindingKind::kOutOfBounds},
+    {KernelBug::kStageNotThere, "matmul16", FindingKind::kRace},
+    {KernelBug::kTileOffByOne, "matmul", FindingKind::kOutOfBounds},
+    {KernelBug::kStageTooEarly, "matmul", FindingKind::kRace},
+};
+
+TEST(PlantedKernelBugs, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
+    for (const simt::Schedule schedule : kSchedules) {
+        const auto findings_of = [schedule](KernelBug bug, int64_t num_rows) {
+            simt::Emulator emulator(schedule, 3);
+            const auto device = make_emulated_device(emulator);
+            planted_kernel_bug() = bug;
+            (void)multiplies_as_defined(*device, {num_rows, 70, 300}, Values::kNormal);
+            planted_kernel_bug() = KernelBug::kNone;
+            return emulator.findings();
+        };
+        for (const Expected& expected : kExpectedInMatmuls) {
+            const int64_t num_rows = expected.kernel == std::string_view("matmul") ? 40 : 12;
+            ASSERT_TRUE(findings_of(KernelBug::kNone, num_rows).empty());
+            expect_named(findings_of(expected.bug, num_rows), expected, schedule);
         }
     }
 }
@@ -234,6 +259,7 @@ TEST(PlantedKernelBugs, NoneIsLeftOut) {
         for (const Expected& expected : all) shown.insert(expected.bug);
     };
     add(kExpected);
+    add(kExpectedInMatmuls);
     add(kExpectedOnTensorCores);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);

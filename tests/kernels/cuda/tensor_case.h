@@ -23,15 +23,14 @@ struct TensorCase {
           x(reference::draw_values(shape.num_rows * shape.num_k, 1, kind)),
           weight(reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind)),
           bias(reference::draw_values(shape.num_outputs, 3, kind)),
-          row_pairs((shape.num_k + 15) / 16 * 8),
+          row_pairs(row_pairs_of(shape.num_k)),
           device_x(device, std::span<const float>(x)),
           device_pairs(device, shape.num_rows * row_pairs),
           device_weight(device,
                         std::span<const uint32_t>(pack_fragments({weight.data(), shape.num_outputs, shape.num_k}))),
           device_bias(device, std::span<const float>(bias)),
           device_out(device, shape.num_rows * shape.num_outputs) {
-        device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, 1.0F, row_pairs,
-                          device_pairs.data());
+        device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, 1.0F, device_pairs.data());
     }
 
     [[nodiscard]] bool has_bias() const { return shape.num_k % 2 == 1; }
