@@ -69,9 +69,8 @@ AttentionShape shape_of(const reference::AttentionConfig& attention, float scale
     return {attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
 }
 
-// How many rows may attend together in every layer. Only one mma for all is worth it: by itself a row needs no other.
-int64_t query_rows(const reference::ModelConfig& config, reference::Profile profile) {
-    if (profile != reference::Profile::kTensorSm90) return 1;
+// How many rows may attend together in every layer.
+int64_t query_rows(const reference::ModelConfig& config) {
     int64_t rows = kAttendColumns;
     for (const reference::LayerConfig& layer : config.layers) {
         if (layer.attention) rows = std::min(rows, attend_rows(shape_of(*layer.attention)));
@@ -112,7 +111,7 @@ CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device,
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
-      lists_(device, model.config().vocab_size, query_rows(model.config(), profile)) {
+      lists_(device, model.config().vocab_size, query_rows(model.config())) {
     CHECK(unsupported(config(), device.limits()).empty());
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(

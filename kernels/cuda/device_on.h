@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/attention.h"
@@ -18,6 +17,7 @@
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/sampling.h"
+#include "kernels/cuda/ops/tensor_attention.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 
 namespace verbatim::cuda {
@@ -150,22 +150,34 @@ public:
         const auto group = static_cast<int32_t>(shape.group());
         const auto heads = static_cast<int32_t>(attend_heads(shape));
         const auto num_parts = static_cast<int32_t>(parts(group, heads));
-        const auto columns = static_cast<int32_t>(batch.query_rows) * heads;
+        const int64_t columns = batch.query_rows * heads;
         const auto blocks =
             grid(parts(this->resident_blocks(), shape.n_kv_heads * num_parts), shape.n_kv_heads * num_parts);
-        const auto attend = [&]<typename Kernel>(const char* name, std::type_identity<Kernel>) {
-            launch(
-                name, blocks, {kTile, columns},
-                Kernel{{steps(batch), view(batch.blocks, batch.max_blocks), view(batch.queries, batch.num_queries + 1),
-                        first_runs, static_cast<int32_t>(batch.num_queries), shape.scale, group, heads, num_parts,
-                        rows(read_only(q)), pool(pages), runs}});
-        };
+        const AttendParameters parameters{steps(batch),
+                                          view(batch.blocks, batch.max_blocks),
+                                          view(batch.queries, batch.num_queries + 1),
+                                          first_runs,
+                                          static_cast<int32_t>(batch.num_queries),
+                                          shape.scale,
+                                          group,
+                                          heads,
+                                          num_parts,
+                                          rows(read_only(q)),
+                                          pool(pages),
+                                          runs};
+        const simt::Dim3 block{simt::kWarpSize, kAttendWarps};
         if (profile == reference::Profile::kTensorSm90) {
-            attend("tensor_attend_run", std::type_identity<TensorAttendRun>());
+            launch("tensor_attend_run", blocks, block, TensorAttendRun{{parameters}});
+        } else if (columns == 1) {
+            launch("attend_run", blocks, block, AttendRun1{{parameters}});
+        } else if (columns <= 4) {
+            launch("attend_run", blocks, block, AttendRun4{{parameters}});
+        } else if (columns == 5) {
+            launch("attend_run", blocks, block, AttendRun5{{parameters}});
         } else {
-            attend("attend_run", std::type_identity<AttendRun>());
+            launch("attend_run", blocks, block, AttendRun8{{parameters}});
         }
-        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kTile}, MergeRuns{first_runs, runs, rows(out)});
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kRowThreads}, MergeRuns{first_runs, runs, rows(out)});
     }
 
     void swiglu(Floats gate, float gate_multiplier, Floats up) override {

@@ -15,6 +15,16 @@ template <typename Kernel>
 __global__ void run(const Kernel kernel) {
     kernel();
 }
+// Of a kernel that says how many blocks a processor is to hold: the compiler keeps to the registers that are then left for each thread.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResidentBlocks) run_resident(const Kernel kernel) {
+    kernel();
+}
+template <typename Kernel>
+constexpr auto entry_of() {
+    if constexpr (requires { Kernel::kResidentBlocks; }) return &run_resident<Kernel>;
+    else return &run<Kernel>;
+}
 
 // Of SIMT_LARGE_SHARED.
 template <typename Kernel>
@@ -136,10 +146,10 @@ protected:
         };
         constexpr int kSharedBytes = shared_bytes<Kernel>();
         if constexpr (kSharedBytes > 0) {
-            keep(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+            keep(cudaFuncSetAttribute(entry_of<Kernel>(), cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                  std::string(kernel_name) + " with " + std::to_string(kSharedBytes) + " bytes of shared memory");
         }
-        run<<<dim(grid), dim(block), kSharedBytes, stream_>>>(kernel);
+        entry_of<Kernel>()<<<dim(grid), dim(block), kSharedBytes, stream_>>>(kernel);
         ++counts_.launches;
         last_name_ = kernel_name;
         last_grid_ = grid;

@@ -26,7 +26,7 @@ enum class KernelBug : uint8_t {
     kTensorHalfWarp,       // it multiplies with half of a warp
     kTensorWrongLane,      // it takes its inputs' fragments from a neighbour's row: nothing but wrong bits
     kTensorUnseenValues,   // attention on tensor cores reads V of a position that nobody sees
-    kTensorValuesEarly,    // and takes its sums before the other warps have left them
+    kValuesEarly,          // attention takes its sums before the other warps have left them
     kTensorLaterRow,       // and multiplies by V that only a later row sees: nothing but wrong bits
     kRunOfNobody,          // a row leaves a run that it does not see, in the next row's place
     kPenaltyOverrun,       // a row's penalties take the first token of the next row's

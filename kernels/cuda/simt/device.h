@@ -80,6 +80,12 @@ SIMT_FUNCTION Four<T> load4(const Shared<T>& view, int64_t i) {
     return __builtin_bit_cast(Four<T>, bits);
 }
 
+// Two neighbours, the first in the lower half.
+template <typename T>
+SIMT_FUNCTION uint32_t load2(const Global<T>& view, int64_t i) {
+    static_assert(sizeof(T) == 2, "four bytes at a time");
+    return *reinterpret_cast<const uint32_t*>(view.data + i);
+}
 template <typename T>
 SIMT_FUNCTION void store4(const Shared<T>& view, int64_t i, const Four<T>& four) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");

@@ -75,14 +75,19 @@ public:
     }
     [[nodiscard]] Four<Value> read4(int64_t i) const {
         if (!inside(i, 4, "read")) return {};
-        look_at_alignment(i);
+        look_at_alignment(i, 4);
         Four<Value> four;
         for (int64_t k = 0; k < 4; ++k) four.values[k] = read(i + k);
         return four;
     }
+    [[nodiscard]] uint32_t read2(int64_t i) const {
+        if (!inside(i, 2, "read")) return 0;
+        look_at_alignment(i, 2);
+        return static_cast<uint32_t>(read(i)) | static_cast<uint32_t>(read(i + 1)) << 16;
+    }
     void write4(int64_t i, const Four<Value>& four) const {
         if (!inside(i, 4, "written")) return;
-        look_at_alignment(i);
+        look_at_alignment(i, 4);
         for (int64_t k = 0; k < 4; ++k) write(i + k, four.values[k]);
     }
     [[nodiscard]] Memory* memory() const { return memory_; }  // null: of an empty view
@@ -104,10 +109,10 @@ private:
         Emulator::current().found(FindingKind::kOutOfBounds, fmt::format("element {} of {} is {}", i, count_, verb));
         return false;
     }
-    void look_at_alignment(int64_t i) const {
-        if (offset(i) % (4 * sizeof(T)) == 0) return;
+    void look_at_alignment(int64_t i, size_t num) const {
+        if (offset(i) % (num * sizeof(T)) == 0) return;
         Emulator::current().found(FindingKind::kMisaligned,
-                                  fmt::format("four elements of {} bytes from element {}", sizeof(T), first_ + i));
+                                  fmt::format("{} elements of {} bytes from element {}", num, sizeof(T), first_ + i));
     }
     void report(Clash clash, int64_t i) const {
         if (clash == Clash::kNone) return;
@@ -189,6 +194,10 @@ Four<T> load4(const Shared<T>& view, int64_t i) {
     return view.read4(i);
 }
 
+template <typename T>
+uint32_t load2(const Global<T>& view, int64_t i) {
+    return view.read2(i);
+}
 template <typename T>
 void store4(const Shared<T>& view, int64_t i, const Four<T>& four) {
     view.write4(i, four);

@@ -92,7 +92,8 @@ constexpr Expected kExpected[] = {
     {KernelBug::kRedundantWriters, "scan", FindingKind::kRace},
     {KernelBug::kPaddingRead, "embed", FindingKind::kOutOfBounds},
     {KernelBug::kTensorUnseenValues, "tensor_attend_run", FindingKind::kUninitialised, reference::Profile::kTensorSm90},
-    {KernelBug::kTensorValuesEarly, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
+    {KernelBug::kValuesEarly, "attend_run", FindingKind::kRace},
+    {KernelBug::kValuesEarly, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
 constexpr simt::Schedule kSchedules[] = {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom,

@@ -1,0 +1,164 @@
+// kernels/cuda/ops/tensor_attention.h: attention's dot products on tensor cores (tensor.sm90). Rows of mma's result are 16 positions of K, or
+// 16 dims of V; its columns are the block's.
+#pragma once
+
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/tensor_matmul.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+struct TensorDots {
+    static constexpr int kColumns = simt::kMmaColumns;
+    static_assert(kMaxHeadDim <= reference::kTensorChunk && kTile <= reference::kTensorChunk, "one chunk each");
+    using Sums = float[kPartDims / simt::kMmaRows][4];
+
+    SIMT_FUNCTION static int own_column() { return simt::thread_x() / 4; }
+    // Two bf16 values that lie side by side as binary32.
+    SIMT_FUNCTION static uint32_t pair_of(const simt::Shared<float>& values, int first) {
+        return reference::bits_from_float(values[first]) >> 16 |
+               (reference::bits_from_float(values[first + 1]) & 0xFFFF0000U);
+    }
+
+    SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, const AttendMemory& memory) {
+        if (of.pages.block_size == kUsualBlockSize) {
+            scores_of_pages<kUsualBlockSize>(of, item, memory);
+        } else {
+            scores_of_pages<0>(of, item, memory);
+        }
+    }
+    template <int kBlockSize>
+    SIMT_FUNCTION static void scores_of_pages(const AttendParameters& of, const AttendItem& item,
+                                              const AttendMemory& memory) {
+        for (int first = simt::thread_y() * simt::kMmaRows; first < item.num_visible;
+             first += kAttendWarps * simt::kMmaRows) {
+            const int j = first + simt::thread_x() / 4;
+            float acc[4] = {};
+            multiply_k<kBlockSize>(of, j, item.num_visible, memory, acc);
+            SIMT_UNROLL
+            for (int i = 0; i < 4; ++i) {
+                const int row = j + i / 2 * 8;
+                if (row < item.num_visible) {
+                    memory.s[(simt::thread_x() % 4 * 2 + i % 2) * kRun + row] = (0.0F + acc[i]) * of.scale;
+                }
+            }
+        }
+    }
+    // This lane's rows of mma's result: positions j and j + 8 of the run.
+    template <int kBlockSize>
+    SIMT_FUNCTION static void multiply_k(const AttendParameters& of, int j, int num_visible, const AttendMemory& memory,
+                                         float (&acc)[4]) {
+        const bool there[2] = {j < num_visible, j + 8 < num_visible};
+        const int places[2] = {there[0] ? j : 0, there[1] ? j + 8 : 0};
+        const simt::Global<uint32_t> k[2] = {of.pages.k_of(memory.places[places[0]], memory.places[kRun + places[0]]),
+                                             of.pages.k_of(memory.places[places[1]], memory.places[kRun + places[1]])};
+        const int stride = kBlockSize > 0 ? kBlockSize : of.pages.block_size;
+        const int num_pairs = of.pages.num_pairs();
+        for (int first = 0; first < num_pairs; first += kGroupPairs) {
+            const int pair = first + simt::thread_x() % 4;
+            uint32_t words[4] = {};
+            SIMT_UNROLL
+            for (int i = 0; i < 4; ++i) {
+                const int more = i / 2 * 4;
+                if (there[i % 2] && pair + more < num_pairs) words[i] = k[i % 2][pair * stride + more * stride];
+            }
+            const int q = own_column() * kMaxHeadDim + 2 * pair;
+            simt::mma({{words[0], words[1], words[2], words[3]}}, pair_of(memory.q, q), pair_of(memory.q, q + 8), acc);
+        }
+    }
+
+    // Dims [first_dim, first_dim + 64) of a tile's p·v.
+    SIMT_FUNCTION static void values(const AttendParameters& of, const AttendItem& item, int tile, int first_dim,
+                                     const AttendMemory& memory, const simt::Shared<float>& pv) {
+        Sums acc = {};
+        if (of.pages.has_v_pairs()) {
+            add_tile<true>(of, item, tile, first_dim, memory, acc);
+        } else {
+            add_tile<false>(of, item, tile, first_dim, memory, acc);
+        }
+        for_all([&](int d, int i) {
+            const int dim = dim_of(first_dim, d) + i / 2;
+            const int column = simt::thread_x() % 4 * 2 + i % 2;
+            if (dim < of.pages.head_dim) pv[column * of.pages.head_dim + dim] = 0.0F + acc[d][i];
+        });
+    }
+    // Rows g and g + 8 of mma's d-th result are two neighbouring dims, which V has side by side: the first one.
+    SIMT_FUNCTION static int dim_of(int first_dim, int d) {
+        return first_dim + d * simt::kMmaRows + simt::thread_x() / 4 * 2;
+    }
+    template <typename Call>
+    SIMT_FUNCTION static void for_all(const Call& call) {
+        SIMT_UNROLL
+        for (int d = 0; d < kPartDims / simt::kMmaRows; ++d) {
+            SIMT_UNROLL
+            for (int i = 0; i < 4; ++i) call(d, i);
+        }
+    }
+
+    template <bool kInPairs>
+    SIMT_FUNCTION static void add_tile(const AttendParameters& of, const AttendItem& item, int tile, int first_dim,
+                                       const AttendMemory& memory, Sums& acc) {
+        const int num_read = item.seen_by_last(tile);
+        for (int first = 0; first < num_read; first += simt::kMmaK) {
+            const int end = first + simt::kMmaK < num_read ? first + simt::kMmaK : num_read;
+            if (item.seen_of(tile, item.row_position) >= end) {
+                add_positions<kInPairs>(of, tile, first, end, first_dim, memory, acc);
+            } else {
+                add_by_rows<kInPairs>(of, item, tile, first, first_dim, memory, acc);
+            }
+        }
+    }
+    // Positions [first, end) of a tile, 16 at most, for all columns. What is after them is not read.
+    template <bool kInPairs>
+    SIMT_FUNCTION static void add_positions(const AttendParameters& of, int tile, int first, int end, int first_dim,
+                                            const AttendMemory& memory, Sums& acc) {
+        const int num_read = end + (SIMT_BUG(kTensorUnseenValues) ? 1 : 0);
+        const int j = first + simt::thread_x() % 4 * 2;
+        const int p = own_column() * kRun + tile * kTile + j;
+        const uint32_t b0 = pair_of(memory.s, p);
+        const uint32_t b1 = pair_of(memory.s, p + 8);
+        const int own[4] = {j, j + 1, j + 8, j + 9};  // positions of this lane
+        int32_t numbers[4];
+        SIMT_UNROLL
+        for (int i = 0; i < 4; ++i) numbers[i] = memory.places[tile * kTile + (own[i] < num_read ? own[i] : first)];
+        SIMT_UNROLL
+        for (int d = 0; d < kPartDims / simt::kMmaRows; ++d) {
+            const int dim = dim_of(first_dim, d);
+            uint32_t v[4] = {};  // two dims of each position
+            SIMT_UNROLL
+            for (int i = 0; i < 4; ++i) {
+                if (own[i] >= num_read || dim >= of.pages.head_dim) continue;
+                v[i] = of.pages.template v_pair<kInPairs>(of.pages.v_of(numbers[i]), dim);
+            }
+            simt::mma({{lower(v[0], v[1]), upper(v[0], v[1]), lower(v[2], v[3]), upper(v[2], v[3])}}, b0, b1, acc[d]);
+        }
+    }
+    // The lower or upper halves of two words as a pair.
+    SIMT_FUNCTION static uint32_t lower(uint32_t a, uint32_t b) { return (a & 0xFFFFU) | b << 16; }
+    SIMT_FUNCTION static uint32_t upper(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xFFFF0000U); }
+
+    // Where they end for one row before another, a row multiplies by itself, by what it sees: a p of +0 would not hide a V that is not
+    // finite.
+    template <bool kInPairs>
+    SIMT_FUNCTION static void add_by_rows(const AttendParameters& of, const AttendItem& item, int tile, int first,
+                                          int first_dim, const AttendMemory& memory, Sums& acc) {
+        SIMT_ONE_BY_ONE
+        for (int32_t row = 0; row < item.rows.num_rows; ++row) {
+            const int seen = item.seen_of(tile, item.row_position + row);
+            const int own_end = first + simt::kMmaK < seen ? first + simt::kMmaK : seen;
+            if (own_end <= first) continue;
+            Sums own;
+            for_all([&](int d, int i) { own[d][i] = acc[d][i]; });
+            add_positions<kInPairs>(of, tile, first, SIMT_BUG(kTensorLaterRow) ? item.seen_by_last(tile) : own_end,
+                                    first_dim, memory, own);
+            for_all([&](int d, int i) {
+                if ((simt::thread_x() % 4 * 2 + i % 2) / of.heads == row) acc[d][i] = own[d][i];
+            });
+        }
+    }
+};
+
+struct TensorAttendRun : AttendItems<TensorDots> {};
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda
