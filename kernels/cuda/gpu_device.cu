@@ -15,15 +15,25 @@ template <typename Kernel>
 __global__ void run(const Kernel kernel) {
     kernel();
 }
-// Of a kernel that says how many blocks a processor is to hold: the compiler keeps to the registers that are then left for each thread.
+// Of a kernel that says how many blocks a processor of Hopper is to hold: the compiler keeps to the registers that are then left for
+// each thread.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResidentBlocks) run_resident(const Kernel kernel) {
+constexpr int kResidentBlocks = 1;
+#else
+template <typename Kernel>
+constexpr int kResidentBlocks = Kernel::kResidentBlocks;
+#endif
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, kResidentBlocks<Kernel>) run_resident(const Kernel kernel) {
     kernel();
 }
 template <typename Kernel>
 constexpr auto entry_of() {
-    if constexpr (requires { Kernel::kResidentBlocks; }) return &run_resident<Kernel>;
-    else return &run<Kernel>;
+    if constexpr (requires { Kernel::kResidentBlocks; })
+        return &run_resident<Kernel>;
+    else
+        return &run<Kernel>;
 }
 
 // Of SIMT_LARGE_SHARED.
