@@ -151,8 +151,6 @@ public:
         const auto heads = static_cast<int32_t>(attend_heads(shape));
         const auto num_parts = static_cast<int32_t>(parts(group, heads));
         const int64_t columns = batch.query_rows * heads;
-        const auto blocks =
-            grid(parts(this->resident_blocks(), shape.n_kv_heads * num_parts), shape.n_kv_heads * num_parts);
         const AttendParameters parameters{steps(batch),
                                           view(batch.blocks, batch.max_blocks),
                                           view(batch.queries, batch.num_queries + 1),
@@ -165,17 +163,17 @@ public:
                                           rows(read_only(q)),
                                           pool(pages),
                                           runs};
-        const simt::Dim3 block{simt::kWarpSize, kAttendWarps};
+        const int64_t groups = shape.n_kv_heads * num_parts;
         if (profile == reference::Profile::kTensorSm90) {
-            launch("tensor_attend_run", blocks, block, TensorAttendRun{{parameters}});
+            launch_attention<TensorAttendRun>("tensor_attend_run", groups, parameters);
         } else if (columns == 1) {
-            launch("attend_run", blocks, block, AttendRun1{{parameters}});
+            launch_attention<AttendRun1>("attend_run", groups, parameters);
         } else if (columns <= 4) {
-            launch("attend_run", blocks, block, AttendRun4{{parameters}});
+            launch_attention<AttendRun4>("attend_run", groups, parameters);
         } else if (columns == 5) {
-            launch("attend_run", blocks, block, AttendRun5{{parameters}});
+            launch_attention<AttendRun5>("attend_run", groups, parameters);
         } else {
-            launch("attend_run", blocks, block, AttendRun8{{parameters}});
+            launch_attention<AttendRun8>("attend_run", groups, parameters);
         }
         launch("merge_runs", grid(q.num_rows, shape.n_heads), {kRowThreads}, MergeRuns{first_runs, runs, rows(out)});
     }
@@ -294,6 +292,12 @@ private:
         launch(name,
                grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
                {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});
+    }
+    // As many blocks as are resident take items from the list.
+    template <typename Kernel>
+    void launch_attention(const char* name, int64_t groups, const AttendParameters& parameters) {
+        launch(name, grid(parts(num_processors() * Kernel::kResidentBlocks, groups), groups),
+               {simt::kWarpSize, kAttendWarps}, Kernel{{parameters}});
     }
     // Blocks of 64 threads along each of x's rows.
     template <typename Kernel>
