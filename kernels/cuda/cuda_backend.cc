@@ -409,7 +409,14 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
                                                                          : layers_[layer].mlp_norm;
     const Floats out = fresh(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size);
     device_.rms_norm(rows(Buffer::kResidual, config().hidden_size), final ? step_.logit_rows : nullptr, weight.data(),
-                     eps, out);
+                     eps, out, rounded_to(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size));
+}
+
+// Where an operation that writes this buffer leaves it rounded, too: for matmuls that do not multiply what they read.
+uint32_t* CudaBackend::rounded_to(Buffer buffer, int64_t width) {
+    rounded_from_ = buffer;
+    rounded_multiplier_ = 1.0F;
+    return rounded_.ensure(device_, num_rows(buffer) * row_pairs_of(width));
 }
 
 // Inputs of several matmuls are rounded once.
@@ -457,10 +464,9 @@ void CudaBackend::check_state(int32_t layer) {
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {
     const Columns z = reference::projected_columns(mamba).z;
-    if (rounded_from_ == Buffer::kMixed) rounded_from_.reset();
     device_.gated_norm(gate_kind(mamba.gate), mamba.n_norm_groups,
                        columns(rows(Buffer::kProjected, mamba.in_rows()), z), layers_[layer].gate_norm.data(), eps,
-                       rows(Buffer::kMixed, mamba.d_inner()));
+                       rows(Buffer::kMixed, mamba.d_inner()), rounded_to(Buffer::kMixed, mamba.d_inner()));
 }
 
 void CudaBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
@@ -481,14 +487,15 @@ void CudaBackend::store_kv(int32_t layer, const reference::AttentionConfig& atte
 
 void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& attention, float scale) {
     device_.attention(profile_, step_, shape_of(attention, scale), rows(Buffer::kQ, attention.q_rows()),
-                      pages(layer, attention), workspace_.data(), fresh(Buffer::kMixed, attention.q_rows()));
+                      pages(layer, attention), workspace_.data(), fresh(Buffer::kMixed, attention.q_rows()),
+                      rounded_to(Buffer::kMixed, attention.q_rows()));
 }
 
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
-    if (rounded_from_ == Buffer::kUp) rounded_from_.reset();
     const Floats up = rows(Buffer::kUp, mlp.d_ff);
-    if (mlp.kind == reference::MlpKind::kReluSquared) return device_.relu_squared(up);
-    device_.swiglu(rows(Buffer::kGate, mlp.d_ff), static_cast<float>(mlp.gate_multiplier), up);
+    uint32_t* pairs = rounded_to(Buffer::kUp, mlp.d_ff);
+    if (mlp.kind == reference::MlpKind::kReluSquared) return device_.relu_squared(up, pairs);
+    device_.swiglu(rows(Buffer::kGate, mlp.d_ff), static_cast<float>(mlp.gate_multiplier), up, pairs);
 }
 
 void CudaBackend::add_branch(float branch_multiplier, float residual_multiplier) {

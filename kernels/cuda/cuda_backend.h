@@ -119,6 +119,7 @@ private:
     [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
     [[nodiscard]] DeviceStates states(int32_t layer, reference::HeadPart part) const;
     [[nodiscard]] MambaParameters parameters(int32_t layer) const;
+    uint32_t* rounded_to(reference::Buffer buffer, int64_t width);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
 
     const reference::ReferenceModel& model_;

@@ -233,10 +233,13 @@ public:
 
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                        Floats out) = 0;
+    // Of this and other operations: `pairs`, [num_rows, row_pairs_of(width)], is what round_rows of the result would leave.
     // Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
-    virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out) = 0;
-    virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) = 0;
-    // Inputs rounded to bf16 pairs, [num_rows, row_pairs_of(width)], once for all the matmuls that read them.
+    virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out,
+                          uint32_t* pairs) = 0;
+    virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
+                            uint32_t* pairs) = 0;
+    // Inputs rounded to bf16 pairs, once for all the matmuls that read them.
     virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
     // NUMERICS N3's dot products.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
@@ -257,9 +260,9 @@ public:
     // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape). The dot products on
     // tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
-                           const DevicePages& pages, float* workspace, Floats out) = 0;
-    virtual void swiglu(Floats gate, float gate_multiplier, Floats up) = 0;
-    virtual void relu_squared(Floats up) = 0;
+                           const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
+    virtual void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) = 0;
+    virtual void relu_squared(Floats up, uint32_t* pairs) = 0;
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;
     virtual void scale_logits(Floats logits, float multiplier, float divisor) = 0;
     virtual void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) = 0;

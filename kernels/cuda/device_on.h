@@ -36,21 +36,23 @@ public:
             "embed", out,
             Embed{view(batch.tokens, batch.num_rows), view(table, vocab_size * out.width), multiplier, rows(out)});
     }
-    void rms_norm(Floats x, const int32_t* selected, const float* weight, float eps, Floats out) override {
+    void rms_norm(Floats x, const int32_t* selected, const float* weight, float eps, Floats out,
+                  uint32_t* pairs) override {
         launch("rms_norm", grid(out.num_rows), {kPartials},
                RmsNorm{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
-                       eps, rows(out)});
+                       eps, rows(out), pairs_of(out, pairs)});
     }
-    void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y) override {
+    void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
+                    uint32_t* pairs) override {
         const bool norms = kind != GateKind::kGateOnly;
+        const bool leaves = n_groups == 1 || y.width / n_groups % 2 == 0;
         launch("gated_norm", grid(y.num_rows, n_groups), {kPartials},
                GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
-                         view(weight, norms ? y.width : 0), eps, rows(y)});
+                         view(weight, norms ? y.width : 0), eps, rows(y), leaves ? pairs_of(y, pairs) : KernelPairs{}});
+        if (!leaves) round_rows(y, 1.0F, pairs);
     }
     void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
-        const int64_t row_pairs = row_pairs_of(x.width);
-        launch("round_rows", grid(x.num_rows, parts(row_pairs, kRowThreads)), {kRowThreads},
-               RoundRows{rows(read_only(x)), multiplier, row_pairs, view(pairs, x.num_rows * row_pairs)});
+        launch_pairs("round_rows", x, RoundRows{rows(read_only(x)), multiplier, pairs_of(x, pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
@@ -144,7 +146,7 @@ public:
                        view(batch.blocks, batch.max_blocks), rows(read_only(k)), rows(read_only(v)), pool(pages)});
     }
     void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
-                   const DevicePages& pages, float* workspace, Floats out) override {
+                   const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) override {
         const Workspace runs{view(workspace, attention_floats(batch.max_runs, shape)), shape.n_heads, shape.head_dim};
         const auto first_runs = view(batch.first_runs, batch.num_rows + 1);
         const auto group = static_cast<int32_t>(shape.group());
@@ -175,13 +177,18 @@ public:
         } else {
             launch_attention<AttendRun8>("attend_run", groups, parameters);
         }
-        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kRowThreads}, MergeRuns{first_runs, runs, rows(out)});
+        const bool leaves = shape.n_heads == 1 || shape.head_dim % 2 == 0;
+        launch("merge_runs", grid(q.num_rows, shape.n_heads), {kRowThreads},
+               MergeRuns{first_runs, runs, rows(out), leaves ? pairs_of(out, pairs) : KernelPairs{}});
+        if (!leaves) round_rows(out, 1.0F, pairs);
     }
 
-    void swiglu(Floats gate, float gate_multiplier, Floats up) override {
-        launch_rows("swiglu", up, Swiglu{rows(read_only(gate)), gate_multiplier, rows(up)});
+    void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) override {
+        launch_pairs("swiglu", up, Swiglu{rows(read_only(gate)), gate_multiplier, rows(up), pairs_of(up, pairs)});
     }
-    void relu_squared(Floats up) override { launch_rows("relu_squared", up, ReluSquared{rows(up)}); }
+    void relu_squared(Floats up, uint32_t* pairs) override {
+        launch_pairs("relu_squared", up, ReluSquared{rows(up), pairs_of(up, pairs)});
+    }
     void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) override {
         launch_rows("add_branch", residual,
                     AddBranch{rows(read_only(branch)), branch_multiplier, residual_multiplier, rows(residual)});
@@ -237,6 +244,9 @@ private:
     KernelRows<T> rows(DeviceRows<T> x) {
         const int64_t count = x.num_rows == 0 ? 0 : (x.num_rows - 1) * x.stride + x.width;
         return {view(x.data, count), x.num_rows, x.width, x.stride};
+    }
+    KernelPairs pairs_of(Floats x, uint32_t* pairs) {
+        return {view(pairs, x.num_rows * row_pairs_of(x.width)), row_pairs_of(x.width)};
     }
     KernelBatch steps(const DeviceBatch& batch) {
         return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
@@ -298,6 +308,11 @@ private:
     void launch_attention(const char* name, int64_t groups, const AttendParameters& parameters) {
         launch(name, grid(parts(num_processors() * Kernel::kResidentBlocks, groups), groups),
                {simt::kWarpSize, kAttendWarps}, Kernel{{parameters}});
+    }
+    // Blocks of 64 threads along the pairs of each of x's rows, with those that pad it.
+    template <typename Kernel>
+    void launch_pairs(const char* name, Floats x, const Kernel& kernel) {
+        launch(name, grid(x.num_rows, parts(row_pairs_of(x.width), kRowThreads)), {kRowThreads}, kernel);
     }
     // Blocks of 64 threads along each of x's rows.
     template <typename Kernel>

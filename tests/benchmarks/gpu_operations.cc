@@ -182,11 +182,12 @@ private:
         const auto q = filled(lists.num_sequences * width, 0.5F);
         const DeviceArray<float> workspace(device_, attention_floats(lists.num_runs(), shape));
         const DeviceArray<float> out(device_, q.count());
+        const DeviceArray<uint32_t> pairs(device_, lists.num_sequences * row_pairs_of(width));
         const DevicePages pages{k.data(), v.data(), lists.num_blocks, kBlockSize, shape.n_kv_heads, shape.head_dim};
         ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
                              device_.attention(profile, lists.batch(), shape,
                                                {q.data(), lists.num_sequences, width, width}, pages, workspace.data(),
-                                               {out.data(), lists.num_sequences, width, width});
+                                               {out.data(), lists.num_sequences, width, width}, pairs.data());
                          }));
         const double bytes =
             4.0 * static_cast<double>(lists.num_sequences * lists.length * shape.n_kv_heads * shape.head_dim);

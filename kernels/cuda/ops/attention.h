@@ -397,25 +397,41 @@ struct AttendRun4 : AttendItems<ExactDots<4>> {};
 struct AttendRun5 : AttendItems<ExactDots<5>> {};
 struct AttendRun8 : AttendItems<ExactDots<8>> {};
 
-// Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head.
+// Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head, a thread per pair of dims; the last
+// head's leaves what pads a row, too. Pairs are left when head_dim is even.
 struct MergeRuns {
     simt::Global<const int32_t> first_runs;
     Workspace workspace;
     KernelRows<float> out;
+    KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
         const int64_t head = simt::block_y();
         const int32_t begin = first_runs[row];
         const int32_t end = first_runs[row + 1];
-        for (int64_t dim = simt::thread_x(); dim < workspace.head_dim; dim += simt::threads_x()) {
-            out.data[out.at(row, head * workspace.head_dim + dim)] = begin < end ? merged(begin, end, head, dim) : 0.0F;
+        const int64_t first = head * workspace.head_dim;
+        const bool pads = head == workspace.n_heads - 1 && 2 * pairs.row_pairs > out.width;
+        const int64_t num_dims = pads ? 2 * pairs.row_pairs - first : workspace.head_dim;
+        for (int64_t dim = 2 * simt::thread_x(); dim < num_dims; dim += 2 * simt::threads_x()) {
+            float two[2] = {};
+            if (begin < end && dim < workspace.head_dim) merge(begin, end, head, dim, two);
+            SIMT_UNROLL
+            for (int h = 0; h < 2; ++h) {
+                if (dim + h < workspace.head_dim) out.data[out.at(row, first + dim + h)] = two[h];
+            }
+            pairs.leave(row, (first + dim) / 2, two);
         }
     }
 
-    SIMT_FUNCTION float merged(int32_t begin, int32_t end, int64_t head, int64_t dim) const {
+    // Two dims, or the last one.
+    SIMT_FUNCTION void merge(int32_t begin, int32_t end, int64_t head, int64_t dim, float (&o)[2]) const {
+        const int num = dim + 1 < workspace.head_dim ? 2 : 1;
         float m = workspace.state(begin, head)[0];
         float l = workspace.state(begin, head)[1];
-        float o = workspace.state(begin, head)[2 + dim];
+        SIMT_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            if (h < num) o[h] = workspace.state(begin, head)[2 + dim + h];
+        }
         for (int32_t run = begin + 1; run < end; ++run) {
             const simt::Global<float> next = workspace.state(run, head);
             const float next_m = next[0];
@@ -423,10 +439,16 @@ struct MergeRuns {
             const float keep = reference::exp_f32(m - top);
             const float add = reference::exp_f32(next_m - top);
             l = reference::fma_f32(l, keep, next[1] * add);
-            o = reference::fma_f32(o, keep, next[2 + dim] * add);
+            SIMT_UNROLL
+            for (int h = 0; h < 2; ++h) {
+                if (h < num) o[h] = reference::fma_f32(o[h], keep, next[2 + dim + h] * add);
+            }
             m = top;
         }
-        return o / l;
+        SIMT_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            if (h < num) o[h] = o[h] / l;
+        }
     }
 };
 

@@ -53,19 +53,29 @@ struct RmsNorm {
     simt::Global<const float> weight;
     float eps;
     KernelRows<float> out;
+    KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(float, partials, kPartials + 1);
         const int64_t row = simt::block_x();
         const int64_t from = selects ? int64_t{rows[row]} : row;
         const auto value = [&](int64_t i) -> float { return x.data[x.at(from, i)]; };
         const float scale = norm_scale(x.width, eps, partials, value);
-        for (int64_t i = simt::thread_x(); i < x.width; i += kPartials) {
-            out.data[out.at(row, i)] = (value(i) * scale) * weight[i];
+        for (int64_t pair = simt::thread_x(); pair < pairs.row_pairs; pair += kPartials) {
+            float two[2] = {};
+            SIMT_UNROLL
+            for (int h = 0; h < 2; ++h) {
+                const int64_t i = 2 * pair + h;
+                if (i >= x.width) continue;
+                two[h] = (value(i) * scale) * weight[i];
+                out.data[out.at(row, i)] = two[h];
+            }
+            pairs.leave(row, pair, two);
         }
     }
 };
 
-// reference/ops/gated_norm.h, in place. One block per row and group.
+// reference/ops/gated_norm.h, in place. One block per row and group; the last one of a row leaves what pads it, too. Pairs are left
+// when none lies in two groups.
 struct GatedNorm {
     bool norms;
     bool gate_first;
@@ -74,21 +84,32 @@ struct GatedNorm {
     simt::Global<const float> weight;
     float eps;
     KernelRows<float> y;
+    KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(float, partials, kPartials + 1);
         const int64_t row = simt::block_x();
         const int64_t first = simt::block_y() * group_width;
-        const auto gate = [&](int64_t i) -> float { return reference::silu_f32(z.data[z.at(row, first + i)]); };
+        const int64_t end = first + group_width;
+        const auto gate = [&](int64_t i) -> float { return reference::silu_f32(z.data[z.at(row, i)]); };
         const auto value = [&](int64_t i) -> float {
-            const float plain = y.data[y.at(row, first + i)];
+            const float plain = y.data[y.at(row, i)];
             return gate_first ? plain * gate(i) : plain;
         };
-        const float scale = norms ? norm_scale(group_width, eps, partials, value) : 1.0F;
-        for (int64_t i = simt::thread_x(); i < group_width; i += kPartials) {
-            float result = value(i);
-            if (norms) result = (result * scale) * weight[first + i];
-            if (!gate_first) result = result * gate(i);
-            y.data[y.at(row, first + i)] = result;
+        const auto of_group = [&](int64_t i) -> float { return value(first + i); };
+        const float scale = norms ? norm_scale(group_width, eps, partials, of_group) : 1.0F;
+        const int64_t last = end == y.width && 2 * pairs.row_pairs > end ? 2 * pairs.row_pairs : end;
+        for (int64_t from = first + 2 * simt::thread_x(); from < last; from += 2 * kPartials) {
+            float two[2] = {};
+            SIMT_UNROLL
+            for (int h = 0; h < 2; ++h) {
+                const int64_t i = from + h;
+                if (i >= end) continue;
+                two[h] = value(i);
+                if (norms) two[h] = (two[h] * scale) * weight[i];
+                if (!gate_first) two[h] = two[h] * gate(i);
+                y.data[y.at(row, i)] = two[h];
+            }
+            pairs.leave(row, from / 2, two);
         }
     }
 };

@@ -19,6 +19,18 @@ struct KernelRows {
     SIMT_FUNCTION int64_t at(int64_t row, int64_t i) const { return row * stride + i; }
 };
 
+// Rows as matmuls read them, bf16 pairs padded with +0 (row_pairs_of; NUMERICS N2, N3). An operation leaves its result here, too, when a
+// matmul is what comes next.
+struct KernelPairs {
+    simt::Global<uint32_t> data;  // [num_rows, row_pairs]
+    int64_t row_pairs;            // 0: nothing is left
+    SIMT_FUNCTION void leave(int64_t row, int64_t pair, const float (&two)[2]) const {
+        if (pair >= row_pairs) return;
+        data[row * row_pairs + pair] =
+            reference::round_to_bf16(two[0]) | static_cast<uint32_t>(reference::round_to_bf16(two[1])) << 16;
+    }
+};
+
 // Blocks of kRowThreads along a row, one row of blocks per row.
 inline constexpr int kRowThreads = 64;
 SIMT_FUNCTION int64_t element_of_row() { return int64_t{simt::block_y()} * simt::threads_x() + simt::thread_x(); }
@@ -65,27 +77,43 @@ struct AddBranch {
     }
 };
 
+// One thread per pair of elements.
 struct Swiglu {
     KernelRows<const float> gate;
     float gate_multiplier;
     KernelRows<float> up;
+    KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
-        const int64_t i = element_of_row();
-        if (i >= up.width) return;
-        const int64_t at = up.at(row, i);
-        up.data[at] = up.data[at] * reference::silu_f32(gate.data[gate.at(row, i)] * gate_multiplier);
+        float two[2] = {};
+        SIMT_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            const int64_t i = 2 * element_of_row() + h;
+            if (i >= up.width) continue;
+            const float gated = reference::silu_f32(gate.data[gate.at(row, i)] * gate_multiplier);
+            two[h] = up.data[up.at(row, i)] * gated;
+            up.data[up.at(row, i)] = two[h];
+        }
+        pairs.leave(row, element_of_row(), two);
     }
 };
 
+// The same.
 struct ReluSquared {
     KernelRows<float> up;
+    KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
-        const int64_t i = element_of_row();
-        if (i >= up.width) return;
-        const int64_t at = up.at(simt::block_x(), i);
-        const float rectified = reference::max_f32(up.data[at], 0.0F);
-        up.data[at] = rectified * rectified;
+        const int64_t row = simt::block_x();
+        float two[2] = {};
+        SIMT_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            const int64_t i = 2 * element_of_row() + h;
+            if (i >= up.width) continue;
+            const float rectified = reference::max_f32(up.data[up.at(row, i)], 0.0F);
+            two[h] = rectified * rectified;
+            up.data[up.at(row, i)] = two[h];
+        }
+        pairs.leave(row, element_of_row(), two);
     }
 };
 
@@ -101,20 +129,20 @@ struct ScaleLogits {
     }
 };
 
-// bf16(x · multiplier) as pairs, padded with +0 (NUMERICS N2, N3).
+// bf16(x · multiplier). One thread per pair.
 struct RoundRows {
     KernelRows<const float> x;
     float multiplier;
-    int64_t row_pairs;             // at least ceil(width/2)
-    simt::Global<uint32_t> pairs;  // [num_rows, row_pairs]
+    KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
-        const int64_t pair = element_of_row();
-        if (pair >= row_pairs) return;
-        pairs[row * row_pairs + pair] = rounded(row, 2 * pair) | rounded(row, 2 * pair + 1) << 16;
-    }
-    SIMT_FUNCTION uint32_t rounded(int64_t row, int64_t i) const {
-        return i < x.width ? reference::round_to_bf16(x.data[x.at(row, i)] * multiplier) : 0U;
+        float two[2] = {};
+        SIMT_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            const int64_t i = 2 * element_of_row() + h;
+            if (i < x.width) two[h] = x.data[x.at(row, i)] * multiplier;
+        }
+        pairs.leave(row, element_of_row(), two);
     }
 };
 

@@ -15,6 +15,19 @@
 
 namespace verbatim::cuda {
 
+// What Device::round_rows leaves of these rows.
+inline std::vector<uint32_t> rounded_pairs(const std::vector<float>& x, int64_t width) {
+    const int64_t num_rows = std::ssize(x) / width;
+    std::vector<uint32_t> pairs(static_cast<size_t>(num_rows * row_pairs_of(width)));
+    for (int64_t row = 0; row < num_rows; ++row) {
+        for (int64_t i = 0; i < width; ++i) {
+            pairs[row * row_pairs_of(width) + i / 2] |= uint32_t{reference::round_to_bf16(x[row * width + i])}
+                                                        << (i % 2 * 16);
+        }
+    }
+    return pairs;
+}
+
 // Rows [first_position, first_position + num_rows) of a sequence attend.
 struct AttendingRows {
     int64_t first_position, num_rows;
@@ -120,10 +133,14 @@ private:
         const DeviceArray<float> q(device_, std::span<const float>(joined(q_)));
         const DeviceArray<float> out(device_, q.count());
         const DeviceArray<float> workspace(device_, attention_floats(batch.max_runs, attention()));
+        const DeviceArray<uint32_t> pairs(device_, out.count() / q_width() * row_pairs_of(q_width()));
         device_.attention(profile, batch, attention(), rows(q, q_width()), pages, workspace.data(),
-                          rows(out, q_width()));
+                          rows(out, q_width()), pairs.data());
         std::vector<float> got(static_cast<size_t>(out.count()));
         out.download(0, got);
+        std::vector<uint32_t> got_pairs(static_cast<size_t>(pairs.count()));
+        pairs.download(0, got_pairs);
+        EXPECT_EQ(got_pairs, rounded_pairs(got, q_width()));
         return got;
     }
 

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/device_array.h"
 #include "reference/ops/conv1d.h"
+#include "reference/ops/elementwise.h"
 #include "reference/ops/gated_norm.h"
 #include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
@@ -33,6 +34,12 @@ inline std::vector<float> floats_of(Device& device, const DeviceArray<float>& ar
     const Status done = device.synchronize();
     EXPECT_TRUE(done) << done.error().message;
     return values;
+}
+
+inline std::vector<uint32_t> words_of(const DeviceArray<uint32_t>& array) {
+    std::vector<uint32_t> words(static_cast<size_t>(array.count()));
+    array.download(0, words);
+    return words;
 }
 
 struct MatmulShape {
@@ -212,21 +219,23 @@ inline void expect_norms(Device& device, int64_t num_rows, int64_t width, int64_
     const auto device_z = on_device(device, z);
     const auto device_weight = on_device(device, weight);
     const DeviceArray<float> out(device, num_rows * width);
+    const DeviceArray<uint32_t> pairs(device, num_rows * row_pairs_of(width));
     SCOPED_TRACE(fmt::format("{} rows of {}, {} groups, values {}", num_rows, width, n_groups, static_cast<int>(kind)));
     device.rms_norm({device_x.data(), num_rows, width, width}, nullptr, device_weight.data(), 1e-5F,
-                    {out.data(), num_rows, width, width});
+                    {out.data(), num_rows, width, width}, pairs.data());
     std::vector<float> want(x.size());
     reference::rms_norm({.x = dense_rows(x.data(), num_rows, width),
                          .weight = weight.data(),
                          .eps = 1e-5F,
                          .out = dense_rows(want.data(), num_rows, width)});
     EXPECT_EQ(bits_of(floats_of(device, out, 0, out.count())), bits_of(want));
+    EXPECT_EQ(words_of(pairs), rounded_pairs(want, width));
     for (const auto& [kind_here, gate] : {std::pair{GateKind::kGateOnly, reference::MambaGate::kGateOnly},
                                           {GateKind::kGateThenNorm, reference::MambaGate::kGateThenNorm},
                                           {GateKind::kNormThenGate, reference::MambaGate::kNormThenGate}}) {
         auto device_y = on_device(device, x);
         device.gated_norm(kind_here, n_groups, {device_z.data(), num_rows, width, width}, device_weight.data(), 1e-5F,
-                          {device_y.data(), num_rows, width, width});
+                          {device_y.data(), num_rows, width, width}, pairs.data());
         want = x;
         const bool norms = gate != reference::MambaGate::kGateOnly;
         reference::gated_norm({.gate = gate,
@@ -236,7 +245,33 @@ inline void expect_norms(Device& device, int64_t num_rows, int64_t width, int64_
                                .eps = 1e-5F,
                                .y = dense_rows(want.data(), num_rows, width)});
         EXPECT_EQ(bits_of(floats_of(device, device_y, 0, device_y.count())), bits_of(want));
+        EXPECT_EQ(words_of(pairs), rounded_pairs(want, width));
     }
+}
+
+// Activations in place, and what they leave for the next matmul.
+inline void expect_activations(Device& device, int64_t num_rows, int64_t width) {
+    const auto gate = draw_values(num_rows * width, 1);
+    const auto up = draw_values(num_rows * width, 2);
+    const auto device_gate = on_device(device, gate);
+    const DeviceArray<uint32_t> pairs(device, num_rows * row_pairs_of(width));
+    const auto expect = [&](const DeviceArray<float>& got, const std::vector<float>& want) {
+        EXPECT_EQ(bits_of(floats_of(device, got, 0, got.count())), bits_of(want)) << width;
+        EXPECT_EQ(words_of(pairs), rounded_pairs(want, width)) << width;
+    };
+    std::vector<float> want = up;
+    reference::swiglu({.gate = dense_rows(gate.data(), num_rows, width),
+                       .gate_multiplier = 0.7F,
+                       .up = dense_rows(want.data(), num_rows, width)});
+    auto device_up = on_device(device, up);
+    device.swiglu({device_gate.data(), num_rows, width, width}, 0.7F, {device_up.data(), num_rows, width, width},
+                  pairs.data());
+    expect(device_up, want);
+    want = up;
+    reference::relu_squared({.up = dense_rows(want.data(), num_rows, width)});
+    device_up = on_device(device, up);
+    device.relu_squared({device_up.data(), num_rows, width, width}, pairs.data());
+    expect(device_up, want);
 }
 
 // The shapes at which every kernel has neighbours, tails, several chunks and its greatest size.
@@ -280,8 +315,10 @@ inline void expect_every_op(Device& device) {
     for (const int64_t d_conv : {2, 3, 4}) {
         for (const bool has_bias : {false, true}) expect_conv(device, 70, d_conv, 2 * d_conv, has_bias);
     }
+    for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);
     for (const Values kind : reference::kAllValues) {
         expect_norms(device, 2, 1, 1, kind);
+        expect_norms(device, 2, 99, 3, kind);  // a pair lies in two groups
         expect_norms(device, 3, 130, 2, kind);
         expect_norms(device, 1, 1000, 4, kind);
     }
