@@ -57,11 +57,17 @@ struct GpuGraph : DeviceGraph {
 class GpuMachine : public Device {
 public:
     explicit GpuMachine(const cudaDeviceProp& properties, cudaStream_t stream)
-        : properties_(properties), stream_(stream) {}
-    // After an error nothing of the process's context works any more: the next device finds a fresh one.
+        : properties_(properties), stream_(stream) {
+        ++num_machines_;
+    }
+    // After an error nothing of the process's context works any more: the next device finds a fresh one. A reset takes away what other
+    // machines still have to release, so the last one makes it.
     ~GpuMachine() override {
         cudaStreamDestroy(stream_);
-        if (!first_error_.empty()) cudaDeviceReset();
+        one_has_failed_ = one_has_failed_ || !first_error_.empty();
+        if (--num_machines_ > 0 || !one_has_failed_) return;
+        cudaDeviceReset();
+        one_has_failed_ = false;
     }
 
     void* allocate(size_t bytes, size_t) override {
@@ -126,11 +132,13 @@ public:
     }
 
     void begin_graph() override {
+        is_recording_ = true;
         keep(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     }
     std::unique_ptr<DeviceGraph> end_graph() override {
         auto made = std::make_unique<GpuGraph>();
         cudaGraph_t graph = nullptr;
+        is_recording_ = false;
         keep(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture after " + last_launch());
         if (graph == nullptr) return made;
         keep(cudaGraphInstantiate(&made->executable, graph, 0), "cudaGraphInstantiate after " + last_launch());
@@ -159,12 +167,19 @@ protected:
             keep(cudaFuncSetAttribute(entry_of<Kernel>(), cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                  std::string(kernel_name) + " with " + std::to_string(kSharedBytes) + " bytes of shared memory");
         }
-        entry_of<Kernel>()<<<dim(grid), dim(block), kSharedBytes, stream_>>>(kernel);
-        ++counts_.launches;
+        cudaLaunchConfig_t config{};
+        config.gridDim = dim(grid);
+        config.blockDim = dim(block);
+        config.dynamicSmemBytes = kSharedBytes;
+        config.stream = stream_;
+        if (!is_recording_) ++counts_.launches;
         last_name_ = kernel_name;
         last_grid_ = grid;
         last_block_ = block;
-        if (const auto status = cudaGetLastError(); status != cudaSuccess) keep(status, last_launch());
+        // A launch says itself what is wrong with it: cudaGetLastError would also tell what a device before this one has met.
+        if (const auto status = cudaLaunchKernelEx(&config, entry_of<Kernel>(), kernel); status != cudaSuccess) {
+            keep(status, last_launch());
+        }
     }
 
 private:
@@ -189,6 +204,10 @@ private:
     simt::Dim3 last_grid_;
     simt::Dim3 last_block_;
     std::string first_error_;  // sticky (D3)
+    bool is_recording_ = false;
+    // Of this process: they share CUDA's context.
+    static inline int num_machines_ = 0;
+    static inline bool one_has_failed_ = false;
 };
 
 }  // namespace
