@@ -14,10 +14,10 @@ __global__ void fma_kernel(const FloatTriple* in, uint32_t* out, uint32_t count)
     if (i < count) out[i] = bits(reference::fma_f32(in[i].a, in[i].b, in[i].c));
 }
 
-__global__ void unary_kernel(UnaryFunction function, uint32_t first, uint32_t* out, uint32_t count) {
+__global__ void unary_kernel(UnaryFunction function, Inputs inputs, uint32_t* out) {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= count) return;
-    const float x = reference::float_from_bits(first + i);
+    if (i >= inputs.count) return;
+    const float x = reference::float_from_bits(inputs.first + i * inputs.step);
     switch (function) {
         case UnaryFunction::kExp: out[i] = bits(reference::exp_f32(x)); break;
         case UnaryFunction::kSilu: out[i] = bits(reference::silu_f32(x)); break;
@@ -58,6 +58,7 @@ __global__ void mma_kernel(const Mma* in, MmaResult* out) {
 // `in` to the device, `run(in, out)` there, `out` back.
 template <typename In, typename Out, typename Run>
 std::string on_device(const std::vector<In>& in, std::vector<Out>& out, const Run& run) {
+    cudaGetLastError();  // whatever was told before
     In* device_in = nullptr;
     Out* device_out = nullptr;
     cudaError_t status = cudaMalloc(&device_in, in.size() * sizeof(In));
@@ -90,11 +91,11 @@ std::string device_fma(const std::vector<FloatTriple>& in, std::vector<uint32_t>
     });
 }
 
-std::string device_unary(UnaryFunction function, uint32_t first, uint32_t count, std::vector<uint32_t>& out) {
-    out.resize(count);
+std::string device_unary(UnaryFunction function, const Inputs& inputs, std::vector<uint32_t>& out) {
+    out.resize(inputs.count);
     const std::vector<uint32_t> nothing(1);
     return on_device(nothing, out, [&](const uint32_t*, uint32_t* to) {
-        unary_kernel<<<blocks_for(count), kThreads>>>(function, first, to, count);
+        unary_kernel<<<blocks_for(inputs.count), kThreads>>>(function, inputs, to);
     });
 }
 

@@ -14,8 +14,12 @@ struct FloatTriple {
 std::string device_fma(const std::vector<FloatTriple>& in, std::vector<uint32_t>& out);
 
 enum class UnaryFunction : uint8_t { kExp, kSilu, kSoftplus, kSqrt, kReciprocal };
-// Of the binary32 with bits first, first + 1, ..., first + count - 1; bits.
-std::string device_unary(UnaryFunction function, uint32_t first, uint32_t count, std::vector<uint32_t>& out);
+// The binary32 with bits first, first + step, ..., `count` of them.
+struct Inputs {
+    uint32_t first, step, count;
+};
+// Of each of them; bits.
+std::string device_unary(UnaryFunction function, const Inputs& inputs, std::vector<uint32_t>& out);
 
 // One mma.sync m16n8k16, bf16 with a binary32 accumulator: a [16][16], b [8][16] (a column of B each), c and d [16][8].
 struct Mma {

@@ -3,13 +3,18 @@
 // take long: tools/gpu-check leaves them out under compute-sanitizer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <thread>
 
 #include "engine/base/prng.h"
 #include "kernels/cuda/gpu_device.h"
 #include "reference/numerics/math.h"
 #include "reference/numerics/tensor_sm90.h"
+#include "reference/worker_pool.h"
 #include "tests/gpu/device_numerics.h"
 #include "tests/reference/ops/op_values.h"
 
@@ -63,31 +68,50 @@ TEST(GpuNumerics, FmaRoundsOnceOverEdgeCases) {
     }
 }
 
+float on_host(UnaryFunction function, float x) {
+    switch (function) {
+        case UnaryFunction::kExp: return reference::exp_f32(x);
+        case UnaryFunction::kSilu: return reference::silu_f32(x);
+        case UnaryFunction::kSoftplus: return reference::softplus_f32(x);
+        case UnaryFunction::kSqrt: return reference::sqrt_f32(x);
+        case UnaryFunction::kReciprocal: break;
+    }
+    return 1.0F / x;
+}
+
+// The first input of which the device says something else than the host; none: inputs.count.
+int64_t first_difference(UnaryFunction function, const Inputs& inputs, std::span<const uint32_t> got,
+                         reference::WorkerPool& threads) {
+    std::atomic<int64_t> lowest = inputs.count;
+    threads.for_ranges(inputs.count, 1 << 16, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end && i < lowest; ++i) {
+            const float x = reference::float_from_bits(inputs.first + static_cast<uint32_t>(i) * inputs.step);
+            const uint32_t want = reference::bits_from_float(on_host(function, x));
+            if (comparable(got[static_cast<size_t>(i)]) == comparable(want)) continue;
+            int64_t before = lowest;
+            while (i < before && !lowest.compare_exchange_weak(before, i)) continue;
+        }
+    });
+    return lowest;
+}
+
+// All of 2^32 inputs, or every 61st, on as many threads as there are: one would take minutes.
 TEST(GpuSweep, FunctionsHaveTheHostsBitsOverAllInputs) {
     SKIP_WITHOUT_GPU();
-    constexpr uint32_t kPiece = 1U << 26;
-    const auto host = [](UnaryFunction function, float x) {
-        switch (function) {
-            case UnaryFunction::kExp: return reference::exp_f32(x);
-            case UnaryFunction::kSilu: return reference::silu_f32(x);
-            case UnaryFunction::kSoftplus: return reference::softplus_f32(x);
-            case UnaryFunction::kSqrt: return reference::sqrt_f32(x);
-            case UnaryFunction::kReciprocal: break;
-        }
-        return 1.0F / x;
-    };
+    constexpr uint64_t kAll = uint64_t{1} << 32;
+    constexpr uint64_t kPiece = uint64_t{1} << 26;
+    reference::WorkerPool threads(static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency())));
     std::vector<uint32_t> out;
     for (const UnaryFunction function : {UnaryFunction::kExp, UnaryFunction::kSilu, UnaryFunction::kSoftplus,
                                          UnaryFunction::kSqrt, UnaryFunction::kReciprocal}) {
-        for (uint64_t first = 0; first < (uint64_t{1} << 32); first += kPiece) {
-            ASSERT_EQ(device_unary(function, static_cast<uint32_t>(first), kPiece, out), "");
-            // exp over all inputs; the others over every 61st.
-            const uint32_t step = function == UnaryFunction::kExp ? 1 : 61;
-            for (uint32_t i = 0; i < kPiece; i += step) {
-                const float x = reference::float_from_bits(static_cast<uint32_t>(first) + i);
-                ASSERT_EQ(comparable(out[i]), comparable(reference::bits_from_float(host(function, x))))
-                    << "function " << static_cast<int>(function) << " of " << x;
-            }
+        const uint32_t step = function == UnaryFunction::kExp ? 1 : 61;
+        for (uint64_t first = 0; first < kAll; first += kPiece * step) {
+            const uint64_t left = (kAll - first + step - 1) / step;
+            const Inputs inputs{static_cast<uint32_t>(first), step, static_cast<uint32_t>(std::min(kPiece, left))};
+            ASSERT_EQ(device_unary(function, inputs, out), "");
+            const int64_t i = first_difference(function, inputs, out, threads);
+            ASSERT_EQ(i, inputs.count) << "function " << static_cast<int>(function) << " of "
+                                       << reference::float_from_bits(inputs.first + static_cast<uint32_t>(i) * step);
         }
     }
 }
