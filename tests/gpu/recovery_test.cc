@@ -1,0 +1,43 @@
+// What is left of a process after a device's error, where there is a device. After a kernel's error CUDA promises work to a new process
+// only; whether cudaDeviceReset is enough is the driver's to say, and here it says so. tools/gpu-check runs each in a process of its own.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/gpu_device.h"
+#include "tests/kernels/cuda/op_cases.h"
+
+namespace verbatim::cuda {
+namespace {
+
+// On a device of its own, made after the one with the error is gone.
+void expect_work_on_a_fresh_device() {
+    const auto device = make_gpu_device();
+    ASSERT_TRUE(device) << device.error().message;
+    expect_matmul(**device, {5, 65, 513}, Values::kNormal);
+}
+
+TEST(GpuRecovery, AFreshDeviceWorksAfterOneThatFoundNoMemory) {
+    auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    constexpr int64_t kTooMuch = int64_t{1} << 50;
+    EXPECT_EQ(DeviceArray<uint16_t>(**device, kTooMuch).data(), nullptr);
+    const Status done = (*device)->synchronize();
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().message.find("GPU: cudaMalloc of 2251799813685248 bytes: "), 0u) << done.error().message;
+    device->reset();
+    expect_work_on_a_fresh_device();
+}
+
+TEST(GpuRecovery, AFreshDeviceWorksAfterAKernelsErrorWhichIsToldWithItsName) {
+    auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    (*device)->scale({reinterpret_cast<float*>(8), 1, 1, 1}, 2.0F);  // nobody's memory
+    const Status done = (*device)->synchronize();
+    ASSERT_FALSE(done);
+    EXPECT_NE(done.error().message.find("scale over 1 x 1 x 1 blocks of 64 x 1 x 1"), std::string::npos)
+        << done.error().message;
+    device->reset();
+    expect_work_on_a_fresh_device();
+}
+
+}  // namespace
+}  // namespace verbatim::cuda
