@@ -4,9 +4,10 @@
 - The PTX of every kernel contains no floating-point instruction but those of NUMERICS N1: nothing approximate, nothing
   that flushes subnormals, no contraction that the source did not write, no binary64. The kernels of tensor.sm90, and
   they alone, multiply on tensor cores, each with the one mma that its numerics describe.
+- Every array in shared memory begins at a multiple of 16 bytes, as load4 and store4 need it: the emulator's always do.
 - No kernel uses more registers than tests/gpu/register_budget.txt allows, none spills, none has a stack frame.
 
-Both checks are first tried on texts that must fail.
+All checks are first tried on texts that must fail.
 """
 
 import argparse
@@ -26,6 +27,7 @@ TENSOR_KERNEL = "Tensor"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)+)\s")
 FLOATING = re.compile(r"\.(f16x2|f16|bf16x2|bf16|tf32|f32|f64)\b")
+SHARED_ARRAY = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[")
 KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
 
 
@@ -61,6 +63,11 @@ def without_mma(ptx):
         if MMA in line:
             multiplying.add(kernel)
     return sorted(name for name in kernels - multiplying if name.startswith(TENSOR_KERNEL))
+
+
+def misaligned(ptx):
+    """Arrays in shared memory that nothing but luck puts where 16 bytes can be read at once."""
+    return [name for alignment, name in SHARED_ARRAY.findall(ptx) if int(alignment) < 16]
 
 
 def resource_usage(ptxas_output):
@@ -108,6 +115,8 @@ def check_the_checks():
         assert forbidden_instructions(tensor + f"\t{bad} \t{{%f1}};") == [("TensorMatmul", bad)], bad
     assert without_mma(tensor + exact) == ["TensorMatmul"]
     assert without_mma(tensor + f"\t{MMA} \t{{%f1}};\n" + exact) == []
+    arrays = ".shared .align 16 .b8 good[64];\n.shared .align 4 .b8 bad[64];\n.shared .align 8 .u64 scalar;\n"
+    assert misaligned(arrays) == ["bad"]
     line = "ptxas info : Compiling entry function '_Zon_device4ScanEEEvT_' for 'sm_80'\n"
     spilled = resource_usage(line + "0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads\nUsed 9 registers")
     assert spilled == {"Scan": (9, 12)}, spilled
@@ -132,6 +141,7 @@ def main():
         print(f"sm_{architecture}: {ptx.count('.entry')} kernels, {len(usage)} with their registers")
         found = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + over_budget(usage, budget)
         found += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx)]
+        found += [f"{name}: not aligned to 16 bytes" for name in misaligned(ptx)]
         problems += [f"sm_{architecture}: {problem}" for problem in found]
     print("\n".join(problems))
     return 1 if problems else 0

@@ -8,8 +8,9 @@
 #define SIMT_FUNCTION __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")        // so that an array indexed by the loop stays in registers
 #define SIMT_ONE_BY_ONE _Pragma("unroll 1")  // so that what each turn needs is not kept in registers for all
-#define SIMT_SHARED(type, name, count)       \
-    __shared__ type name##_storage[(count)]; \
+// Aligned for load4 and store4, whatever the type asks for.
+#define SIMT_SHARED(type, name, count)                     \
+    __shared__ __align__(16) type name##_storage[(count)]; \
     const ::verbatim::simt::Shared<type> name { name##_storage }
 #define SIMT_LARGE_SHARED(type, name, count)               \
     extern __shared__ uint4 verbatim_simt_large_storage[]; \
