@@ -65,6 +65,18 @@ TEST(Gpu, OperationsHaveTheBitsOfTheirDefinitions) {
     expect_every_op(**device);
 }
 
+// As few large blocks as a device with 132 processors takes: the shapes above are too small for any there.
+TEST(Gpu, LargeMatmulsHaveTheBitsOfTheDefinition) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const MatmulShape& shape : {MatmulShape{33, 8500, 530}, {300, 3001, 700}}) {
+        for (const Values kind : {Values::kNormal, Values::kCancelling}) {
+            EXPECT_TRUE(multiplies_as_defined(**device, shape, kind))
+                << shape.num_rows << " rows, " << shape.num_outputs << " outputs, K " << shape.num_k;
+        }
+    }
+}
+
 TEST(Gpu, DecodesByGraphsToTheUncachedBits) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
