@@ -79,21 +79,16 @@ public:
     void release(void* memory) override { keep(cudaFree(memory), "cudaFree"); }
     void upload(void* to, const void* from, size_t bytes) override {
         if (!first_error_.empty()) return;
-        ++counts_.waits;
         keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload of " + std::to_string(bytes));
-        keep(cudaStreamSynchronize(stream_), "upload");  // the source is pageable and may go
+        wait("upload");  // the source is pageable and may go
     }
     void download(void* to, const void* from, size_t bytes) override {
         if (!first_error_.empty()) return;
-        ++counts_.waits;
         keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download of " + std::to_string(bytes));
-        keep(cudaStreamSynchronize(stream_), "download");
+        wait("download");
     }
     Status synchronize() override {
-        ++counts_.waits;
-        if (const auto status = cudaStreamSynchronize(stream_); status != cudaSuccess) {
-            keep(status, "cudaStreamSynchronize after " + last_launch());
-        }
+        wait("cudaStreamSynchronize");
         if (first_error_.empty()) return {};
         return tl::unexpected(Error{"GPU: " + first_error_, ErrorKind::kMachine});
     }
@@ -193,6 +188,13 @@ private:
     }
     [[nodiscard]] std::string last_launch() const {
         return std::string(last_name_) + " over " + text_of(last_grid_) + " blocks of " + text_of(last_block_);
+    }
+    // The error may be that of any kernel before.
+    void wait(const char* call) {
+        ++counts_.waits;
+        if (const auto status = cudaStreamSynchronize(stream_); status != cudaSuccess) {
+            keep(status, std::string(call) + " after " + last_launch());
+        }
     }
     void keep(cudaError_t status, const std::string& what) {
         if (status != cudaSuccess && first_error_.empty()) first_error_ = what + ": " + cudaGetErrorString(status);
