@@ -51,10 +51,10 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 }
 
 Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
-    const auto problems = cuda::unsupported(model.config, chosen.device->limits());
+    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
+    const auto problems = cuda::unsupported(model.config, sizes, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
     RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
-    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
     chosen.executor =
         std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes, pools.profile);
     Status made = chosen.device->synchronize();

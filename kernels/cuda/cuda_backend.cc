@@ -82,7 +82,8 @@ Floats columns(Floats x, Columns part) { return {x.data + part.first, x.num_rows
 
 }  // namespace
 
-std::vector<std::string> unsupported(const reference::ModelConfig& config, const CudaLimits& limits) {
+std::vector<std::string> unsupported(const reference::ModelConfig& config, const PoolSizes& pools,
+                                     const CudaLimits& limits) {
     std::vector<std::string> problems;
     const auto most = [&](size_t layer, const char* field, int64_t value, int64_t limit) {
         if (value <= limit) return;
@@ -90,7 +91,11 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
             fmt::format("layer {}: {} = {}, the CUDA kernels take up to {}", layer, field, value, limit));
     };
     for (size_t i = 0; i < config.layers.size(); ++i) {
-        if (config.layers[i].attention) most(i, "head_dim", config.layers[i].attention->head_dim, limits.head_dim);
+        if (const auto& attention = config.layers[i].attention) {
+            most(i, "head_dim", attention->head_dim, limits.head_dim);
+            most(i, "num_blocks · block_size · n_kv_heads",
+                 int64_t{pools.num_blocks} * pools.block_size * attention->n_kv_heads, limits.kv_slots);
+        }
         const auto& mamba = config.layers[i].mamba;
         if (!mamba) continue;
         most(i, "d_state", mamba->d_state, limits.d_state);
@@ -112,7 +117,7 @@ CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device,
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
-    CHECK(unsupported(config(), device.limits()).empty());
+    CHECK(unsupported(config(), pools_, device.limits()).empty());
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
         device, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));

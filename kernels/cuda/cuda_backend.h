@@ -26,7 +26,7 @@ namespace verbatim::cuda {
 
 class CudaBackend final : public PooledBackend {
 public:
-    // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(),
+    // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(), pools,
     // device.limits()) is empty, the device computes in the profile.
     CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
                 reference::Profile profile);
@@ -160,7 +160,8 @@ private:
     std::vector<uint16_t> host_values_;
 };
 
-// What of the model the kernels cannot hold, one problem each.
-[[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const CudaLimits& limits);
+// What of the model and its pools the kernels cannot hold, one problem each.
+[[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const PoolSizes& pools,
+                                                   const CudaLimits& limits);
 
 }  // namespace verbatim::cuda

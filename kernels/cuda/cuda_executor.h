@@ -13,8 +13,8 @@ namespace verbatim::cuda {
 
 class CudaExecutor final : public PooledExecutor {
 public:
-    // Borrows config, weights and device. REQUIRES: unsupported(config, device.limits()) is empty, the device computes in
-    // the profile.
+    // Borrows config, weights and device. REQUIRES: unsupported(config, pools, device.limits()) is empty, the device
+    // computes in the profile.
     CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
                  const PoolSizes& pools, reference::Profile profile = reference::Profile::kExact);
 

@@ -184,6 +184,8 @@ struct CudaLimits {
     int64_t d_conv = 4;
     int64_t state_floats =
         65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. What a grid has blocks for
+    int64_t kv_slots =
+        INT32_MAX;  // of a layer: num_blocks · block_size · n_kv_heads, which attention numbers in 32 bits
 };
 
 // What has been asked of a device so far.

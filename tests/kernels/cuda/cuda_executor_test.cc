@@ -332,12 +332,13 @@ TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
 TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
     const reference::ModelConfig fits = reference::draw_small_config(Architecture::kFalconH1, 34);
     const CudaLimits limits;
-    EXPECT_EQ(unsupported(fits, limits), std::vector<std::string>{});
+    PoolSizes pools{.block_size = 16, .num_blocks = 32, .num_state_rows = 4};
+    EXPECT_EQ(unsupported(fits, pools, limits), std::vector<std::string>{});
     reference::ModelConfig beyond = fits;
     beyond.layers[0].attention->head_dim = 258;
     beyond.layers[1].mamba->d_state = 257;
     beyond.layers[1].mamba->d_conv = 5;
-    EXPECT_EQ(unsupported(beyond, limits),
+    EXPECT_EQ(unsupported(beyond, pools, limits),
               (std::vector<std::string>{"layer 0: head_dim = 258, the CUDA kernels take up to 256",
                                         "layer 1: d_state = 257, the CUDA kernels take up to 256",
                                         "layer 1: d_conv = 5, the CUDA kernels take up to 4"}));
@@ -345,8 +346,16 @@ TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
     beyond.layers[1].mamba->n_heads = 257;
     beyond.layers[1].mamba->head_dim = 64;
     beyond.layers[1].mamba->d_state = 256;
-    EXPECT_EQ(unsupported(beyond, limits),
+    EXPECT_EQ(unsupported(beyond, pools, limits),
               std::vector<std::string>{"layer 1: d_inner · d_state = 4210688, the CUDA kernels take up to 4194240"});
+    beyond = fits;
+    beyond.layers.resize(1);
+    beyond.layers[0].attention->n_kv_heads = 4;
+    pools.num_blocks = 1 << 25;
+    EXPECT_EQ(
+        unsupported(beyond, pools, limits),
+        std::vector<std::string>{"layer 0: num_blocks · block_size · n_kv_heads = 2147483648, the CUDA kernels take "
+                                 "up to 2147483647"});
 }
 
 TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
