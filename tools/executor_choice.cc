@@ -55,8 +55,8 @@ Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const referenc
     const auto problems = cuda::unsupported(model.config, sizes, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
     RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
-    chosen.executor =
-        std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes, pools.profile);
+    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes,
+                                                           pools.profile, pools.num_threads);
     Status made = chosen.device->synchronize();
     if (!made) made.error().message += ": is there room for the weights and for the cache that the flags ask for?";
     return made;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
-#include "kernels/cpu/packed_matrix.h"
 #include "kernels/cuda/fragments.h"
 
 namespace verbatim::cuda {
@@ -34,16 +33,6 @@ bool is_decode(const PooledStep& step) {
 
 DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
     return values.empty() ? DeviceArray<float>() : DeviceArray<float>(device, values);
-}
-
-// For Device::matmul.
-std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight) {
-    std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
-    const cpu::PackedMatrix packed(weight.rows, weight.cols, pairs.data());
-    for (int64_t i = 0; i < packed.num_panels(); ++i) {
-        cpu::pack_panel(weight, i, pairs.data() + i * packed.panel_pairs());
-    }
-    return pairs;
 }
 
 GateKind gate_kind(reference::MambaGate gate) {
@@ -108,7 +97,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 // --- what stays on the device
 
 CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
-                         reference::Profile profile)
+                         reference::Profile profile, int32_t num_threads)
     : model_(model),
       device_(device),
       pools_(pools),
@@ -121,18 +110,19 @@ CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device,
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
         device, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
-    pack_matrices();
+    pack_matrices(num_threads);
     place_states();
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
 }
 
-void CudaBackend::pack_matrices() {
+void CudaBackend::pack_matrices(int32_t num_threads) {
+    reference::WorkerPool threads(num_threads);
     const auto ids = reference::matrices_of(config());
     for (const MatrixId id : ids) {
         place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         const reference::Linear linear = linear_of(model_.weights(), id);
         const std::vector<uint32_t> words =
-            on_tensor_cores() ? pack_fragments(linear.weight) : pack_pairs(linear.weight);
+            on_tensor_cores() ? pack_fragments(linear.weight, threads) : pack_pairs(linear.weight, threads);
         matrices_.push_back({DeviceArray<uint32_t>(device_, std::span<const uint32_t>(words)),
                              floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols});
     }

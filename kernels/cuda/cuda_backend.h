@@ -27,9 +27,9 @@ namespace verbatim::cuda {
 class CudaBackend final : public PooledBackend {
 public:
     // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(), pools,
-    // device.limits()) is empty, the device computes in the profile.
+    // device.limits()) is empty, the device computes in the profile. num_threads: that pack the weights.
     CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
-                reference::Profile profile);
+                reference::Profile profile, int32_t num_threads);
 
     void run(const PooledStep& step) override;
     // The device's, after the last step.
@@ -104,7 +104,7 @@ private:
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
     [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
-    void pack_matrices();
+    void pack_matrices(int32_t num_threads);
     void upload_layer(int32_t layer);
     void place_states();
     void upload_angles(int32_t layer);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/fragments.h"
 
+#include "kernels/cpu/packed_matrix.h"
 #include "kernels/cuda/simt/types.h"
 
 namespace verbatim::cuda {
@@ -8,19 +9,42 @@ using simt::kMmaK;
 using simt::kMmaRows;
 using simt::kWarpSize;
 
-std::vector<uint32_t> pack_fragments(const reference::MatrixView& weight) {
+namespace {
+
+// Weights k and k + 1 of output n; those that do not exist are +0.
+uint32_t pair_at(const reference::MatrixView& weight, int64_t n, int64_t k) {
+    if (n >= weight.rows || k >= weight.cols) return 0;
+    const uint16_t* row = weight.data + n * weight.cols;
+    return k + 1 < weight.cols ? row[k] | uint32_t{row[k + 1]} << 16 : row[k];
+}
+
+}  // namespace
+
+std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight, reference::WorkerPool& threads) {
+    std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
+    const cpu::PackedMatrix packed(weight.rows, weight.cols, pairs.data());
+    threads.for_each(packed.num_panels(),
+                     [&](int64_t i) { cpu::pack_panel(weight, i, pairs.data() + i * packed.panel_pairs()); });
+    return pairs;
+}
+
+std::vector<uint32_t> pack_fragments(const reference::MatrixView& weight, reference::WorkerPool& threads) {
     const int64_t num_tiles = (weight.rows + kMmaRows - 1) / kMmaRows;
     const int64_t num_groups = (weight.cols + kMmaK - 1) / kMmaK;
     std::vector<uint32_t> words(static_cast<size_t>(num_tiles * num_groups * kWarpSize * 4));
-    for (int64_t n = 0; n < weight.rows; ++n) {
-        const auto row = weight.row(n);
-        uint32_t* tile = words.data() + n / kMmaRows * num_groups * kWarpSize * 4;
-        for (int64_t k = 0; k < weight.cols; ++k) {
-            const int64_t lane = n % 8 * 4 + k % 8 / 2;
-            const int64_t word = n % kMmaRows / 8 + k % kMmaK / 8 * 2;
-            tile[(k / kMmaK * kWarpSize + lane) * 4 + word] |= uint32_t{row[k]} << (k % 2 * 16);
+    threads.for_each(num_tiles, [&](int64_t tile) {
+        uint32_t* word = words.data() + tile * num_groups * kWarpSize * 4;
+        for (int64_t group = 0; group < num_groups; ++group) {
+            for (int64_t lane = 0; lane < kWarpSize; ++lane) {
+                const int64_t n = tile * kMmaRows + lane / 4;
+                const int64_t k = group * kMmaK + lane % 4 * 2;
+                *word++ = pair_at(weight, n, k);
+                *word++ = pair_at(weight, n + 8, k);
+                *word++ = pair_at(weight, n, k + 8);
+                *word++ = pair_at(weight, n + 8, k + 8);
+            }
         }
-    }
+    });
     return words;
 }
 

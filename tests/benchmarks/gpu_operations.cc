@@ -6,10 +6,10 @@
 #include <chrono>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/base/result.h"
-#include "kernels/cpu/packed_matrix.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/fragments.h"
 #include "reference/numerics/bf16.h"
@@ -151,13 +151,8 @@ private:
         return weights;
     }
     static std::vector<uint32_t> packed(Profile profile, const reference::MatrixView& weight) {
-        if (profile != Profile::kExact) return pack_fragments(weight);
-        std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
-        const cpu::PackedMatrix matrix(weight.rows, weight.cols, pairs.data());
-        for (int64_t i = 0; i < matrix.num_panels(); ++i) {
-            cpu::pack_panel(weight, i, pairs.data() + i * matrix.panel_pairs());
-        }
-        return pairs;
+        reference::WorkerPool threads(static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency())));
+        return profile == Profile::kExact ? pack_pairs(weight, threads) : pack_fragments(weight, threads);
     }
     Status matmul(Profile profile, const MatmulShape& shape, const std::vector<uint16_t>& weights) {
         const std::vector<uint32_t> words = packed(profile, {weights.data(), shape.num_outputs, shape.num_k});

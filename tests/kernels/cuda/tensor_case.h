@@ -26,13 +26,16 @@ struct TensorCase {
           row_pairs(row_pairs_of(shape.num_k)),
           device_x(device, std::span<const float>(x)),
           device_pairs(device, shape.num_rows * row_pairs),
-          device_weight(device,
-                        std::span<const uint32_t>(pack_fragments({weight.data(), shape.num_outputs, shape.num_k}))),
+          device_weight(device, std::span<const uint32_t>(packed())),
           device_bias(device, std::span<const float>(bias)),
           device_out(device, shape.num_rows * shape.num_outputs) {
         device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, 1.0F, device_pairs.data());
     }
 
+    [[nodiscard]] std::vector<uint32_t> packed() const {
+        reference::WorkerPool threads(1);
+        return pack_fragments({weight.data(), shape.num_outputs, shape.num_k}, threads);
+    }
     [[nodiscard]] bool has_bias() const { return shape.num_k % 2 == 1; }
     [[nodiscard]] DeviceMatrix matrix() const {
         return {device_weight.data(), has_bias() ? device_bias.data() : nullptr, shape.num_outputs, shape.num_k};

@@ -92,7 +92,8 @@ TEST(TensorFastMatmul, IsNearTheExactDots) {
 TEST(Fragments, HoldEveryWeightWhereMmaTakesIt) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{16, 16}, {17, 5}, {40, 33}}) {
         const auto weight = reference::draw_bf16(rows * cols, 7);
-        const auto words = pack_fragments({weight.data(), rows, cols});
+        reference::WorkerPool threads(2);
+        const auto words = pack_fragments({weight.data(), rows, cols}, threads);
         const int64_t groups = (cols + 15) / 16;
         ASSERT_EQ(std::ssize(words), (rows + 15) / 16 * groups * 128);
         for (int64_t i = 0; i < std::ssize(words); ++i) {
