@@ -195,7 +195,7 @@ template <int kRowTiles>
 struct TensorMatvec : TensorParameters {
     int chunk_warps;  // 1, 2, 4 or 8
     static constexpr int kWarps = 8;
-    static constexpr int kAhead = 8 / kRowTiles > 2 ? 8 / kRowTiles : 2;  // groups whose loads are under way at once
+    static constexpr int kAhead = kRowTiles == 1 ? 8 : 4;  // groups whose loads are under way at once
     static constexpr int kLaneSums = kRowTiles * 4;
     using Sums = float[kRowTiles][4];
 
@@ -205,10 +205,11 @@ struct TensorMatvec : TensorParameters {
         const int chunk = warp % chunk_warps;
         const int64_t tile = int64_t{simt::block_x()} * (kWarps / chunk_warps) + warp / chunk_warps;
         const int64_t first_row = int64_t{simt::block_y()} * kRowTiles * simt::kMmaColumns;
+        const Inputs inputs = inputs_from(first_row);
         Sums total = {};
         for (int64_t first = 0; first < num_groups; first += int64_t{chunk_warps} * kChunkGroups) {
             Sums acc = {};
-            if (tile < num_tiles) add_chunk(tile, first_row, first + chunk * kChunkGroups, acc);
+            if (tile < num_tiles) add_chunk(tile, inputs, first + chunk * kChunkGroups, acc);
             for (int i = 0; i < kLaneSums; ++i) sums[place_of(warp, i)] = acc[i / 4][i % 4];
             simt::sync_block();
             for (int c = 0; chunk == 0 && c < chunk_warps && first + c * kChunkGroups < num_groups; ++c) {
@@ -227,34 +228,53 @@ struct TensorMatvec : TensorParameters {
         return (warp * kLaneSums + i) * simt::kWarpSize + simt::thread_x();
     }
 
+    // This lane's rows of the inputs, from its first pair on.
+    struct Inputs {
+        simt::Global<const uint32_t> rows[kRowTiles];
+        bool there[kRowTiles];
+    };
+    SIMT_FUNCTION Inputs inputs_from(int64_t first_row) const {
+        Inputs inputs;
+        SIMT_UNROLL
+        for (int j = 0; j < kRowTiles; ++j) {
+            const int64_t row = first_row + j * simt::kMmaColumns + simt::thread_x() / 4;
+            inputs.there[j] = row < out.num_rows;
+            const int64_t first = row * row_pairs() + simt::thread_x() % 4;
+            inputs.rows[j] = x.slice(first, row_pairs() - simt::thread_x() % 4);
+        }
+        return inputs;
+    }
+
     // The chunk that begins at group `begin`.
-    SIMT_FUNCTION void add_chunk(int64_t tile, int64_t first_row, int64_t begin, Sums& acc) const {
-        const int64_t end = begin + kChunkGroups < num_groups ? begin + kChunkGroups : num_groups;
-        for (int64_t group = begin; group < end; group += kAhead) {
+    SIMT_FUNCTION void add_chunk(int64_t tile, const Inputs& inputs, int64_t begin, Sums& acc) const {
+        constexpr int kPairs = kAhead * kGroupPairs;
+        const int64_t left = num_groups - begin;
+        const auto count = static_cast<int>(left < kChunkGroups ? left : int64_t{kChunkGroups});
+        const int64_t weights = (tile * num_groups + begin) * kFragmentWords + simt::thread_x() * 4;
+        simt::Global<const uint32_t> rows[kRowTiles];  // they go along, so that they are not computed again and again
+        SIMT_UNROLL
+        for (int j = 0; j < kRowTiles; ++j) rows[j] = inputs.rows[j].slice(begin * kGroupPairs, left * kGroupPairs);
+        for (int group = 0; group < count; group += kAhead) {
             simt::Four<uint32_t> a[kAhead];
             uint32_t b[kAhead][kRowTiles][2];
             SIMT_UNROLL
             for (int i = 0; i < kAhead; ++i) {
-                if (group + i >= end) continue;
-                a[i] = simt::load4(fragments, (tile * num_groups + group + i) * kFragmentWords + simt::thread_x() * 4);
-                load_inputs(first_row, group + i, b[i]);
+                if (group + i >= count) continue;
+                a[i] = simt::load4(fragments, weights + (group + i) * kFragmentWords);
+                SIMT_UNROLL
+                for (int j = 0; j < kRowTiles; ++j) {
+                    b[i][j][0] = inputs.there[j] ? rows[j][i * kGroupPairs] : 0U;
+                    b[i][j][1] = inputs.there[j] ? rows[j][i * kGroupPairs + 4] : 0U;
+                }
             }
             SIMT_UNROLL
+            for (int j = 0; j < kRowTiles; ++j) rows[j] = rows[j].slice(kPairs, (left - group) * kGroupPairs - kPairs);
+            SIMT_UNROLL
             for (int i = 0; i < kAhead; ++i) {
-                if (group + i >= end) continue;
+                if (group + i >= count) continue;
                 SIMT_UNROLL
                 for (int j = 0; j < kRowTiles; ++j) simt::mma(a[i], b[i][j][0], b[i][j][1], acc[j]);
             }
-        }
-    }
-    SIMT_FUNCTION void load_inputs(int64_t first_row, int64_t group, uint32_t (&b)[kRowTiles][2]) const {
-        SIMT_UNROLL
-        for (int j = 0; j < kRowTiles; ++j) {
-            const int64_t row = first_row + j * simt::kMmaColumns + simt::thread_x() / 4;
-            const int64_t at = row * row_pairs() + group * kGroupPairs + simt::thread_x() % 4;
-            const bool there = row < out.num_rows;
-            b[j][0] = there ? x[at] : 0U;
-            b[j][1] = there ? x[at + 4] : 0U;
         }
     }
 };

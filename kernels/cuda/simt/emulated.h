@@ -132,6 +132,7 @@ private:
 template <typename T>
 struct Global : View<T> {
     using View<T>::View;
+    Global() = default;
     Global(Emulator& emulator, T* data, int64_t count) : Global(emulator.memory_of(data), data, count) {}
     Global(Memory& memory, T* data, int64_t count)
         : View<T>(memory, (reinterpret_cast<const std::byte*>(data) - memory.bytes()) / static_cast<int64_t>(sizeof(T)),
