@@ -481,9 +481,9 @@ void CudaBackend::store_kv(int32_t layer, const reference::AttentionConfig& atte
 }
 
 void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& attention, float scale) {
+    const Floats out = fresh(Buffer::kMixed, attention.q_rows());
     device_.attention(profile_, step_, shape_of(attention, scale), rows(Buffer::kQ, attention.q_rows()),
-                      pages(layer, attention), workspace_.data(), fresh(Buffer::kMixed, attention.q_rows()),
-                      rounded_to(Buffer::kMixed, attention.q_rows()));
+                      pages(layer, attention), workspace_.data(), out, rounded_to(Buffer::kMixed, attention.q_rows()));
 }
 
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {

@@ -303,11 +303,12 @@ private:
                grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
                {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});
     }
-    // As many blocks as are resident take items from the list.
+    // As many blocks as are resident take items from the list, and not one more: it would begin when the others have finished theirs.
     template <typename Kernel>
     void launch_attention(const char* name, int64_t groups, const AttendParameters& parameters) {
-        launch(name, grid(parts(num_processors() * Kernel::kResidentBlocks, groups), groups),
-               {simt::kWarpSize, kAttendWarps}, Kernel{{parameters}});
+        const int64_t resident = num_processors() * Kernel::kResidentBlocks;
+        launch(name, grid(std::max<int64_t>(resident / groups, 1), groups), {simt::kWarpSize, kAttendWarps},
+               Kernel{{parameters}});
     }
     // Blocks of 64 threads along the pairs of each of x's rows, with those that pad it.
     template <typename Kernel>
