@@ -14,6 +14,8 @@
 namespace verbatim::cuda {
 namespace {
 
+constexpr int32_t kMostBlocks = 65535;  // of a grid in y and z: CUDA's limits
+
 struct RecordedLaunch {
     const char* kernel_name;
     simt::Dim3 grid;
@@ -98,6 +100,11 @@ protected:
     template <typename Kernel>
     void launch(const char* kernel_name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
         if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+        if (grid.x < 0 || grid.y < 0 || grid.y > kMostBlocks || grid.z < 0 || grid.z > kMostBlocks) {
+            return fail({fmt::format("{} over {} x {} x {} blocks: a grid has up to 2147483647 x {} x {}", kernel_name,
+                                     grid.x, grid.y, grid.z, kMostBlocks, kMostBlocks),
+                         ErrorKind::kMachine});
+        }
         const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }};
         if (recorded_) return recorded_->launches.push_back(launch);
         ++counts_.launches;

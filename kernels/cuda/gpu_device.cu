@@ -158,6 +158,7 @@ protected:
             return dim3(static_cast<unsigned>(size.x), static_cast<unsigned>(size.y), static_cast<unsigned>(size.z));
         };
         constexpr int kSharedBytes = shared_bytes<Kernel>();
+        static_assert(kSharedBytes <= 227 << 10, "a block of 9.0 has no more");
         if constexpr (kSharedBytes > 0) {
             keep(cudaFuncSetAttribute(entry_of<Kernel>(), cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                  std::string(kernel_name) + " with " + std::to_string(kSharedBytes) + " bytes of shared memory");

@@ -46,5 +46,17 @@ TEST(EmulatedDeviceDeathTest, NothingIsWaitedForOrAllocatedWhileAGraphIsRecorded
     (void)transfers.device->end_graph();
 }
 
+TEST(EmulatedDevice, AGridThatNoDeviceTakesIsAnError) {
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator);
+    constexpr int64_t kWidth = int64_t{65535} * 64 + 1;
+    const DeviceArray<float> x(*device, kWidth);
+    device->scale({x.data(), 1, kWidth, kWidth}, 2.0F);
+    const Status done = device->synchronize();
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().message,
+              "emulated GPU: scale over 1 x 65536 x 1 blocks: a grid has up to 2147483647 x 65535 x 65535");
+}
+
 }  // namespace
 }  // namespace verbatim::cuda
