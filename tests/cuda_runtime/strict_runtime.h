@@ -1,0 +1,42 @@
+// tests/cuda_runtime/strict_runtime.h: owns what a process has of CUDA: a stand-in for the host side of its runtime, linked in place
+// of cudart. Kernels do nothing. Whoever calls it is held to CUDA's rules (CUDA Runtime API; CUDA C++ Programming Guide), and late is
+// as late as they allow. What gpu_device.cu does not call is not here: a new call does not link until its rules are written.
+//
+//   R1  memory, streams and graphs are used while they are there, within their bounds, and given back once; the legacy stream is not used
+//   R2  a copy lands when its stream is waited for. Until then pinned memory stays as it is and where it is, and memory that is
+//       not pinned is its owner's again after the next call: that one waits
+//   R3  while a stream is captured launches are recorded, and nothing is allocated, given back, copied or waited for; a capture is ended
+//   R4  a grid has up to 2^31 - 1 x 65535 x 65535 blocks, a block up to 1024 threads; more than 48 KiB of dynamic shared memory is asked for of
+//       that very kernel since the last reset, and there are 227 KiB
+//   R5  a failed kernel is told by the next call that waits, and from there on by every call until a reset; a reset takes nothing away
+//       that somebody has still to give back
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace verbatim::cuda::strict_runtime {
+
+struct Machine {
+    int32_t num_processors = 132;  // an H200's
+    bool launches_wait = false;    // CUDA_LAUNCH_BLOCKING=1
+    // Counted from 1; 0: never.
+    int64_t fail_at_allocation = 0;  // it finds no memory, of the device or pinned
+    int64_t fail_at_kernel = 0;      // it meets memory that nobody has; a graph's kernels count whenever it is launched
+};
+struct Counts {
+    int64_t kernels = 0;  // that ran, those of graphs too
+    int64_t waits = 0;
+    int64_t resets = 0;
+};
+
+// All that the process before had is forgotten.
+void begin_process(const Machine& machine = {});
+// Breaches of R1..R5 since then, each with the name of the call.
+[[nodiscard]] const std::vector<std::string>& violations();
+// What nobody has given back.
+[[nodiscard]] std::vector<std::string> left_behind();
+[[nodiscard]] const Counts& counts();
+
+}  // namespace verbatim::cuda::strict_runtime

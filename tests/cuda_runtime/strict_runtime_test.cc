@@ -1,0 +1,143 @@
+// That the stand-in sees what it is there to see: every rule broken once.
+#include "tests/cuda_runtime/strict_runtime.h"
+
+#include <cuda_runtime.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace verbatim::cuda::strict_runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// A stream, and 64 bytes of each kind of memory.
+struct Scene {
+    Scene() {
+        begin_process();
+        EXPECT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+        EXPECT_EQ(cudaMalloc(&device, 64), cudaSuccess);
+        EXPECT_EQ(cudaMallocHost(reinterpret_cast<void**>(&pinned), 64), cudaSuccess);
+    }
+    cudaError_t up(const void* from, size_t bytes) {
+        return cudaMemcpyAsync(device, from, bytes, cudaMemcpyHostToDevice, stream);
+    }
+    cudaError_t down(void* to, size_t bytes) {
+        return cudaMemcpyAsync(to, device, bytes, cudaMemcpyDeviceToHost, stream);
+    }
+    cudaError_t launch(dim3 grid, dim3 block, size_t shared_bytes = 0, const void* kernel = "a kernel") {
+        cudaLaunchConfig_t config{};
+        config.gridDim = grid;
+        config.blockDim = block;
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream;
+        return cudaLaunchKernelExC(&config, kernel, nullptr);
+    }
+    void capture() { cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); }
+    // Of one launch.
+    cudaGraphExec_t record() {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        capture();
+        launch(1, 1);
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphInstantiate(&executable, graph, 0);
+        cudaGraphDestroy(graph);
+        return executable;
+    }
+
+    cudaStream_t stream = nullptr;
+    void* device = nullptr;
+    char* pinned = nullptr;
+};
+
+struct Breach {
+    const char* found;
+    void (*commit)(Scene&);
+};
+std::array<char, 64> pageable;
+
+const Breach kBreaches[] = {
+    {"cudaFree: what is not allocated", [](Scene& s) { cudaFree(s.device), cudaFree(s.device); }},
+    {"cudaFreeHost: what is not allocated", [](Scene& s) { cudaFreeHost(s.device); }},
+    {"cudaMemcpyAsync: beyond what is allocated on the device", [](Scene& s) { s.up(s.pinned, 65); }},
+    {"cudaMemcpyAsync: beyond pinned memory", [](Scene& s) { s.down(s.pinned + 1, 64); }},
+    {"cudaMemcpyAsync: what is not there",
+     [](Scene& s) { cudaMemcpyAsync(s.device, s.pinned, 1, cudaMemcpyHostToDevice, nullptr); }},
+    {"cudaGraphExecDestroy: what is not there",
+     [](Scene& s) {
+         const auto executable = s.record();
+         cudaGraphExecDestroy(executable), cudaGraphExecDestroy(executable);
+     }},
+    {"cudaStreamDestroy: what is not there",
+     [](Scene& s) { cudaStreamDestroy(s.stream), cudaStreamDestroy(s.stream); }},
+    {"cudaMalloc: a copy of memory that is not pinned is under way",
+     [](Scene& s) { s.down(pageable.data(), 64), cudaMalloc(&s.device, 1); }},
+    {"cudaStreamSynchronize: pinned memory was written while a copy of it was under way",
+     [](Scene& s) { s.up(s.pinned, 64), s.pinned[3] = 1, cudaStreamSynchronize(s.stream); }},
+    {"cudaFreeHost: memory that a copy under way needs",
+     [](Scene& s) { s.down(s.pinned, 64), cudaFreeHost(s.pinned); }},
+    {"cudaMalloc: while a stream is captured", [](Scene& s) { s.capture(), cudaMalloc(&s.device, 1); }},
+    {"cudaFree: while a stream is captured", [](Scene& s) { s.capture(), cudaFree(s.device); }},
+    {"cudaMemcpyAsync: while a stream is captured", [](Scene& s) { s.capture(), s.up(s.pinned, 1); }},
+    {"cudaStreamSynchronize: while a stream is captured",
+     [](Scene& s) { s.capture(), cudaStreamSynchronize(s.stream); }},
+    {"cudaStreamDestroy: its capture is not ended", [](Scene& s) { s.capture(), cudaStreamDestroy(s.stream); }},
+    {"cudaLaunchKernelExC: a grid of 1 x 65536 x 1 blocks",
+     [](Scene& s) {
+         s.launch({1, 65536}, 1);
+     }},
+    {"cudaLaunchKernelExC: a block of 33 x 32 x 1 threads",
+     [](Scene& s) {
+         s.launch(1, {33, 32});
+     }},
+    {"cudaLaunchKernelExC: 50000 bytes of shared memory, 0 were asked for",
+     [](Scene& s) {
+         cudaFuncSetAttribute("another kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, 50000);
+         s.launch(1, 1, 50000);
+     }},
+    {"cudaFuncSetAttribute: more than a block has",
+     [](Scene&) { cudaFuncSetAttribute("a kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1); }},
+};
+
+TEST(StrictRuntime, ABreachIsFoundWithTheNameOfTheCall) {
+    for (const Breach& breach : kBreaches) {
+        Scene scene;
+        breach.commit(scene);
+        EXPECT_THAT(violations(), ElementsAre(breach.found));
+    }
+}
+
+TEST(StrictRuntime, ACopyLandsWhenItsStreamIsWaitedForAndNotBefore) {
+    Scene scene;
+    char back[64] = {};
+    scene.pinned[5] = 7;
+    scene.up(scene.pinned, 64);
+    cudaStreamSynchronize(scene.stream);
+    scene.down(back, 64);
+    EXPECT_EQ(back[5], 0);
+    cudaStreamSynchronize(scene.stream);
+    EXPECT_EQ(back[5], 7);
+    EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST(StrictRuntime, AKernelsErrorIsToldByTheNextWaitAndByAllThatFollowsUntilAReset) {
+    Scene scene;
+    begin_process({.fail_at_kernel = 2});
+    cudaStreamCreate(&scene.stream);
+    const auto executable = scene.record();
+    EXPECT_EQ(scene.launch(1, 1), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(executable, scene.stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(scene.stream), cudaErrorIllegalAddress);
+    EXPECT_EQ(scene.launch(1, 1), cudaErrorIllegalAddress);
+    EXPECT_THAT(violations(), IsEmpty());
+    cudaDeviceReset();
+    EXPECT_THAT(violations(),
+                ElementsAre("cudaDeviceReset: takes away streams, 1 of them; executable graphs, 1 of them"));
+    EXPECT_EQ(cudaStreamCreate(&scene.stream), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace verbatim::cuda::strict_runtime
