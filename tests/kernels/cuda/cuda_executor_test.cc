@@ -12,6 +12,7 @@
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/head_case.h"
+#include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
 
@@ -240,7 +241,7 @@ TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
 TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
     for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
         const PoisonedModel model(Architecture::kGraniteHybrid, profile);
-        for (int32_t length = 1; length <= 18; ++length) {
+        for (int32_t length = 1; length <= 18; length += testing::kSanitized ? 4 : 1) {
             Emulated cuda(model.scene, 3);
             Scene scene(model.scene, cuda.executor, 3);
             scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
@@ -318,8 +319,7 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
 }
 
 TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
-    for (const Schedule schedule :
-         {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead}) {
+    for (const Schedule schedule : schedules()) {
         for (const int32_t block_size : {5, 16}) {
             Emulator emulator(schedule, 11);
             const auto device = make_emulated_device(emulator);

@@ -10,6 +10,7 @@
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/op_cases.h"
+#include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
 #include "tests/reference/executor_scene.h"
 
@@ -96,12 +97,9 @@ constexpr Expected kExpected[] = {
     {KernelBug::kValuesEarly, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
-constexpr simt::Schedule kSchedules[] = {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom,
-                                         simt::Schedule::kOneWarpAhead};
-
 TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
     const SceneModel model = wide_model();
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
             ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule, profile).empty());
         }
@@ -120,7 +118,7 @@ constexpr Expected kExpectedInMatmuls[] = {
 };
 
 TEST(PlantedKernelBugs, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         const auto findings_of = [schedule](KernelBug bug, int64_t num_rows) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
@@ -154,7 +152,7 @@ TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
         planted_kernel_bug() = KernelBug::kNone;
         return one.num_wrong();
     };
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         for (const Expected& expected : kExpectedOnTensorCores) {
             simt::Emulator emulator(schedule, 3);
             run(emulator, expected.bug);
@@ -188,7 +186,7 @@ TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
         params.top_p = row == 1 ? 1.0F : 0.9F;
         params.repetition_penalty = 1.2F;
     }
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         const auto findings_of = [&](KernelBug bug) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
@@ -209,7 +207,7 @@ constexpr Expected kExpectedInRowsTogether[] = {
 };
 
 TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
         AttentionCase one(*device, {2, 1, 8, 16, {{507, 9}}});
@@ -235,7 +233,7 @@ TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
 constexpr Expected kExpectedInDigests[] = {{KernelBug::kSumNotCleared, "sum_floats", FindingKind::kUninitialised}};
 
 TEST(PlantedKernelBugs, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         const auto findings_of = [schedule](KernelBug bug) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
