@@ -440,8 +440,8 @@ struct ScanTiles : ScanParameters {
         return token;
     }
 
-    // Tokens [first, end) of a tile, two in a turn. A processor may have no more than two warps to choose from, so a thread reads ahead
-    // of itself. kWhole: the chunk has all of its elements.
+    // So many tokens, two in a turn. A scheduler may have no more than two warps to choose from, so a thread reads ahead of itself.
+    // kWhole: the chunk has all of its elements.
     template <bool kWhole>
     SIMT_FUNCTION static void advance(Inputs in, const Part& part, int32_t num_tokens, State& h) {
         Token now = read(in, 0);
