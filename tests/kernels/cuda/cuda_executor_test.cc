@@ -349,6 +349,12 @@ TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
     EXPECT_EQ(unsupported(beyond, pools, limits),
               std::vector<std::string>{"layer 1: d_inner · d_state = 4210688, the CUDA kernels take up to 4194240"});
     beyond = fits;
+    beyond.layers[1].mamba->n_heads = 65536;
+    beyond.layers[1].mamba->head_dim = 1;
+    beyond.layers[1].mamba->d_state = 32;
+    EXPECT_EQ(unsupported(beyond, pools, limits),
+              std::vector<std::string>{"layer 1: n_heads = 65536, the CUDA kernels take up to 65535"});
+    beyond = fits;
     beyond.layers.resize(1);
     beyond.layers[0].attention->n_kv_heads = 4;
     pools.num_blocks = 1 << 25;
