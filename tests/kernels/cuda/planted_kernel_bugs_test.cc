@@ -237,7 +237,7 @@ constexpr Expected kExpectedInConvs[] = {{KernelBug::kConvEachFirstRow, "conv", 
 constexpr Expected kExpectedInScans[] = {{KernelBug::kScanTooFewTiles, "scan", FindingKind::kRace}};
 
 TEST(PlantedKernelBugs, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
         // Three tiles; the second one begins in the middle of a thread's rows.
