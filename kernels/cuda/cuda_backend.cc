@@ -89,6 +89,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
         if (!mamba) continue;
         most(i, "d_state", mamba->d_state, limits.d_state);
         most(i, "d_conv", mamba->d_conv, limits.d_conv);
+        most(i, "n_heads", mamba->n_heads, limits.mamba_heads);
         most(i, "d_inner · d_state", mamba->d_inner() * mamba->d_state, limits.state_floats);
     }
     return problems;
@@ -184,7 +185,7 @@ DevicePages CudaBackend::pages(int32_t layer, const reference::AttentionConfig& 
 DeviceStates CudaBackend::states(int32_t layer, HeadPart part) const {
     const bool ssm = part == HeadPart::kSsm;
     return {state_pool_.data() + (ssm ? layers_[layer].ssm_offset : layers_[layer].conv_offset), pools_.num_state_rows,
-            row_floats_, ssm ? layers_[layer].ssm_size : layers_[layer].conv_size};
+            row_floats_, ssm ? layers_[layer].ssm_size : layers_[layer].conv_size, layer};
 }
 
 MambaParameters CudaBackend::parameters(int32_t i) const {
@@ -452,10 +453,8 @@ void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
                  fresh(Buffer::kMixed, mamba.d_inner()));
 }
 
-void CudaBackend::check_state(int32_t layer) {
-    device_.check_state(step_, layer, states(layer, HeadPart::kSsm));
-    device_.check_state(step_, layer, states(layer, HeadPart::kConv));
-}
+// conv and scan have looked at the states as they stored them.
+void CudaBackend::check_state(int32_t) {}
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {
     const Columns z = reference::projected_columns(mamba).z;

@@ -126,6 +126,7 @@ struct DeviceStates {
     int64_t num_rows = 0;
     int64_t row_floats = 0;
     int64_t size = 0;  // floats of this tensor in a row
+    int32_t layer = 0;
 };
 
 struct MambaShape {
@@ -182,8 +183,9 @@ struct CudaLimits {
     int64_t head_dim = 256;
     int64_t d_state = 256;
     int64_t d_conv = 4;
+    int64_t mamba_heads = 65535;  // blocks of a grid
     int64_t state_floats =
-        65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. What a grid has blocks for
+        65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. Places in it have 32 bits
     int64_t kv_slots =
         INT32_MAX;  // of a layer: num_blocks · block_size · n_kv_heads, which attention numbers in 32 bits
 };
@@ -249,12 +251,12 @@ public:
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
+    // conv and scan lower a sequence's fault to the states' layer when what they leave in its own row is not finite (N8).
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, Floats out) = 0;
     // dt, decay: scratch [num_rows, n_heads] each.
     virtual void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
                       Floats dt_raw, float* dt, float* decay, const DeviceStates& states, Floats y) = 0;
-    virtual void check_state(const DeviceBatch& batch, int32_t layer, const DeviceStates& states) = 0;
     // cos, sin: [num_positions, n_pairs].
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;

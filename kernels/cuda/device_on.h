@@ -110,10 +110,20 @@ public:
 
     void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
               const DeviceStates& windows, Floats out) override {
-        launch(
-            "conv", grid(batch.num_sequences, parts(x.width, kConvThreads)), {kConvThreads},
-            Conv{steps(batch), shape.d_conv, rows(read_only(x)), view(parameters.conv_weight, x.width * shape.d_conv),
-                 view(parameters.conv_bias, x.width), parameters.conv_bias != nullptr, states(windows), rows(out)});
+        const ConvParameters conv{steps(batch),
+                                  view(batch.row_sequences, batch.num_rows),
+                                  static_cast<int32_t>(shape.d_conv),
+                                  rows(read_only(x)),
+                                  view(parameters.conv_weight, x.width * shape.d_conv),
+                                  view(parameters.conv_bias, x.width),
+                                  parameters.conv_bias != nullptr,
+                                  states(batch, windows),
+                                  rows(out)};
+        if (batch.num_rows == batch.num_sequences) {
+            launch_conv<ConvStep>("conv_step", conv);
+        } else {
+            launch_conv<Conv>("conv", conv);
+        }
     }
     void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
               Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, Floats y) override {
@@ -122,15 +132,27 @@ public:
                     TimeSteps{rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
                               view(parameters.a, shape.n_heads), shape.dt_min, shape.dt_max, view(dt, num_steps),
                               view(decay, num_steps)});
-        launch("scan", grid(batch.num_sequences, shape.n_heads, parts(shape.head_dim, kScanChannels)),
-               {kScanChannels, static_cast<int32_t>(parts(shape.d_state, kScanState))},
-               Scan{steps(batch), shape.n_heads, shape.head_dim, shape.d_state, shape.n_groups, rows(read_only(conv)),
-                    view(dt, num_steps), view(decay, num_steps), view(parameters.d, shape.n_heads), states(pool),
-                    rows(y)});
-    }
-    void check_state(const DeviceBatch& batch, int32_t layer, const DeviceStates& pool) override {
-        launch("check_state", grid(batch.num_sequences, parts(pool.size, kRowThreads)), {kRowThreads},
-               CheckState{steps(batch), layer, states(pool), view(batch.faults, batch.num_sequences)});
+        const ScanParameters parameters_of_scan{steps(batch),
+                                                static_cast<int32_t>(shape.n_heads),
+                                                static_cast<int32_t>(shape.head_dim),
+                                                static_cast<int32_t>(shape.d_state),
+                                                static_cast<int32_t>(shape.n_heads / shape.n_groups),
+                                                takes_four(shape, conv),
+                                                static_cast<int32_t>(conv.stride),
+                                                static_cast<int32_t>(y.stride),
+                                                rows(read_only(conv)),
+                                                view(dt, num_steps),
+                                                view(decay, num_steps),
+                                                view(parameters.d, shape.n_heads),
+                                                states(batch, pool),
+                                                rows(y)};
+        if (shape.d_state > Scan::kMaxState) {
+            launch_scan<WideScan>("wide_scan", batch, shape, parameters_of_scan);
+        } else if (takes_two_channels(batch, shape)) {
+            launch_scan<Scan>("scan", batch, shape, parameters_of_scan);
+        } else {
+            launch_scan<NarrowScan>("narrow_scan", batch, shape, parameters_of_scan);
+        }
     }
 
     void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
@@ -251,9 +273,34 @@ private:
     KernelBatch steps(const DeviceBatch& batch) {
         return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
-    KernelStates states(const DeviceStates& pool) {
+    KernelStates states(const DeviceBatch& batch, const DeviceStates& pool) {
         const int64_t count = (pool.num_rows - 1) * pool.row_floats + pool.size;
-        return {view(pool.data, count), pool.row_floats, pool.size};
+        return {view(pool.data, count), pool.row_floats, pool.size, pool.layer,
+                view(batch.faults, batch.num_sequences)};
+    }
+    template <typename Kernel>
+    void launch_conv(const char* name, const ConvParameters& parameters) {
+        launch(name,
+               grid(parts(parameters.x.num_rows, kConvGroups * Kernel::kThreadRows),
+                    parts(parameters.x.width, kConvChannels)),
+               {kConvChannels, kConvGroups}, Kernel{{parameters}});
+    }
+    // Whether every head's x, B and C begin and end at multiples of four floats.
+    static bool takes_four(const MambaShape& shape, Floats conv) {
+        return reinterpret_cast<uintptr_t>(conv.data) % 16 == 0 && conv.stride % 4 == 0 && shape.head_dim % 4 == 0 &&
+               shape.d_state % 4 == 0;
+    }
+    // Whether two channels for a thread, so that B and C are read once for both, are there and leave blocks for more than half of the
+    // processors.
+    bool takes_two_channels(const DeviceBatch& batch, const MambaShape& shape) const {
+        const int64_t blocks = batch.num_sequences * shape.n_heads * parts(shape.head_dim, Scan::kBlockChannels);
+        return shape.head_dim > NarrowScan::kBlockChannels && 2 * blocks > num_processors();
+    }
+    template <typename Kernel>
+    void launch_scan(const char* name, const DeviceBatch& batch, const MambaShape& shape,
+                     const ScanParameters& parameters) {
+        launch(name, grid(batch.num_sequences, shape.n_heads, parts(shape.head_dim, Kernel::kBlockChannels)),
+               {kScanLanes, Kernel::kThreads / kScanLanes}, Kernel{{parameters}});
     }
     KernelPages pool(const DevicePages& pages) {
         const int64_t num_pages = pages.num_blocks * pages.n_kv_heads;

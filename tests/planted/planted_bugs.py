@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Shows that every fault of engine/base/planted.h is caught, and by which tests.
 
-Runs the test programs of a build with VERBATIM_PLANTED_BUGS once without a fault (everything must pass), then once per
-fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine or of an
-executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been run.
+Runs test programs that were compiled with VERBATIM_PLANTED_BUGS once without a fault (everything must pass), then once
+per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine or of
+an executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been run.
 Fails when a fault is not caught, or when two faults are caught by one and the same assertion only.
 
 planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault NAME ...] [--markdown]
@@ -20,7 +20,7 @@ import sys
 RUNS_PER_PROGRAM = 12  # a program that keeps stopping is started again so often
 SECONDS_PER_RUN = 60  # a fault may make a run endless
 RANDOM_CASES = "seed=20251121 max_success=8 noshrink=1"
-PLACE = re.compile(r"(/[^\s:\"]+\.(?:cc|h)):(\d+):")
+PLACE = re.compile(r"(?:\.\./)*([^\s:\"]+\.(?:cc|h)):(\d+):")  # a compiler cache may make paths relative
 
 
 class Catch:
@@ -41,8 +41,9 @@ def places_of(text, source):
     """The innermost places in our sources that a failing test names, as file:line."""
     found = []
     for path, line in PLACE.findall(text):
-        if path.startswith(source + "/"):
-            found.append(f"{path[len(source) + 1:]}:{line}")
+        inside = path.removeprefix(source + "/")
+        if os.path.exists(os.path.join(source, inside)) and not os.path.isabs(inside):
+            found.append(f"{inside}:{line}")
     # The random worlds report their own assertions through one EXPECT: what they say inside is the assertion.
     inner = [place for place in found if "engine_model_test.cc" not in place]
     return inner or found

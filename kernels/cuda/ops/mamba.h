@@ -1,5 +1,6 @@
-// kernels/cuda/ops/mamba.h: Mamba-2's conv and strict recurrence. Time runs inside a thread; channels and chunks of the state
-// run side by side. State is read from a sequence's source row and written to its own, and on the way to its snapshots.
+// kernels/cuda/ops/mamba.h: Mamba-2's conv and strict recurrence. The conv's rows run side by side; the recurrence's time runs
+// inside a thread, channels and chunks of the state side by side. State is read from a sequence's source row and written to its own, and
+// on the way to its snapshots.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -19,56 +20,165 @@ struct KernelStates {
     simt::Global<float> data;
     int64_t row_floats;
     int64_t size;
+    int32_t layer;
+    simt::Global<int32_t> faults;  // by sequence
     SIMT_FUNCTION simt::Global<float> row(int32_t row) const { return data.slice(row * row_floats, size); }
+    // N8: what a sequence leaves in its own row is not finite.
+    SIMT_FUNCTION void mark(int32_t sequence) const { simt::atomic_min(faults, sequence, layer); }
 };
 
-inline constexpr int kConvThreads = 64;
+inline constexpr int kConvChannels = 64;  // threads_x
+inline constexpr int kConvGroups = 4;     // threads_y: neighbouring parts of the rows
+inline constexpr int kConvTaps = 4;       // at most
 
-// reference/ops/conv1d.h. One thread per sequence and channel, its window in registers.
-struct Conv {
+struct ConvParameters {
     KernelBatch batch;
-    int64_t d_conv;
+    simt::Global<const int32_t> row_sequences;
+    int32_t d_conv;
     KernelRows<const float> x;
     simt::Global<const float> weight;  // [conv_dim, d_conv]
     simt::Global<const float> bias;    // used when has_bias
     bool has_bias;
     KernelStates windows;  // [d_conv - 1, conv_dim]
     KernelRows<float> out;
+};
+
+// reference/ops/conv1d.h. A thread computes a channel of kRows neighbouring rows. What most rows look back at are rows of x, so they
+// depend on nothing. A sequence's first d_conv - 1 rows look into its window too, which may be the one that it writes: the thread of
+// the first one computes them all, and then writes windows, which are rows of x again.
+template <int kRows>
+struct ConvRows : ConvParameters {
+    static constexpr int kThreadRows = kRows;
+    static constexpr int kPast = kConvTaps - 1;  // inputs before a row's own; there are d_conv - 1
+    // Taps and inputs of fewer than four are the last ones of an array.
+    struct Filter {
+        float taps[kConvTaps];
+        float bias;
+    };
 
     SIMT_FUNCTION void operator()() const {
-        const DeviceSequence sequence = batch.sequences[simt::block_x()];
         const int64_t blocks_apart = SIMT_BUG(kTwoWriters) ? simt::threads_x() - 1 : simt::threads_x();
         const int64_t c = simt::block_y() * blocks_apart + simt::thread_x();
         if (c >= x.width) return;
-        float taps[4] = {};
-        float past[4] = {};  // the last d_conv - 1 inputs, oldest first
-        for (int j = 0; j < d_conv; ++j) taps[j] = weight[c * d_conv + j];
-        for (int j = 0; j < d_conv - 1 && sequence.state_src >= 0; ++j) {
-            past[j] = windows.row(sequence.state_src)[j * x.width + c];
-        }
-        int32_t write = sequence.first_write;
-        for (int32_t t = 0; t < sequence.num_rows; ++t) {
-            const int64_t row = sequence.first_row + t;
-            past[d_conv - 1] = x.data[x.at(row, c)];
-            float acc = 0.0F;
-            if (has_bias) acc = bias[c];
-            for (int j = 0; j < d_conv; ++j) acc = reference::fma_f32(taps[j], past[j], acc);
-            out.data[out.at(row, c)] = reference::silu_f32(acc);
-            for (int j = 0; j < d_conv - 1; ++j) past[j] = past[j + 1];
-            if (write == sequence.first_write + sequence.num_writes) continue;
-            const DeviceStateWrite snapshot = batch.writes[write];
-            if (snapshot.length != sequence.first_position + t + 1) continue;
-            store(past, snapshot.dst, c);
-            ++write;
-        }
-        store(past, sequence.state_dst, c);
+        const int64_t first = (int64_t{simt::block_x()} * kConvGroups + simt::thread_y()) * kRows;
+        if (first >= x.num_rows) return;
+        const Filter filter = filter_of(c);
+        const int64_t end = first + kRows < x.num_rows ? first + kRows : x.num_rows;
+        if (kRows > 1 && all_inside(first, end)) return rows_inside(first, c, filter);
+        SIMT_ONE_BY_ONE
+        for (int64_t row = first; row < end; ++row) any_row(row, c, filter);
     }
 
-    SIMT_FUNCTION void store(const float* past, int32_t row, int64_t c) const {
-        if (row < 0) return;
-        for (int j = 0; j < d_conv - 1; ++j) windows.row(row)[j * x.width + c] = past[j];
+    SIMT_FUNCTION int first_tap() const { return kConvTaps - d_conv; }
+    SIMT_FUNCTION Filter filter_of(int64_t c) const {
+        Filter filter = {};
+        SIMT_UNROLL
+        for (int j = 0; j < kConvTaps; ++j) {
+            if (j >= first_tap()) filter.taps[j] = weight[c * d_conv + j - first_tap()];
+        }
+        if (has_bias) filter.bias = bias[c];
+        return filter;
+    }
+
+    // inputs: the row's own and those before it, oldest first.
+    SIMT_FUNCTION void write(int64_t row, int64_t c, const Filter& filter, const float* inputs) const {
+        float acc = filter.bias;
+        SIMT_UNROLL
+        for (int j = 0; j < kConvTaps; ++j) {
+            if (j >= first_tap()) acc = reference::fma_f32(filter.taps[j], inputs[j], acc);
+        }
+        out.data[out.at(row, c)] = reference::silu_f32(acc);
+    }
+
+    // Whether there are kRows of them, all of one sequence and none of its first ones.
+    SIMT_FUNCTION bool all_inside(int64_t first, int64_t end) const {
+        if (end - first < kRows) return false;
+        const int32_t sequence = row_sequences[first];
+        if (row_sequences[end - 1] != sequence && !SIMT_BUG(kConvOtherSequence)) return false;
+        const DeviceSequence of = batch.sequences[sequence];
+        return first - of.first_row >= d_conv - 1;
+    }
+    SIMT_FUNCTION void rows_inside(int64_t first, int64_t c, const Filter& filter) const {
+        float inputs[kPast + kRows] = {};
+        SIMT_UNROLL
+        for (int i = 0; i < kPast + kRows; ++i) {
+            if (i >= first_tap()) inputs[i] = x.data[x.at(first + i - kPast, c)];
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < kRows; ++i) write(first + i, c, filter, inputs + i);
+    }
+
+    SIMT_FUNCTION void any_row(int64_t row, int64_t c, const Filter& filter) const {
+        const int32_t number = row_sequences[row];
+        const DeviceSequence sequence = batch.sequences[number];
+        const int64_t before = row - sequence.first_row;
+        if (before == 0 || (SIMT_BUG(kConvEachFirstRow) && before < d_conv - 1))
+            return begin(number, sequence, c, filter);
+        if (before < d_conv - 1) return;
+        float inputs[kConvTaps] = {};
+        SIMT_UNROLL
+        for (int j = 0; j < kConvTaps; ++j) {
+            if (j >= first_tap()) inputs[j] = x.data[x.at(row + j - kPast, c)];
+        }
+        write(row, c, filter, inputs);
+    }
+
+    // A sequence's first rows, and every window that it writes.
+    SIMT_FUNCTION void begin(int32_t number, const DeviceSequence& sequence, int64_t c, const Filter& filter) const {
+        float inputs[kConvTaps] = {};
+        SIMT_UNROLL
+        for (int j = 0; j < kPast; ++j) {
+            if (j >= first_tap() && sequence.state_src >= 0) {
+                inputs[j] = windows.row(sequence.state_src)[(j - first_tap()) * x.width + c];
+            }
+        }
+        int32_t next = sequence.first_write;
+        const int32_t end = next + sequence.num_writes;
+        const int32_t num_first = sequence.num_rows < d_conv - 1 ? sequence.num_rows : d_conv - 1;
+        SIMT_ONE_BY_ONE
+        for (int32_t t = 0; t < num_first; ++t) {
+            const int64_t row = int64_t{sequence.first_row} + t;
+            inputs[kPast] = x.data[x.at(row, c)];
+            write(row, c, filter, inputs);
+            SIMT_UNROLL
+            for (int j = 0; j < kPast; ++j) inputs[j] = inputs[j + 1];
+            if (next == end) continue;
+            const DeviceStateWrite snapshot = batch.writes[next];
+            if (snapshot.length != sequence.first_position + t + 1) continue;
+            store(inputs, snapshot.dst, c);
+            ++next;
+        }
+        SIMT_ONE_BY_ONE
+        for (; next < end; ++next) {
+            const DeviceStateWrite snapshot = batch.writes[next];
+            look_back(int64_t{sequence.first_row} + snapshot.length - sequence.first_position, c, inputs);
+            store(inputs, snapshot.dst, c);
+        }
+        if (sequence.state_dst < 0) return;
+        if (sequence.num_rows > num_first) look_back(int64_t{sequence.first_row} + sequence.num_rows, c, inputs);
+        store(inputs, sequence.state_dst, c);
+        if (!all_finite(inputs)) windows.mark(number);
+    }
+    // The inputs of the d_conv - 1 rows before one.
+    SIMT_FUNCTION void look_back(int64_t row, int64_t c, float (&inputs)[kConvTaps]) const {
+        SIMT_UNROLL
+        for (int j = 0; j < kPast; ++j) {
+            if (j >= first_tap()) inputs[j] = x.data[x.at(row + j - kPast, c)];
+        }
+    }
+    SIMT_FUNCTION void store(const float (&inputs)[kConvTaps], int32_t row, int64_t c) const {
+        SIMT_UNROLL
+        for (int j = 0; j < kPast; ++j) {
+            if (j >= first_tap()) windows.row(row)[(j - first_tap()) * x.width + c] = inputs[j];
+        }
+    }
+    // Of a window; what is not there is 0.
+    SIMT_FUNCTION static bool all_finite(const float (&inputs)[kConvTaps]) {
+        return reference::is_finite(inputs[0]) && reference::is_finite(inputs[1]) && reference::is_finite(inputs[2]);
     }
 };
+struct Conv : ConvRows<8> {};
+struct ConvStep : ConvRows<1> {};  // one row for each of the sequences
 
 // dt and exp(dt · A) of every row and head (reference/ops/ssm_scan.h).
 struct TimeSteps {
@@ -91,111 +201,351 @@ struct TimeSteps {
     }
 };
 
-inline constexpr int kScanChannels = 32;                                    // threads_x: channels of a head
-inline constexpr int kScanState = static_cast<int>(reference::kScanChunk);  // state elements of a thread, in registers
-inline constexpr int kMaxScanChunks = 16;                                   // threads_y at most: d_state <= 256
+inline constexpr int kScanLanes = simt::kWarpSize;                          // threads_x
+inline constexpr int kScanState = static_cast<int>(reference::kScanChunk);  // state elements of a thread and channel
+inline constexpr int kScanSums = 96;                                        // chunks by tokens of a tile
+inline constexpr int kScanTiles = 3;  // in shared memory: one comes, one is computed, the sums of one are added
 
-// One head's 32 channels of one sequence: thread (p, chunk) owns 16 state elements over all tokens; the chunks' sums of
-// y are added in order.
-struct Scan {
+struct ScanParameters {
     KernelBatch batch;
-    int64_t n_heads;
-    int64_t head_dim;
-    int64_t d_state;
-    int64_t n_groups;
+    int32_t n_heads;
+    int32_t head_dim;
+    int32_t d_state;
+    int32_t heads_per_group;
+    bool by_four;  // every head's x, B and C begin and end at multiples of 16 bytes
+    int32_t conv_stride, y_stride;
     KernelRows<const float> conv;  // x, B, C
     simt::Global<const float> dt;
     simt::Global<const float> decay;
     simt::Global<const float> d;
     KernelStates states;  // [n_heads, d_state, head_dim]
     KernelRows<float> y;
+};
+
+// reference/ops/ssm_scan.h for one sequence and 32 · kChannels channels of one head, kChannels of them with one chunk of 16 state
+// elements in the registers of a thread (lane, chunk). Tokens come in tiles:
+//
+//   copies bring a tile's x, B, C, dt and decay to shared memory while the tile before is computed
+//   a thread leaves its chunk's sum of every token and channel in shared memory
+//   after the tile's only barrier, warps share the tokens of the tile before and add its chunks in order, while others go on
+//
+// A tile: dt and decay of its tokens; then a row per token, of x of the channels, B and C. What is beyond d_state or head_dim is +0
+// there and written nowhere. Places are constants, so that a token's loads need next to no arithmetic.
+template <int kChannels, int kChunks>
+struct ScanTiles : ScanParameters {
+    static constexpr int kBlockChannels = kChannels * kScanLanes;
+    static constexpr int kMaxState = kChunks * kScanState;
+    static constexpr int kTokens = kScanSums / kChunks;  // of a tile
+    static constexpr int kB = kBlockChannels;            // places in a row
+    static constexpr int kC = kB + kMaxState;
+    static constexpr int kRowFloats = kC + kMaxState;
+    static constexpr int kRows = 2 * kTokens;  // in a tile
+    static constexpr int kTileFloats = kRows + kTokens * kRowFloats;
+    static constexpr int kTokenSums = kChunks * kBlockChannels;
+    static constexpr int kTileSums = kTokens * kTokenSums;
+    static_assert(kMaxState % (4 * kScanLanes) == 0);
+    // Below the 99 KiB that a block may have on the least of devices.
+    static constexpr int kSharedBytes = (kScanTiles * kTileFloats + 2 * kTileSums) * 4;
+    static constexpr int kThreads = kChunks * kScanLanes;
+    static constexpr int kResidentBlocks = kThreads <= 256 ? 2 : 1;
+    using State = float[kChannels][kScanState];
+
+    // Of a block and thread.
+    struct Part {
+        DeviceSequence sequence;
+        int32_t head;
+        int32_t p;      // its first channel; the others are 32 apart
+        int32_t first;  // of its state elements
+        int32_t count;
+        int32_t x, b, c;  // the block's, in a row of conv
+        float d;
+    };
+    // The next snapshot.
+    struct Stop {
+        int32_t write;
+        int32_t num_tokens;  // of the sequence's in this step, before it
+        int32_t dst;
+    };
 
     SIMT_FUNCTION void operator()() const {
-        SIMT_SHARED(float, sums, 2 * kMaxScanChunks * kScanChannels);
-        const DeviceSequence sequence = batch.sequences[simt::block_x()];
-        const int64_t head = simt::block_y();
-        const int64_t p = int64_t{simt::block_z()} * kScanChannels + simt::thread_x();
-        const int first = simt::thread_y() * kScanState;
-        const auto count = static_cast<int>(d_state - first < kScanState ? d_state - first : int64_t{kScanState});
-        float h[kScanState] = {};
-        if (sequence.state_src >= 0 && p < head_dim) {
+        SIMT_LARGE_SHARED(float, shared, kSharedBytes / 4);
+        const Part part = this_part();
+        State h = {};
+        load(part, h);  // first: a decode step is little else
+        stage(shared, part, 0);
+        Stop stop = stop_at(part, part.sequence.first_write);
+        const int32_t num_tiles = (part.sequence.num_rows + kTokens - 1) / kTokens;
+        SIMT_ONE_BY_ONE
+        for (int32_t tile = 0; tile < num_tiles; ++tile) {
+            if (!SIMT_BUG(kScanNotAwaited)) simt::wait_async<0>();
+            simt::sync_block();
+            if (tile + 1 < num_tiles) stage(shared, part, tile + 1);
+            if (tile > 0) add_chunks(shared, part, tile - 1);
+            if (part.count > 0) compute(shared, part, tile, stop, h);
+        }
+        if (part.sequence.state_dst >= 0 && !store(h, part, part.sequence.state_dst)) states.mark(simt::block_x());
+        if (!SIMT_BUG(kMissingBarrier)) simt::sync_block();
+        if (num_tiles > 0) add_chunks(shared, part, num_tiles - 1);
+    }
+
+    SIMT_FUNCTION Part this_part() const {
+        Part part = {};
+        part.sequence = batch.sequences[simt::block_x()];
+        part.head = simt::block_y();
+        part.p = simt::block_z() * kBlockChannels + simt::thread_x();
+        part.first = simt::thread_y() * kScanState;
+        part.count = d_state - part.first < kScanState ? d_state - part.first : kScanState;
+        part.x = part.head * head_dim + simt::block_z() * kBlockChannels;
+        part.b = n_heads * head_dim + part.head / heads_per_group * d_state;
+        part.c = part.b + n_heads / heads_per_group * d_state;
+        part.d = d[part.head];
+        return part;
+    }
+    SIMT_FUNCTION static simt::Shared<float> tile_of(const simt::Shared<float>& shared, uint32_t tile) {
+        const uint32_t places = SIMT_BUG(kScanTooFewTiles) ? 2 : kScanTiles;
+        return shared.from(tile % places * kTileFloats);
+    }
+    SIMT_FUNCTION static simt::Shared<float> sums_of(const simt::Shared<float>& shared, uint32_t tile) {
+        return shared.from(kScanTiles * kTileFloats + tile % 2 * kTileSums);
+    }
+    // Tokens of a tile.
+    SIMT_FUNCTION static int32_t tokens_of(const Part& part, int32_t tile) {
+        const int32_t left = part.sequence.num_rows - tile * kTokens;
+        return left < kTokens ? left : kTokens;
+    }
+
+    // A warp brings whole tokens, the first one dt and decay of all.
+    SIMT_FUNCTION void stage(const simt::Shared<float>& shared, const Part& part, int32_t tile) const {
+        const simt::Shared<float> to = tile_of(shared, tile);
+        const int32_t num_tokens = tokens_of(part, tile);
+        const int32_t first_row = part.sequence.first_row + tile * kTokens;
+        const int lane = simt::thread_x();
+        if (simt::thread_y() == 0 && lane < 2 * num_tokens) {
+            const int64_t row = first_row + lane / 2;
+            simt::copy_async(to, lane, lane % 2 == 0 ? dt : decay, row * n_heads + part.head, 1);
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < kTokens; i += kChunks) {
+            const int32_t t = i + simt::thread_y();
+            if (t >= num_tokens) continue;
+            stage_row(to.from(kRows + t * kRowFloats), conv.data.from(int64_t{first_row + t} * conv_stride), part);
+        }
+        simt::commit_async();
+    }
+    SIMT_FUNCTION void stage_row(const simt::Shared<float>& row, const simt::Global<const float>& from,
+                                 const Part& part) const {
+        if (by_four) {
+            bring_by_four<kBlockChannels>(row, from.from(part.x), channels_of(part));
+            bring_by_four<kMaxState>(row.from(kB), from.from(part.b), d_state);
+            bring_by_four<kMaxState>(row.from(kC), from.from(part.c), d_state);
+        } else {
+            bring_singly<kBlockChannels>(row, from.from(part.x), channels_of(part));
+            bring_singly<kMaxState>(row.from(kB), from.from(part.b), d_state);
+            bring_singly<kMaxState>(row.from(kC), from.from(part.c), d_state);
+        }
+    }
+    // Of the block.
+    SIMT_FUNCTION int32_t channels_of(const Part& part) const {
+        const int32_t left = (part.head + 1) * head_dim - part.x;
+        return left < kBlockChannels ? left : kBlockChannels;
+    }
+    // A warp: `count` floats, and +0 behind them.
+    template <int kRoom>
+    SIMT_FUNCTION static void bring_by_four(const simt::Shared<float>& to, const simt::Global<const float>& from,
+                                            int32_t count) {
+        SIMT_UNROLL
+        for (int k = 0; k < kRoom; k += 4 * kScanLanes) {
+            const int i = k + 4 * simt::thread_x();
+            if (i < kRoom) simt::copy4_async(to, i, from, i, i < count);
+        }
+    }
+    template <int kRoom>
+    SIMT_FUNCTION static void bring_singly(const simt::Shared<float>& to, const simt::Global<const float>& from,
+                                           int32_t count) {
+        SIMT_ONE_BY_ONE
+        for (int i = simt::thread_x(); i < kRoom; i += kScanLanes) {
+            if (i < count) {
+                simt::copy_async(to, i, from, i, 1);
+            } else {
+                to[i] = 0.0F;
+            }
+        }
+    }
+
+    SIMT_FUNCTION Stop stop_at(const Part& part, int32_t write) const {
+        if (write == part.sequence.first_write + part.sequence.num_writes)
+            return {write, part.sequence.num_rows + 1, -1};
+        const DeviceStateWrite snapshot = batch.writes[write];
+        return {write, snapshot.length - part.sequence.first_position, snapshot.dst};
+    }
+
+    // A tile's tokens, with a stop at every snapshot.
+    SIMT_FUNCTION void compute(const simt::Shared<float>& shared, const Part& part, int32_t tile, Stop& stop,
+                               State& h) const {
+        Inputs in = inputs_of(shared, part, tile);
+        const int32_t before = tile * kTokens;
+        const int32_t num_tokens = tokens_of(part, tile);
+        int32_t done = 0;
+        SIMT_ONE_BY_ONE
+        while (done < num_tokens) {
+            const bool stops = stop.num_tokens <= before + num_tokens;
+            const int32_t end = stops && !SIMT_BUG(kScanSnapshotLate) ? stop.num_tokens - before : num_tokens;
+            if (part.p < head_dim) {
+                if (part.count == kScanState) {
+                    advance<true>(in, part, end - done, h);
+                } else {
+                    advance<false>(in, part, end - done, h);
+                }
+            }
+            in = behind(in, end - done);
+            done = end;
+            if (!stops) continue;
+            store(h, part, stop.dst);
+            stop = stop_at(part, stop.write + 1);
+        }
+    }
+
+    // What a thread reads and leaves of the tokens to come of a tile.
+    struct Inputs {
+        simt::Shared<float> steps;  // [token][2]
+        simt::Shared<float> x;      // [token][kRowFloats]
+        simt::Shared<float> b, c;   // [token][kRowFloats], its chunk's
+        simt::Shared<float> sums;   // [token][kTokenSums]
+    };
+    SIMT_FUNCTION static Inputs inputs_of(const simt::Shared<float>& shared, const Part& part, int32_t tile) {
+        const simt::Shared<float> in = tile_of(shared, tile);
+        return {in, in.from(kRows + simt::thread_x()), in.from(kRows + kB + part.first),
+                in.from(kRows + kC + part.first),
+                sums_of(shared, tile).from(simt::thread_y() * kBlockChannels + simt::thread_x())};
+    }
+    SIMT_FUNCTION static Inputs behind(const Inputs& in, int32_t num_tokens) {
+        return {in.steps.from(2 * num_tokens), in.x.from(num_tokens * kRowFloats), in.b.from(num_tokens * kRowFloats),
+                in.c.from(num_tokens * kRowFloats), in.sums.from(num_tokens * kTokenSums)};
+    }
+
+    // What a thread reads of a token before it computes the one before.
+    struct Token {
+        float u[kChannels];
+        float keep;
+        simt::Four<float> b[kScanState / 4];
+    };
+    SIMT_FUNCTION static Token read(const Inputs& in, int32_t t) {
+        Token token;
+        const float step = in.steps[2 * t];
+        token.keep = in.steps[2 * t + 1];
+        SIMT_UNROLL
+        for (int i = 0; i < kChannels; ++i) token.u[i] = step * in.x[t * kRowFloats + i * kScanLanes];
+        SIMT_UNROLL
+        for (int n = 0; n < kScanState / 4; ++n) token.b[n] = simt::load4(in.b, t * kRowFloats + 4 * n);
+        return token;
+    }
+
+    // So many tokens, two in a turn. A scheduler may have no more than two warps to choose from, so a thread reads ahead of itself.
+    // kWhole: the chunk has all of its elements.
+    template <bool kWhole>
+    SIMT_FUNCTION static void advance(Inputs in, const Part& part, int32_t num_tokens, State& h) {
+        Token now = read(in, 0);
+        SIMT_ONE_BY_ONE
+        for (; num_tokens > 2; num_tokens -= 2) {
+            const Token next = read(in, 1);
+            one_token<kWhole>(in, part, now, 0, h);
+            now = read(in, 2);
+            one_token<kWhole>(in, part, next, 1, h);
+            in = behind(in, 2);
+        }
+        if (num_tokens == 1) return one_token<kWhole>(in, part, now, 0, h);
+        const Token next = read(in, 1);
+        one_token<kWhole>(in, part, now, 0, h);
+        one_token<kWhole>(in, part, next, 1, h);
+    }
+    template <bool kWhole>
+    SIMT_FUNCTION static void one_token(const Inputs& in, const Part& part, const Token& token, int32_t t, State& h) {
+        simt::Four<float> c[kScanState / 4];
+        SIMT_UNROLL
+        for (int n = 0; n < kScanState / 4; ++n) c[n] = simt::load4(in.c, t * kRowFloats + 4 * n);
+        float acc[kChannels] = {};
+        SIMT_UNROLL
+        for (int n = 0; n < kScanState; ++n) {
+            if (!kWhole && n >= part.count) continue;
             SIMT_UNROLL
-            for (int n = 0; n < kScanState; ++n) {
-                if (n < count) h[n] = states.row(sequence.state_src)[place(head, first + n, p)];
+            for (int i = 0; i < kChannels; ++i) {
+                h[i][n] = reference::fma_f32(h[i][n], token.keep, token.u[i] * token.b[n / 4].values[n % 4]);
+                acc[i] = reference::fma_f32(c[n / 4].values[n % 4], h[i][n], acc[i]);
             }
         }
-        int32_t write = sequence.first_write;
-        for (int32_t t = 0; t < sequence.num_rows; ++t) {
-            const int64_t row = sequence.first_row + t;
-            const simt::Shared<float> chunk_sums =
-                sums.slice((t % 2) * kMaxScanChunks * kScanChannels, kMaxScanChunks * kScanChannels);
-            if (p < head_dim) {
-                chunk_sums[simt::thread_y() * kScanChannels + simt::thread_x()] =
-                    advance(row, head, p, first, count, h);
+        SIMT_UNROLL
+        for (int i = 0; i < kChannels; ++i) in.sums[t * kChunks * kBlockChannels + i * kScanLanes] = acc[i];
+    }
+
+    // y of a tile. A warp takes whole tokens.
+    SIMT_FUNCTION void add_chunks(const simt::Shared<float>& shared, const Part& part, int32_t tile) const {
+        const simt::Shared<float> in = tile_of(shared, tile).from(kRows + simt::thread_x());
+        const simt::Shared<float> sums = sums_of(shared, tile).from(simt::thread_x());
+        const int32_t num_tokens = part.p < head_dim ? tokens_of(part, tile) : 0;
+        const int32_t first_row = part.sequence.first_row + tile * kTokens;
+        SIMT_UNROLL
+        for (int i = 0; i < kTokens; i += kChunks) {
+            const int32_t t = SIMT_BUG(kRedundantWriters) ? i : i + simt::thread_y();
+            if (t >= num_tokens) continue;
+            const simt::Shared<float> x = in.from(t * kRowFloats);
+            float total[kChannels] = {};
+            add_token(sums.from(t * kTokenSums), total);
+            const simt::Global<float> to =
+                y.data.from(int64_t{first_row + t} * y_stride + (part.head * head_dim + part.p));
+            SIMT_UNROLL
+            for (int k = 0; k < kChannels; ++k) {
+                if (part.p + k * kScanLanes >= head_dim) continue;
+                to[k * kScanLanes] = reference::fma_f32(part.d, x[k * kScanLanes], total[k]);
             }
-            if (!SIMT_BUG(kMissingBarrier)) simt::sync_block();
-            if ((simt::thread_y() == 0 || SIMT_BUG(kRedundantWriters)) && p < head_dim)
-                add_chunks(chunk_sums, row, head, p);
-            if (write == sequence.first_write + sequence.num_writes) continue;
-            const DeviceStateWrite snapshot = batch.writes[write];
-            if (snapshot.length != sequence.first_position + t + 1) continue;
-            store(h, snapshot.dst, head, p, first, count);
-            ++write;
         }
-        store(h, sequence.state_dst, head, p, first, count);
+    }
+    // A token's chunks in order.
+    SIMT_FUNCTION void add_token(const simt::Shared<float>& sums, float (&total)[kChannels]) const {
+        const auto add = [&](int chunk) {
+            SIMT_UNROLL
+            for (int k = 0; k < kChannels; ++k) total[k] = total[k] + sums[chunk * kBlockChannels + k * kScanLanes];
+        };
+        if (d_state > kMaxState - kScanState) {
+            SIMT_UNROLL
+            for (int chunk = 0; chunk < kChunks; ++chunk) add(chunk);
+        } else {
+            SIMT_ONE_BY_ONE
+            for (int chunk = 0; chunk * kScanState < d_state; ++chunk) add(chunk);
+        }
     }
 
-    // One token: this thread's part of the state, and its chunk of y.
-    SIMT_FUNCTION float advance(int64_t row, int64_t head, int64_t p, int first, int count, float* h) const {
-        const int64_t d_inner = n_heads * head_dim;
-        const int64_t b = d_inner + head / (n_heads / n_groups) * d_state + first;
-        const int64_t c = b + n_groups * d_state;
-        const float u = dt[row * n_heads + head] * conv.data[conv.at(row, head * head_dim + p)];
-        const float keep = decay[row * n_heads + head];
-        float acc = 0.0F;
+    // This thread's elements of a state.
+    template <typename Visit>
+    SIMT_FUNCTION void each_element(const Part& part, int32_t row, const Visit& visit) const {
+        const simt::Global<float> state = states.row(row);
         SIMT_UNROLL
         for (int n = 0; n < kScanState; ++n) {
-            if (n >= count) continue;
-            h[n] = reference::fma_f32(h[n], keep, u * conv.data[conv.at(row, b + n)]);
-            acc = reference::fma_f32(conv.data[conv.at(row, c + n)], h[n], acc);
+            SIMT_UNROLL
+            for (int i = 0; i < kChannels; ++i) {
+                const int32_t p = part.p + i * kScanLanes;
+                const int32_t place = (part.head * d_state + part.first + n) * head_dim + p;
+                if (n < part.count && p < head_dim) visit(state, place, i, n);
+            }
         }
-        return acc;
     }
-
-    SIMT_FUNCTION void add_chunks(const simt::Shared<float>& sums, int64_t row, int64_t head, int64_t p) const {
-        float total = 0.0F;
-        for (int chunk = 0; chunk < simt::threads_y(); ++chunk) {
-            total = total + sums[chunk * kScanChannels + simt::thread_x()];
-        }
-        const float x = conv.data[conv.at(row, head * head_dim + p)];
-        y.data[y.at(row, head * head_dim + p)] = reference::fma_f32(d[head], x, total);
+    SIMT_FUNCTION void load(const Part& part, State& h) const {
+        if (part.sequence.state_src < 0) return;
+        each_element(part, part.sequence.state_src,
+                     [&](const simt::Global<float>& state, int32_t place, int i, int n) { h[i][n] = state[place]; });
     }
-
-    SIMT_FUNCTION int64_t place(int64_t head, int n, int64_t p) const { return (head * d_state + n) * head_dim + p; }
-
-    SIMT_FUNCTION void store(const float* h, int32_t row, int64_t head, int64_t p, int first, int count) const {
-        if (row < 0 || p >= head_dim) return;
-        SIMT_UNROLL
-        for (int n = 0; n < kScanState; ++n) {
-            if (n < count) states.row(row)[place(head, first + n, p)] = h[n];
-        }
+    // Whether all of them are finite.
+    SIMT_FUNCTION bool store(const State& h, const Part& part, int32_t row) const {
+        bool finite = true;
+        each_element(part, row, [&](const simt::Global<float>& state, int32_t place, int i, int n) {
+            state[place] = h[i][n];
+            finite = finite && reference::is_finite(h[i][n]);
+        });
+        return finite;
     }
 };
-
-// N8: marks the sequence when its own row holds a NaN or an infinity.
-struct CheckState {
-    KernelBatch batch;
-    int32_t layer;
-    KernelStates states;
-    simt::Global<int32_t> faults;
-    SIMT_FUNCTION void operator()() const {
-        const DeviceSequence sequence = batch.sequences[simt::block_x()];
-        const int64_t i = element_of_row();
-        if (i >= states.size || sequence.state_dst < 0 || reference::is_finite(states.row(sequence.state_dst)[i]))
-            return;
-        simt::atomic_min(faults, simt::block_x(), layer);
-    }
-};
+struct Scan : ScanTiles<2, 8> {};        // d_state <= 128
+struct WideScan : ScanTiles<2, 16> {};   // d_state <= 256
+struct NarrowScan : ScanTiles<1, 8> {};  // d_state <= 128; few heads, or narrow ones
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -36,6 +36,11 @@ enum class KernelBug : uint8_t {
     kDrawTailOverrun,      // the vocabulary's tail has one token too many
     kDrawHalfMask,         // the best of a warp, by shuffles that name only the lanes that matter
     kDrawWarpOnly,         // the best of two warps, with a warp's barrier between them
+    kConvOtherSequence,    // a conv looks back at the rows of the sequence before: nothing but wrong bits
+    kConvEachFirstRow,     // each of a sequence's first rows takes its window, not one thread for all
+    kScanNotAwaited,       // the scan reads a tile before its copies have landed
+    kScanTooFewTiles,      // a tile comes where x of the one before the last is still read
+    kScanSnapshotLate,     // a snapshot is taken at its tile's end: nothing but wrong bits
     kSumNotCleared,        // a head's sums are added to what a block has not cleared yet
     kCount,
 };

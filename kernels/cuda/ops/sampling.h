@@ -53,8 +53,9 @@ SIMT_FUNCTION int64_t id_of_key(uint64_t key, int64_t vocab_size) {
     return vocab_size - 1 - static_cast<int64_t>(key & 0xFFFFFFFFU);
 }
 
-inline constexpr int kKeepThreads = 256;
-inline constexpr int kDigits = 16;  // a key is found four bits at a time
+inline constexpr int kKeepThreads = 512;
+inline constexpr int kKeepAhead = 8;  // tokens of a thread
+inline constexpr int kDigits = 16;    // a key is found four bits at a time
 
 // Steps 3 and 4: the lowest key that is kept, 0 when all are. One block per row. The key is found digit by digit: what the tokens
 // with the digits so far amount to is added up by their next digit, each lane of a warp in a column of its own.
@@ -91,8 +92,23 @@ struct KeepMost {
         if (simt::thread_x() == 0) lowest[row] = low;
     }
 
-    SIMT_FUNCTION float value(int64_t row, int64_t id) const { return scaled.data[scaled.at(row, id)]; }
-    SIMT_FUNCTION uint64_t key(int64_t row, int64_t id) const { return order_key(value(row, id), id, scaled.width); }
+    // call(logit, place in the order) for this thread's share of a row; the loads of some tokens are under way at once.
+    template <typename Call>
+    SIMT_FUNCTION void for_tokens(int64_t row, const Call& call) const {
+        for (int64_t first = simt::thread_x(); first < scaled.width; first += kKeepAhead * kKeepThreads) {
+            float logits[kKeepAhead] = {};
+            SIMT_UNROLL
+            for (int i = 0; i < kKeepAhead; ++i) {
+                const int64_t id = first + i * kKeepThreads;
+                if (id < scaled.width) logits[i] = scaled.data[scaled.at(row, id)];
+            }
+            SIMT_UNROLL
+            for (int i = 0; i < kKeepAhead; ++i) {
+                const int64_t id = first + i * kKeepThreads;
+                if (id < scaled.width) call(logits[i], order_key(logits[i], id, scaled.width));
+            }
+        }
+    }
 
     // The greatest key, not below `low`, such that the tokens from there up amount to `target` or more.
     template <typename Amount>
@@ -105,17 +121,16 @@ struct KeepMost {
                 continue;
             }
             clear(memory);
-            for (int64_t id = simt::thread_x(); id < scaled.width; id += kKeepThreads) {
-                const uint64_t k = key(row, id);
-                if (k < low || k >> shift >> 4 != prefix) continue;
+            for_tokens(row, [&](float logit, uint64_t k) {
+                if (k < low || k >> shift >> 4 != prefix) return;
                 const auto digit = static_cast<int64_t>(k >> shift & (kDigits - 1));
                 const int64_t at = digit * simt::kWarpSize + simt::thread_x() % simt::kWarpSize;
                 if (SIMT_BUG(kDrawNotAtomic)) {
-                    memory.columns[at] += amount(value(row, id));
+                    memory.columns[at] += amount(logit);
                 } else {
-                    simt::atomic_add(memory.columns, at, amount(value(row, id)));
+                    simt::atomic_add(memory.columns, at, amount(logit));
                 }
-            }
+            });
             add_columns(memory);
             if (simt::thread_x() == 0) {
                 int digit = kDigits - 1;
@@ -135,9 +150,9 @@ struct KeepMost {
     SIMT_FUNCTION uint64_t total(int64_t row, uint64_t low, const Amount& amount, const Memory& memory) const {
         clear(memory);
         uint64_t mine = 0;
-        for (int64_t id = simt::thread_x(); id < scaled.width; id += kKeepThreads) {
-            if (key(row, id) >= low) mine += amount(value(row, id));
-        }
+        for_tokens(row, [&](float logit, uint64_t k) {
+            if (k >= low) mine += amount(logit);
+        });
         simt::atomic_add(memory.columns, simt::thread_x(), mine);
         add_columns(memory);
         uint64_t sum = 0;
@@ -147,22 +162,25 @@ struct KeepMost {
 
     SIMT_FUNCTION float greatest(int64_t row, const Memory& memory) const {
         uint64_t mine = 0;
-        for (int64_t id = simt::thread_x(); id < scaled.width; id += kKeepThreads) {
-            const uint64_t k = key(row, id);
-            mine = k > mine ? k : mine;
-        }
+        for_tokens(row, [&](float, uint64_t k) { mine = k > mine ? k : mine; });
         memory.columns[simt::thread_x()] = mine;
         simt::sync_block();
-        if (simt::thread_x() == 0) {
-            uint64_t top = 0;
-            for (int i = 0; i < kKeepThreads; ++i) {
-                const uint64_t k = memory.columns[i];
-                top = k > top ? k : top;
-            }
-            memory.answer[0] = top;
+        if (simt::thread_x() < kDigits) {
+            const int64_t first = int64_t{simt::thread_x()} * simt::kWarpSize;
+            memory.totals[simt::thread_x()] = greatest_of(memory.columns, first, simt::kWarpSize);
         }
         simt::sync_block();
-        return value(row, id_of_key(memory.answer[0], scaled.width));
+        const uint64_t top = greatest_of(memory.totals, 0, kDigits);
+        simt::sync_block();
+        return scaled.data[scaled.at(row, id_of_key(top, scaled.width))];
+    }
+    SIMT_FUNCTION static uint64_t greatest_of(const simt::Shared<uint64_t>& keys, int64_t first, int count) {
+        uint64_t top = 0;
+        for (int i = 0; i < count; ++i) {
+            const uint64_t k = keys[first + i];
+            top = k > top ? k : top;
+        }
+        return top;
     }
 
     // REQUIRES: a barrier since somebody read the columns.
@@ -181,7 +199,7 @@ struct KeepMost {
         simt::sync_block();
     }
 };
-static_assert(kKeepThreads <= kDigits * simt::kWarpSize, "a thread's sum has a column of its own");
+static_assert(kKeepThreads == kDigits * simt::kWarpSize, "a thread's sum has a column of its own");
 
 // The best of some tokens: the greatest score, the lowest id among equals. id -1: none.
 struct Best {

@@ -24,6 +24,7 @@ struct Global {
     T* data;
     SIMT_FUNCTION T& operator[](int64_t i) const { return data[i]; }
     SIMT_FUNCTION Global slice(int64_t first, int64_t /*count*/) const { return {data + first}; }
+    SIMT_FUNCTION Global from(int64_t first) const { return {data + first}; }
     __host__ __device__ operator Global<const T>() const { return {data}; }
 };
 template <typename T>
@@ -31,12 +32,14 @@ struct Global<const T> {
     const T* data;
     SIMT_FUNCTION T operator[](int64_t i) const { return data[i]; }
     SIMT_FUNCTION Global slice(int64_t first, int64_t /*count*/) const { return {data + first}; }
+    SIMT_FUNCTION Global from(int64_t first) const { return {data + first}; }
 };
 template <typename T>
 struct Shared {
     T* data;
     SIMT_FUNCTION T& operator[](int64_t i) const { return data[i]; }
     SIMT_FUNCTION Shared slice(int64_t first, int64_t /*count*/) const { return {data + first}; }
+    SIMT_FUNCTION Shared from(int64_t first) const { return {data + first}; }
 };
 
 SIMT_FUNCTION int32_t thread_x() { return static_cast<int32_t>(threadIdx.x); }

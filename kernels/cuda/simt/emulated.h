@@ -140,6 +140,7 @@ struct Global : View<T> {
     [[nodiscard]] Global slice(int64_t first, int64_t count) const {
         return Global(this->memory(), this->first() + first, count);
     }
+    [[nodiscard]] Global from(int64_t first) const { return slice(first, this->count() - first); }
     operator Global<const T>() const requires(!std::is_const_v<T>) {
         return Global<const T>(this->memory(), this->first(), this->count());
     }
@@ -150,6 +151,7 @@ struct Shared : View<T> {
     [[nodiscard]] Shared slice(int64_t first, int64_t count) const {
         return Shared(this->memory(), this->first() + first, count);
     }
+    [[nodiscard]] Shared from(int64_t first) const { return slice(first, this->count() - first); }
 };
 
 inline int32_t thread_x() { return Emulator::current().thread().position.x; }

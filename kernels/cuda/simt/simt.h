@@ -14,7 +14,7 @@
 //       }
 //   };
 //
-//   Global<T>, Shared<T>        views of memory: [i], slice(first, count); T* underneath on the device
+//   Global<T>, Shared<T>        views of memory: [i], slice(first, count), from(first); T* underneath on the device
 //   SIMT_SHARED(T, name, N)     N elements that the block shares, up to 48 KiB; SIMT_LARGE_SHARED(T, name, N): one array of more, in a
 //                               kernel that says its size: static constexpr int kSharedBytes
 //   thread_x/y  threads_x/y  block_x/y/z  blocks_x

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "tests/kernels/cuda/draw_on.h"
+#include "tests/kernels/cuda/schedules.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -14,8 +15,6 @@ namespace {
 
 using simt::Schedule;
 using testing::SamplingCase;
-
-constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
 
 class DrawingDevice {
 public:
@@ -32,7 +31,7 @@ private:
 };
 
 TEST(CudaSampling, DrawsTheDefinitionsTokenInAnyOrderOfThreads) {
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : schedules()) {
         DrawingDevice device(schedule);
         Prng prng(5);
         for (int round = 0; round < 24; ++round) {

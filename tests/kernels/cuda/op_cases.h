@@ -4,17 +4,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <vector>
 
 #include "kernels/cuda/device_array.h"
-#include "reference/ops/conv1d.h"
 #include "reference/ops/elementwise.h"
 #include "reference/ops/gated_norm.h"
 #include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
-#include "reference/ops/ssm_scan.h"
 #include "tests/kernels/cuda/attention_case.h"
+#include "tests/kernels/cuda/mamba_case.h"
 #include "tests/reference/ops/op_values.h"
 
 namespace verbatim::cuda {
@@ -76,138 +74,6 @@ inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Valu
     std::vector<float> got(want.size());
     out.download(0, got);
     return device.synchronize() && bits_of(got) == bits_of(want);
-}
-
-// A sequence that goes on from row 0 of a pool of three, leaves its state in row 1, and in row 2 what it was before the last token.
-struct StatePool {
-    StatePool(Device& device, int64_t size, Values kind, int64_t first_position, int64_t num_tokens)
-        : before(draw_values(size, 9, kind)),
-          rows(device, 3 * size),
-          sequence(device, std::vector<DeviceSequence>{{.num_rows = static_cast<int32_t>(num_tokens),
-                                                        .first_position = static_cast<int32_t>(first_position),
-                                                        .state_src = 0,
-                                                        .state_dst = 1,
-                                                        .num_writes = 1}}),
-          write(device, std::vector<DeviceStateWrite>{{.length = static_cast<int32_t>(first_position + num_tokens - 1),
-                                                       .dst = 2}}),
-          after(before.size()),
-          snapshot(before.size()) {
-        rows.upload(before);
-    }
-    [[nodiscard]] DeviceStates states() const { return {rows.data(), 3, size(), size()}; }
-    [[nodiscard]] DeviceBatch batch(int64_t num_tokens) const {
-        return {.sequences = sequence.data(),
-                .writes = write.data(),
-                .num_rows = num_tokens,
-                .num_sequences = 1,
-                .max_writes = 1};
-    }
-    [[nodiscard]] int64_t size() const { return std::ssize(before); }
-    // What the definition left in `after` and `snapshot` is in the pool.
-    void expect_rows(Device& device) const {
-        EXPECT_EQ(bits_of(floats_of(device, rows, 0, size())), bits_of(before));
-        EXPECT_EQ(bits_of(floats_of(device, rows, size(), size())), bits_of(after));
-        EXPECT_EQ(bits_of(floats_of(device, rows, 2 * size(), size())), bits_of(snapshot));
-    }
-    std::vector<float> before;
-    DeviceArray<float> rows;
-    DeviceArray<DeviceSequence> sequence;
-    DeviceArray<DeviceStateWrite> write;
-    std::vector<float> after, snapshot;  // for the definition
-};
-
-// What a scan reads, and what the definition makes of it.
-struct ScanInputs {
-    ScanInputs(const MambaShape& shape, int64_t num_tokens, Values kind)
-        : shape(shape),
-          num_tokens(num_tokens),
-          conv(draw_values(num_tokens * width(), 1, kind)),
-          dt(draw_values(num_tokens * shape.n_heads, 2)),
-          d(draw_values(shape.n_heads, 3)),
-          dt_bias(draw_values(shape.n_heads, 4)),
-          a(d.size()) {
-        reference::decay_rates(draw_values(shape.n_heads, 5), a);
-    }
-    [[nodiscard]] int64_t d_inner() const { return shape.n_heads * shape.head_dim; }
-    [[nodiscard]] int64_t bc_width() const { return shape.n_groups * shape.d_state; }
-    [[nodiscard]] int64_t width() const { return d_inner() + 2 * bc_width(); }
-    // y; the states go into the pool's `after` and `snapshot`.
-    [[nodiscard]] std::vector<float> defined(StatePool& pool) const {
-        std::vector<float> y(static_cast<size_t>(num_tokens * d_inner()));
-        const reference::ConstFloatRows rows = dense_rows(conv.data(), num_tokens, width());
-        const reference::StateSnapshot snapshot{num_tokens - 1, pool.snapshot.data()};
-        reference::ssm_scan({.n_heads = shape.n_heads,
-                             .head_dim = shape.head_dim,
-                             .d_state = shape.d_state,
-                             .n_groups = shape.n_groups,
-                             .x = rows.columns(0, d_inner()),
-                             .b = rows.columns(d_inner(), bc_width()),
-                             .c = rows.columns(d_inner() + bc_width(), bc_width()),
-                             .dt = dense_rows(dt.data(), num_tokens, shape.n_heads),
-                             .a = a.data(),
-                             .d = d.data(),
-                             .dt_bias = dt_bias.data(),
-                             .dt_min = shape.dt_min,
-                             .dt_max = shape.dt_max,
-                             .state_in = pool.before.data(),
-                             .state_out = pool.after.data(),
-                             .snapshots = {&snapshot, 1},
-                             .y = dense_rows(y.data(), num_tokens, d_inner())});
-        return y;
-    }
-    MambaShape shape;
-    int64_t num_tokens;
-    std::vector<float> conv, dt, d, dt_bias, a;
-};
-// N6's recurrence.
-inline void expect_scan(Device& device, const MambaShape& shape, int64_t num_tokens, Values kind) {
-    const ScanInputs in(shape, num_tokens, kind);
-    StatePool pool(device, in.d_inner() * shape.d_state, kind, 7, num_tokens);
-    const auto conv = on_device(device, in.conv);
-    const auto dt = on_device(device, in.dt);
-    const auto a = on_device(device, in.a);
-    const auto d = on_device(device, in.d);
-    const auto dt_bias = on_device(device, in.dt_bias);
-    const DeviceArray<float> steps(device, dt.count());
-    const DeviceArray<float> decay(device, dt.count());
-    const DeviceArray<float> y(device, num_tokens * in.d_inner());
-    device.scan(pool.batch(num_tokens), shape, {.a = a.data(), .d = d.data(), .dt_bias = dt_bias.data()},
-                {conv.data(), num_tokens, in.width(), in.width()},
-                {dt.data(), num_tokens, shape.n_heads, shape.n_heads}, steps.data(), decay.data(), pool.states(),
-                {y.data(), num_tokens, in.d_inner(), in.d_inner()});
-    SCOPED_TRACE(fmt::format("{} heads of {}, state {}, {} groups", shape.n_heads, shape.head_dim, shape.d_state,
-                             shape.n_groups));
-    EXPECT_EQ(bits_of(floats_of(device, y, 0, y.count())), bits_of(in.defined(pool)));
-    pool.expect_rows(device);
-}
-
-// N6's convolution.
-inline void expect_conv(Device& device, int64_t conv_dim, int64_t d_conv, int64_t num_tokens, bool has_bias) {
-    const auto x = draw_values(num_tokens * conv_dim, 1);
-    const auto weight = draw_values(conv_dim * d_conv, 2);
-    const auto bias = draw_values(conv_dim, 3);
-    StatePool pool(device, (d_conv - 1) * conv_dim, Values::kNormal, 7, num_tokens);
-    const auto device_x = on_device(device, x);
-    const auto device_weight = on_device(device, weight);
-    const auto device_bias = on_device(device, bias);
-    const DeviceArray<float> out(device, num_tokens * conv_dim);
-    device.conv(pool.batch(num_tokens), {.d_conv = d_conv},
-                {.conv_weight = device_weight.data(), .conv_bias = has_bias ? device_bias.data() : nullptr},
-                {device_x.data(), num_tokens, conv_dim, conv_dim}, pool.states(),
-                {out.data(), num_tokens, conv_dim, conv_dim});
-    std::vector<float> want(static_cast<size_t>(out.count()));
-    const reference::StateSnapshot snapshot{num_tokens - 1, pool.snapshot.data()};
-    reference::conv1d({.d_conv = d_conv,
-                       .x = dense_rows(x.data(), num_tokens, conv_dim),
-                       .weight = weight.data(),
-                       .bias = has_bias ? bias.data() : nullptr,
-                       .window_in = pool.before.data(),
-                       .window_out = pool.after.data(),
-                       .snapshots = {&snapshot, 1},
-                       .out = dense_rows(want.data(), num_tokens, conv_dim)});
-    SCOPED_TRACE(fmt::format("{} channels, {} taps, {} tokens", conv_dim, d_conv, num_tokens));
-    EXPECT_EQ(bits_of(floats_of(device, out, 0, out.count())), bits_of(want));
-    pool.expect_rows(device);
 }
 
 // N4 in both norms.
@@ -305,16 +171,9 @@ inline void expect_every_op(Device& device) {
             if (device.computes_in(profile)) EXPECT_EQ(AttentionCase(device, shape).difference(profile), "");
         }
     }
-    const float kNoLimit = std::numeric_limits<float>::infinity();
-    for (const Values kind : {Values::kNormal, Values::kTiny, Values::kCancelling}) {
-        expect_scan(device, {2, 3, 5, 1, 4, 0.0F, kNoLimit}, 4, kind);
-        expect_scan(device, {4, 40, 40, 2, 4, 0.01F, 0.5F}, 3, kind);
-        expect_scan(device, {1, 33, 256, 1, 4, 0.0F, kNoLimit}, 3, kind);
-        expect_scan(device, {2, 64, 130, 2, 4, 0.0F, kNoLimit}, 2, kind);
-    }
-    for (const int64_t d_conv : {2, 3, 4}) {
-        for (const bool has_bias : {false, true}) expect_conv(device, 70, d_conv, 2 * d_conv, has_bias);
-    }
+    expect_scans(device);
+    expect_convs(device);
+    expect_faults_of_states(device);
     for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);
     for (const Values kind : reference::kAllValues) {
         expect_norms(device, 2, 1, 1, kind);

@@ -4,15 +4,13 @@
 
 #include "kernels/cuda/emulated_device.h"
 #include "tests/kernels/cuda/op_cases.h"
+#include "tests/kernels/cuda/schedules.h"
 
 namespace verbatim::cuda {
 namespace {
 
-using simt::Schedule;
-
 TEST(CudaOps, HaveTheBitsOfTheirDefinitionsInAnyOrderOfThreads) {
-    for (const Schedule schedule :
-         {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead}) {
+    for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 5);
         const auto device = make_emulated_device(emulator);
         expect_every_op(*device);

@@ -9,7 +9,9 @@
 #include "kernels/cuda/ops/planted.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/draw_on.h"
+#include "tests/kernels/cuda/mamba_case.h"
 #include "tests/kernels/cuda/op_cases.h"
+#include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
 #include "tests/reference/executor_scene.h"
 
@@ -91,17 +93,15 @@ constexpr Expected kExpected[] = {
     {KernelBug::kWarpOrderAssumed, "rms_norm", FindingKind::kRace},
     {KernelBug::kRedundantWriters, "scan", FindingKind::kRace},
     {KernelBug::kPaddingRead, "embed", FindingKind::kOutOfBounds},
+    {KernelBug::kScanNotAwaited, "scan", FindingKind::kUninitialised},
     {KernelBug::kTensorUnseenValues, "tensor_attend_run", FindingKind::kUninitialised, reference::Profile::kTensorSm90},
     {KernelBug::kValuesEarly, "attend_run", FindingKind::kRace},
     {KernelBug::kValuesEarly, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
-constexpr simt::Schedule kSchedules[] = {simt::Schedule::kForward, simt::Schedule::kReverse, simt::Schedule::kRandom,
-                                         simt::Schedule::kOneWarpAhead};
-
 TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
     const SceneModel model = wide_model();
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
             ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule, profile).empty());
         }
@@ -120,7 +120,7 @@ constexpr Expected kExpectedInMatmuls[] = {
 };
 
 TEST(PlantedKernelBugs, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         const auto findings_of = [schedule](KernelBug bug, int64_t num_rows) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
@@ -154,7 +154,7 @@ TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
         planted_kernel_bug() = KernelBug::kNone;
         return one.num_wrong();
     };
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         for (const Expected& expected : kExpectedOnTensorCores) {
             simt::Emulator emulator(schedule, 3);
             run(emulator, expected.bug);
@@ -188,7 +188,7 @@ TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
         params.top_p = row == 1 ? 1.0F : 0.9F;
         params.repetition_penalty = 1.2F;
     }
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         const auto findings_of = [&](KernelBug bug) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
@@ -209,7 +209,7 @@ constexpr Expected kExpectedInRowsTogether[] = {
 };
 
 TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
         AttentionCase one(*device, {2, 1, 8, 16, {{507, 9}}});
@@ -232,10 +232,47 @@ TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
     }
 }
 
+// Sequences side by side in a step.
+constexpr Expected kExpectedInConvs[] = {{KernelBug::kConvEachFirstRow, "conv", FindingKind::kRace}};
+constexpr Expected kExpectedInScans[] = {{KernelBug::kScanTooFewTiles, "scan", FindingKind::kRace}};
+
+TEST(PlantedKernelBugs, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        // Three tiles; the second one begins in the middle of a thread's rows.
+        const MambaSequence in_place{.num_tokens = 31, .start = Start::kOwnRow, .snapshots = {3}};
+        ConvCase conv(*device, 66, 4, true, {in_place, in_place});
+        ScanCase scan(*device, {2, 40, 20, 1, 4, 0.0F, 1.0F}, {in_place, in_place});
+        const auto difference = [&](KernelBug bug, auto& one) {
+            emulator.clear_findings();
+            planted_kernel_bug() = bug;
+            const std::string text = one.difference();
+            planted_kernel_bug() = KernelBug::kNone;
+            return text;
+        };
+        EXPECT_EQ(difference(KernelBug::kNone, conv), "");
+        EXPECT_EQ(difference(KernelBug::kNone, scan), "");
+        for (const Expected& expected : kExpectedInConvs) {
+            difference(expected.bug, conv);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        for (const Expected& expected : kExpectedInScans) {
+            difference(expected.bug, scan);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        EXPECT_NE(difference(KernelBug::kConvOtherSequence, conv), "");
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        EXPECT_NE(difference(KernelBug::kScanSnapshotLate, scan), "");
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+    }
+}
+
 constexpr Expected kExpectedInDigests[] = {{KernelBug::kSumNotCleared, "sum_floats", FindingKind::kUninitialised}};
 
 TEST(PlantedKernelBugs, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
-    for (const simt::Schedule schedule : kSchedules) {
+    for (const simt::Schedule schedule : schedules()) {
         const auto findings_of = [schedule](KernelBug bug) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
@@ -255,7 +292,8 @@ TEST(PlantedKernelBugs, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
 }
 
 TEST(PlantedKernelBugs, NoneIsLeftOut) {
-    std::set<KernelBug> shown = {KernelBug::kTensorWrongLane, KernelBug::kTensorLaterRow};  // as wrong bits
+    std::set<KernelBug> shown = {KernelBug::kTensorWrongLane, KernelBug::kTensorLaterRow, KernelBug::kConvOtherSequence,
+                                 KernelBug::kScanSnapshotLate};  // as wrong bits
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.bug);
     };
@@ -264,6 +302,8 @@ TEST(PlantedKernelBugs, NoneIsLeftOut) {
     add(kExpectedOnTensorCores);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
+    add(kExpectedInConvs);
+    add(kExpectedInScans);
     add(kExpectedInDigests);
     EXPECT_EQ(shown.size(), static_cast<size_t>(KernelBug::kCount) - 1);
 }

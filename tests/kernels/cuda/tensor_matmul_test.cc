@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/emulated_device.h"
+#include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
 
 namespace verbatim::cuda {
@@ -12,10 +13,8 @@ namespace {
 using reference::Values;
 using simt::Schedule;
 
-constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
-
 void expect_definition(const TensorShape& shape, Values kind = Values::kNormal) {
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 5);
         const auto device = make_emulated_device(emulator);
         TensorCase one(*device, shape, kind);

@@ -1,0 +1,18 @@
+// tests/kernels/cuda/schedules.h: owns the orders of threads in which a test runs kernels.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cuda/simt/emulator.h"
+#include "tests/support/sanitized.h"
+
+namespace verbatim::cuda {
+
+// All that there are; under a sanitizer the least orderly one, for a kernel touches the same memory in each.
+inline std::vector<simt::Schedule> schedules() {
+    using simt::Schedule;
+    if (testing::kSanitized) return {Schedule::kRandom};
+    return {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
+}
+
+}  // namespace verbatim::cuda
