@@ -185,11 +185,6 @@ void land(const std::vector<Copy>& copies) {
     }
 }
 
-cudaError_t refuse_launch() {
-    process().violations.emplace_back("<<<>>>: its error comes with a later call");
-    return cudaErrorNotSupported;
-}
-
 // R4.
 void require_fit(const cudaLaunchConfig_t& config, size_t shared_bytes) {
     const auto [x, y, z] = std::tuple(config.gridDim.x, config.gridDim.y, config.gridDim.z);
@@ -371,7 +366,8 @@ const char* cudaGetErrorString(cudaError_t status) {
     return status == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "another error";
 }
 
-// --- what the objects of nvcc 13 call when they are loaded, and in a launch by <<<>>>
+// --- what the objects of nvcc 13 name: for when they are loaded, and for launches by <<<>>>, of which none may be (they do not link
+// without __cudaPushCallConfiguration): such a launch does not return its error
 
 extern "C" {
 void** __cudaRegisterFatBinary(void*) {
@@ -382,7 +378,7 @@ void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*, int*) {}
-cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return refuse_launch(); }
-cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return refuse_launch(); }
-cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) { return refuse_launch(); }
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return cudaErrorNotSupported; }
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorNotSupported; }
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) { return cudaErrorNotSupported; }
 }
