@@ -72,12 +72,11 @@ struct AttendColumn {
 
 // What a block shares. Columns that are not there have a q and p of +0.
 struct AttendMemory {
-    simt::Shared<int32_t>
-        places;  // [2][512]: of each of the run's positions, the number of its slot among all, and in its page
-    simt::Shared<float> q;     // [columns][256]: bf16 values, +0 from head_dim to a whole 16
-    simt::Shared<float> s;     // [columns][512]: scores, then p, rounded to bf16
-    simt::Shared<float> keep;  // [columns][8]: what of o is kept when a tile is added
-    simt::Shared<float> pv;    // [tiles of a pass][columns][head_dim]
+    simt::Shared<int32_t> places;  // [2][512], of the run's positions: the slot's number among all, and in its page
+    simt::Shared<float> q;         // [columns][256]: bf16 values, +0 from head_dim to a whole 16
+    simt::Shared<float> s;         // [columns][512]: scores, then p, rounded to bf16
+    simt::Shared<float> keep;      // [columns][8]: what of o is kept when a tile is added
+    simt::Shared<float> pv;        // [tiles of a pass][columns][head_dim]
 };
 
 // Items block_x, block_x + number of blocks, ... Blocks of (32, 8) threads. A run's scores are computed by all warps, then warp c weighs
