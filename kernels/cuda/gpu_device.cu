@@ -61,10 +61,9 @@ public:
         ++num_machines_;
     }
     // After an error nothing of the process's context works any more: the next device finds a fresh one. A reset takes away what other
-    // machines still have to release, so the last one makes it.
+    // machines still have to release, so the last one makes it. A kernel's error that nobody has asked for is this device's still.
     ~GpuMachine() override {
-        wait(
-            "the device's end");  // a kernel's error that nobody has asked for is this device's still, and not the next one's
+        wait("the device's end");
         cudaStreamDestroy(stream_);
         one_has_failed_ = one_has_failed_ || !first_error_.empty();
         if (--num_machines_ > 0 || !one_has_failed_) return;

@@ -81,7 +81,8 @@ struct AttendMemory {
 
 // Items block_x, block_x + number of blocks, ... Blocks of (32, 8) threads. A run's scores are computed by all warps, then warp c weighs
 // them for column c; p·v is computed tile by tile, as many tiles in a pass as there are warps for, and warp c adds them in order to the
-// o of column c. Dots is whose products these are: scores() and values() of up to kColumns columns.
+// o of column c. Dots is whose products these are: scores<kBlockSize>() and values() of up to kColumns columns. kBlockSize is 0 but for the
+// usual one, which makes K's places constants.
 template <typename Dots>
 struct AttendItems : AttendParameters {
     static constexpr int kColumns = Dots::kColumns;
@@ -142,7 +143,11 @@ struct AttendItems : AttendParameters {
         find_places(item, memory);
         if (column < kColumns) stage_q(own, memory.q.slice(column * kMaxHeadDim, kMaxHeadDim));
         simt::sync_block();
-        Dots::scores(*this, item, memory);
+        if (pages.block_size == kUsualBlockSize) {
+            Dots::template scores<kUsualBlockSize>(*this, item, memory);
+        } else {
+            Dots::template scores<0>(*this, item, memory);
+        }
         simt::sync_block();
         if (column < kColumns) weigh(item, own.position, memory, softmax);
         simt::sync_block();
@@ -277,17 +282,8 @@ struct ExactDots {
     static constexpr int kPositions = 2;  // of a thread
     static_assert(kPositions * kAttendThreads == kRun && kMaxHeadDim <= reference::kDotChunk);
 
-    SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, const AttendMemory& memory) {
-        if (of.pages.block_size == kUsualBlockSize) {
-            scores_of_pages<kUsualBlockSize>(of, item, memory);
-        } else {
-            scores_of_pages<0>(of, item, memory);
-        }
-    }
-    // kBlockSize: where it is known, which makes K's places constants; otherwise 0.
     template <int kBlockSize>
-    SIMT_FUNCTION static void scores_of_pages(const AttendParameters& of, const AttendItem& item,
-                                              const AttendMemory& memory) {
+    SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, const AttendMemory& memory) {
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
         const int num_read = item.num_visible + (SIMT_BUG(kReadPastPage) ? 1 : 0);
         if (thread >= num_read) return;

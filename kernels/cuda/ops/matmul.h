@@ -41,8 +41,10 @@ struct MatmulParameters {
 // 16 of K of some outputs and rows, as binary32 in shared memory, in the order in which they are multiplied: slot 2j is the odd half of
 // pair j, slot 2j + 1 the even one. kThreads bring it, each its share through registers, so that the next stage's loads are under way
 // while one is multiplied.
-template <int kOutputs, int kRows, int kThreads>
+template <int kNumOutputs, int kNumRows, int kThreads>
 struct MatmulStage {
+    static constexpr int kOutputs = kNumOutputs;
+    static constexpr int kRows = kNumRows;
     static constexpr int kPairs = 8;
     static constexpr int kSlots = 2 * kPairs;
     static constexpr int kWords = kSlots * (kOutputs + kRows);
@@ -126,7 +128,7 @@ struct MatmulLane {
     }
 
     // A stage's slots in order; the warp's part of it begins at the two places.
-    template <typename Stage, int kOutputs, int kRows>
+    template <typename Stage>
     SIMT_FUNCTION static void multiply(const simt::Shared<float>& memory, int lane, int first_output, int first_row,
                                        Sums& acc) {
         const simt::Shared<float> inputs = Stage::inputs_of(memory);
@@ -136,13 +138,13 @@ struct MatmulLane {
             float x[kLaneRows];
             SIMT_UNROLL
             for (int i = 0; i < kLaneOutputs; i += 4) {
-                const auto quad = simt::load4(memory, slot * kOutputs + first_output + output(lane, i));
+                const auto quad = simt::load4(memory, slot * Stage::kOutputs + first_output + output(lane, i));
                 SIMT_UNROLL
                 for (int k = 0; k < 4; ++k) w[i + k] = quad.values[k];
             }
             SIMT_UNROLL
             for (int i = 0; i < kLaneRows; i += 4) {
-                const auto quad = simt::load4(inputs, slot * kRows + first_row + row(lane, i));
+                const auto quad = simt::load4(inputs, slot * Stage::kRows + first_row + row(lane, i));
                 SIMT_UNROLL
                 for (int k = 0; k < 4; ++k) x[i + k] = quad.values[k];
             }
@@ -182,7 +184,7 @@ struct Matmul : MatmulParameters {
             Stage::store(fetched, thread, stage);
             simt::sync_block();
             fetched = Stage::fetch(*this, thread, first_panel, first_row, pair + Stage::kPairs);
-            Lane::multiply<Stage, kBlockOutputs, kBlockRows>(stage, lane, warp_output, warp_row, acc);
+            Lane::multiply<Stage>(stage, lane, warp_output, warp_row, acc);
             if ((pair + Stage::kPairs) % kChunkPairs == 0) end_chunk(total, acc);
         }
         end_chunk(total, acc);  // the last one; after a whole one it is +0
@@ -256,7 +258,7 @@ struct MatmulByChunks : MatmulParameters {
             Stage::store(fetched, lane, memory);
             if (!SIMT_BUG(kStageNotThere)) simt::sync_warp();
             fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, pair + Stage::kPairs);
-            Lane::template multiply<Stage, kPanel, kBlockRows>(memory, lane, 0, 0, acc);
+            Lane::template multiply<Stage>(memory, lane, 0, 0, acc);
             simt::sync_warp();
         }
         SIMT_UNROLL

@@ -77,7 +77,21 @@ struct AddBranch {
     }
 };
 
-// One thread per pair of elements.
+// x[i] = value(i) in place for two neighbours of a row, which are left rounded, too. One thread per pair.
+template <typename Value>
+SIMT_FUNCTION void replace_pair(const KernelRows<float>& x, const KernelPairs& pairs, const Value& value) {
+    const int64_t row = simt::block_x();
+    float two[2] = {};
+    SIMT_UNROLL
+    for (int h = 0; h < 2; ++h) {
+        const int64_t i = 2 * element_of_row() + h;
+        if (i >= x.width) continue;
+        two[h] = value(i);
+        x.data[x.at(row, i)] = two[h];
+    }
+    pairs.leave(row, element_of_row(), two);
+}
+
 struct Swiglu {
     KernelRows<const float> gate;
     float gate_multiplier;
@@ -85,35 +99,21 @@ struct Swiglu {
     KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
-        float two[2] = {};
-        SIMT_UNROLL
-        for (int h = 0; h < 2; ++h) {
-            const int64_t i = 2 * element_of_row() + h;
-            if (i >= up.width) continue;
-            const float gated = reference::silu_f32(gate.data[gate.at(row, i)] * gate_multiplier);
-            two[h] = up.data[up.at(row, i)] * gated;
-            up.data[up.at(row, i)] = two[h];
-        }
-        pairs.leave(row, element_of_row(), two);
+        replace_pair(up, pairs, [&](int64_t i) -> float {
+            return up.data[up.at(row, i)] * reference::silu_f32(gate.data[gate.at(row, i)] * gate_multiplier);
+        });
     }
 };
 
-// The same.
 struct ReluSquared {
     KernelRows<float> up;
     KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
-        float two[2] = {};
-        SIMT_UNROLL
-        for (int h = 0; h < 2; ++h) {
-            const int64_t i = 2 * element_of_row() + h;
-            if (i >= up.width) continue;
+        replace_pair(up, pairs, [&](int64_t i) -> float {
             const float rectified = reference::max_f32(up.data[up.at(row, i)], 0.0F);
-            two[h] = rectified * rectified;
-            up.data[up.at(row, i)] = two[h];
-        }
-        pairs.leave(row, element_of_row(), two);
+            return rectified * rectified;
+        });
     }
 };
 

@@ -20,16 +20,8 @@ struct TensorDots {
                (reference::bits_from_float(values[first + 1]) & 0xFFFF0000U);
     }
 
-    SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, const AttendMemory& memory) {
-        if (of.pages.block_size == kUsualBlockSize) {
-            scores_of_pages<kUsualBlockSize>(of, item, memory);
-        } else {
-            scores_of_pages<0>(of, item, memory);
-        }
-    }
     template <int kBlockSize>
-    SIMT_FUNCTION static void scores_of_pages(const AttendParameters& of, const AttendItem& item,
-                                              const AttendMemory& memory) {
+    SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, const AttendMemory& memory) {
         for (int first = simt::thread_y() * simt::kMmaRows; first < item.num_visible;
              first += kAttendWarps * simt::kMmaRows) {
             const int j = first + simt::thread_x() / 4;
