@@ -33,8 +33,6 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.cache.block_size = config.block_size;
     engine.cache.num_blocks = unit.kv_block == 0 ? 0 : config.num_blocks.value_or(budget.num_blocks);
     engine.cache.num_state_rows = unit.state_row == 0 ? 0 : config.num_state_rows.value_or(budget.num_state_rows);
-    engine.cache.kv_bytes_per_block = unit.kv_block;
-    engine.cache.state_bytes_per_row = unit.state_row;
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
@@ -141,12 +139,13 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     run.all_counters = config.all_counters;
     run.fingerprint = fingerprint_of(config, engine_settings, model, run.numerics, trace);
     const CacheConfig& cache = engine_settings.cache;
-    run.kv.capacity = cache.num_blocks * cache.kv_bytes_per_block;
-    run.state.capacity = cache.num_state_rows * cache.state_bytes_per_row;
+    const UnitBytes unit = unit_bytes(geometry(model.config), cache.block_size);
+    run.kv.capacity = cache.num_blocks * unit.kv_block;
+    run.state.capacity = cache.num_state_rows * unit.state_row;
     ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
     const auto after_step = [&](int64_t rows_over) {
-        measure(run.kv, engine.cache().kv().pool().num_used(), cache.kv_bytes_per_block);
-        measure(run.state, engine.cache().state().pool().num_used(), cache.state_bytes_per_row);
+        measure(run.kv, engine.cache().kv().pool().num_used(), unit.kv_block);
+        measure(run.state, engine.cache().state().pool().num_used(), unit.state_row);
         progress.update(static_cast<uint64_t>(rows_over));
     };
     // The old executors go first: their memory is needed.

@@ -9,40 +9,13 @@
 namespace verbatim {
 namespace {
 
-// The reasons of tokens [attached, tokens.size()), by what the ledger and the name know. `missed` is where a head lay that could
-// not be used, and why; 0 when there was none.
-std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, NotReusedRange missed) {
-    std::vector<NotReusedRange> ranges;
-    int64_t done = attached;
-    const auto until = [&](int64_t end, NotReused reason) {
-        if (end <= done) return;
-        ranges.push_back({end, reason});
-        done = end;
-    };
-    const int64_t size = query.tokens.size();
-    if (!query.use_cache) {
-        until(size, NotReused::kCacheOff);
-        return ranges;
-    }
-    until(missed.end, missed.reason);
-    const int64_t committed = std::min(query.num_committed, size - 1);
-    if (query.seam && *query.seam < committed) {
-        until(*query.seam, NotReused::kBetweenHeads);
-        until(*query.seam + 1, NotReused::kSeam);
-    }
-    until(committed, NotReused::kBetweenHeads);
-    if (query.num_committed >= size) until(size, NotReused::kLastToken);
-    until(size, query.num_committed == 0 && attached == 0 ? NotReused::kNewConversation : NotReused::kNewTokens);
-    return ranges;
-}
-
 ConversationKey key_of(const ConversationKey& key) {
     return planted(Planted::kSaltDropped) ? ConversationKey{{}, key.conversation_id} : key;
 }
 
 }  // namespace
 
-Status validate(const CacheConfig& config) {
+std::vector<std::string> problems_of(const CacheConfig& config) {
     std::vector<std::string> problems;
     if (config.block_size < 1) problems.push_back(fmt::format("block_size: {} is not >= 1", config.block_size));
     if (config.has_kv && config.num_blocks < 1) {
@@ -55,31 +28,38 @@ Status validate(const CacheConfig& config) {
     }
     if (config.keep_turn_heads < 1)
         problems.push_back(fmt::format("keep_turn_heads: {} is not >= 1", config.keep_turn_heads));
-    if (config.keep_prompt_heads < 0 || config.keep_checkpoints < 0)
-        problems.push_back("a negative number of heads to keep");
+    if (config.keep_prompt_heads < 0)
+        problems.push_back(fmt::format("keep_prompt_heads: {} is not >= 0", config.keep_prompt_heads));
+    if (config.keep_checkpoints < 0)
+        problems.push_back(fmt::format("keep_checkpoints: {} is not >= 0", config.keep_checkpoints));
+    return problems;
+}
+
+Status validate(const CacheConfig& config) {
+    const std::vector<std::string> problems = problems_of(config);
     if (problems.empty()) return {};
     return error("cache: {}", fmt::join(problems, "; "));
 }
 
 Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
-      policy_(policy),
       kv_(config.has_kv, config.block_size, config.num_blocks),
-      state_(config.has_state, config.num_state_rows) {
+      state_(config.has_state, config.num_state_rows),
+      order_(policy, kv_) {
     CHECK(validate(config).has_value());
 }
 
 // --- lookup and attach
 
-HeadId Cache::deepest_of_name(const LookupQuery& query, int64_t max_length) const {
+HeadId Cache::deepest_of_name(const LookupQuery& query) const {
     HeadId deepest = kNoHead;
     int64_t length = -1;
     const Name* name = find(query.key);
     if (name == nullptr) return kNoHead;
     for (const NamedHead& entry : name->heads) {
-        if (entry.length > max_length || entry.length < length) continue;
+        if (entry.length > query.max_length() || entry.length < length) continue;
         const Head& head = *find(entry.head);
-        if (query.deterministic && head.numerics_id != query.numerics_id) continue;
+        if (!query.accepts(head)) continue;
         if (!planted(Planted::kPrefixUnchecked) && !query.tokens.starts_with(head.tokens)) continue;
         deepest = entry.head;
         length = entry.length;
@@ -87,8 +67,9 @@ HeadId Cache::deepest_of_name(const LookupQuery& query, int64_t max_length) cons
     return deepest;
 }
 
-// The longest head of the name, up to `max_length`, that could not be used, if it is longer than what is reused.
-NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t max_length, int64_t reused) const {
+// The longest head of the name that lay inside the committed tokens and could not be used, if it is longer than what is reused.
+NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) const {
+    const int64_t max_length = std::min(query.max_length(), query.num_committed);
     NotReusedRange missed;
     const auto miss = [&](int64_t length, NotReused reason) {
         if (length > std::max(missed.end, reused) && length <= max_length) missed = {length, reason};
@@ -99,29 +80,29 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t max_lengt
         if (gone.first <= max_length) miss(std::min(gone.last, max_length), gone.reason);
     }
     for (const NamedHead& entry : name->heads) {
-        const bool usable = !query.deterministic || find(entry.head)->numerics_id == query.numerics_id;
-        if (!usable) miss(entry.length, NotReused::kOtherNumerics);
+        if (!query.accepts(*find(entry.head))) miss(entry.length, NotReused::kOtherNumerics);
     }
     return missed;
 }
 
 LookupResult Cache::lookup(const LookupQuery& query) const {
     LookupResult result;
-    const int64_t max_length = query.tokens.size() - 1;  // strictly shorter: one token is computed at least
     NotReusedRange missed;
     if (query.use_cache) {
-        result.head = deepest_of_name(query, max_length);
+        result.head = deepest_of_name(query);
         if (result.head != kNoHead) result.length = find(result.head)->length();
         if (config_.lookup == LookupMode::kPrefix) {
-            const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, max_length,
+            const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(),
                                                         query.deterministic ? &query.numerics_id : nullptr);
             if (found && find(*found)->length() > result.length) {
                 result.head = *found;
                 result.length = find(*found)->length();
             }
         }
-        missed = missed_of_name(query, std::min(max_length, query.num_committed), result.length);
+        missed = missed_of_name(query, result.length);
     }
+    CHECK(result.length <= query.max_length(), "head {} of {} tokens for {}", index(result.head), result.length,
+          query.tokens.size());
     result.not_reused = explain(query, result.length, missed);
     return result;
 }
@@ -135,48 +116,51 @@ std::optional<SequenceMemory> Cache::attach(HeadId id) {
         if (planted(Planted::kStaleStateRow)) memory.state_src = memory.state;
         return memory;
     }
-    Head& head = head_ref(id);
+    const Head& head = head_ref(id);
     auto attached = kv_.attach(head.blocks, head.length());
     if (!attached) {
         state_.release(memory.state);
         return std::nullopt;
     }
-    memory.blocks = std::move(attached->table);
+    memory.blocks = attached->table;
     memory.num_shared_blocks = attached->num_shared_blocks;
     memory.copy = attached->copy;
     memory.state_src = planted(Planted::kSkipStateCopy) ? memory.state : head.state;
     memory.pinned = id;
-    if (!planted(Planted::kPinForgotten)) ++head.num_pins;
-    touch(head);
+    order_.use(id);
+    if (!planted(Planted::kPinForgotten)) order_.pin(id);
+    CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(head.length()));
     return memory;
 }
 
 void Cache::unpin(SequenceMemory& memory) {
     const HeadId id = std::exchange(memory.pinned, kNoHead);
     if (id == kNoHead || planted(Planted::kPinForgotten)) return;
-    Head& head = head_ref(id);
-    CHECK_GT(head.num_pins, 0);
-    --head.num_pins;
+    order_.unpin(id);
     destroy_if_unreachable(id, NotReused::kNotRetained);
 }
 
 void Cache::release(SequenceMemory& memory) {
     unpin(memory);
-    kv_.release_sequence(memory.blocks);
-    state_.release(memory.state);
+    kv_.release_sequence(memory.blocks, memory.last_step);
+    state_.release(memory.state, memory.last_step);
     memory = {};
 }
 
-Pending Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
-    Pending pending;
-    pending.blocks = kv_.hand_over(memory.blocks, tokens.size());
+PendingMemory Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
+    CHECK(!tokens.empty() && memory.blocks.num_blocks >= kv_.blocks_for(tokens.size()), "{} blocks for {} tokens",
+          memory.blocks.num_blocks, tokens.size());
+    PendingMemory pending;
+    pending.blocks = kv_.hand_over(memory.blocks, tokens.size(), memory.last_step);
     pending.state = std::exchange(memory.state, kNoState);
     pending.tokens = std::move(tokens);
     return pending;
 }
 
-std::optional<Pending> Cache::snapshot(const SequenceMemory& memory, TokenSeq tokens) {
-    Pending pending;
+std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, TokenSeq tokens) {
+    CHECK(!tokens.empty() && memory.blocks.num_blocks >= kv_.blocks_for(tokens.size()), "{} blocks for {} tokens",
+          memory.blocks.num_blocks, tokens.size());
+    PendingMemory pending;
     const auto row = state_.allocate();
     if (!row) return std::nullopt;
     pending.state = *row;
@@ -185,106 +169,78 @@ std::optional<Pending> Cache::snapshot(const SequenceMemory& memory, TokenSeq to
     return pending;
 }
 
+void Cache::discard(PendingMemory& memory, int64_t busy_through) {
+    kv_.release_pending(memory.blocks);
+    state_.release(memory.state, busy_through);
+    memory = {};
+}
+
 // --- eviction
 
-bool Cache::make_room(int32_t kv_blocks, int32_t state_rows, HeadId except) {
-    eviction_exception_ = except;
-    const auto short_pool = [&]() -> std::optional<Pool> {
-        if (config_.has_kv && kv_.pool().num_free() + kv_.pool().num_fenced() < kv_blocks) return Pool::kKv;
-        if (state_.enabled() && state_.pool().num_free() + state_.pool().num_fenced() < state_rows) return Pool::kState;
-        return std::nullopt;
-    };
-    while (const auto pool = short_pool()) {
-        eviction_pool_ = *pool;
-        const auto victim = policy_.choose(*this, *pool);
-        if (!victim) return false;
-        Head& head = head_ref(*victim);
-        CHECK_EQ(head.num_pins, 0);
-        destroy(head, NotReused::kEvicted);
+bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
+    CHECK(wanted.kv_blocks >= 0 && wanted.state_rows >= 0, "{} blocks, {} rows", wanted.kv_blocks, wanted.state_rows);
+    const auto left = [](const auto& pool) { return pool.num_free() + pool.num_fenced(); };
+    while (kv_.enabled() && left(kv_.pool()) < wanted.kv_blocks) {
+        if (!evict(Pool::kKv, reach)) return false;
+    }
+    while (state_.enabled() && left(state_.pool()) < wanted.state_rows) {
+        if (!evict(Pool::kState, reach)) return false;
     }
     return true;
 }
 
-std::optional<HeadId> Cache::evictable_from(std::list<HeadId>::const_iterator place) const {
-    for (; place != lru_.end(); ++place) {
-        const Head& head = *find(*place);
-        if (head.id == eviction_exception_ || head.num_pins > 0) continue;
-        if (eviction_pool_ == Pool::kState || kv_.has_inactive(head.blocks)) return head.id;
-    }
-    return std::nullopt;
+bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
+    const auto victim = order_.first(pool, reach);
+    if (victim) destroy(head_ref(*victim), NotReused::kEvicted);
+    return victim.has_value();
 }
 
-std::optional<HeadId> Cache::first() const { return evictable_from(lru_.begin()); }
+// --- publication
 
-std::optional<HeadId> Cache::after(HeadId head) const { return evictable_from(std::next(find(head)->lru_place)); }
-
-MarginalBytes Cache::marginal_bytes(HeadId id) const {
-    const Head& head = *find(id);
-    return {kv_.marginal_blocks(head.blocks) * config_.kv_bytes_per_block,
-            head.state == kNoState ? 0 : config_.state_bytes_per_row};
-}
-
-int64_t Cache::recompute_tokens(HeadId id) const {
-    const Head& head = *find(id);
-    int64_t nearest = 0;
-    for (const Name* name : head.names) {
-        for (const NamedHead& entry : name->heads) {
-            if (entry.head != id && entry.length <= head.length()) {
-                nearest = std::max(nearest, entry.length);
-            }
-        }
-    }
-    return head.length() - nearest;
-}
-
-// --- pendings and publication
-
-PendingId Cache::stage(Pending pending) {
-    const auto id = static_cast<PendingId>(next_pending_++);
-    pendings_.emplace(id, std::move(pending));
-    return id;
-}
-
-const Pending& Cache::pending(PendingId id) const { return pendings_.at(id); }
-
-HeadId Cache::publish(PendingId id, const Digest& digest) {
-    auto node = pendings_.extract(id);
-    CHECK(!node.empty(), "pending {}", index(id));
-    Pending& pending = node.mapped();
+HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
+    PendingMemory& memory = draft.memory;
+    CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(memory.tokens.size()));
+    CHECK_EQ(memory.state != kNoState, state_.enabled());
     auto owned = std::make_unique<Head>();
     Head& head = *owned;
     head.id = static_cast<HeadId>(next_head_++);
-    head.salt = pending.key.salt;
-    head.kind = pending.kind;
-    head.tokens = std::move(pending.tokens);
-    head.blocks = std::move(pending.blocks);
-    head.state = pending.state;
-    head.numerics_id = std::move(pending.numerics_id);
+    head.salt = draft.key.salt;
+    head.kind = draft.kind;
+    head.tokens = std::move(memory.tokens);
+    head.blocks = memory.blocks;
+    head.state = memory.state;
+    head.numerics_id = std::move(draft.numerics_id);
     head.digest = digest;
-    head.lru_place = lru_.insert(lru_.end(), head.id);
+    kv_.publish(head.blocks, head.id);
+    order_.add(head);
     heads_.emplace(head.id, std::move(owned));
     head.in_prefix_index = config_.lookup == LookupMode::kPrefix;
     if (head.in_prefix_index) prefixes_.insert(head);
 
-    auto& name = names_[key_of(pending.key)];
-    if (!name) name = std::make_unique<Name>(Name{.key = pending.key});
+    auto& name = names_[key_of(draft.key)];
+    if (!name) name = std::make_unique<Name>(Name{.key = draft.key});
     const HeadId published = head.id;
     if (head.kind == HeadKind::kTurn) {
         name->committed = true;
         keep_prefixes_of(*name, head.tokens);
     }
     list_head(*name, head);
+    const auto max_heads = static_cast<size_t>(kv_.pool().num_units()) + state_.pool().num_units();
+    while (heads_.size() > max_heads && evict(Pool::kState, {.except = published, .spare_expected = false})) {
+    }
     return published;
 }
 
-void Cache::discard(PendingId id) {
-    auto node = pendings_.extract(id);
-    CHECK(!node.empty(), "pending {}", index(id));
-    kv_.release(node.mapped().blocks);
-    state_.release(node.mapped().state);
-}
-
 void Cache::list_head(Name& name, Head& head) {
+    for (size_t i = name.heads.size(); i-- > 0;) {
+        const NamedHead entry = name.heads[i];
+        if (entry.length != head.length()) continue;
+        const Head& same = *find(entry.head);
+        if (same.numerics_id != head.numerics_id || same.tokens != head.tokens) continue;
+        head.kind = std::min(head.kind, same.kind);  // the kind that counts more comes first
+        name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(i));
+        disown(name, entry.head);
+    }
     name.heads.push_back({head.length(), head.kind, head.id});
     head.names.push_back(&name);
     retain_newest(name, HeadKind::kTurn, config_.keep_turn_heads);
@@ -322,7 +278,7 @@ void Cache::let_go(Name& name, size_t entry) {
     Head& head = head_ref(id);
     std::erase(head.names, &name);
     if (head.in_prefix_index) {
-        name.former.push_back(id);
+        name.former.insert(id);
         head.former_names.push_back(&name);
     }
     destroy_if_unreachable(id, NotReused::kNotRetained);
@@ -381,7 +337,7 @@ void Cache::drop_if_empty(Name& name) {
 void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
     Head& head = head_ref(id);
     const bool findable = head.in_prefix_index || !head.names.empty();
-    if (!findable && head.num_pins == 0) destroy(head, reason);
+    if (!findable && order_.num_pins(id) == 0) destroy(head, reason);
 }
 
 void Cache::destroy(Head& head, NotReused reason) {
@@ -392,37 +348,26 @@ void Cache::destroy(Head& head, NotReused reason) {
         drop_if_empty(*name);
     }
     for (Name* name : std::exchange(head.former_names, {})) {
-        std::erase(name->former, head.id);
+        name->former.erase(head.id);
         drop_if_empty(*name);
     }
     if (head.in_prefix_index) prefixes_.erase(head);
-    kv_.release(head.blocks);
+    order_.remove(head.id);
+    kv_.release_head(head.blocks, head.id);
     state_.release(head.state);
-    lru_.erase(head.lru_place);
     heads_.erase(head.id);
 }
 
 void Cache::lose_heads() {
-    CHECK(pendings_.empty());
-    while (!lru_.empty()) {
-        Head& head = head_ref(lru_.front());
-        CHECK_EQ(head.num_pins, 0);
-        destroy(head, NotReused::kLost);
-    }
+    for (const HeadId id : order_.in_order()) destroy(head_ref(id), NotReused::kLost);
+    CHECK(heads_.empty(), "{} heads are pinned", heads_.size());
 }
-
-void Cache::touch(Head& head) { lru_.splice(lru_.end(), lru_, head.lru_place); }
 
 // --- steps and access
 
-void Cache::begin_step(int64_t step) {
-    kv_.pool().begin_step(step);
-    state_.pool().begin_step(step);
-}
-
 void Cache::complete_step(int64_t step) {
     kv_.pool().complete_step(step);
-    state_.pool().complete_step(step);
+    state_.complete_step(step);
 }
 
 Head& Cache::head_ref(HeadId id) {
@@ -441,14 +386,15 @@ const Name* Cache::find(const ConversationKey& key) const {
     return found == names_.end() ? nullptr : found->second.get();
 }
 
-bool Cache::knows(const ConversationKey& key) const {
-    return find(key) != nullptr ||
-           std::ranges::any_of(pendings_, [&](const auto& entry) { return entry.second.key == key; });
-}
-
 std::vector<const Head*> Cache::heads() const {
     std::vector<const Head*> heads;
-    for (const HeadId id : lru_) heads.push_back(find(id));
+    for (const HeadId id : order_.in_order()) heads.push_back(find(id));
+    std::vector<const Head*> pinned;
+    for (const auto& [id, head] : heads_) {
+        if (order_.num_pins(id) > 0) pinned.push_back(head.get());
+    }
+    std::ranges::sort(pinned, {}, &Head::id);
+    heads.insert(heads.end(), pinned.begin(), pinned.end());
     return heads;
 }
 

@@ -1,15 +1,18 @@
-// engine/cache/cache.h: owns heads, names and pendings, and the numbers of the memory under them (steps 3, 4 and 7).
-//   C1  a unit's ref_cnt is the number of heads, pendings and sequences that hold it                      (I1)
+// engine/cache/cache.h: owns heads and names, and the numbers of the memory under them (steps 3 and 4, and the heads of step 7).
+//   C1  a unit is used while heads, pendings and sequences hold it, and no longer                         (I1)
 //   C2  no unit is held under two salts                                                                   (I2)
-//   C3  a head is published when its bytes are materialised, with KV and state at one length, or not at all (I7)
+//   C3  a head has KV and state at one length                                                             (I7)
 //   C4  a lookup depends on the names and heads of its own salt only                                      (I4)
-//   C5  a pinned head is not evicted, nor for blocks one whose every block a running sequence holds: that would free nothing
+//   C5  a pinned head is not evicted
+//   C6  there are no more heads than units of memory: heads that cost nothing are bounded, too
+//
+// A head lives while a name lists it, its tokens find it, or something is pinned to it:
+//   publish  ->  listed by its name  -- let go, rewound -->  found by its tokens only (LookupMode::kPrefix)  ->  gone
+//                                    -- evicted, deleted, lost: off every list at once -------------------->  gone
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,16 +25,12 @@
 #include "engine/cache/eviction.h"
 #include "engine/cache/head.h"
 #include "engine/cache/kv_group.h"
+#include "engine/cache/lookup.h"
 #include "engine/cache/name.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
 
 namespace verbatim {
-
-enum class LookupMode : uint8_t {
-    kConversation,  // heads of the conversation's name
-    kPrefix,        // those, and the longest committed prefix in the salt
-};
 
 struct CacheConfig {
     bool has_kv = true;       // the model has attention layers
@@ -39,13 +38,12 @@ struct CacheConfig {
     int32_t block_size = 16;  // tokens
     int32_t num_blocks = 0;
     int32_t num_state_rows = 0;
-    int64_t kv_bytes_per_block = 0;
-    int64_t state_bytes_per_row = 0;
     LookupMode lookup = LookupMode::kConversation;
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;
 };
+[[nodiscard]] std::vector<std::string> problems_of(const CacheConfig& config);
 [[nodiscard]] Status validate(const CacheConfig& config);
 
 // What a running sequence holds.
@@ -56,44 +54,25 @@ struct SequenceMemory {
     StateIndex state_src = kNoState;  // what its first step reads: the head's row, or kNoState for zero
     std::optional<BlockCopy> copy;    // the tail, to be carried out in its first step
     HeadId pinned = kNoHead;          // attached head, until the first step is materialised
+    int64_t last_step = kNoStep;      // that writes its blocks and its row
 };
 
-// Prompt tokens [previous end, end) were not reused for this reason.
-struct NotReusedRange {
-    int64_t end = 0;
-    NotReused reason = NotReused::kNewTokens;
-    friend bool operator==(const NotReusedRange&, const NotReusedRange&) = default;
+// What a turn has computed and not yet published: blocks by reference, a row of its own.
+struct PendingMemory {
+    TokenSeq tokens;  // resident
+    BlockTable blocks;
+    StateIndex state = kNoState;
 };
 
-struct LookupQuery {
-    const ConversationKey& key;
-    const TokenSeq& tokens;
-    int64_t num_committed = 0;    // the ledger's tokens and `tokens` agree on so many
-    std::optional<int64_t> seam;  // position of the committed token that is not resident, when inside num_committed
-    bool use_cache = true;
-    bool deterministic = true;  // only heads of `numerics_id`
-    std::string numerics_id;
-};
-struct LookupResult {
-    HeadId head = kNoHead;
-    int64_t length = 0;                      // tokens reused by attaching to it
-    std::vector<NotReusedRange> not_reused;  // of [length, tokens.size()), ascending
-};
-
-// What a turn has computed and not yet published.
-enum class PendingId : int64_t {};
-struct Pending {
-    RequestId request{};
+// What a pending becomes.
+struct HeadDraft {
     ConversationKey key;
     HeadKind kind = HeadKind::kTurn;
     std::string numerics_id;  // what made all of it
-    TokenSeq tokens;
-    BlockTable blocks;            // its own references
-    StateIndex state = kNoState;  // its own row
-    int64_t staged_step = 0;      // the step that writes its last byte
+    PendingMemory memory;
 };
 
-class Cache final : private EvictionView {
+class Cache {
 public:
     // `policy` is borrowed for the cache's life. REQUIRES: validate(config) has no problem.
     Cache(const CacheConfig& config, EvictionPolicy& policy);
@@ -107,22 +86,29 @@ public:
     void unpin(SequenceMemory& memory);
     void release(SequenceMemory& memory);
 
-    // Evicts heads until `kv_blocks` and `state_rows` units are free or fenced; of a group that the model does not have, none are
-    // asked for. False when no head may go any more.
-    bool make_room(int32_t kv_blocks, int32_t state_rows, HeadId except = kNoHead);
+    // A waiting request will attach to the head, and goes without it when others need its memory more (EvictionOrder::expect).
+    void expect(HeadId head) { order_.expect(head); }
+    void unexpect(HeadId head) { order_.unexpect(head); }
+
+    struct Room {
+        int32_t kv_blocks = 0;
+        int32_t state_rows = 0;
+    };
+    // Evicts heads until so many units are free or will be when open steps are complete; of a group that the model does not have, none
+    // are asked for. False when no head within reach may go any more.
+    bool make_room(Room wanted, const EvictionOrder::Reach& reach);
 
     // The sequence's memory as a pending of all it has computed: `tokens`, and nothing beyond them. Moves, copies nothing.
-    [[nodiscard]] Pending hand_over(SequenceMemory& memory, TokenSeq tokens);
+    [[nodiscard]] PendingMemory hand_over(SequenceMemory& memory, TokenSeq tokens);
     // A pending over the sequence's first tokens: its blocks by reference, and a row of its own to be written as the scan passes.
     // Empty when no row is free.
-    [[nodiscard]] std::optional<Pending> snapshot(const SequenceMemory& memory, TokenSeq tokens);
+    [[nodiscard]] std::optional<PendingMemory> snapshot(const SequenceMemory& memory, TokenSeq tokens);
+    // Steps up to `busy_through` may still write the row.
+    void discard(PendingMemory& memory, int64_t busy_through);
 
-    // Step 7. A pending holds its blocks by reference and owns its row.
-    PendingId stage(Pending pending);
-    [[nodiscard]] const Pending& pending(PendingId id) const;
-    // REQUIRES: its bytes are materialised. A turn head also takes every head off the name that is no prefix of it.
-    HeadId publish(PendingId id, const Digest& digest);
-    void discard(PendingId id);
+    // Step 7. REQUIRES: the draft's bytes are materialised. A turn head also takes every head off the name that is no prefix of it.
+    // A head of the same tokens and arithmetic that the name lists already goes, unless it is of a kind that counts more.
+    HeadId publish(HeadDraft draft, const Digest& digest);
 
     // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was published). `fork`
     // takes the place of what turns that never committed have left under `to`. After `remove` nothing that this name alone has
@@ -134,43 +120,38 @@ public:
     // The executor's pools are gone, and every head's bytes with them. REQUIRES: nothing is pinned or pending.
     void lose_heads();
 
-    void begin_step(int64_t step);
+    // Steps up to this one are complete: what they might have written is free.
     void complete_step(int64_t step);
 
     [[nodiscard]] const Head* find(HeadId id) const;
     [[nodiscard]] const Name* find(const ConversationKey& key) const;
-    [[nodiscard]] bool knows(const ConversationKey& key) const;  // a name, or a pending that will make one
-    [[nodiscard]] std::vector<const Head*> heads() const;        // least recently used first
-    [[nodiscard]] size_t num_pendings() const { return pendings_.size(); }
+    [[nodiscard]] std::vector<const Head*> heads()
+        const;  // the order in which they would be evicted for state; pinned ones last
+    [[nodiscard]] int64_t num_pins(HeadId head) const { return order_.num_pins(head); }
     [[nodiscard]] KvGroup& kv() { return kv_; }
-    [[nodiscard]] StateGroup& state() { return state_; }
     [[nodiscard]] const KvGroup& kv() const { return kv_; }
     [[nodiscard]] const StateGroup& state() const { return state_; }
     [[nodiscard]] const CacheConfig& config() const { return config_; }
 
-    // What a sequence outside the cache holds, and under which salt: verify's other half.
+    // What sequences and pendings hold outside the cache, and under which salt: verify's other half.
     struct Holder {
-        const SequenceMemory* memory;
-        const CacheSalt* salt;
-        int64_t num_computed_tokens;
+        const CacheSalt* salt = nullptr;
+        const SequenceMemory* sequence = nullptr;
+        int64_t num_computed_tokens = 0;  // by the sequence
+        const PendingMemory* pending = nullptr;
     };
-    // C1, C2, C3, C5 and the pools' invariants from scratch. O(units + heads).
-    void verify(std::span<const Holder> sequences) const;
+    // C1, C2, C3, C5, C6 and what is below from scratch. O(units + heads).
+    void verify(std::span<const Holder> holders);
 
     // Told of every head that leaves the cache, before it goes.
     void on_gone(std::function<void(const Head&, NotReused)> listener) { gone_listener_ = std::move(listener); }
 
 private:
-    [[nodiscard]] std::optional<HeadId> first() const override;
-    [[nodiscard]] std::optional<HeadId> after(HeadId head) const override;
-    [[nodiscard]] MarginalBytes marginal_bytes(HeadId head) const override;
-    [[nodiscard]] int64_t recompute_tokens(HeadId head) const override;
-
-    [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, int64_t max_length) const;
-    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t max_length, int64_t reused) const;
-    [[nodiscard]] std::optional<HeadId> evictable_from(std::list<HeadId>::const_iterator place) const;
+    [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query) const;
+    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t reused) const;
+    [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
+    void verify_names(const Head& head) const;
     Head& head_ref(HeadId id);
-    void touch(Head& head);
     void list_head(Name& name, Head& head);
     void let_go(Name& name, size_t entry);
     void retain_newest(Name& name, HeadKind kind, int32_t keep);
@@ -181,18 +162,13 @@ private:
     void destroy_if_unreachable(HeadId id, NotReused reason);
 
     CacheConfig config_;
-    EvictionPolicy& policy_;
     KvGroup kv_;
     StateGroup state_;
+    EvictionOrder order_;
     std::unordered_map<HeadId, std::unique_ptr<Head>> heads_;
-    std::list<HeadId> lru_;  // least recently used first
     std::map<ConversationKey, std::unique_ptr<Name>> names_;
-    std::map<PendingId, Pending> pendings_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix
-    HeadId eviction_exception_ = kNoHead;
-    Pool eviction_pool_ = Pool::kKv;  // that is short
     int64_t next_head_ = 0;
-    int64_t next_pending_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -7,81 +8,82 @@
 namespace verbatim {
 namespace {
 
-// Counts references and remembers under which salt each unit is held.
+// Who holds what, counted from scratch.
 class Census {
 public:
-    Census(const KvGroup& kv, const StateGroup& state)
-        : blocks_(kv.pool().num_units()),
-          rows_(state.pool().num_units()),
-          block_salts_(blocks_.size(), nullptr),
-          row_salts_(rows_.size(), nullptr) {}
+    explicit Census(const StateGroup& state) : rows_(state.pool().num_units()) {}
 
-    void count(const BlockTable& table, StateIndex row, const CacheSalt& salt) {
-        for (const BlockRun& run : table.runs()) {
-            for (int32_t i = index(run.first); i < index(run.first) + run.count; ++i) {
-                ++blocks_[i];
-                hold(block_salts_[i], salt, "block", i);
-            }
-        }
+    void count(const BlockTable& table, StateIndex row, const CacheSalt& salt, HeadId head, bool active) {
+        tables_.push_back({table, head, active});
+        if (table.segment != kNoSegment) hold(segments_, table.segment, salt, "segment");
         if (row == kNoState) return;
         CHECK(++rows_[index(row)] == 1, "state row {} has two owners", index(row));
-        hold(row_salts_[index(row)], salt, "state row", index(row));
+        hold(row_salts_, row, salt, "state row");
     }
 
-    [[nodiscard]] const std::vector<int32_t>& blocks() const { return blocks_; }
+    [[nodiscard]] const std::vector<KvGroup::Holder>& tables() const { return tables_; }
     [[nodiscard]] const std::vector<int32_t>& rows() const { return rows_; }
+    [[nodiscard]] const std::map<SegmentId, const CacheSalt*>& segments() const { return segments_; }
 
 private:
-    static void hold(const CacheSalt*& holder, const CacheSalt& salt, const char* what, int32_t unit) {
-        CHECK(holder == nullptr || *holder == salt, "{} {} is held under two salts: '{}' and '{}'", what, unit,
+    template <typename Id>
+    static void hold(std::map<Id, const CacheSalt*>& holders, Id id, const CacheSalt& salt, const char* what) {
+        const CacheSalt* holder = holders.emplace(id, &salt).first->second;
+        CHECK(*holder == salt, "{} {} is held under two salts: '{}' and '{}'", what, index(id),
               holder->value.value_or("(none)"), salt.value.value_or("(none)"));
-        holder = &salt;
     }
 
-    std::vector<int32_t> blocks_;
+    std::vector<KvGroup::Holder> tables_;
     std::vector<int32_t> rows_;
-    std::vector<const CacheSalt*> block_salts_;
-    std::vector<const CacheSalt*> row_salts_;
+    std::map<SegmentId, const CacheSalt*> segments_;
+    std::map<StateIndex, const CacheSalt*> row_salts_;
 };
 
-void verify_names(const Cache& cache, const Head& head) {
+}  // namespace
+
+void Cache::verify_names(const Head& head) const {
     for (const Name* name : head.names) {
         const auto lists = std::ranges::count(name->heads, head.id, &NamedHead::head);
         CHECK(lists == 1, "head {} is listed {} times by '{}'", index(head.id), lists, name->key.conversation_id);
         CHECK(name->key.salt == head.salt, "head {} is listed under another salt", index(head.id));
-        CHECK(cache.find(name->key) == name, "head {} knows a name that is gone", index(head.id));
+        CHECK(find(name->key) == name, "head {} knows a name that is gone", index(head.id));
     }
     for (const Name* name : head.former_names) {
-        CHECK(std::ranges::count(name->former, head.id) == 1 && cache.find(name->key) == name,
+        CHECK(name->former.contains(head.id) && find(name->key) == name,
               "head {} is not among the former heads of '{}'", index(head.id), name->key.conversation_id);
     }
-    CHECK(!head.names.empty() || !head.former_names.empty() || (!head.in_prefix_index && head.num_pins > 0),
+    CHECK(!head.names.empty() || !head.former_names.empty() || (!head.in_prefix_index && num_pins(head.id) > 0),
           "head {} belongs to no name", index(head.id));
 }
 
-}  // namespace
-
-void Cache::verify(std::span<const Holder> sequences) const {
-    Census census(kv_, state_);
+void Cache::verify(std::span<const Holder> holders) {
+    Census census(state_);
+    std::map<HeadId, int64_t> pins;
+    for (const Holder& holder : holders) {
+        if (holder.pending != nullptr) {
+            const PendingMemory& pending = *holder.pending;
+            CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
+            census.count(pending.blocks, pending.state, *holder.salt, kNoHead, false);
+            continue;
+        }
+        const SequenceMemory& sequence = *holder.sequence;
+        CHECK_GE(sequence.blocks.num_blocks, kv_.blocks_for(holder.num_computed_tokens));
+        census.count(sequence.blocks, sequence.state, *holder.salt, kNoHead, true);
+        if (sequence.pinned != kNoHead) ++pins[sequence.pinned];
+    }
+    size_t num_in_index = 0;
     for (const auto& [id, head] : heads_) {
-        CHECK_EQ(head->blocks.num_blocks(), kv_.blocks_for(head->length()));
+        CHECK_EQ(head->blocks.num_blocks, kv_.blocks_for(head->length()));
         CHECK((head->state != kNoState) == state_.enabled(), "head {} has state row {}", index(id), index(head->state));
-        census.count(head->blocks, head->state, head->salt);
-        verify_names(*this, *head);
-        const auto pinned = std::ranges::count_if(sequences, [&](const Holder& s) { return s.memory->pinned == id; });
-        CHECK(pinned == head->num_pins, "head {}: {} pins, {} sequences", index(id), head->num_pins, pinned);
+        census.count(head->blocks, head->state, head->salt, id, false);
+        verify_names(*head);
+        const auto pinned = pins.find(id);
+        const int64_t num_pinned = pinned == pins.end() ? 0 : pinned->second;
+        CHECK(num_pinned == num_pins(id), "head {}: {} pins, {} sequences", index(id), num_pins(id), num_pinned);
+        num_in_index += head->in_prefix_index ? 1 : 0;
     }
-    CHECK_EQ(lru_.size(), heads_.size());
-    for (const auto& [id, pending] : pendings_) {
-        CHECK_EQ(pending.blocks.num_blocks(), kv_.blocks_for(pending.tokens.size()));
-        census.count(pending.blocks, pending.state, pending.key.salt);
-    }
-    for (const Holder& sequence : sequences) {
-        CHECK_GE(sequence.memory->blocks.num_blocks(), kv_.blocks_for(sequence.num_computed_tokens));
-        CHECK(sequence.memory->pinned == kNoHead || find(sequence.memory->pinned) != nullptr, "pinned head {} is gone",
-              index(sequence.memory->pinned));
-        census.count(sequence.memory->blocks, sequence.memory->state, *sequence.salt);
-    }
+    for (const auto& [id, count] : pins) CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
+    CHECK_LE(heads_.size(), static_cast<size_t>(kv_.pool().num_units()) + state_.pool().num_units());
     for (const auto& [key, name] : names_) {
         CHECK(name->committed || name->has_heads(), "name '{}' is nobody's", key.conversation_id);
         CHECK_LE(name->gone.size(), Name::kMaxGone);
@@ -89,10 +91,22 @@ void Cache::verify(std::span<const Holder> sequences) const {
             const Head* head = find(entry.head);
             CHECK(head != nullptr && head->length() == entry.length, "name '{}' lists head {} at length {}",
                   key.conversation_id, index(entry.head), entry.length);
+            CHECK(std::ranges::count(head->names, name.get()) == 1, "head {} does not know that '{}' lists it",
+                  index(entry.head), key.conversation_id);
         }
     }
-    kv_.pool().verify(census.blocks());
+    prefixes_.verify();
+    CHECK_EQ(num_in_index, prefixes_.size());
+    kv_.verify(census.tables());
+    for (const auto& [segment, salt] : census.segments()) {
+        for (SegmentId before = kv_.parent(segment); before != kNoSegment; before = kv_.parent(before)) {
+            const auto found = census.segments().find(before);
+            CHECK(found == census.segments().end() || *found->second == *salt, "segment {} goes on from another salt's",
+                  index(segment));
+        }
+    }
     state_.pool().verify(census.rows());
+    order_.verify();
 }
 
 }  // namespace verbatim

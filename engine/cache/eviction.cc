@@ -1,13 +1,137 @@
 #include "engine/cache/eviction.h"
 
+#include <algorithm>
+
+#include "engine/base/check.h"
+
 namespace verbatim {
 
-std::optional<HeadId> LruEviction::choose(const EvictionView& view, Pool pool) {
-    const std::optional<HeadId> oldest = view.first();
-    for (auto head = oldest; head; head = view.after(*head)) {
-        if (view.marginal_bytes(*head).of(pool) > 0) return head;
+EvictionOrder::EvictionOrder(EvictionPolicy& policy, KvGroup& kv) : policy_(policy), kv_(kv) {}
+
+auto EvictionOrder::entry(HeadId head) -> Entry& {
+    const auto found = entries_.find(head);
+    CHECK(found != entries_.end(), "head {} is not in the order", index(head));
+    return found->second;
+}
+
+void EvictionOrder::add(const Head& head) {
+    const HeadUse use{.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++};
+    const Key key{.proven = head.kind == HeadKind::kTurn, .rank = policy_.rank(use), .head = head.id};
+    const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
+    CHECK(added, "head {} is in the order", index(head.id));
+    all_.insert(key);
+}
+
+void EvictionOrder::use(HeadId head) {
+    Entry& used = entry(head);
+    ++used.use.num_uses;
+    used.use.now = now_++;
+    place(used, {used.key.expected, true, policy_.rank(used.use), head});
+}
+
+void EvictionOrder::pin(HeadId head) {
+    Entry& pinned = entry(head);
+    if (pinned.num_pins++ > 0) return;
+    CHECK_EQ(all_.erase(pinned.key), 1u);
+    refresh(pinned.segment);
+}
+
+void EvictionOrder::unpin(HeadId head) {
+    Entry& unpinned = entry(head);
+    CHECK(unpinned.num_pins > 0, "head {} is not pinned", index(head));
+    if (--unpinned.num_pins > 0) return;
+    all_.insert(unpinned.key);
+    refresh(unpinned.segment);
+}
+
+void EvictionOrder::expect(HeadId head) {
+    Entry& expected = entry(head);
+    if (++expected.num_expected == 1) place(expected, {true, expected.key.proven, expected.key.rank, head});
+}
+
+void EvictionOrder::unexpect(HeadId head) {
+    const auto found = entries_.find(head);
+    if (found == entries_.end()) return;
+    Entry& expected = found->second;
+    CHECK(expected.num_expected > 0, "nobody waits for head {}", index(head));
+    if (--expected.num_expected == 0) place(expected, {false, expected.key.proven, expected.key.rank, head});
+}
+
+void EvictionOrder::remove(HeadId head) {
+    Entry& removed = entry(head);
+    CHECK(removed.num_pins == 0, "head {} goes with {} pins", index(head), removed.num_pins);
+    CHECK_EQ(all_.erase(removed.key), 1u);
+    const SegmentId segment = removed.segment;
+    entries_.erase(head);
+    refresh(segment);
+}
+
+void EvictionOrder::place(Entry& entry, const Key& key) {
+    if (entry.num_pins == 0) CHECK_EQ(all_.erase(entry.key), 1u);
+    entry.key = key;
+    if (entry.num_pins == 0) all_.insert(entry.key);
+    refresh(entry.segment);
+}
+
+// Segments change whenever tables do; tops_ catches up before somebody is chosen.
+void EvictionOrder::refresh(SegmentId segment) {
+    if (segment == kNoSegment) return;
+    if (top_of_.size() <= static_cast<size_t>(index(segment))) top_of_.resize(index(segment) + 1);
+    std::optional<Key>& offered = top_of_[index(segment)];
+    const std::optional<Key> top = top_of(segment);
+    if (top == offered) return;
+    if (offered) CHECK_EQ(tops_.erase(*offered), 1u);
+    if (top) CHECK(tops_.insert(*top).second);
+    offered = top;
+}
+
+auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
+    std::optional<Key> top;
+    for (const HeadId head : kv_.top_heads(segment)) {
+        const auto found = entries_.find(head);
+        if (found == entries_.end() || found->second.num_pins > 0) return std::nullopt;
+        Key key = found->second.key;
+        key.proven = false;
+        if (!top || *top < key) top = key;
     }
-    return oldest;
+    return top;
+}
+
+std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
+    if (pool == Pool::kState || !policy_.passes_over_held_blocks()) return first_of(all_, reach);
+    for (const SegmentId segment : kv_.take_changed()) refresh(segment);
+    return first_of(tops_, reach);
+}
+
+std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) {
+    for (const Key& key : order) {
+        if ((key.expected && reach.spare_expected) || (key.proven && reach.spare_proven)) break;
+        if (key.head != reach.except) return key.head;
+    }
+    return std::nullopt;
+}
+
+std::vector<HeadId> EvictionOrder::in_order() const {
+    std::vector<HeadId> heads;
+    for (const Key& key : all_) heads.push_back(key.head);
+    return heads;
+}
+
+void EvictionOrder::verify() {
+    for (const SegmentId segment : kv_.take_changed()) refresh(segment);
+    std::set<Key> tops;
+    size_t num_unpinned = 0;
+    for (const auto& [head, checked] : entries_) {
+        CHECK_EQ(index(checked.key.head), index(head));
+        CHECK_EQ(checked.key.expected, checked.num_expected > 0);
+        CHECK(all_.contains(checked.key) == (checked.num_pins == 0), "head {} with {} pins", index(head),
+              checked.num_pins);
+        num_unpinned += checked.num_pins == 0 ? 1 : 0;
+        if (checked.segment == kNoSegment) continue;
+        if (const auto top = top_of(checked.segment)) tops.insert(*top);
+    }
+    CHECK_EQ(num_unpinned, all_.size());
+    CHECK(tops == tops_, "{} heads may go for blocks, {} are offered", tops.size(), tops_.size());
 }
 
 }  // namespace verbatim

@@ -1,46 +1,106 @@
 // engine/cache/eviction.h: which head goes when room is missing.
+//
+// A policy ranks heads; the order keeps them sorted as they are published, used, pinned and gone, so that choosing asks nobody.
+//   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not in the order
+//   V2  for blocks only heads at the top of their segment are in it: whoever holds their last block, too, goes before them, or is a
+//       sequence, and then evicting them would free nothing. Of heads that end in one block the newest stands for all
+//   V3  for state rows, snapshots that nobody has attached to yet go before every head that has proven itself: turn heads, where
+//       conversations go on, and what was used before
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
 
 #include "engine/base/ids.h"
 #include "engine/cache/head.h"
+#include "engine/cache/kv_group.h"
 
 namespace verbatim {
 
 enum class Pool : uint8_t { kKv, kState };
 
-// What evicting one head would free by itself: a head that shares all its blocks frees one state row.
-struct MarginalBytes {
-    int64_t kv_bytes = 0;
-    int64_t state_bytes = 0;
-    [[nodiscard]] int64_t of(Pool pool) const { return pool == Pool::kKv ? kv_bytes : state_bytes; }
-};
-
-// What a policy sees of the cache: the heads that may go, least recently used first, and what each costs.
-class EvictionView {
-public:
-    virtual ~EvictionView() = default;
-    [[nodiscard]] virtual std::optional<HeadId> first() const = 0;
-    [[nodiscard]] virtual std::optional<HeadId> after(HeadId head) const = 0;
-    [[nodiscard]] virtual MarginalBytes marginal_bytes(HeadId head) const = 0;
-    // Tokens that must be computed again to have this head back: from the deepest other head of its names, else from zero.
-    [[nodiscard]] virtual int64_t recompute_tokens(HeadId head) const = 0;
+// What a policy is told when a head is published (num_uses 0) and whenever something attaches to it.
+struct HeadUse {
+    HeadId head = kNoHead;
+    HeadKind kind = HeadKind::kTurn;
+    int64_t length = 0;    // tokens
+    int64_t num_uses = 0;  // attached so often
+    int64_t now = 0;       // counts publications and uses: ascending
 };
 
 class EvictionPolicy {
 public:
     virtual ~EvictionPolicy() = default;
-    // The head to evict because `pool` is short. Empty only when no head may go.
-    [[nodiscard]] virtual std::optional<HeadId> choose(const EvictionView& view, Pool pool) = 0;
+    // The head's place until it is used again: the lowest goes first.
+    [[nodiscard]] virtual int64_t rank(const HeadUse& use) = 0;
+    // False: heads go by rank alone, also for blocks that somebody else holds (V2).
+    [[nodiscard]] virtual bool passes_over_held_blocks() const { return true; }
 };
 
-// The least recently used head that frees something in the short pool; if every head shares all it has there, the least recently
-// used one, so that the next choice frees what they shared.
+// Least recently used first.
 class LruEviction final : public EvictionPolicy {
 public:
-    [[nodiscard]] std::optional<HeadId> choose(const EvictionView& view, Pool pool) override;
+    [[nodiscard]] int64_t rank(const HeadUse& use) override { return use.now; }
+};
+
+class EvictionOrder {
+public:
+    // Both are borrowed for the order's life.
+    EvictionOrder(EvictionPolicy& policy, KvGroup& kv);
+
+    void add(const Head& head);  // published
+    void use(HeadId head);
+    void pin(HeadId head);    // out of the order until as many unpins have come
+    void unpin(HeadId head);  // REQUIRES: pinned
+    // A waiting request will attach to the head; it no longer will. What is gone is not missed.
+    void expect(HeadId head);
+    void unexpect(HeadId head);
+    void remove(HeadId head);  // REQUIRES: not pinned
+
+    struct Reach {
+        HeadId except = kNoHead;     // this one stays
+        bool spare_expected = true;  // and those that waiting requests will attach to
+        bool spare_proven = false;   // and all but snapshots that nobody has attached to
+    };
+    // The head to evict because `pool` is short. Empty when no head may go.
+    [[nodiscard]] std::optional<HeadId> first(Pool pool, const Reach& reach);
+    [[nodiscard]] int64_t num_pins(HeadId head) const { return entries_.at(head).num_pins; }
+    [[nodiscard]] std::vector<HeadId> in_order() const;  // every head that is not pinned, the first to go first
+
+    void verify();  // V1, V2 from scratch
+
+private:
+    struct Key {
+        bool expected = false;
+        bool proven = false;  // for state rows; for blocks false
+        int64_t rank = 0;
+        HeadId head = kNoHead;
+        friend auto operator<=>(const Key&, const Key&) = default;
+    };
+    struct Entry {
+        HeadUse use;
+        SegmentId segment = kNoSegment;
+        Key key;
+        int64_t num_pins = 0;
+        int64_t num_expected = 0;
+    };
+    Entry& entry(HeadId head);
+    void place(Entry& entry, const Key& key);
+    void refresh(SegmentId segment);
+    [[nodiscard]] std::optional<Key> top_of(SegmentId segment) const;
+    static std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach);
+
+    EvictionPolicy& policy_;
+    KvGroup& kv_;
+    std::unordered_map<HeadId, Entry> entries_;
+    std::set<Key> all_;                       // that are not pinned
+    std::set<Key> tops_;                      // of them, one for each segment whose top only heads hold
+    std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
+    int64_t now_ = 0;
 };
 
 }  // namespace verbatim

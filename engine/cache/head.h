@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <vector>
 
 #include "engine/base/digest.h"
@@ -43,7 +42,7 @@ struct Name;
 inline constexpr const char* kMixedNumericsId = "mixed";
 
 //   H1  blocks hold tokens [0, length), the state row the state after exactly `length` tokens: every group is at one length
-//   H2  nothing of a published head changes but its use (last_use, pins, names)
+//   H2  nothing of a published head changes but which names list it
 struct Head {
     HeadId id = kNoHead;
     CacheSalt salt;
@@ -54,11 +53,9 @@ struct Head {
     std::string numerics_id;
     Digest digest;  // of its bytes, when digests are on
 
-    int64_t num_pins = 0;                   // attached, copies not materialised yet
-    std::vector<Name*> names;               // that list it
-    std::vector<Name*> former_names;        // that let it go while it can still be found by its tokens
-    bool in_prefix_index = false;           // found by its tokens, too
-    std::list<HeadId>::iterator lru_place;  // in the cache's least-recently-used order
+    std::vector<Name*> names;         // that list it
+    std::vector<Name*> former_names;  // that let it go while it can still be found by its tokens
+    bool in_prefix_index = false;     // found by its tokens, too
 
     [[nodiscard]] int64_t length() const { return tokens.size(); }
 };

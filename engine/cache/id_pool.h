@@ -1,8 +1,8 @@
 // engine/cache/id_pool.h: owns the numbers of one kind of memory unit (KV blocks or state rows); executors own the bytes.
 //   B1  num_free() + num_fenced() + num_used() == num_units()   no unit is lost or doubled
-//   B2  ref_cnt(id) == 0 exactly when id is free or fenced
+//   B2  a unit is used from its allocation to its release        who shares it is counted elsewhere (kv_group.h)
 //   B3  ids depend only on the sequence of calls                 same trace, same tables
-//   B4  a unit freed while a step is open is fenced: not allocated again before that step is complete
+//   B4  a unit that a step may still write is fenced: not allocated again before that step is complete
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@
 
 namespace verbatim {
 
+inline constexpr int64_t kNoStep = -1;  // before every step
+
 template <typename Id>
 class IdPool {
 public:
@@ -22,39 +24,38 @@ public:
 
     explicit IdPool(int32_t num_units);  // REQUIRES: num_units >= 0
 
-    // `count` units with ref_cnt 1, lowest ids first, in as few runs as that allows. Empty when fewer than `count` are free, and
-    // then nothing has changed: the caller evicts or preempts.
-    [[nodiscard]] std::optional<std::vector<Run>> allocate(int32_t count);
-    void retain(Run run);   // REQUIRES: every ref_cnt > 0
-    void release(Run run);  // REQUIRES: every ref_cnt > 0
+    // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when fewer than `count` are free,
+    // and then nothing has changed: the caller evicts or preempts.
+    [[nodiscard]] std::optional<std::vector<Run>> allocate(int32_t count, std::optional<Id> after = {});
+    // Steps up to `busy_through` may still write the units. REQUIRES: every unit is used.
+    void release(Run run, int64_t busy_through = kNoStep);
+    // Steps up to this one are complete: what they fenced is free. REQUIRES: not descending.
+    void complete_step(int64_t step);
 
-    void begin_step(int64_t step);     // REQUIRES: ascending
-    void complete_step(int64_t step);  // the units fenced in steps up to this one are free
-
-    [[nodiscard]] int32_t num_units() const { return static_cast<int32_t>(ref_cnt_.size()); }
+    [[nodiscard]] int32_t num_units() const { return static_cast<int32_t>(used_.size()); }
     [[nodiscard]] int32_t num_free() const { return num_free_; }
     [[nodiscard]] int32_t num_fenced() const { return num_fenced_; }
     [[nodiscard]] int32_t num_used() const { return num_units() - num_free_ - num_fenced_; }
-    [[nodiscard]] int32_t ref_cnt(Id id) const { return ref_cnt_[index(id)]; }
+    [[nodiscard]] bool is_used(Id id) const { return used_[index(id)] != 0; }
 
-    // B1 and B2 from scratch, and that `references` (one count per unit) equals every ref_cnt. O(num_units).
+    // B1 and B2 from scratch, and that the used units are those with a nonzero entry in `references`. O(num_units).
     void verify(std::span<const int32_t> references) const;
 
 private:
     struct Fenced {
-        int64_t step;
+        int64_t busy_through;
         Run run;
     };
-    [[nodiscard]] int32_t least_ref_cnt(Run run) const;
+    // Takes up to `count` units from the front of the free run at `place`.
+    Run take(typename std::map<int32_t, int32_t>::iterator place, int32_t first, int32_t count);
     void make_free(Run run);
 
-    std::vector<int32_t> ref_cnt_;
+    std::vector<uint8_t> used_;             // per unit
     std::map<int32_t, int32_t> free_runs_;  // first -> count; no two adjacent
-    std::vector<Fenced> fenced_;            // ascending by step
+    std::vector<Fenced> fenced_;
     int32_t num_free_ = 0;
     int32_t num_fenced_ = 0;
-    int64_t open_step_ = -1;      // the newest step begun
-    int64_t complete_step_ = -1;  // the newest step complete
+    int64_t complete_step_ = kNoStep;
 };
 
 extern template class IdPool<BlockId>;

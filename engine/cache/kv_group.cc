@@ -1,6 +1,7 @@
 #include "engine/cache/kv_group.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -8,161 +9,433 @@
 
 namespace verbatim {
 
-void BlockTable::append(BlockRun run) {
-    if (run.count == 0) return;
-    num_blocks_ += run.count;
-    if (!runs_.empty() && index(runs_.back().first) + runs_.back().count == index(run.first)) {
-        runs_.back().count += run.count;
-    } else {
-        runs_.push_back(run);
-    }
-}
-
-BlockTable BlockTable::prefix(int32_t num_blocks) const {
-    CHECK_LE(num_blocks, num_blocks_);
-    BlockTable result;
-    for (const BlockRun& run : runs_) {
-        if (result.num_blocks_ == num_blocks) break;
-        result.append({run.first, std::min(run.count, num_blocks - result.num_blocks_)});
-    }
-    return result;
-}
-
-std::vector<BlockRun> BlockTable::truncate(int32_t num_blocks) {
-    std::vector<BlockRun> cut;
-    while (num_blocks_ > num_blocks) {
-        BlockRun& last = runs_.back();
-        const int32_t count = std::min(last.count, num_blocks_ - num_blocks);
-        last.count -= count;
-        num_blocks_ -= count;
-        cut.push_back({static_cast<BlockId>(index(last.first) + last.count), count});
-        if (last.count == 0) runs_.pop_back();
-    }
-    return cut;
-}
-
-BlockId BlockTable::at(int32_t block) const {
-    CHECK(block >= 0 && block < num_blocks_, "block {} of {}", block, num_blocks_);
-    for (const BlockRun& run : runs_) {
-        if (block < run.count) return static_cast<BlockId>(index(run.first) + block);
-        block -= run.count;
-    }
-    CHECK(false, "runs hold fewer than {} blocks", num_blocks_);
-}
-
 KvGroup::KvGroup(bool enabled, int32_t block_size, int32_t num_blocks)
-    : enabled_(enabled), block_size_(block_size), pool_(enabled ? num_blocks : 0), num_sequences_(pool_.num_units()) {
+    : enabled_(enabled), block_size_(block_size), pool_(enabled ? num_blocks : 0) {
     CHECK_GT(block_size, 0);
 }
+
+// --- what sequences, pendings and heads do
 
 auto KvGroup::attach(const BlockTable& head, int64_t length) -> std::optional<Attached> {
     Attached attached;
     if (!enabled_) return attached;
+    CHECK(length >= 0 && blocks_for(length) <= head.num_blocks, "{} tokens of a head of {} blocks", length,
+          head.num_blocks);
     const auto tail_slots = static_cast<int32_t>(length % block_size_);
     attached.num_shared_blocks = static_cast<int32_t>(length / block_size_);
     if (tail_slots > 0 && planted(Planted::kTailShared)) {
-        attached.table = share(head, length);
-        for (const BlockRun& run : attached.table.runs()) activate(run);
+        attached.table = {make_segment(prefix(head, blocks_for(length))), blocks_for(length)};
+        hold(attached.table, true);
         return attached;
     }
-    std::vector<BlockRun> tail;
+    if (tail_slots > 0 && pool_.num_free() < 1) return std::nullopt;
+    attached.table = {make_segment(prefix(head, attached.num_shared_blocks)), attached.num_shared_blocks};
+    hold(attached.table, true);
     if (tail_slots > 0) {
-        auto allocated = pool_.allocate(1);
-        if (!allocated) return std::nullopt;
-        tail = std::move(*allocated);
+        CHECK(grow(attached.table, length));
         const int32_t copied = planted(Planted::kTailCopyOneShort) ? tail_slots - 1 : tail_slots;
-        attached.copy = BlockCopy{head.at(attached.num_shared_blocks), tail.front().first, copied};
+        attached.copy =
+            BlockCopy{at(head, attached.num_shared_blocks), at(attached.table, attached.num_shared_blocks), copied};
     }
-    attached.table = share(head, length - tail_slots);
-    for (const BlockRun& run : tail) attached.table.append(run);
-    for (const BlockRun& run : attached.table.runs()) activate(run);
     return attached;
 }
 
 bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
-    const auto runs = pool_.allocate(blocks_missing(table, num_tokens));
-    if (!runs) return false;
-    for (const BlockRun& run : *runs) {
-        table.append(run);
-        activate(run);
+    const int32_t missing = blocks_missing(table, num_tokens);
+    if (missing == 0) return true;
+    if (missing > pool_.num_free()) return false;
+    if (table.segment == kNoSegment) {
+        table = {make_segment({}), 0};
+        hold(table, true);
     }
+    Segment& own = segment(table.segment);
+    CHECK(own.end() == table.num_blocks, "a table of {} blocks grows in a segment that ends at {}", table.num_blocks,
+          own.end());
+    const auto allocated = pool_.allocate(missing, last_block(table));
+    for (const BlockRun& run : *allocated) append(own, run);
+    // The sequence's hold moves on to the new end. What it leaves keeps the others that held there.
+    const BlockTable before = std::exchange(table, {table.segment, own.end()});
+    hold(table, true);
+    unhold(before, true);
     return true;
 }
 
-BlockTable KvGroup::share(const BlockTable& table, int64_t length) {
-    BlockTable shared = table.prefix(blocks_for(length));
-    for (const BlockRun& run : shared.runs()) pool_.retain(run);
+BlockTable KvGroup::share(const BlockTable& sequence, int64_t length) {
+    CHECK_LE(blocks_for(length), sequence.num_blocks);
+    const BlockTable shared = prefix(sequence, blocks_for(length));
+    hold(shared, false);
     return shared;
 }
 
-BlockTable KvGroup::hand_over(BlockTable& sequence, int64_t length) {
-    for (const BlockRun& run : sequence.runs()) deactivate(run);
-    BlockTable head = std::exchange(sequence, {});
-    for (const BlockRun& run : head.truncate(blocks_for(length))) pool_.release(run);
-    return head;
+BlockTable KvGroup::hand_over(BlockTable& sequence, int64_t length, int64_t last_step) {
+    const BlockTable pending = share(sequence, length);
+    release_sequence(sequence, last_step);
+    return pending;
 }
 
-void KvGroup::release(BlockTable& head) {
-    for (const BlockRun& run : head.runs()) pool_.release(run);
-    head = {};
+void KvGroup::release_sequence(BlockTable& sequence, int64_t last_step) {
+    if (sequence.segment != kNoSegment) {
+        Segment& own = segment(sequence.segment);
+        own.busy_through = std::max(own.busy_through, last_step);
+    }
+    unhold(std::exchange(sequence, {}), true);
 }
 
-void KvGroup::release_sequence(BlockTable& sequence) {
-    for (const BlockRun& run : sequence.runs()) deactivate(run);
-    release(sequence);
+void KvGroup::release_pending(BlockTable& pending) { unhold(std::exchange(pending, {}), false); }
+
+void KvGroup::publish(const BlockTable& pending, HeadId head) {
+    CHECK_NE(index(head), index(kNoHead));
+    if (pending.segment == kNoSegment) return;
+    Hold& place = hold_at(segment(pending.segment), pending.num_blocks);
+    CHECK(place.num_others - place.num_active > 0, "head {} takes the place of no pending", index(head));
+    --place.num_others;
+    place.heads.push_back(head);
+    note_change(pending.segment);
+}
+
+void KvGroup::release_head(BlockTable& table, HeadId head) {
+    CHECK_NE(index(head), index(kNoHead));
+    unhold(std::exchange(table, {}), false, head);
+}
+
+// --- holds
+
+auto KvGroup::segment(SegmentId id) -> Segment& {
+    CHECK(index(id) >= 0 && static_cast<size_t>(index(id)) < segments_.size(), "segment {}", index(id));
+    return segments_[index(id)];
+}
+
+auto KvGroup::segment(SegmentId id) const -> const Segment& {
+    CHECK(index(id) >= 0 && static_cast<size_t>(index(id)) < segments_.size(), "segment {}", index(id));
+    return segments_[index(id)];
+}
+
+// The same table's first blocks: a place in the segment that holds the last of them.
+BlockTable KvGroup::prefix(BlockTable table, int32_t num_blocks) const {
+    CHECK(num_blocks >= 0 && num_blocks <= table.num_blocks, "{} blocks of {}", num_blocks, table.num_blocks);
+    if (num_blocks == 0) return {};
+    while (segment(table.segment).begin >= num_blocks) table.segment = segment(table.segment).parent;
+    return {table.segment, num_blocks};
+}
+
+// An empty one that goes on from `parent`. Nobody holds it yet.
+SegmentId KvGroup::make_segment(BlockTable parent) {
+    auto id = static_cast<SegmentId>(segments_.size());
+    if (free_segments_.empty()) {
+        segments_.emplace_back();
+        is_changed_.push_back(0);
+    } else {
+        id = free_segments_.back();
+        free_segments_.pop_back();
+    }
+    Segment& made = segment(id);
+    made.parent = parent.segment;
+    made.begin = made.active_end = parent.num_blocks;
+    if (parent.segment != kNoSegment) {
+        hold(parent, false);
+        Segment& before = segment(parent.segment);
+        ++before.num_children;
+        before.child_sum += index(id);
+    }
+    return id;
+}
+
+auto KvGroup::hold_at(Segment& segment, int32_t end) -> Hold& {
+    CHECK(segment.begin <= end && end <= segment.end(), "place {} of a segment [{}, {})", end, segment.begin,
+          segment.end());
+    auto place = segment.holds.end();  // mostly the last one
+    while (place != segment.holds.begin() && std::prev(place)->end >= end) --place;
+    if (place == segment.holds.end() || place->end != end) place = segment.holds.insert(place, Hold{.end = end});
+    return *place;
+}
+
+void KvGroup::hold(BlockTable table, bool active) {
+    if (table.segment == kNoSegment) return;
+    Hold& place = hold_at(segment(table.segment), table.num_blocks);
+    ++place.num_others;
+    if (active) {
+        ++place.num_active;
+        update_active(table.segment);
+    }
+    note_change(table.segment);
+}
+
+void KvGroup::unhold(BlockTable table, bool active, HeadId head) {
+    if (table.segment == kNoSegment) return;
+    Segment& held = segment(table.segment);
+    const auto place = std::ranges::find(held.holds, table.num_blocks, &Hold::end);
+    CHECK(place != held.holds.end(), "nobody holds place {} of segment {}", table.num_blocks, index(table.segment));
+    if (head != kNoHead) {
+        CHECK_EQ(std::erase(place->heads, head), 1u);
+    } else {
+        CHECK_GT(place->num_others, active ? 0 : place->num_active);
+        --place->num_others;
+    }
+    if (active) CHECK_GE(--place->num_active, 0);
+    if (place->empty()) held.holds.erase(place);
+    if (active) update_active(table.segment);
+    settle(table.segment);
+}
+
+// K3: a segment's active blocks are those below the last place that a sequence holds; so is the place where it begins, in its parent.
+void KvGroup::update_active(SegmentId id) {
+    while (id != kNoSegment) {
+        Segment& updated = segment(id);
+        int32_t end = updated.begin;
+        bool active = false;
+        for (auto place = updated.holds.rbegin(); place != updated.holds.rend() && !active; ++place) {
+            active = place->num_active > 0;
+            if (active) end = place->end;
+        }
+        const bool was_active = updated.is_active;
+        num_active_ += end - std::exchange(updated.active_end, end);
+        updated.is_active = active;
+        if (active == was_active || updated.parent == kNoSegment) return;
+        Hold& place = hold_at(segment(updated.parent), updated.begin);
+        place.num_active += active ? 1 : -1;
+        CHECK(place.num_active >= 0 && place.num_active <= place.num_others, "{} active of {}", place.num_active,
+              place.num_others);
+        id = updated.parent;
+    }
+}
+
+// After a hold has ended: what nobody needs goes back to the pool, and a segment that has become part of another ends (K5).
+void KvGroup::settle(SegmentId id) {
+    Segment& settled = segment(id);
+    note_change(id);
+    if (settled.holds.empty()) return destroy(id);
+    truncate(settled, settled.holds.back().end);
+    const Hold& first = settled.holds.front();
+    const bool lone_child = settled.holds.size() == 1 && first.heads.empty() && first.num_others == 1;
+    if (lone_child && settled.num_children == 1) merge_into_child(id);
+}
+
+void KvGroup::truncate(Segment& segment, int32_t end) {
+    while (segment.end() > end) {
+        const int32_t begin = segment.begin_of(segment.runs.size() - 1);
+        const int32_t kept = std::max(begin, end) - begin;
+        BlockRun& last = segment.runs.back();
+        pool_.release({static_cast<BlockId>(index(last.first) + kept), last.count - kept}, segment.busy_through);
+        last.count = kept;
+        segment.ends.back() = begin + kept;
+        if (kept > 0) continue;
+        segment.runs.pop_back();
+        segment.ends.pop_back();
+    }
+}
+
+void KvGroup::destroy(SegmentId id) {
+    Segment& destroyed = segment(id);
+    CHECK(destroyed.num_children == 0 && !destroyed.is_active, "segment {} has {} children", index(id),
+          destroyed.num_children);
+    truncate(destroyed, destroyed.begin);
+    const BlockTable parent{destroyed.parent, destroyed.begin};
+    destroyed = {};
+    free_segments_.push_back(id);
+    if (parent.segment == kNoSegment) return;
+    Segment& before = segment(parent.segment);
+    --before.num_children;
+    before.child_sum -= index(id);
+    unhold(parent, false);
+}
+
+// The segment's blocks become the first ones of its only child, which keeps its id and its holds.
+void KvGroup::merge_into_child(SegmentId id) {
+    Segment& merged = segment(id);
+    const SegmentId child_id{merged.child_sum};
+    Segment& child = segment(child_id);
+    CHECK(child.parent == id && child.begin == merged.end(),
+          "segment {} goes on from {} of segment {}, which ends at {}", index(child_id), child.begin,
+          index(child.parent), merged.end());
+    std::swap(merged.runs, child.runs);
+    std::swap(merged.ends, child.ends);
+    child.parent = merged.parent;
+    child.begin = merged.begin;
+    for (const BlockRun& run : merged.runs) append(child, run);
+    if (!child.is_active) child.active_end = child.begin;
+    child.busy_through = std::max(child.busy_through, merged.busy_through);
+    if (merged.parent != kNoSegment) segment(merged.parent).child_sum += index(child_id) - index(id);
+    merged = {};
+    free_segments_.push_back(id);
+    note_change(child_id);
+}
+
+void KvGroup::append(Segment& segment, BlockRun run) {
+    CHECK_GT(run.count, 0);
+    const int32_t end = segment.end() + run.count;
+    if (!segment.runs.empty() && index(segment.runs.back().first) + segment.runs.back().count == index(run.first)) {
+        segment.runs.back().count += run.count;
+        segment.ends.back() = end;
+    } else {
+        segment.runs.push_back(run);
+        segment.ends.push_back(end);
+    }
+}
+
+size_t KvGroup::Segment::run_at(int32_t place) const {
+    CHECK(begin <= place && place < end(), "place {} of a segment [{}, {})", place, begin, end());
+    return static_cast<size_t>(std::ranges::upper_bound(ends, place) - ends.begin());
+}
+
+// --- reading
+
+std::span<const HeadId> KvGroup::top_heads(SegmentId id) const {
+    const auto& holds = segment(id).holds;
+    if (holds.empty() || holds.back().num_others > 0) return {};
+    return holds.back().heads;
+}
+
+void KvGroup::note_change(SegmentId id) {
+    if (std::exchange(is_changed_[index(id)], uint8_t{1}) == 0) changed_.push_back(id);
+}
+
+std::vector<SegmentId> KvGroup::take_changed() {
+    for (const SegmentId id : changed_) is_changed_[index(id)] = 0;
+    return std::exchange(changed_, {});
+}
+
+std::vector<BlockRun> KvGroup::runs(const BlockTable& table) const {
+    std::vector<BlockRun> runs;
+    append_runs(table, 0, table.num_blocks, runs);
+    return runs;
+}
+
+void KvGroup::append_runs(const BlockTable& table, int32_t first, int32_t last, std::vector<BlockRun>& runs) const {
+    CHECK(0 <= first && first <= last && last <= table.num_blocks, "blocks [{}, {}) of {}", first, last,
+          table.num_blocks);
+    if (first == last) return;
+    const BlockTable end = prefix(table, last);
+    const Segment& part = segment(end.segment);
+    if (first < part.begin) append_runs({part.parent, part.begin}, first, part.begin, runs);
+    const int32_t begin = std::max(first, part.begin);
+    const size_t first_run = part.run_at(begin);
+    const size_t last_run = part.run_at(last - 1);
+    const size_t place = runs.size();
+    runs.insert(runs.end(), part.runs.begin() + static_cast<std::ptrdiff_t>(first_run),
+                part.runs.begin() + static_cast<std::ptrdiff_t>(last_run) + 1);
+    const int32_t skipped = begin - part.begin_of(first_run);
+    runs.back().count -= part.ends[last_run] - last;
+    runs[place].first = static_cast<BlockId>(index(runs[place].first) + skipped);
+    runs[place].count -= skipped;
+}
+
+// What a table's next block follows best; empty when it has none.
+std::optional<BlockId> KvGroup::last_block(const BlockTable& table) const {
+    if (table.num_blocks == 0) return std::nullopt;
+    return at(table, table.num_blocks - 1);
+}
+
+BlockId KvGroup::at(const BlockTable& table, int32_t block) const {
+    CHECK(block >= 0 && block < table.num_blocks, "block {} of {}", block, table.num_blocks);
+    const Segment& part = segment(prefix(table, block + 1).segment);
+    const size_t run = part.run_at(block);
+    return static_cast<BlockId>(index(part.runs[run].first) + block - part.begin_of(run));
 }
 
 int32_t KvGroup::num_active_in(const BlockTable& head, int64_t length) const {
     int32_t num_active = 0;
-    int32_t left = enabled_ ? static_cast<int32_t>(length / block_size_) : 0;
-    for (auto run = head.runs().begin(); left > 0; ++run) {
-        const int32_t count = std::min(run->count, left);
-        const int32_t* holders = num_sequences_.data() + index(run->first);
-        for (int32_t i = 0; i < count; ++i) num_active += holders[i] > 0;
-        left -= count;
+    auto limit = enabled_ ? static_cast<int32_t>(length / block_size_) : 0;
+    CHECK_LE(limit, head.num_blocks);
+    for (SegmentId id = head.segment; id != kNoSegment && limit > 0; id = segment(id).parent) {
+        const Segment& part = segment(id);
+        num_active += std::max(0, std::min(part.active_end, limit) - part.begin);
+        limit = std::min(limit, part.begin);
     }
     return num_active;
 }
 
-bool KvGroup::has_inactive(const BlockTable& table) const {
-    for (auto run = table.runs().rbegin(); run != table.runs().rend(); ++run) {
-        for (int32_t i = index(run->first) + run->count - 1; i >= index(run->first); --i) {
-            if (num_sequences_[i] == 0) return true;
-        }
-    }
-    return false;
-}
-
-void KvGroup::activate(BlockRun run) {
-    int32_t* holders = num_sequences_.data() + index(run.first);
-    int32_t newly = 0;
-    for (int32_t i = 0; i < run.count; ++i) newly += holders[i]++ == 0;
-    num_active_ += newly;
-}
-
-void KvGroup::deactivate(BlockRun run) {
-    int32_t* holders = num_sequences_.data() + index(run.first);
-    int32_t no_longer = 0;
-    for (int32_t i = 0; i < run.count; ++i) no_longer += --holders[i] == 0;
-    num_active_ -= no_longer;
-}
-
 int32_t KvGroup::blocks_for(int64_t num_tokens) const {
+    CHECK_GE(num_tokens, 0);
     return enabled_ ? static_cast<int32_t>((num_tokens + block_size_ - 1) / block_size_) : 0;
 }
 
 int32_t KvGroup::blocks_missing(const BlockTable& table, int64_t num_tokens) const {
-    return std::max(0, blocks_for(num_tokens) - table.num_blocks());
+    return std::max(0, blocks_for(num_tokens) - table.num_blocks);
 }
 
-int32_t KvGroup::marginal_blocks(const BlockTable& table) const {
-    int32_t marginal = 0;
-    for (auto run = table.runs().rbegin(); run != table.runs().rend(); ++run) {
-        for (int32_t i = run->count - 1; i >= 0; --i, ++marginal) {
-            if (pool_.ref_cnt(static_cast<BlockId>(index(run->first) + i)) > 1) return marginal;
+// --- from scratch
+
+void KvGroup::verify(std::span<const Holder> holders) const {
+    std::vector<Segment> expected(segments_.size());
+    const auto count = [&](const BlockTable& table, HeadId head, bool active) {
+        Hold& place = [&]() -> Hold& {
+            auto& holds = expected[index(table.segment)].holds;
+            const auto found = std::ranges::find(holds, table.num_blocks, &Hold::end);
+            return found == holds.end() ? holds.emplace_back(Hold{.end = table.num_blocks}) : *found;
+        }();
+        if (head != kNoHead) place.heads.push_back(head);
+        place.num_others += head == kNoHead ? 1 : 0;
+        place.num_active += active ? 1 : 0;
+    };
+    for (const Holder& holder : holders) {
+        if (holder.table.segment == kNoSegment) {
+            CHECK_EQ(holder.table.num_blocks, 0);
+        } else {
+            count(holder.table, holder.head, holder.active);
         }
     }
-    return marginal;
+    std::vector<int32_t> references(pool_.num_units());
+    std::vector<uint8_t> free(segments_.size());
+    for (const SegmentId id : free_segments_) free[index(id)] = 1;
+    int32_t num_active = 0;
+    for (size_t i = 0; i < segments_.size(); ++i) {
+        const Segment& part = segments_[i];
+        if (free[i] != 0) {
+            CHECK(part.holds.empty() && part.runs.empty(), "segment {} is free and has blocks", i);
+            continue;
+        }
+        if (part.parent != kNoSegment) {
+            count({part.parent, part.begin}, kNoHead, part.is_active);
+            ++expected[index(part.parent)].num_children;
+            expected[index(part.parent)].child_sum += static_cast<int32_t>(i);
+        }
+        CHECK_EQ(part.runs.size(), part.ends.size());
+        for (size_t run = 0; run < part.runs.size(); ++run) {
+            const auto [first, count] = part.runs[run];
+            CHECK(count > 0 && part.begin_of(run) + count == part.ends[run], "a run of {} blocks ends at {}", count,
+                  part.ends[run]);
+            for (int32_t block = index(first); block < index(first) + count; ++block) {
+                CHECK(++references[block] == 1, "block {} lies in two segments", block);
+            }
+        }
+        num_active += part.active_end - part.begin;
+    }
+    pool_.verify(references);
+    CHECK_EQ(num_active, num_active_);
+    for (size_t i = 0; i < segments_.size(); ++i) {
+        if (free[i] == 0) verify_segment(SegmentId{static_cast<int32_t>(i)}, expected[i]);
+    }
+}
+
+// Against what everybody outside holds: `expected` has the holds, in any order, and the children.
+void KvGroup::verify_segment(SegmentId id, Segment& expected) const {
+    const Segment& part = segment(id);
+    std::ranges::sort(expected.holds, {}, &Hold::end);
+    CHECK(part.holds.size() == expected.holds.size(), "segment {} is held at {} places, counted {}", index(id),
+          expected.holds.size(), part.holds.size());
+    int32_t active_end = part.begin;
+    bool active = false;
+    for (size_t i = 0; i < part.holds.size(); ++i) {
+        Hold counted = part.holds[i];
+        Hold& wanted = expected.holds[i];
+        std::ranges::sort(counted.heads);
+        std::ranges::sort(wanted.heads);
+        CHECK(counted == wanted, "segment {} at {}: {} heads, {} others, {} active; counted {}, {}, {} at {}",
+              index(id), wanted.end, wanted.heads.size(), wanted.num_others, wanted.num_active, counted.heads.size(),
+              counted.num_others, counted.num_active, counted.end);
+        if (counted.num_active == 0) continue;
+        active = true;
+        active_end = counted.end;
+    }
+    CHECK(!part.holds.empty() && part.holds.back().end == part.end(), "segment {} ends at {}, beyond its last hold",
+          index(id), part.end());
+    CHECK(part.is_active == active && part.active_end == active_end, "segment {} is active up to {}, not {}", index(id),
+          active_end, part.active_end);
+    CHECK(part.num_children == expected.num_children && part.child_sum == expected.child_sum,
+          "segment {} has {} children, counted {}", index(id), expected.num_children, part.num_children);
+    const Hold& only = part.holds.front();
+    const bool lone_child = part.holds.size() == 1 && only.heads.empty() && only.num_others == 1;
+    CHECK(!lone_child || part.num_children == 0, "segment {} is part of its only child", index(id));
 }
 
 }  // namespace verbatim

@@ -1,12 +1,18 @@
 // engine/cache/kv_group.h: the full-attention KV group: which blocks hold a sequence's or a head's tokens.
+//
+// Tables share by structure. A *segment* is what one sequence has appended to the table that it attached to; its parent is the segment
+// that holds the blocks before. A table is a place in a segment: attaching, snapshots and commits cost the same however long the
+// conversation is. A *hold* says who needs a segment's blocks up to a place; what lies beyond the last hold is given back to the pool.
 //   K1  a table of n tokens has ceil(n / block_size) blocks or, while its sequence runs ahead, more
-//   K2  a head's full blocks are shared by reference; its unaligned tail block is copied on attach (copy on write)
+//   K2  a head's full blocks are shared; its unaligned tail block is copied on attach (copy on write)
 //   K3  num_active_blocks() is the number of blocks that some sequence holds: evicting every head leaves no more than those
 //   K4  a block is written by one sequence at most, above every head's slots in it
+//   K5  a segment that only one other goes on from, at its end, is part of that one: a lone conversation is a few segments
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/cache/id_pool.h"
@@ -14,20 +20,14 @@
 
 namespace verbatim {
 
-// Blocks in token order, as runs.
-class BlockTable {
-public:
-    void append(BlockRun run);
-    [[nodiscard]] BlockTable prefix(int32_t num_blocks) const;  // REQUIRES: num_blocks <= this->num_blocks()
-    std::vector<BlockRun> truncate(int32_t num_blocks);         // what is cut off, from the end
-    [[nodiscard]] BlockId at(int32_t block) const;              // REQUIRES: block < num_blocks()
-    [[nodiscard]] int32_t num_blocks() const { return num_blocks_; }
-    [[nodiscard]] const std::vector<BlockRun>& runs() const { return runs_; }
-    friend bool operator==(const BlockTable&, const BlockTable&) = default;
+enum class SegmentId : int32_t {};
+inline constexpr SegmentId kNoSegment{-1};
 
-private:
-    std::vector<BlockRun> runs_;
-    int32_t num_blocks_ = 0;
+// The first `num_blocks` blocks of a segment and those before it. A value; KvGroup counts who holds it.
+struct BlockTable {
+    SegmentId segment = kNoSegment;
+    int32_t num_blocks = 0;
+    friend bool operator==(const BlockTable&, const BlockTable&) = default;
 };
 
 class KvGroup {
@@ -43,35 +43,100 @@ public:
     // A sequence's table over a head's first `length` tokens. Empty when there is no block for the tail.
     [[nodiscard]] std::optional<Attached> attach(const BlockTable& head, int64_t length);
     // Appends blocks until the table holds `num_tokens`. False, and nothing changed, when the pool has too few.
+    // REQUIRES: a sequence's table.
     [[nodiscard]] bool grow(BlockTable& table, int64_t num_tokens);
-    // A head's table over the first `length` tokens of a sequence's: every block by reference.
-    [[nodiscard]] BlockTable share(const BlockTable& table, int64_t length);
-    // The same, and the sequence's own references end: its table is left empty.
-    [[nodiscard]] BlockTable hand_over(BlockTable& sequence, int64_t length);
-    void release(BlockTable& head);               // leaves it empty
-    void release_sequence(BlockTable& sequence);  // leaves it empty
+    // A pending's table over the first `length` tokens of a sequence's.
+    [[nodiscard]] BlockTable share(const BlockTable& sequence, int64_t length);
+    // The same, and the sequence's own hold ends: its table is left empty. Steps up to `last_step` may still write its blocks.
+    [[nodiscard]] BlockTable hand_over(BlockTable& sequence, int64_t length, int64_t last_step);
+    void release_sequence(BlockTable& sequence, int64_t last_step);  // leaves it empty
+    void release_pending(BlockTable& pending);                       // leaves it empty
+    // A pending's table becomes a head's; a head's ends.
+    void publish(const BlockTable& pending, HeadId head);
+    void release_head(BlockTable& table, HeadId head);  // leaves it empty
 
     [[nodiscard]] int32_t blocks_for(int64_t num_tokens) const;
     [[nodiscard]] int32_t blocks_missing(const BlockTable& table, int64_t num_tokens) const;
-    // Blocks that only this table refers to: what releasing it frees. Its shared blocks come first, so the scan runs backwards.
-    [[nodiscard]] int32_t marginal_blocks(const BlockTable& table) const;
     // Of the full blocks that attaching at `length` would share, those that some sequence holds already.
     [[nodiscard]] int32_t num_active_in(const BlockTable& head, int64_t length) const;
-    // Whether some block of the table is held by no sequence: else giving the table up frees nothing, whoever else gives up what.
-    [[nodiscard]] bool has_inactive(const BlockTable& table) const;
+    // Heads whose last block nobody else holds: letting all of them go frees something. Empty when a sequence, a pending or a
+    // longer table holds the segment's last block, too.
+    [[nodiscard]] std::span<const HeadId> top_heads(SegmentId segment) const;
+    // Segments whose top_heads() may have changed since the last call; some may be gone.
+    [[nodiscard]] std::vector<SegmentId> take_changed();
+
+    [[nodiscard]] std::vector<BlockRun> runs(const BlockTable& table) const;
+    // Blocks [first, last) of the table, in order, to the end of `runs`. REQUIRES: first <= last <= table.num_blocks
+    void append_runs(const BlockTable& table, int32_t first, int32_t last, std::vector<BlockRun>& runs) const;
+    [[nodiscard]] BlockId at(const BlockTable& table, int32_t block) const;  // REQUIRES: block < table.num_blocks
+
     [[nodiscard]] int32_t num_active_blocks() const { return num_active_; }
+    [[nodiscard]] size_t num_segments() const { return segments_.size() - free_segments_.size(); }
     [[nodiscard]] int32_t block_size() const { return block_size_; }
+    [[nodiscard]] bool enabled() const { return enabled_; }
     [[nodiscard]] BlockPool& pool() { return pool_; }
     [[nodiscard]] const BlockPool& pool() const { return pool_; }
 
+    // Everybody outside who holds a table: verify's other half.
+    struct Holder {
+        BlockTable table;
+        HeadId head = kNoHead;  // a head's
+        bool active = false;    // a sequence's
+    };
+    // K1, K3, K5 and every count from scratch; every used block lies in one segment. O(num_blocks + holders).
+    void verify(std::span<const Holder> holders) const;
+    [[nodiscard]] SegmentId parent(SegmentId id) const { return segment(id).parent; }
+
 private:
-    void activate(BlockRun run);
-    void deactivate(BlockRun run);
+    // Who needs the blocks up to place `end`.
+    struct Hold {
+        int32_t end = 0;
+        int32_t num_others = 0;  // sequences, pendings and segments that go on from here
+        int32_t num_active = 0;  // of them: sequences, and segments that a sequence holds
+        std::vector<HeadId> heads;
+        [[nodiscard]] bool empty() const { return num_others == 0 && heads.empty(); }
+        friend bool operator==(const Hold&, const Hold&) = default;
+    };
+    struct Segment {
+        SegmentId parent = kNoSegment;
+        int32_t begin = 0;       // blocks before it
+        int32_t active_end = 0;  // its blocks below this place are held by a sequence
+        bool is_active = false;  // a sequence holds it, perhaps at its very begin
+        int32_t num_children = 0;
+        int32_t child_sum = 0;           // of the children's ids: the id of the last one left
+        int64_t busy_through = kNoStep;  // steps up to this one may still write its blocks
+        std::vector<BlockRun> runs;      // its own blocks
+        std::vector<int32_t> ends;       // per run: place in a table after its last block
+        std::vector<Hold> holds;         // ascending by end, none empty
+        [[nodiscard]] int32_t end() const { return ends.empty() ? begin : ends.back(); }
+        [[nodiscard]] int32_t begin_of(size_t run) const { return run == 0 ? begin : ends[run - 1]; }
+        [[nodiscard]] size_t run_at(int32_t place) const;  // that holds the block; REQUIRES: begin <= place < end()
+    };
+
+    Segment& segment(SegmentId id);
+    [[nodiscard]] const Segment& segment(SegmentId id) const;
+    [[nodiscard]] BlockTable prefix(BlockTable table, int32_t num_blocks) const;
+    SegmentId make_segment(BlockTable parent);
+    Hold& hold_at(Segment& segment, int32_t end);
+    void hold(BlockTable table, bool active);
+    void unhold(BlockTable table, bool active, HeadId head = kNoHead);
+    void update_active(SegmentId id);
+    void settle(SegmentId id);
+    void truncate(Segment& segment, int32_t end);
+    void destroy(SegmentId id);
+    void merge_into_child(SegmentId id);
+    void append(Segment& segment, BlockRun run);
+    void note_change(SegmentId id);
+    [[nodiscard]] std::optional<BlockId> last_block(const BlockTable& table) const;
+    void verify_segment(SegmentId id, Segment& expected) const;
 
     bool enabled_;
     int32_t block_size_;
     BlockPool pool_;
-    std::vector<int32_t> num_sequences_;  // per block: sequences that hold it
+    std::vector<Segment> segments_;
+    std::vector<SegmentId> free_segments_;  // last freed first
+    std::vector<SegmentId> changed_;
+    std::vector<uint8_t> is_changed_;  // per segment: it is in changed_
     int32_t num_active_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "engine/base/ids.h"
@@ -33,7 +34,7 @@ struct Name {
     ConversationKey key;
     std::vector<NamedHead> heads;
     std::vector<GoneHeads> gone;
-    std::vector<HeadId> former;
+    std::set<HeadId> former;
     bool committed = false;  // a turn head was published: the conversation exists
 
     // A head of this length, no longer in `heads`, is gone. Beyond kMaxGone the two shortest entries become one.

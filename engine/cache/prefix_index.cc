@@ -31,6 +31,16 @@ void PrefixIndex::insert(const Head& head) { CHECK(heads_.insert(&head).second);
 
 void PrefixIndex::erase(const Head& head) { CHECK_EQ(heads_.erase(&head), 1u); }
 
+void PrefixIndex::verify() const {
+    const Head* before = nullptr;
+    for (const Head* head : heads_) {
+        CHECK(head->in_prefix_index, "head {} is in the index and does not know", index(head->id));
+        CHECK(before == nullptr || Order()(before, head), "head {} comes after head {}", index(head->id),
+              index(before->id));
+        before = head;
+    }
+}
+
 // The predecessor of a query in X1's order shares at least as long a prefix with it as any head that is a prefix of it. So
 // either it is the answer, or the answer is found below the part they share.
 std::optional<HeadId> PrefixIndex::longest_prefix(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length,

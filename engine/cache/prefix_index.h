@@ -20,6 +20,7 @@ public:
     [[nodiscard]] std::optional<HeadId> longest_prefix(const CacheSalt& salt, const TokenSeq& tokens,
                                                        int64_t max_length, const std::string* numerics_id) const;
     [[nodiscard]] size_t size() const { return heads_.size(); }
+    void verify() const;  // X1 from scratch
 
 private:
     struct Query {

@@ -20,13 +20,13 @@ public:
         if (!runs) return std::nullopt;
         return runs->front().first;
     }
-    // Gives the row back and leaves kNoState.
-    void release(StateIndex& row) {
-        if (row != kNoState) pool_.release({row, 1});
+    // Gives the row back and leaves kNoState. Steps up to `busy_through` may still write it.
+    void release(StateIndex& row, int64_t busy_through = kNoStep) {
+        if (row != kNoState) pool_.release({row, 1}, busy_through);
         row = kNoState;
     }
+    void complete_step(int64_t step) { pool_.complete_step(step); }
     [[nodiscard]] bool enabled() const { return enabled_; }
-    [[nodiscard]] StatePool& pool() { return pool_; }
     [[nodiscard]] const StatePool& pool() const { return pool_; }
 
 private:

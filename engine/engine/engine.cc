@@ -9,11 +9,6 @@
 namespace verbatim {
 namespace {
 
-SchedulerConfig with_store(SchedulerConfig config, TokenStore& store) {
-    config.store = &store;
-    return config;
-}
-
 bool ends_with(std::span<const TokenId> tokens, std::span<const TokenId> end) {
     return end.size() <= tokens.size() && std::ranges::equal(tokens.last(end.size()), end);
 }
@@ -41,11 +36,15 @@ size_t held_back_length(const Sequence& sequence) {
 }  // namespace
 
 Status validate(const EngineConfig& config) {
-    RETURN_IF_ERROR(validate(config.cache));
-    RETURN_IF_ERROR(validate(config.scheduler));
-    if (config.max_model_len < 1) return error("max_model_len: {} is not >= 1", config.max_model_len);
-    if (config.default_max_tokens < 1) return error("default_max_tokens: {} is not >= 1", config.default_max_tokens);
-    return {};
+    std::vector<std::string> problems = problems_of(config.cache);
+    for (std::string& problem : problems_of(config.scheduler)) problems.push_back(std::move(problem));
+    if (config.max_model_len < 1)
+        problems.push_back(fmt::format("max_model_len: {} is not >= 1", config.max_model_len));
+    if (config.default_max_tokens < 1) {
+        problems.push_back(fmt::format("default_max_tokens: {} is not >= 1", config.default_max_tokens));
+    }
+    if (problems.empty()) return {};
+    return error("engine: {}", fmt::join(problems, "; "));
 }
 
 Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& policy, TokenStore& store,
@@ -56,7 +55,8 @@ Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& p
       recorder_(recorder),
       cache_(config.cache, policy),
       ledger_(config.token_template),
-      scheduler_(with_store(config.scheduler, store), cache_, executor.numerics_id(), stats_, recorder),
+      publication_(cache_),
+      scheduler_(config.scheduler, {cache_, publication_, store, stats_, recorder}, executor.numerics_id()),
       prng_(config.seed) {
     CHECK(validate(config).has_value());
     run_context().seed = config.seed;
@@ -137,15 +137,15 @@ bool Engine::abort(RequestId request) {
     event(EventKind::kAbort, request);
     if (planted(Planted::kAbortPublishes) && sequence.status == SequenceStatus::kRunning && !sequence.output.empty()) {
         stage_turn(sequence, FinishReason::kAborted);
-        commit(sequence, committing_.back().pending, FinishReason::kAborted);
-        committing_.pop_back();
-        return true;
+        while (auto pending = publication_.take_ready(plan_.step)) {
+            if (pending->is_turn() && pending->request == request) {
+                commit(sequence, *std::move(pending));
+                return true;
+            }
+            publish(*std::move(pending));
+        }
     }
-    const auto committing = std::ranges::find(committing_, request, &Committing::request);
-    if (committing != committing_.end()) {
-        cache_.discard(committing->pending);
-        committing_.erase(committing);
-    }
+    publication_.discard_turn(request);
     if (planted(Planted::kLeakOnAbort)) sequence.memory.state = kNoState;
     end(sequence, FinishReason::kAborted, false, kNoHead);
     return true;
@@ -210,8 +210,7 @@ void Engine::apply(const StepResult& result) {
     for (Sequence* sequence : scheduler_.running()) {
         if (sequence->first_step >= 0 && sequence->first_step <= materialised_) cache_.unpin(sequence->memory);
     }
-    publish_snapshots();
-    commit_turns();
+    publish_ready();
 }
 
 // Moves the sequence on by tokens whose computation has come back, and counts them (I10).
@@ -284,56 +283,39 @@ void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
     const bool seam = !sequence.output.empty() && !planted(Planted::kSampledTokenInHead);
     TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
     event(EventKind::kStage, sequence.id, tokens.size());
-    Pending pending = cache_.hand_over(sequence.memory, std::move(tokens));
-    pending.request = sequence.id;
-    pending.key = sequence.request.conversation;
-    pending.kind = HeadKind::kTurn;
-    pending.numerics_id = sequence.numerics_id;
-    pending.staged_step = plan_.step;
-    committing_.push_back({sequence.id, cache_.stage(std::move(pending)), reason});
+    publication_.stage_turn(sequence, std::move(tokens), reason, plan_.step);
     scheduler_.retire(sequence);
 }
 
-void Engine::publish_snapshots() {
-    auto& staged = scheduler_.staged();
-    while (!staged.empty()) {
-        const auto [id, writer] = staged.front();
-        const Pending& pending = cache_.pending(id);
-        if (pending.staged_step > materialised_ && !planted(Planted::kPublishEarly)) break;
-        const RequestId request = pending.request;
-        const int64_t length = pending.tokens.size();
-        const Digest digest = digest_of(pending, writer);
-        staged.pop_front();
-        event(EventKind::kPublish, request, length, cache_.publish(id, digest), digest);
-    }
-}
-
-void Engine::commit_turns() {
-    std::vector<Committing> waiting;
-    for (const Committing& turn : std::exchange(committing_, {})) {
-        const bool ready = cache_.pending(turn.pending).staged_step <= materialised_ || planted(Planted::kPublishEarly);
-        if (ready) {
-            commit(*sequences_.at(turn.request), turn.pending, turn.reason);
+// What is materialised becomes heads, in the order in which it was staged.
+void Engine::publish_ready() {
+    while (auto pending = publication_.take_ready(materialised_)) {
+        if (pending->is_turn()) {
+            commit(*sequences_.at(pending->request), *std::move(pending));
         } else {
-            waiting.push_back(turn);
+            publish(*std::move(pending));
         }
     }
-    committing_ = std::move(waiting);
 }
 
-void Engine::commit(Sequence& sequence, PendingId id, FinishReason reason) {
+HeadId Engine::publish(Pending pending) {
+    const Digest digest = digest_of(pending);
+    const int64_t length = pending.head.memory.tokens.size();
+    const HeadId head = cache_.publish(std::move(pending.head), digest);
+    event(EventKind::kPublish, pending.request, length, head, digest);
+    return head;
+}
+
+void Engine::commit(Sequence& sequence, Pending pending) {
+    const FinishReason reason = *pending.finish;
     if (!ledger_.is_live(sequence.turn.lease) && !planted(Planted::kLeaseUnchecked)) {
-        cache_.discard(id);
-        return end(sequence, reason, false, kNoHead);
+        publication_.discard(std::move(pending));
+        return end(sequence, FinishReason::kLeaseLost, false, kNoHead);
     }
     if (reason != FinishReason::kAborted) {
         CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     }
-    const Pending& pending = cache_.pending(id);
-    const Digest digest = digest_of(pending, sequence.slot);
-    const int64_t length = pending.tokens.size();
-    const HeadId head = cache_.publish(id, digest);
-    event(EventKind::kPublish, sequence.id, length, head, digest);
+    const HeadId head = publish(std::move(pending));
     int64_t end_of_output = sequence.num_tokens();
     if (planted(Planted::kStopStringUncommitted)) {
         end_of_output = sequence.num_prompt_tokens() + static_cast<int64_t>(sequence.num_emitted);
@@ -350,10 +332,11 @@ void Engine::commit(Sequence& sequence, PendingId id, FinishReason reason) {
     end(sequence, reason, true, head);
 }
 
-Digest Engine::digest_of(const Pending& pending, SequenceSlot writer) {
+Digest Engine::digest_of(const Pending& pending) {
     if (!config_.digest_heads) return {};
-    const HeadImage image{writer, pending.tokens.size(), pending.blocks.runs(), pending.state};
-    return executor_->head_digest(image).value_or(Digest{});
+    const PendingMemory& memory = pending.head.memory;
+    const std::vector<BlockRun> blocks = cache_.kv().runs(memory.blocks);
+    return executor_->head_digest({pending.writer, memory.tokens.size(), blocks, memory.state}).value_or(Digest{});
 }
 
 // Gives everything back (E3) and tells the client.
@@ -384,8 +367,7 @@ void Engine::end(Sequence& sequence, FinishReason reason, bool committed, HeadId
 // The executor is gone: nothing that was not materialised will be.
 void Engine::fail_all() {
     step_open_ = false;
-    for (const auto& staged : std::exchange(scheduler_.staged(), {})) cache_.discard(staged.pending);
-    for (const Committing& turn : std::exchange(committing_, {})) cache_.discard(turn.pending);
+    publication_.discard_all();
     std::vector<RequestId> running;
     for (const auto& [id, sequence] : sequences_) running.push_back(id);
     std::ranges::sort(running);
@@ -406,6 +388,7 @@ OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& 
     const auto length = ledger_.fork(from, to, num_turns);
     if (!length) return length;
     const ConversationKey key{from.salt, to};
+    drop_snapshots(key);
     cache_.fork(from, key);
     cache_.rewind(key, *length);
     ++stats_.forks;
@@ -425,7 +408,7 @@ OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) 
 // Turns that never committed leave heads without a conversation: they can be deleted, too.
 OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
     const auto removed = ledger_.remove(key);
-    const bool left = cache_.knows(key);
+    const bool left = cache_.find(key) != nullptr || publication_.knows(key);
     if (!removed && !(removed.error().reason == RefusalReason::kUnknownConversation && left)) return removed;
     cache_.remove(key);
     drop_snapshots(key);
@@ -435,13 +418,11 @@ OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
 
 // Of turns that ended or cannot commit: else what they still publish would bring the name back.
 void Engine::drop_snapshots(const ConversationKey& key) {
-    std::erase_if(scheduler_.staged(), [&](const Scheduler::Staged& staged) {
-        if (cache_.pending(staged.pending).key != key) return false;
-        cache_.discard(staged.pending);
-        return true;
-    });
+    publication_.discard_snapshots(key);
     for (const auto& [id, sequence] : sequences_) {
-        if (sequence->request.conversation == key) sequence->snapshots.clear();
+        if (sequence->request.conversation != key) continue;
+        sequence->snapshots.clear();
+        sequence->publishes_snapshots = false;
     }
 }
 
@@ -455,7 +436,7 @@ bool Engine::revoke(const ConversationKey& key) {
 
 bool Engine::idle() const {
     const bool fenced = cache_.kv().pool().num_fenced() > 0 || cache_.state().pool().num_fenced() > 0;
-    return sequences_.empty() && scheduler_.idle() && cache_.num_pendings() == 0 && !fenced;
+    return sequences_.empty() && scheduler_.idle() && publication_.empty() && !fenced;
 }
 
 std::vector<EngineEvent> Engine::take_events() { return std::exchange(events_, {}); }
@@ -476,16 +457,22 @@ void Engine::verify() {
         num_leases += ledger_.is_live(sequence->turn.lease) ? 1 : 0;
         if (sequence->status == SequenceStatus::kWaiting) continue;
         const bool running = sequence->status == SequenceStatus::kRunning;
-        holders.push_back(
-            {&sequence->memory, &sequence->request.conversation.salt, running ? sequence->num_computed_tokens : 0});
+        holders.push_back({.salt = &sequence->request.conversation.salt,
+                           .sequence = &sequence->memory,
+                           .num_computed_tokens = running ? sequence->num_computed_tokens : 0});
+    }
+    for (const Pending& pending : publication_.pendings()) {
+        holders.push_back({.salt = &pending.head.key.salt, .pending = &pending.head.memory});
     }
     cache_.verify(holders);
+    publication_.verify();
     scheduler_.verify();
     ledger_.verify();
     CHECK_EQ(num_leases, ledger_.num_leases());
     if (!config_.digest_heads) return;
     for (const Head* head : cache_.heads()) {
-        const auto digest = executor_->head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state});
+        const std::vector<BlockRun> blocks = cache_.kv().runs(head->blocks);
+        const auto digest = executor_->head_digest({kNoSlot, head->length(), blocks, head->state});
         if (!digest) continue;
         CHECK(*digest == head->digest, "head {} of {} tokens: digest {} at publication, {} now", index(head->id),
               head->length(), head->digest.hex(), digest->hex());

@@ -18,6 +18,7 @@
 #include "engine/cache/cache.h"
 #include "engine/executor.h"
 #include "engine/ledger/ledger.h"
+#include "engine/publication/publication.h"
 #include "engine/recorder.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/stats.h"
@@ -26,7 +27,7 @@ namespace verbatim {
 
 struct EngineConfig {
     CacheConfig cache;
-    SchedulerConfig scheduler;  // `store` is filled in by the engine
+    SchedulerConfig scheduler;
     TokenTemplate token_template;
     int64_t max_model_len = 131072;    // tokens of prompt and output together
     int64_t default_max_tokens = 256;  // of a request that names none
@@ -103,6 +104,7 @@ public:
     [[nodiscard]] const Cache& cache() const { return cache_; }
     [[nodiscard]] const Ledger& ledger() const { return ledger_; }
     [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
+    [[nodiscard]] const Publication& publication() const { return publication_; }
     [[nodiscard]] const Sequence* find(RequestId request) const;
     [[nodiscard]] const EngineConfig& config() const { return config_; }
     [[nodiscard]] int64_t next_step() const { return next_step_; }
@@ -118,13 +120,13 @@ private:
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
     void stage_turn(Sequence& sequence, FinishReason reason);
-    void publish_snapshots();
-    void commit_turns();
-    void commit(Sequence& sequence, PendingId pending, FinishReason reason);
+    void publish_ready();
+    HeadId publish(Pending pending);
+    void commit(Sequence& sequence, Pending pending);
     void end(Sequence& sequence, FinishReason reason, bool committed, HeadId head, int32_t fault_layer = -1);
     void fail_all();
     void drop_snapshots(const ConversationKey& key);
-    Digest digest_of(const Pending& pending, SequenceSlot writer);
+    Digest digest_of(const Pending& pending);
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
 
     EngineConfig config_;
@@ -134,16 +136,11 @@ private:
     EngineStats stats_;
     Cache cache_;
     Ledger ledger_;
+    Publication publication_;
     Scheduler scheduler_;
     Prng prng_;
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<FailedTurn> failed_turns_;
-    struct Committing {
-        RequestId request{};
-        PendingId pending{};
-        FinishReason reason{};
-    };
-    std::vector<Committing> committing_;
     std::vector<EngineEvent> events_;
     StepPlan plan_;
     StepResult result_;

@@ -74,6 +74,7 @@ const char* name(FinishReason reason) {
         case FinishReason::kAborted: return "aborted";
         case FinishReason::kNonFinite: return "non_finite";
         case FinishReason::kExecutorFailed: return "executor_failed";
+        case FinishReason::kLeaseLost: return "lease_lost";
     }
     CHECK(false, "finish reason {}", static_cast<int>(reason));
 }

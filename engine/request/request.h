@@ -67,6 +67,7 @@ enum class FinishReason : uint8_t {
     kAborted,     // by the client
     kNonFinite,   // a NaN or infinity (N8): with layer and step
     kExecutorFailed,
+    kLeaseLost,  // it ran to its end and could not commit: its lease had been revoked
 };
 [[nodiscard]] const char* name(FinishReason reason);
 

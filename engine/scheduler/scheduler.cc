@@ -16,21 +16,6 @@ Slice append(std::vector<T>& all, std::span<const T> part) {
     return slice;
 }
 
-// Blocks [first, last) of `table`. Found from the end: a step names the newest ones.
-Slice append_blocks(std::vector<BlockRun>& all, const BlockTable& table, int32_t first, int32_t last) {
-    const auto begin = static_cast<uint32_t>(all.size());
-    int32_t run_end = table.num_blocks();
-    for (auto run = table.runs().rbegin(); run != table.runs().rend() && run_end > first; ++run) {
-        const int32_t run_begin = run_end - run->count;
-        const int32_t from = std::max(first, run_begin);
-        const int32_t to = std::min(last, run_end);
-        if (from < to) all.push_back({static_cast<BlockId>(index(run->first) + from - run_begin), to - from});
-        run_end = run_begin;
-    }
-    std::reverse(all.begin() + begin, all.end());
-    return {begin, static_cast<uint32_t>(all.size()) - begin};
-}
-
 // The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
 std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints) {
     const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
@@ -49,61 +34,81 @@ std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_che
 
 }  // namespace
 
-Status validate(const SchedulerConfig& config) {
-    if (config.step_tokens < 1) return error("step_tokens: {} is not >= 1", config.step_tokens);
-    if (config.max_num_sequences < 1) return error("max_num_sequences: {} is not >= 1", config.max_num_sequences);
-    if (config.max_checkpoints < 0) return error("max_checkpoints: {} is not >= 0", config.max_checkpoints);
-    return {};
+std::vector<std::string> problems_of(const SchedulerConfig& config) {
+    std::vector<std::string> problems;
+    const auto at_least = [&](const char* field, int32_t value, int32_t least) {
+        if (value < least) problems.push_back(fmt::format("{}: {} is not >= {}", field, value, least));
+    };
+    at_least("step_tokens", config.step_tokens, 1);
+    at_least("max_num_sequences", config.max_num_sequences, 1);
+    at_least("max_checkpoints", config.max_checkpoints, 0);
+    return problems;
 }
 
-Scheduler::Scheduler(const SchedulerConfig& config, Cache& cache, std::string numerics_id, EngineStats& stats,
-                     Recorder& recorder)
-    : config_(config), cache_(cache), numerics_id_(std::move(numerics_id)), stats_(stats), recorder_(recorder) {
+Status validate(const SchedulerConfig& config) {
+    const std::vector<std::string> problems = problems_of(config);
+    if (problems.empty()) return {};
+    return error("scheduler: {}", fmt::join(problems, "; "));
+}
+
+Scheduler::Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, std::string numerics_id)
+    : config_(config),
+      cache_(parts.cache),
+      publication_(parts.publication),
+      store_(parts.store),
+      stats_(parts.stats),
+      recorder_(parts.recorder),
+      numerics_id_(std::move(numerics_id)) {
     CHECK(validate(config).has_value());
-    CHECK(config.store != nullptr);
 }
 
 void Scheduler::add(Sequence& sequence) {
-    CHECK(waiting_.empty() || waiting_.back()->id < sequence.id);
+    CHECK(waiting_.empty() || waiting_.rbegin()->first < sequence.id, "request {} after request {}", index(sequence.id),
+          index(waiting_.rbegin()->first));
+    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0);
     sequence.known = sequence.turn.prompt;
-    sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints);
-    waiting_.push_back(&sequence);
+    wait(sequence);
 }
 
 void Scheduler::schedule(int64_t step, StepPlan& plan) {
+    CHECK_GT(step, plan.step - 1);
     step_ = step;
     plan.clear(step);
-    cache_.begin_step(step);
     scheduled_.clear();
-    promised_ = {};
+    owed_blocks_ = 0;
     short_of_room_ = false;
+    int32_t budget = config_.step_tokens;
+    // Preempting takes from the back of running_, never before `i`.
+    for (size_t i = 0; i < running_.size() && budget > 0; ++i) give(*running_[i], budget, plan);
+    while (!waiting_.empty() && budget > 0 && !short_of_room_ &&
+           static_cast<int32_t>(running_.size()) < config_.max_num_sequences) {
+        Sequence& next = *waiting_.begin()->second;
+        if (!admit(next, budget)) {
+            ++stats_.steps_without_room;
+            break;
+        }
+        give(next, budget, plan);
+    }
+    CHECK_GE(budget, 0);
+    // A slot that ended is free for the next step: this one's plan tells its end.
     plan.ends = ended_slots_;
     free_slots_.insert(free_slots_.end(), ended_slots_.begin(), ended_slots_.end());
     ended_slots_.clear();
+}
 
-    int32_t budget = config_.step_tokens;
-    const auto give = [&](Sequence& sequence) {
-        const int64_t behind = sequence.num_tokens() - sequence.num_computed_tokens;
-        const int32_t granted = obtain(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
-        if (granted > 0) plan_sequence(sequence, granted, plan);
-        budget -= granted;
-    };
-    // Preempting takes from the back of running_, never before `i`.
-    for (size_t i = 0; i < running_.size() && budget > 0; ++i) give(*running_[i]);
-    while (!waiting_.empty() && budget > 0 && !short_of_room_ &&
-           static_cast<int32_t>(running_.size()) < config_.max_num_sequences) {
-        Sequence& next = *waiting_.front();
-        if (!admit(next)) break;
-        give(next);
-    }
-    look_ahead();
+void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+    const int64_t behind = sequence.num_tokens() - sequence.num_computed_tokens;
+    const int32_t granted = obtain(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
+    if (granted > 0) plan_sequence(sequence, granted, plan);
+    budget -= granted;
 }
 
 // --- room
 
-// Blocks for up to `wanted` more tokens: how many tokens they hold. What is missing is promised to the sequence, and room for it is made
-// by evicting heads and preempting younger sequences; it is there in the next step.
+// Blocks for up to `wanted` more tokens: how many tokens they hold. Room is made by evicting heads and by preempting younger sequences.
+// Blocks that a sequence has just left may be fenced: then they are owed, and there in a later step.
 int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
+    CHECK_GE(wanted, 0);
     KvGroup& kv = cache_.kv();
     const int64_t target = sequence.num_computed_tokens + wanted;
     const int32_t missing = kv.blocks_missing(sequence.memory.blocks, target);
@@ -111,58 +116,68 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
         CHECK(cache_.grow(sequence.memory, target));
         return wanted;
     }
-    short_of_room_ = true;
-    promised_.kv_blocks += missing;
-    while (!cache_.make_room(promised_.kv_blocks, promised_.state_rows)) {
+    while (!cache_.make_room({.kv_blocks = owed_blocks_ + missing}, {.spare_expected = false})) {
+        short_of_room_ = true;
         Sequence& victim = planted(Planted::kOldestPreempted) ? *running_.front() : *running_.back();
         if (&victim == &sequence) break;
         preempt(victim);
     }
-    const int64_t capacity = int64_t{sequence.memory.blocks.num_blocks() + kv.pool().num_free()} * kv.block_size();
+    const int32_t obtained = std::min(missing, kv.pool().num_free());
+    const int64_t capacity = int64_t{sequence.memory.blocks.num_blocks + obtained} * kv.block_size();
     const int64_t possible = std::clamp<int64_t>(capacity - sequence.num_computed_tokens, 0, wanted);
     CHECK(cache_.grow(sequence.memory, sequence.num_computed_tokens + possible));
+    owed_blocks_ += missing - obtained;
+    short_of_room_ |= obtained < missing;
     return static_cast<int32_t>(possible);
 }
 
 // Gives everything back; the sequence waits at its old place in the order of arrival and resumes from its newest head.
 void Scheduler::preempt(Sequence& sequence) {
+    CHECK(sequence.status == SequenceStatus::kRunning && sequence.planned_step != step_, "request {} is in step {}",
+          index(sequence.id), step_);
     ++stats_.preemptions;
-    recorder_.on_event(
-        {.kind = EventKind::kPreempt, .step = step_, .request = sequence.id, .value = sequence.num_computed_tokens});
+    event(EventKind::kPreempt, sequence, sequence.num_computed_tokens);
     cache_.release(sequence.memory);
     end_slot(sequence);
     std::erase(running_, &sequence);
-    sequence.status = SequenceStatus::kWaiting;
-    sequence.store_output(*config_.store);
+    sequence.store_output(store_);
     if (!planted(Planted::kResumeKeepsComputed)) sequence.num_computed_tokens = 0;
-    const auto place = std::ranges::find_if(waiting_, [&](const Sequence* other) { return other->id > sequence.id; });
-    waiting_.insert(place, &sequence);
-}
-
-// Evicts for what the running sequences need in the next step, so that they do not wait a step for it.
-void Scheduler::look_ahead() {
-    int32_t budget = config_.step_tokens;
-    Promised needed;
-    for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-        const Sequence& sequence = *running_[i];
-        const bool planned = sequence.planned_step == step_;
-        const int64_t computed = planned ? sequence.planned_computed : sequence.num_computed_tokens;
-        const int64_t tokens = planned ? sequence.planned_tokens : sequence.num_tokens();
-        const auto wanted = static_cast<int32_t>(std::min<int64_t>(tokens - computed, budget));
-        budget -= wanted;
-        needed.kv_blocks += cache_.kv().blocks_missing(sequence.memory.blocks, computed + wanted);
-        const bool passes_snapshot =
-            !sequence.snapshots.empty() && sequence.snapshots.front().length <= computed + wanted;
-        needed.state_rows += passes_snapshot && cache_.state().enabled() ? 1 : 0;
-    }
-    (void)cache_.make_room(std::max(needed.kv_blocks, promised_.kv_blocks), needed.state_rows);
+    wait(sequence);
 }
 
 // --- admission
 
-bool Scheduler::admit(Sequence& sequence) {
-    if (!attach(sequence)) return false;
-    waiting_.pop_front();
+LookupResult Scheduler::look_up(const Sequence& sequence) const {
+    return cache_.lookup({.key = sequence.request.conversation,
+                          .tokens = sequence.known,
+                          .num_committed = sequence.turn.num_committed,
+                          .seam = sequence.turn.seam,
+                          .use_cache = sequence.request.use_cache,
+                          .deterministic = sequence.request.deterministic,
+                          .numerics_id = numerics_id_});
+}
+
+// In order of arrival. The head that it would attach to now is spared while others are admitted (D4).
+void Scheduler::wait(Sequence& sequence) {
+    sequence.status = SequenceStatus::kWaiting;
+    CHECK(waiting_.emplace(sequence.id, &sequence).second, "request {} waits already", index(sequence.id));
+    sequence.expected_head = look_up(sequence).head;
+    if (sequence.expected_head != kNoHead) cache_.expect(sequence.expected_head);
+}
+
+bool Scheduler::admit(Sequence& sequence, int32_t budget) {
+    LookupResult found = look_up(sequence);
+    // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
+    if (!running_.empty() && !reachable(sequence, found)) return false;
+    if (!make_room_for(sequence, found, budget)) return false;
+    auto memory = cache_.attach(found.head);
+    if (!memory) return false;  // what was freed is fenced
+    sequence.memory = std::move(*memory);
+    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id_;
+    sequence.numerics_id = own ? numerics_id_ : kMixedNumericsId;
+    sequence.num_computed_tokens = std::max(found.length, sequence.num_computed_tokens);
+    account_attach(sequence, found);
+    leave_waiting(sequence);
     running_.push_back(&sequence);
     sequence.status = SequenceStatus::kRunning;
     sequence.slot = take_slot();
@@ -173,62 +188,50 @@ bool Scheduler::admit(Sequence& sequence) {
     return true;
 }
 
-// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold.
+void Scheduler::leave_waiting(Sequence& sequence) {
+    waiting_.erase(sequence.id);
+    const HeadId expected = std::exchange(sequence.expected_head, kNoHead);
+    if (expected != kNoHead) cache_.unexpect(expected);
+}
+
+// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold or will ask for.
 bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
     const KvGroup& kv = cache_.kv();
-    int32_t needed = kv.blocks_for(sequence.num_tokens());
+    int64_t needed = kv.blocks_for(sequence.num_tokens());
     if (found.head != kNoHead) needed -= kv.num_active_in(cache_.find(found.head)->blocks, found.length);
+    for (const Sequence* running : running_) {
+        needed += kv.blocks_missing(running->memory.blocks, running->num_tokens());
+    }
     return needed <= kv.pool().num_units() - kv.num_active_blocks();
 }
 
-bool Scheduler::attach(Sequence& sequence) {
-    LookupResult found = cache_.lookup({.key = sequence.request.conversation,
-                                        .tokens = sequence.known,
-                                        .num_committed = sequence.turn.num_committed,
-                                        .seam = sequence.turn.seam,
-                                        .use_cache = sequence.request.use_cache,
-                                        .deterministic = sequence.request.deterministic,
-                                        .numerics_id = numerics_id_});
-    if (sequence.no_room_to_copy && found.head != kNoHead) {
-        found.not_reused.insert(found.not_reused.begin(), {found.length, NotReused::kNoRoomToCopy});
-        found.head = kNoHead;
-        found.length = 0;
-    }
-    // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
-    if (!running_.empty() && !reachable(sequence, found)) return false;
-    auto memory = cache_.attach(found.head);
-    if (!memory) {
-        const bool made = cache_.make_room(1, 1, found.head);
-        const bool others_will_free = !running_.empty() || cache_.num_pendings() > 0;
-        if (made || others_will_free) return false;
-        // Only the head itself stands in the way: compute from zero, and let it be evicted.
-        sequence.no_room_to_copy = true;
-        sequence.not_reused = found.not_reused;
-        sequence.not_reused.insert(sequence.not_reused.begin(), {found.length, NotReused::kNoRoomToCopy});
-        (void)cache_.make_room(1, 1);
-        return false;
-    }
-    sequence.memory = std::move(*memory);
-    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id_;
-    sequence.numerics_id = own ? numerics_id_ : kMixedNumericsId;
-    sequence.num_computed_tokens = std::max(found.length, sequence.num_computed_tokens);
-    account_attach(sequence, found);
-    return true;
+// A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is left to wait for;
+// and when only the head itself stands in the way, `found` becomes a miss.
+bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget) {
+    const KvGroup& kv = cache_.kv();
+    const auto room = [&] {
+        const int64_t end = std::min(sequence.num_tokens(), found.length + budget);
+        const auto num_shared = static_cast<int32_t>(found.length / kv.block_size());
+        return Cache::Room{std::max(0, kv.blocks_for(end) - num_shared), 1};
+    };
+    if (cache_.make_room(room(), {.except = found.head})) return true;
+    if (!running_.empty() || !publication_.empty()) return false;
+    if (cache_.make_room(room(), {.except = found.head, .spare_expected = false})) return true;
+    if (found.head == kNoHead) return false;
+    found.not_reused.insert(found.not_reused.begin(), {found.length, NotReused::kNoRoomToCopy});
+    found.head = kNoHead;
+    found.length = 0;
+    return cache_.make_room(room(), {.spare_expected = false});
 }
 
 void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
-    recorder_.on_event(
-        {.kind = EventKind::kAttach, .step = step_, .request = sequence.id, .head = found.head, .value = found.length});
+    sequence.not_reused = found.not_reused;
+    event(EventKind::kAttach, sequence, found.length, found.head);
     if (sequence.memory.copy) {
         ++stats_.tail_copies;
-        recorder_.on_event({.kind = EventKind::kTailCopy,
-                            .step = step_,
-                            .request = sequence.id,
-                            .head = found.head,
-                            .value = sequence.memory.copy->num_slots});
+        event(EventKind::kTailCopy, sequence, sequence.memory.copy->num_slots, found.head);
     }
     if (found.head != kNoHead) ++stats_.attaches;
-    if (!std::exchange(sequence.no_room_to_copy, false)) sequence.not_reused = found.not_reused;
     const int64_t reused = std::min(found.length, sequence.num_prompt_tokens());
     const int64_t before = std::min(sequence.high_water, sequence.num_prompt_tokens());
     if (reused > before) {
@@ -236,6 +239,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
         stats_.reused_tokens += reused - before;
     }
     sequence.high_water = std::max(sequence.high_water, found.length);
+    if (sequence.publishes_snapshots) sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints);
     std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });
 }
 
@@ -244,25 +248,35 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
 void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     if (!sequence.started) plan_start(sequence, plan);
     SequenceMemory& memory = sequence.memory;
-    ScheduledSequence scheduled{
-        .slot = sequence.slot, .num_computed_tokens = sequence.num_computed_tokens, .num_new_tokens = num_new_tokens};
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;
+    CHECK(end <= sequence.num_tokens() && memory.blocks.num_blocks >= cache_.kv().blocks_for(end),
+          "request {} computes up to {} of {} tokens in {} blocks", index(sequence.id), end, sequence.num_tokens(),
+          memory.blocks.num_blocks);
+    ScheduledSequence& scheduled = plan.sequences.emplace_back();
+    scheduled.slot = sequence.slot;
+    scheduled.num_computed_tokens = sequence.num_computed_tokens;
+    scheduled.num_new_tokens = num_new_tokens;
     scheduled.samples = end == sequence.num_tokens() && !sequence.prefill_only();
-    scheduled.state_src = memory.state_src;
+    scheduled.state_src = std::exchange(memory.state_src, memory.state);
     scheduled.state_dst = memory.state;
     scheduled.appended =
         append(plan.tokens, std::span<const TokenId>(sequence.output).subspan(sequence.num_sent_outputs));
     sequence.num_sent_outputs = sequence.output.size();
-    scheduled.new_blocks =
-        append_blocks(plan.blocks, memory.blocks, sequence.num_sent_blocks, memory.blocks.num_blocks());
-    sequence.num_sent_blocks = memory.blocks.num_blocks();
-    scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
-    memory.state_src = memory.state;
+    scheduled.new_blocks = append_blocks(sequence, memory.blocks.num_blocks, plan);
+    memory.last_step = step_;
     sequence.planned_step = step_;
-    sequence.planned_tokens = sequence.num_tokens() + (scheduled.samples ? 1 : 0);
-    sequence.planned_computed = end;
-    plan.sequences.push_back(scheduled);
+    scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.samples});
+}
+
+// The sequence's blocks that the executor does not know yet, up to the first `last` of its table.
+Slice Scheduler::append_blocks(Sequence& sequence, int32_t last, StepPlan& plan) const {
+    const auto begin = static_cast<uint32_t>(plan.blocks.size());
+    if (last > sequence.num_sent_blocks) {
+        cache_.kv().append_runs(sequence.memory.blocks, sequence.num_sent_blocks, last, plan.blocks);
+        sequence.num_sent_blocks = last;
+    }
+    return {begin, static_cast<uint32_t>(plan.blocks.size()) - begin};
 }
 
 void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
@@ -273,40 +287,33 @@ void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
                         .num_prompt_tokens = sequence.num_prompt_tokens(),
                         .num_computed_tokens = sequence.num_computed_tokens,
                         .sampling = sequence.request.sampling};
-    start.blocks = append_blocks(plan.blocks, memory.blocks, 0, memory.num_shared_blocks);
+    start.blocks = append_blocks(sequence, memory.num_shared_blocks, plan);
     plan.starts.push_back(std::move(start));
     if (memory.copy) plan.copies.push_back(*std::exchange(memory.copy, std::nullopt));
     if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
     sequence.started = true;
     sequence.num_sent_outputs = sequence.output.size();
-    sequence.num_sent_blocks = memory.num_shared_blocks;
     sequence.first_step = step_;
 }
 
-// Stages a pending for every snapshot position that this step passes. One without a free row is not taken.
+// Stages a pending for every snapshot position that this step passes. For its row a snapshot takes the place of an older one that nobody
+// has used, never of a turn's head: without a row it is not taken.
 Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     const auto begin = static_cast<uint32_t>(plan.state_writes.size());
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;
     auto& snapshots = sequence.snapshots;
     for (; !snapshots.empty() && snapshots.front().length <= end; snapshots.erase(snapshots.begin())) {
         const Snapshot snapshot = snapshots.front();
-        auto pending = cache_.snapshot(sequence.memory, sequence.turn.prompt.slice(0, snapshot.length));
-        if (!pending) {
+        CHECK_GT(snapshot.length, sequence.num_computed_tokens);
+        (void)cache_.make_room({.state_rows = 1}, {.spare_proven = true});
+        const auto row = publication_.stage_snapshot(sequence, snapshot, step_);
+        if (!row) {
             ++stats_.snapshots_without_room;
             continue;
         }
-        pending->request = sequence.id;
-        pending->key = sequence.request.conversation;
-        pending->kind = snapshot.kind;
-        pending->numerics_id = sequence.numerics_id;
-        pending->staged_step = step_;
         const bool one_short = planted(Planted::kGroupsDiffer) && snapshot.length - 1 > sequence.num_computed_tokens;
-        if (pending->state != kNoState) {
-            plan.state_writes.push_back({one_short ? snapshot.length - 1 : snapshot.length, pending->state});
-        }
-        staged_.push_back({cache_.stage(std::move(*pending)), sequence.slot});
-        recorder_.on_event(
-            {.kind = EventKind::kStage, .step = step_, .request = sequence.id, .value = snapshot.length});
+        if (*row != kNoState) plan.state_writes.push_back({one_short ? snapshot.length - 1 : snapshot.length, *row});
+        event(EventKind::kStage, sequence, snapshot.length);
     }
     return {begin, static_cast<uint32_t>(plan.state_writes.size()) - begin};
 }
@@ -314,7 +321,7 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
 // --- slots
 
 void Scheduler::retire(Sequence& sequence) {
-    std::erase(running_, &sequence);
+    CHECK_EQ(std::erase(running_, &sequence), 1u);
     sequence.status = SequenceStatus::kCommitting;
 }
 
@@ -323,7 +330,7 @@ void Scheduler::remove(Sequence& sequence) {
         if (scheduled.sequence == &sequence) scheduled.sequence = nullptr;
     }
     std::erase(running_, &sequence);
-    std::erase(waiting_, &sequence);
+    leave_waiting(sequence);
     end_slot(sequence);
 }
 
@@ -335,9 +342,7 @@ void Scheduler::forget_slots() {
 
 void Scheduler::end_slot(Sequence& sequence) {
     if (sequence.slot == kNoSlot) return;
-    for (Staged& staged : staged_) {
-        if (staged.writer == sequence.slot) staged.writer = kNoSlot;
-    }
+    publication_.writer_ended(sequence.slot);
     (sequence.started ? ended_slots_ : free_slots_).push_back(sequence.slot);
     sequence.slot = kNoSlot;
     sequence.started = false;
@@ -351,19 +356,22 @@ SequenceSlot Scheduler::take_slot() {
     return slot;
 }
 
+void Scheduler::event(EventKind kind, const Sequence& sequence, int64_t value, HeadId head) {
+    recorder_.on_event({.kind = kind, .step = step_, .request = sequence.id, .head = head, .value = value});
+}
+
 void Scheduler::verify() const {
-    for (size_t i = 1; i < waiting_.size(); ++i) CHECK_LT(index(waiting_[i - 1]->id), index(waiting_[i]->id));
     for (size_t i = 1; i < running_.size(); ++i) CHECK_LT(index(running_[i - 1]->id), index(running_[i]->id));
-    CHECK(running_.empty() || waiting_.empty() || running_.back()->id < waiting_.front()->id);
+    CHECK(running_.empty() || waiting_.empty() || running_.back()->id < waiting_.begin()->first);
     std::vector<SequenceSlot> taken = free_slots_;
     taken.insert(taken.end(), ended_slots_.begin(), ended_slots_.end());
     for (const Sequence* sequence : running_) {
         CHECK(sequence->status == SequenceStatus::kRunning && sequence->slot != kNoSlot);
         taken.push_back(sequence->slot);
     }
-    for (const Sequence* sequence : waiting_) {
-        CHECK(sequence->status == SequenceStatus::kWaiting && sequence->slot == kNoSlot);
-        CHECK(sequence->memory.blocks.num_blocks() == 0 && sequence->memory.state == kNoState);
+    for (const auto& [id, sequence] : waiting_) {
+        CHECK(id == sequence->id && sequence->status == SequenceStatus::kWaiting && sequence->slot == kNoSlot);
+        CHECK(sequence->memory.blocks.num_blocks == 0 && sequence->memory.state == kNoState);
     }
     std::ranges::sort(taken);
     CHECK(std::ranges::adjacent_find(taken) == taken.end(), "a slot has two owners");

@@ -35,15 +35,15 @@ struct Sequence {
     TokenSeq known;                   // the prompt and what has been stored of the output
     int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
+    bool publishes_snapshots = true;  // false: its conversation was deleted, nothing of it is to come back
+    HeadId expected_head = kNoHead;   // while it waits: what it would attach to
 
     SequenceSlot slot = kNoSlot;
-    bool started = false;          // the executor knows the slot
-    size_t num_sent_outputs = 0;   // of `output`, known to the executor
-    int32_t num_sent_blocks = 0;   // of memory.blocks, known to the executor
-    int64_t first_step = -1;       // that computes something since the last attach
-    int64_t planned_step = -1;     // the last step that it had a share in
-    int64_t planned_tokens = 0;    // num_tokens() after that step
-    int64_t planned_computed = 0;  // num_computed_tokens after that step
+    bool started = false;         // the executor knows the slot
+    size_t num_sent_outputs = 0;  // of `output`, known to the executor
+    int32_t num_sent_blocks = 0;  // of memory.blocks, known to the executor
+    int64_t first_step = -1;      // that computes something since the last attach
+    int64_t planned_step = -1;    // the last step that it had a share in
     SequenceMemory memory;
     std::string numerics_id;  // what makes all of its tokens' bytes, the attached ones among them
 
@@ -52,8 +52,7 @@ struct Sequence {
     int64_t num_reused = 0;
     int64_t num_computed_prompt = 0;
     std::vector<NotReusedRange> not_reused;
-    bool no_room_to_copy = false;  // the next admission starts from zero
-    size_t num_emitted = 0;        // of `output`, streamed to the client
+    size_t num_emitted = 0;  // of `output`, streamed to the client
 
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }

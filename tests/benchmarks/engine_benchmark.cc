@@ -6,32 +6,10 @@
 
 #include "engine/base/check.h"
 #include "engine/engine/engine.h"
+#include "tests/support/null_executor.h"
 
 namespace verbatim {
 namespace {
-
-// Draws a fixed token for everybody at once.
-class NullExecutor final : public Executor {
-public:
-    Status execute(const StepPlan& plan, StepResult& result) override {
-        result.step = plan.step;
-        result.materialised_through_step = plan.step;
-        result.sampled.clear();
-        for (const ScheduledSequence& sequence : plan.sequences) {
-            if (sequence.samples) result.sampled.push_back({sequence.slot, 1, -1});
-        }
-        return {};
-    }
-    std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
-    [[nodiscard]] std::string numerics_id() const override { return "null/1"; }
-};
-
-class NullRecorder final : public Recorder {
-public:
-    void on_plan(const StepPlan&) override {}
-    void on_token(RequestId, TokenId) override {}
-    void on_event(const Event&) override {}
-};
 
 EngineConfig config() {
     EngineConfig config;
@@ -99,6 +77,51 @@ void TurnOfAConversation(benchmark::State& state) {
     CHECK_EQ(bench.engine.stats().commits, turn + kConversations);
 }
 BENCHMARK(TurnOfAConversation);
+
+// The same for one conversation that is state.range(0) turns old when it begins: a turn costs what it adds.
+void TurnOfALongConversation(benchmark::State& state) {
+    Bench bench(config());
+    bench.submit(0, 33, 4, InputKind::kHistory);
+    bench.run();
+    for (int64_t i = 0; i < state.range(0); ++i) {
+        bench.submit(0, 25, 4, InputKind::kSuffix);
+        bench.run();
+    }
+    for (auto _ : state) {
+        bench.submit(0, 25, 4, InputKind::kSuffix);
+        bench.run();
+    }
+}
+BENCHMARK(TurnOfALongConversation)->Arg(50)->Arg(3200)->Iterations(100);
+
+// An eviction for a block and for a row, while state.range(0) heads share their first blocks.
+void Eviction(benchmark::State& state) {
+    const auto num_heads = static_cast<int32_t>(state.range(0));
+    CacheConfig config{.num_blocks = 4 * num_heads + 64, .num_state_rows = 2 * num_heads + 64};
+    LruEviction policy;
+    TokenStore store(50000);
+    Cache cache(config, policy);
+    const auto publish = [&](HeadId from, int64_t conversation, int64_t length) {
+        const TokenSeq shared = store.derive(0, 0, 64);
+        TokenSeq tokens = shared;
+        tokens.append(store.derive(static_cast<uint64_t>(conversation) + 1, 0, length - 64));
+        auto memory = cache.attach(from);
+        CHECK(memory && cache.grow(*memory, length));
+        PendingMemory pending = cache.hand_over(*memory, std::move(tokens));
+        cache.release(*memory);
+        const ConversationKey key{{}, fmt::format("c{}", conversation)};
+        return cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
+    };
+    const HeadId root = publish(kNoHead, 0, 64);
+    int64_t next = 1;
+    for (; next <= num_heads; ++next) publish(root, next, 100);
+    for (auto _ : state) {
+        publish(root, next++, 100);
+        const bool made = cache.make_room({cache.kv().pool().num_free() + 1, cache.state().pool().num_free()}, {});
+        CHECK(made);
+    }
+}
+BENCHMARK(Eviction)->Arg(16)->Arg(1000)->Arg(16000)->Iterations(2000);
 
 }  // namespace
 }  // namespace verbatim

@@ -157,7 +157,8 @@ RC_GTEST_PROP(CacheProperties, TailCopyOnWriteNeverChangesTheHead, ()) {
     const EngineEvent first = scene.complete(scene.history("0", scene.text(seed, draw_length(1, 60, "prompt")), 2));
     const Head* head = scene.engine.cache().find(first.head);
     const auto digest_now = [&] {
-        return *scene.executor.head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state});
+        return *scene.executor.head_digest(
+            {kNoSlot, head->length(), scene.engine.cache().kv().runs(head->blocks), head->state});
     };
     const Digest before = digest_now();
     RC_ASSERT(before == head->digest);
@@ -196,7 +197,8 @@ RC_GTEST_PROP(CacheProperties, AbortAtAnyEventKeepsTheHeadAndGivesEverythingBack
     scene.run();
     scene.expect_home();
     const Head* head = scene.engine.cache().find(first.head);
-    RC_ASSERT(*scene.executor.head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state}) == before);
+    RC_ASSERT(*scene.executor.head_digest(
+                  {kNoSlot, head->length(), scene.engine.cache().kv().runs(head->blocks), head->state}) == before);
     const EngineEvent again = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, 12), 4), seed));
     RC_ASSERT(again.num_reused_tokens >= head->length());
     RC_ASSERT(scene.first_difference() == "");

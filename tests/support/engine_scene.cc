@@ -30,8 +30,6 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.cache.block_size = options.block_size;
     config.cache.num_blocks = options.num_blocks;
     config.cache.num_state_rows = options.num_state_rows;
-    config.cache.kv_bytes_per_block = 100;
-    config.cache.state_bytes_per_row = 1000;
     config.cache.lookup = options.lookup;
     config.cache.keep_turn_heads = options.keep_turn_heads;
     config.cache.keep_prompt_heads = options.keep_prompt_heads;
@@ -177,9 +175,9 @@ void EngineRig::expect_home() {
     take_events();
     CHECK(engine.idle());
     CHECK_EQ(engine.ledger().num_leases(), 0u);
-    CHECK_EQ(engine.cache().num_pendings(), 0u);
+    CHECK(engine.publication().empty());
     CHECK_EQ(engine.cache().kv().num_active_blocks(), 0);
-    for (const Head* head : engine.cache().heads()) CHECK_EQ(head->num_pins, 0);
+    for (const Head* head : engine.cache().heads()) CHECK_EQ(engine.cache().num_pins(head->id), 0);
     if (options.num_state_rows > 0) {
         CHECK_EQ(engine.cache().state().pool().num_used(), static_cast<int32_t>(engine.cache().heads().size()));
     }

@@ -21,8 +21,6 @@ CacheConfig config_of(int32_t num_blocks, int32_t num_rows) {
     config.block_size = 4;
     config.num_blocks = num_blocks;
     config.num_state_rows = num_rows;
-    config.kv_bytes_per_block = 100;
-    config.state_bytes_per_row = 1000;
     return config;
 }
 
@@ -41,12 +39,9 @@ struct Scene {
     }
     HeadId publish_from(SequenceMemory& memory, const std::string& id, int64_t length, HeadKind kind = HeadKind::kTurn,
                         TokenId first = 0, const std::string& numerics = kNumerics) {
-        Pending pending = cache.hand_over(memory, store.store(iota_tokens(first, length)));
-        pending.key = key(id);
-        pending.kind = kind;
-        pending.numerics_id = numerics;
+        PendingMemory pending = cache.hand_over(memory, store.store(iota_tokens(first, length)));
         cache.release(memory);
-        return cache.publish(cache.stage(std::move(pending)), {});
+        return cache.publish({key(id), kind, numerics, std::move(pending)}, {});
     }
     LookupResult lookup(const std::string& id, int64_t size, int64_t num_committed = 0,
                         std::optional<int64_t> seam = {}, bool use_cache = true) {
@@ -58,6 +53,9 @@ struct Scene {
                              .seam = seam,
                              .use_cache = use_cache,
                              .numerics_id = kNumerics});
+    }
+    bool make_room(int32_t kv_blocks, int32_t state_rows) {
+        return cache.make_room({kv_blocks, state_rows}, {.spare_expected = false});
     }
     std::vector<int64_t> lengths(const std::string& id) {
         std::vector<int64_t> found;
@@ -84,9 +82,9 @@ TEST(Cache, AttachesAtEveryLengthAndGivesEverythingBack) {
         EXPECT_EQ(memory->state_src, scene.cache.find(head)->state);
         EXPECT_NE(memory->state, memory->state_src);
         EXPECT_EQ(memory->copy.has_value(), length % 4 != 0);
-        EXPECT_EQ(scene.cache.find(head)->num_pins, 1);
+        EXPECT_EQ(scene.cache.num_pins(head), 1);
         scene.cache.release(*memory);
-        EXPECT_EQ(scene.cache.find(head)->num_pins, 0);
+        EXPECT_EQ(scene.cache.num_pins(head), 0);
         EXPECT_EQ(scene.cache.kv().pool().num_used(), used);
         scene.cache.verify({});
     }
@@ -96,7 +94,7 @@ TEST(Cache, AnAttachWithoutRoomChangesNothing) {
     Scene no_row(config_of(16, 1));
     const HeadId a = no_row.publish("a", 6);
     EXPECT_FALSE(no_row.cache.attach(a));
-    EXPECT_EQ(no_row.cache.find(a)->num_pins, 0);
+    EXPECT_EQ(no_row.cache.num_pins(a), 0);
     Scene no_block(config_of(2, 4));
     const HeadId b = no_block.publish("a", 6);
     EXPECT_FALSE(no_block.cache.attach(b));
@@ -121,32 +119,104 @@ TEST(Cache, AHeadOfOtherTokensIsNotFound) {
     EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);
 }
 
-TEST(Cache, MarginalBytesDecideWhoIsEvicted) {
+TEST(Cache, AHeadWhoseBlocksALaterOneHoldsIsPassedOverForBlocks) {
     Scene scene(config_of(5, 8));
     const HeadId first = scene.publish("a", 8);  // blocks 0 1
     auto memory = scene.cache.attach(first);
     ASSERT_TRUE(memory && scene.cache.grow(*memory, 16));  // shares both, two more
     const HeadId second = scene.publish_from(*memory, "b", 16);
     // `first` is the least recently used, but frees no block by itself.
-    ASSERT_TRUE(scene.cache.make_room(3, 0));
+    ASSERT_TRUE(scene.make_room(3, 0));
     EXPECT_NE(scene.cache.find(first), nullptr);
     EXPECT_EQ(scene.cache.find(second), nullptr);
-    ASSERT_TRUE(scene.cache.make_room(0, 8));
+    ASSERT_TRUE(scene.make_room(0, 8));
     EXPECT_EQ(scene.cache.find(first), nullptr);
 }
 
-TEST(Cache, HeadsThatShareEverythingGoOneAfterTheOther) {
-    Scene scene(config_of(3, 8));
+// A prompt head and a turn head in one block: each alone frees nothing, together they are as old as anybody.
+TEST(Cache, HeadsThatShareTheirLastBlockAreNotImmortal) {
+    Scene scene(config_of(4, 8));
     auto memory = scene.cache.attach(kNoHead);
     ASSERT_TRUE(scene.cache.grow(*memory, 8));
-    auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, 8)));
-    pending->key = Scene::key("a");
-    pending->kind = HeadKind::kPrompt;
-    scene.cache.publish(scene.cache.stage(*std::move(pending)), {});
+    auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, 7)));
+    scene.cache.publish({Scene::key("a"), HeadKind::kPrompt, kNumerics, *std::move(pending)}, {});
     scene.publish_from(*memory, "a", 8);
-    EXPECT_EQ(scene.cache.heads().size(), 2u);
-    EXPECT_TRUE(scene.cache.make_room(3, 0));
-    EXPECT_TRUE(scene.cache.heads().empty());
+    const HeadId newer = scene.publish("b", 8);
+    EXPECT_EQ(scene.cache.heads().size(), 3u);
+    ASSERT_TRUE(scene.make_room(2, 0));
+    EXPECT_THAT(scene.lengths("a"), ElementsAre());
+    EXPECT_NE(scene.cache.find(newer), nullptr);
+    scene.cache.verify({});
+}
+
+TEST(Cache, AHeadThatEqualsAnOlderOneOfItsNameTakesItsPlace) {
+    Scene scene;
+    scene.publish("a", 5, HeadKind::kPrompt);
+    const HeadId first = scene.publish("a", 9);
+    const HeadId again = scene.publish("a", 9);
+    EXPECT_EQ(scene.cache.find(first), nullptr);
+    EXPECT_EQ(scene.lookup("a", 12).head, again);
+    EXPECT_THAT(scene.lengths("a"), ElementsAre(5, 9));
+    scene.publish("a", 9, HeadKind::kCheckpoint);  // counts as the turn's head that it replaces
+    EXPECT_EQ(scene.cache.find(scene.lookup("a", 12).head)->kind, HeadKind::kTurn);
+    scene.publish("a", 9, HeadKind::kTurn, 0, "b/1");  // other arithmetic is another head
+    EXPECT_THAT(scene.lengths("a"), ElementsAre(5, 9, 9));
+    scene.cache.verify({});
+}
+
+TEST(Cache, ForStateRowsSnapshotsThatNobodyUsedGoBeforeTurnsHeads) {
+    Scene scene(config_of(16, 4));
+    const HeadId turn = scene.publish("a", 4);
+    const HeadId used = scene.publish("b", 4, HeadKind::kPrompt);
+    const HeadId unused = scene.publish("c", 4, HeadKind::kPrompt);
+    auto memory = scene.cache.attach(used);
+    scene.cache.release(*memory);
+    EXPECT_FALSE(scene.cache.make_room({.state_rows = 3}, {.spare_proven = true}));
+    EXPECT_EQ(scene.cache.find(unused), nullptr);
+    EXPECT_NE(scene.cache.find(turn), nullptr);
+    ASSERT_TRUE(scene.make_room(0, 3));
+    EXPECT_EQ(scene.cache.find(turn), nullptr);
+    EXPECT_NE(scene.cache.find(used), nullptr);
+}
+
+TEST(Cache, AHeadThatSomebodyWaitsForGoesLast) {
+    Scene scene(config_of(8, 8));
+    const HeadId expected = scene.publish("a", 8);
+    const HeadId newer = scene.publish("b", 8);
+    scene.cache.expect(expected);
+    EXPECT_FALSE(scene.cache.make_room({.kv_blocks = 8}, {}));
+    EXPECT_EQ(scene.cache.find(newer), nullptr);
+    EXPECT_NE(scene.cache.find(expected), nullptr);
+    scene.cache.unexpect(expected);
+    EXPECT_TRUE(scene.cache.make_room({.kv_blocks = 8}, {}));
+    scene.cache.unexpect(expected);  // what is gone is not missed
+}
+
+TEST(Cache, TheHeadThatIsToBeAttachedStays) {
+    Scene scene(config_of(4, 8));
+    const HeadId wanted = scene.publish("a", 8);
+    const HeadId newer = scene.publish("b", 8);
+    EXPECT_TRUE(scene.cache.make_room({.kv_blocks = 2}, {.except = wanted}));
+    EXPECT_EQ(scene.cache.find(newer), nullptr);
+    EXPECT_FALSE(scene.cache.make_room({.kv_blocks = 3}, {.except = wanted}));
+    EXPECT_NE(scene.cache.find(wanted), nullptr);
+}
+
+// Without state rows heads that share all their blocks cost nothing, and would be as many as there ever were.
+TEST(Cache, ThereAreNoMoreHeadsThanUnitsOfMemory) {
+    CacheConfig config = config_of(8, 0);
+    config.lookup = LookupMode::kPrefix;
+    config.keep_turn_heads = 100;
+    Scene scene(config);
+    auto memory = scene.cache.attach(kNoHead);
+    ASSERT_TRUE(scene.cache.grow(*memory, 32));
+    for (int64_t length = 1; length <= 32; ++length) {
+        auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, length)));
+        scene.cache.publish({Scene::key("a"), HeadKind::kTurn, kNumerics, *std::move(pending)}, {});
+    }
+    EXPECT_EQ(scene.cache.heads().size(), 8u);
+    EXPECT_EQ(scene.lookup("a", 40).length, 32);
+    scene.cache.release(*memory);
     scene.cache.verify({});
 }
 
@@ -154,10 +224,10 @@ TEST(Cache, APinnedHeadIsNotEvicted) {
     Scene scene;
     const HeadId head = scene.publish("a", 6);
     auto memory = scene.cache.attach(head);
-    EXPECT_FALSE(scene.cache.make_room(15, 0));
+    EXPECT_FALSE(scene.make_room(15, 0));
     ASSERT_NE(scene.cache.find(head), nullptr);
     scene.cache.unpin(*memory);
-    EXPECT_FALSE(scene.cache.make_room(16, 0));  // the sequence's own blocks stay
+    EXPECT_FALSE(scene.make_room(16, 0));  // the sequence's own blocks stay
     EXPECT_EQ(scene.cache.find(head), nullptr);
     scene.cache.release(*memory);
     EXPECT_EQ(scene.cache.kv().pool().num_free(), 16);
@@ -169,7 +239,7 @@ TEST(Cache, AttachingMakesAHeadTheMostRecentlyUsed) {
     const HeadId newer = scene.publish("b", 4);
     auto memory = scene.cache.attach(old);
     scene.cache.release(*memory);
-    ASSERT_TRUE(scene.cache.make_room(3, 0));
+    ASSERT_TRUE(scene.make_room(3, 0));
     EXPECT_NE(scene.cache.find(old), nullptr);
     EXPECT_EQ(scene.cache.find(newer), nullptr);
 }
@@ -177,14 +247,14 @@ TEST(Cache, AttachingMakesAHeadTheMostRecentlyUsed) {
 TEST(Cache, RoomForAModelWithoutStateAsksForNoRow) {
     Scene scene(config_of(4, 0));
     const HeadId head = scene.publish("a", 4);
-    EXPECT_TRUE(scene.cache.make_room(1, 1));
+    EXPECT_TRUE(scene.make_room(1, 1));
     EXPECT_NE(scene.cache.find(head), nullptr);
 }
 
 TEST(Cache, RoomForAModelWithoutAttentionAsksForNoBlock) {
     Scene scene(config_of(0, 3));
     const HeadId head = scene.publish("a", 4);
-    EXPECT_TRUE(scene.cache.make_room(1, 1));
+    EXPECT_TRUE(scene.make_room(1, 1));
     EXPECT_NE(scene.cache.find(head), nullptr);
 }
 
@@ -244,12 +314,10 @@ TEST(Cache, ASnapshotSharesBlocksAndHasARowOfItsOwn) {
     ASSERT_TRUE(scene.cache.grow(*memory, 10));
     auto pending = scene.cache.snapshot(*memory, scene.store.store(iota_tokens(0, 6)));
     ASSERT_TRUE(pending);
-    EXPECT_EQ(pending->blocks, memory->blocks.prefix(2));
+    EXPECT_EQ(pending->blocks, (BlockTable{memory->blocks.segment, 2}));
     EXPECT_NE(pending->state, memory->state);
-    pending->key = Scene::key("a");
-    const PendingId id = scene.cache.stage(*std::move(pending));
-    EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);  // staged is not published
-    scene.cache.discard(id);
+    EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);  // pending is not published
+    scene.cache.discard(*pending, kNoStep);
     scene.cache.release(*memory);
     EXPECT_EQ(scene.cache.kv().pool().num_free(), 16);
     EXPECT_EQ(scene.cache.state().pool().num_free(), 8);
@@ -270,7 +338,7 @@ TEST(Cache, EveryTokenThatIsNotReusedHasAReason) {
 TEST(Cache, AnEvictedHeadIsTheReasonBelowItsLength) {
     Scene scene;
     scene.publish("a", 6);
-    ASSERT_TRUE(scene.cache.make_room(16, 0));
+    ASSERT_TRUE(scene.make_room(16, 0));
     EXPECT_THAT(
         scene.lookup("a", 10, 7, 6).not_reused,
         ElementsAre(range(6, NotReused::kEvicted), range(7, NotReused::kSeam), range(10, NotReused::kNewTokens)));
@@ -322,7 +390,7 @@ TEST(Cache, AHeadThatItsNameLetGoIsEvictedLikeAnyOther) {
     config.lookup = LookupMode::kPrefix;
     Scene scene(config);
     for (const int64_t length : {4, 8, 12}) scene.publish("a", length);
-    ASSERT_TRUE(scene.cache.make_room(32, 0));
+    ASSERT_TRUE(scene.make_room(32, 0));
     EXPECT_TRUE(scene.cache.heads().empty());
     EXPECT_TRUE(scene.cache.find(Scene::key("a"))->former.empty());
     scene.cache.verify({});
@@ -332,10 +400,10 @@ TEST(Cache, ANameThatNeverCommittedGoesWithItsLastHead) {
     Scene scene;
     scene.publish("a", 6, HeadKind::kPrompt);
     ASSERT_NE(scene.cache.find(Scene::key("a")), nullptr);
-    ASSERT_TRUE(scene.cache.make_room(16, 0));
+    ASSERT_TRUE(scene.make_room(16, 0));
     EXPECT_EQ(scene.cache.find(Scene::key("a")), nullptr);
     scene.publish("b", 6);
-    ASSERT_TRUE(scene.cache.make_room(16, 0));
+    ASSERT_TRUE(scene.make_room(16, 0));
     EXPECT_NE(scene.cache.find(Scene::key("b")), nullptr);
 }
 
@@ -354,30 +422,6 @@ TEST(Cache, OnlyARequestThatIsNotDeterministicAttachesToOtherArithmetic) {
         EXPECT_THAT(scene.cache.lookup(query).not_reused,
                     ElementsAre(range(9, NotReused::kSeam), range(10, NotReused::kNewTokens)));
     }
-}
-
-TEST(Cache, TheCostOfAHeadIsTheWayFromTheNextDeepest) {
-    class Costs final : public EvictionPolicy {
-    public:
-        std::optional<HeadId> choose(const EvictionView& view, Pool) override {
-            for (auto head = view.first(); head; head = view.after(*head))
-                costs.push_back(view.recompute_tokens(*head));
-            return std::nullopt;
-        }
-        std::vector<int64_t> costs;
-    };
-    Costs policy;
-    Scene scene;
-    Cache cache(config_of(16, 8), policy);
-    for (const int64_t length : {5, 9}) {
-        auto memory = cache.attach(kNoHead);
-        ASSERT_TRUE(cache.grow(*memory, length));
-        Pending pending = cache.hand_over(*memory, scene.store.store(iota_tokens(0, length)));
-        pending.key = Scene::key("a");
-        cache.publish(cache.stage(std::move(pending)), {});
-    }
-    EXPECT_FALSE(cache.make_room(16, 0));
-    EXPECT_THAT(policy.costs, ElementsAre(5, 4));
 }
 
 TEST(Cache, ConfigurationsWithoutMemoryAreRefused) {

@@ -33,15 +33,17 @@ TEST(IdPool, AllocatingNothingGivesNoRuns) {
     EXPECT_FALSE(pool.allocate(1));
 }
 
-TEST(IdPool, AUnitIsFreeOnlyAfterItsLastReference) {
-    BlockPool pool(3);
-    ASSERT_TRUE(pool.allocate(3));
-    pool.retain(run(1, 2));
-    pool.release(run(0, 3));
-    EXPECT_EQ(pool.num_free(), 1);
-    EXPECT_EQ(pool.ref_cnt(BlockId{1}), 1);
-    pool.release(run(1, 2));
-    EXPECT_EQ(pool.num_free(), 3);
+TEST(IdPool, AnAllocationGoesOnAfterAUnitAsFarAsWhatFollowsIsFree) {
+    BlockPool pool(10);
+    ASSERT_TRUE(pool.allocate(10));
+    pool.release(run(0, 2));
+    pool.release(run(5, 2));
+    EXPECT_EQ(*pool.allocate(1, BlockId{4}), Runs{run(5, 1)});
+    EXPECT_EQ(*pool.allocate(2, BlockId{5}), (Runs{run(6, 1), run(0, 1)}));
+    EXPECT_EQ(*pool.allocate(1, BlockId{8}), Runs{run(1, 1)});  // what follows is used
+    pool.release(run(3, 4));
+    EXPECT_EQ(*pool.allocate(2, BlockId{4}), Runs{run(5, 2)});  // from the middle of a free run
+    EXPECT_EQ(*pool.allocate(2, BlockId{9}), Runs{run(3, 2)});  // nothing follows
 }
 
 TEST(IdPool, FreedRunsMergeWithBothNeighbours) {
@@ -53,11 +55,10 @@ TEST(IdPool, FreedRunsMergeWithBothNeighbours) {
     EXPECT_EQ(*pool.allocate(6), Runs{run(0, 6)});
 }
 
-TEST(IdPool, WhatAnOpenStepFreesIsFencedUntilTheStepIsComplete) {
+TEST(IdPool, WhatAStepMayStillWriteIsFencedUntilTheStepIsComplete) {
     BlockPool pool(2);
     ASSERT_TRUE(pool.allocate(2));
-    pool.begin_step(7);
-    pool.release(run(0, 1));
+    pool.release(run(0, 1), 7);
     EXPECT_EQ(pool.num_fenced(), 1);
     EXPECT_FALSE(pool.allocate(1));
     pool.complete_step(6);
@@ -70,10 +71,7 @@ TEST(IdPool, WhatAnOpenStepFreesIsFencedUntilTheStepIsComplete) {
 TEST(IdPool, CompletingAStepFreesWhatThatAndEarlierStepsFenced) {
     BlockPool pool(3);
     ASSERT_TRUE(pool.allocate(3));
-    for (int32_t step = 0; step < 3; ++step) {
-        pool.begin_step(step);
-        pool.release(run(step, 1));
-    }
+    for (const int32_t step : {2, 0, 1}) pool.release(run(step, 1), step);
     pool.complete_step(1);
     EXPECT_EQ(pool.num_free(), 2);
     EXPECT_EQ(pool.num_fenced(), 1);
@@ -81,13 +79,13 @@ TEST(IdPool, CompletingAStepFreesWhatThatAndEarlierStepsFenced) {
     EXPECT_EQ(pool.num_free(), 3);
 }
 
-TEST(IdPool, BetweenStepsNothingIsFenced) {
-    BlockPool pool(1);
-    pool.begin_step(0);
-    pool.complete_step(0);
-    ASSERT_TRUE(pool.allocate(1));
-    pool.release(run(0, 1));
-    EXPECT_EQ(pool.num_free(), 1);
+TEST(IdPool, WhatOnlyCompleteStepsHaveWrittenIsFreeAtOnce) {
+    BlockPool pool(2);
+    pool.complete_step(4);
+    ASSERT_TRUE(pool.allocate(2));
+    pool.release(run(0, 1), 4);
+    pool.release(run(1, 1));
+    EXPECT_EQ(pool.num_free(), 2);
 }
 
 TEST(IdPoolDeathTest, AUnitIsNotReleasedTwice) {
@@ -95,14 +93,14 @@ TEST(IdPoolDeathTest, AUnitIsNotReleasedTwice) {
     ASSERT_TRUE(pool.allocate(1));
     pool.release(run(0, 1));
     EXPECT_DEATH(pool.release(run(0, 1)), "free already");
-    EXPECT_DEATH(pool.retain(run(1, 1)), "is free");
+    EXPECT_DEATH(pool.release(run(1, 2)), "of 2");
 }
 
 TEST(IdPoolDeathTest, VerifySeesAReferenceThatNobodyHolds) {
     BlockPool pool(2);
     ASSERT_TRUE(pool.allocate(1));
     pool.verify(std::vector<int32_t>{1, 0});
-    EXPECT_DEATH(pool.verify(std::vector<int32_t>{0, 0}), "0 references, ref_cnt 1");
+    EXPECT_DEATH(pool.verify(std::vector<int32_t>{0, 0}), "0 references, used 1");
 }
 
 }  // namespace

@@ -7,34 +7,17 @@
 namespace verbatim {
 namespace {
 
+using Runs = std::vector<BlockRun>;
+
 BlockRun run(int32_t first, int32_t count) { return {BlockId{first}, count}; }
 
-TEST(BlockTable, AdjacentRunsBecomeOne) {
-    BlockTable table;
-    table.append(run(3, 2));
-    table.append(run(5, 1));
-    table.append(run(0, 1));
-    table.append(run(9, 0));
-    EXPECT_EQ(table.runs(), (std::vector{run(3, 3), run(0, 1)}));
-    EXPECT_EQ(table.num_blocks(), 4);
-    EXPECT_EQ(table.at(2), BlockId{5});
-    EXPECT_EQ(table.at(3), BlockId{0});
-}
-
-TEST(BlockTable, APrefixEndsInsideARun) {
-    BlockTable table;
-    table.append(run(3, 3));
-    table.append(run(0, 2));
-    EXPECT_EQ(table.prefix(2).runs(), std::vector{run(3, 2)});
-    EXPECT_EQ(table.prefix(4).runs(), (std::vector{run(3, 3), run(0, 1)}));
-    EXPECT_EQ(table.prefix(0).num_blocks(), 0);
-}
-
 // A head over `length` tokens whose sequence is gone.
-BlockTable make_head(KvGroup& kv, int64_t length) {
+BlockTable make_head(KvGroup& kv, int64_t length, int64_t id = 0) {
     BlockTable sequence;
     EXPECT_TRUE(kv.grow(sequence, length));
-    return kv.hand_over(sequence, length);
+    const BlockTable head = kv.hand_over(sequence, length, kNoStep);
+    kv.publish(head, HeadId{id});
+    return head;
 }
 
 TEST(KvGroup, AttachSharesFullBlocksAndCopiesTheTailAtEveryLength) {
@@ -47,15 +30,14 @@ TEST(KvGroup, AttachSharesFullBlocksAndCopiesTheTailAtEveryLength) {
         ASSERT_TRUE(attached);
         const auto num_full = static_cast<int32_t>(length / kBlockSize);
         EXPECT_EQ(attached->num_shared_blocks, num_full);
-        EXPECT_EQ(attached->table.prefix(num_full), head.prefix(num_full));
-        for (int32_t i = 0; i < num_full; ++i) EXPECT_EQ(kv.pool().ref_cnt(head.at(i)), 2);
+        for (int32_t i = 0; i < num_full; ++i) EXPECT_EQ(kv.at(attached->table, i), kv.at(head, i));
         EXPECT_EQ(attached->copy.has_value(), length % kBlockSize != 0);
+        EXPECT_EQ(kv.pool().num_used(), head.num_blocks + (attached->copy ? 1 : 0));
         if (!attached->copy) continue;
-        EXPECT_EQ(attached->copy->src, head.at(num_full));
-        EXPECT_EQ(attached->copy->dst, attached->table.at(num_full));
+        EXPECT_EQ(attached->copy->src, kv.at(head, num_full));
+        EXPECT_EQ(attached->copy->dst, kv.at(attached->table, num_full));
+        EXPECT_NE(attached->copy->src, attached->copy->dst);
         EXPECT_EQ(attached->copy->num_slots, length % kBlockSize);
-        EXPECT_EQ(kv.pool().ref_cnt(attached->copy->src), 1);
-        EXPECT_EQ(kv.pool().ref_cnt(attached->copy->dst), 1);
     }
 }
 
@@ -66,15 +48,15 @@ TEST(KvGroup, SeveralSequencesAttachToOneHeadWithTailsOfTheirOwn) {
     const auto b = kv.attach(head, 6);
     EXPECT_NE(a->copy->dst, b->copy->dst);
     EXPECT_EQ(a->copy->src, b->copy->src);
-    EXPECT_EQ(kv.pool().ref_cnt(head.at(0)), 3);
+    EXPECT_EQ(kv.at(a->table, 0), kv.at(b->table, 0));
 }
 
 TEST(KvGroup, AttachWithoutABlockForTheTailChangesNothing) {
     KvGroup kv(true, 4, 2);
     const BlockTable head = make_head(kv, 6);
     EXPECT_FALSE(kv.attach(head, 6));
-    EXPECT_EQ(kv.pool().ref_cnt(head.at(0)), 1);
     EXPECT_EQ(kv.num_active_blocks(), 0);
+    kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{0}, false}});
     EXPECT_TRUE(kv.attach(head, 4));  // no tail, no block
 }
 
@@ -82,35 +64,70 @@ TEST(KvGroup, GrowIsAllOrNothing) {
     KvGroup kv(true, 4, 3);
     BlockTable table;
     ASSERT_TRUE(kv.grow(table, 5));
-    EXPECT_EQ(table.num_blocks(), 2);
+    EXPECT_EQ(table.num_blocks, 2);
     EXPECT_FALSE(kv.grow(table, 13));
-    EXPECT_EQ(table.num_blocks(), 2);
+    EXPECT_EQ(table.num_blocks, 2);
     EXPECT_TRUE(kv.grow(table, 12));
     EXPECT_EQ(kv.num_active_blocks(), 3);
+}
+
+TEST(KvGroup, ATableGrowsIntoTheBlockBehindItsLastOne) {
+    KvGroup kv(true, 4, 16);
+    BlockTable a;
+    BlockTable b;
+    ASSERT_TRUE(kv.grow(a, 8) && kv.grow(b, 4));  // 0 1, 2
+    kv.release_sequence(b, kNoStep);
+    BlockTable hole;
+    ASSERT_TRUE(kv.grow(hole, 4));  // 2
+    ASSERT_TRUE(kv.grow(a, 12));    // 3: 2 is used
+    kv.release_sequence(hole, kNoStep);
+    ASSERT_TRUE(kv.grow(a, 24));
+    EXPECT_EQ(kv.runs(a), (Runs{run(0, 2), run(3, 4)}));
 }
 
 TEST(KvGroup, HandOverKeepsTheBlocksBelowTheLengthOnly) {
     KvGroup kv(true, 4, 5);
     BlockTable sequence;
     ASSERT_TRUE(kv.grow(sequence, 17));
-    const BlockTable head = kv.hand_over(sequence, 9);
-    EXPECT_EQ(head.num_blocks(), 3);
-    EXPECT_EQ(sequence.num_blocks(), 0);
+    const BlockTable head = kv.hand_over(sequence, 9, kNoStep);
+    EXPECT_EQ(head.num_blocks, 3);
+    EXPECT_EQ(sequence, BlockTable{});
     EXPECT_EQ(kv.pool().num_free(), 2);
     EXPECT_EQ(kv.num_active_blocks(), 0);
 }
 
-TEST(KvGroup, MarginalBlocksAreThoseThatNobodyElseHolds) {
-    KvGroup kv(true, 4, 8);
-    BlockTable first = make_head(kv, 10);
-    EXPECT_EQ(kv.marginal_blocks(first), 3);
-    auto attached = kv.attach(first, 10);
-    ASSERT_TRUE(kv.grow(attached->table, 14));
-    const BlockTable second = kv.hand_over(attached->table, 14);
-    EXPECT_EQ(kv.marginal_blocks(first), 1);   // its tail
-    EXPECT_EQ(kv.marginal_blocks(second), 2);  // its copy of the tail, and one more
-    kv.release(first);
-    EXPECT_EQ(kv.marginal_blocks(second), 4);
+TEST(KvGroup, BlocksThatASequenceMayStillBeWritingAreFencedWhoeverLeavesThemLast) {
+    KvGroup kv(true, 4, 4);
+    BlockTable sequence;
+    ASSERT_TRUE(kv.grow(sequence, 8));
+    BlockTable snapshot = kv.share(sequence, 6);
+    kv.publish(snapshot, HeadId{3});
+    kv.release_sequence(sequence, 5);
+    kv.release_head(snapshot, HeadId{3});
+    EXPECT_EQ(kv.pool().num_fenced(), 2);
+    kv.pool().complete_step(5);
+    EXPECT_EQ(kv.pool().num_free(), 4);
+}
+
+TEST(KvGroup, OnlyHeadsWhoseLastBlockNobodyElseHoldsAreOnTop) {
+    KvGroup kv(true, 4, 16);
+    BlockTable sequence;
+    ASSERT_TRUE(kv.grow(sequence, 10));
+    const SegmentId segment = sequence.segment;
+    BlockTable prompt = kv.share(sequence, 9);
+    kv.publish(prompt, HeadId{1});
+    EXPECT_TRUE(kv.top_heads(segment).empty());  // its sequence holds the block, too
+    BlockTable turn = kv.hand_over(sequence, 10, kNoStep);
+    EXPECT_TRUE(kv.top_heads(segment).empty());  // a pending
+    kv.publish(turn, HeadId{2});
+    EXPECT_EQ(kv.top_heads(segment).size(), 2u);
+    const auto attached = kv.attach(turn, 8);
+    EXPECT_EQ(kv.top_heads(segment).size(), 2u);  // the third block is theirs alone
+    kv.release_head(turn, HeadId{2});
+    kv.release_head(prompt, HeadId{1});
+    EXPECT_TRUE(kv.top_heads(segment).empty());
+    EXPECT_EQ(kv.pool().num_used(), 2);
+    EXPECT_EQ(kv.runs(attached->table), Runs{run(0, 2)});
 }
 
 TEST(KvGroup, ActiveBlocksAreThoseThatSequencesHold) {
@@ -121,10 +138,43 @@ TEST(KvGroup, ActiveBlocksAreThoseThatSequencesHold) {
     auto b = kv.attach(head, 10);
     EXPECT_EQ(kv.num_active_in(head, 10), 2);
     EXPECT_EQ(kv.num_active_blocks(), 4);
-    kv.release_sequence(a->table);
+    kv.release_sequence(a->table, kNoStep);
     EXPECT_EQ(kv.num_active_blocks(), 3);
-    kv.release_sequence(b->table);
+    kv.release_sequence(b->table, kNoStep);
     EXPECT_EQ(kv.num_active_blocks(), 0);
+}
+
+// However many turns a conversation has had, its newest heads are a few segments, and its blocks are in order.
+TEST(KvGroup, ALoneConversationIsAFewSegments) {
+    KvGroup kv(true, 4, 4096);
+    std::vector<BlockTable> heads = {make_head(kv, 7, 0)};
+    int64_t length = 7;
+    for (int64_t turn = 1; turn <= 500; ++turn, length += 7) {
+        auto attached = kv.attach(heads.back(), length);
+        ASSERT_TRUE(attached && kv.grow(attached->table, length + 7));
+        heads.push_back(kv.hand_over(attached->table, length + 7, kNoStep));
+        kv.publish(heads.back(), HeadId{turn});
+        if (turn >= 2) kv.release_head(heads[turn - 2], HeadId{turn - 2});
+        EXPECT_LE(kv.num_segments(), 3u);
+    }
+    int32_t num_blocks = 0;
+    for (const BlockRun& part : kv.runs(heads.back())) num_blocks += part.count;
+    EXPECT_EQ(num_blocks, kv.blocks_for(length));
+    for (const int32_t place : {0, 1, 17, num_blocks / 2, num_blocks - 1}) {
+        std::vector<BlockRun> one;
+        kv.append_runs(heads.back(), place, place + 1, one);
+        EXPECT_EQ(one, Runs{run(index(kv.at(heads.back(), place)), 1)});
+    }
+    kv.verify(std::vector<KvGroup::Holder>{{heads[499], HeadId{499}, false}, {heads[500], HeadId{500}, false}});
+}
+
+TEST(KvGroupDeathTest, VerifySeesAHolderThatIsNotCounted) {
+    KvGroup kv(true, 4, 8);
+    const BlockTable head = make_head(kv, 10);
+    kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{0}, false}});
+    EXPECT_DEATH(kv.verify({}), "is held at 0 places, counted 1");
+    EXPECT_DEATH(kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{1}, false}}), "1 heads");
+    EXPECT_DEATH(kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{0}, true}}), "1 active");
 }
 
 TEST(KvGroup, AModelWithoutAttentionNeedsNoBlocks) {

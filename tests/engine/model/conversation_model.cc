@@ -129,8 +129,10 @@ void ConversationModel::finish(const EngineEvent& event, const Tokens& streamed)
         MUST(!event.committed, "request {}", index(event.request));
         return;
     }
-    MUST(event.reason == turn.reason, "request {} ended by {}, wanted {}", index(event.request), name(event.reason),
-         name(turn.reason));
+    const bool lost = !turn.has_lease && turn.reason != FinishReason::kNonFinite;
+    const FinishReason wanted = lost ? FinishReason::kLeaseLost : turn.reason;
+    MUST(event.reason == wanted, "request {} ended by {}, wanted {}", index(event.request), name(event.reason),
+         name(wanted));
     MUST(event.committed == (turn.has_lease && turn.reason != FinishReason::kNonFinite), "request {}: committed {}",
          index(event.request), event.committed);
     if (turn.reason == FinishReason::kNonFinite) return;

@@ -30,8 +30,6 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     const auto pool_tokens = static_cast<int32_t>(40 + prng.below(prng.below(2) == 0 ? 40 : 200));
     cache.num_blocks = cache.has_kv ? pool_tokens / cache.block_size + 2 : 0;
     cache.num_state_rows = cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
-    cache.kv_bytes_per_block = 64 * cache.block_size;
-    cache.state_bytes_per_row = 4096;
     cache.lookup = prng.below(2) == 0 ? LookupMode::kConversation : LookupMode::kPrefix;
     cache.keep_turn_heads = static_cast<int32_t>(1 + prng.below(3));
     cache.keep_prompt_heads = static_cast<int32_t>(prng.below(3));
@@ -268,7 +266,8 @@ void RandomWorld::rename() {
     const ConversationKey key = draw_key();
     const uint64_t what = prng_.below(4);
     if (what == 0) {
-        const auto wanted = model_.remove(key, engine_.cache().knows(key));
+        const auto wanted =
+            model_.remove(key, (engine_.cache().find(key) != nullptr || engine_.publication().knows(key)));
         coverage_.removed += wanted ? 0 : 1;
         if (!wanted) deleted_.insert(key);
         return expect_same(wanted, engine_.remove(key), "delete");
@@ -346,7 +345,7 @@ void RandomWorld::check_order() {
         MUST(sequence->id > last, "request {} runs after {}", index(sequence->id), index(last));
         last = sequence->id;
     }
-    for (const Sequence* sequence : engine_.scheduler().waiting()) {
+    for (const auto& [id, sequence] : engine_.scheduler().waiting()) {
         MUST(sequence->id > last, "request {} waits after {}", index(sequence->id), index(last));
         last = sequence->id;
     }
@@ -369,7 +368,7 @@ void RandomWorld::on_event(const Event& event) {
 // The attached head is the longest of all that may be used.
 void RandomWorld::check_lookup(const Event& attached) {
     const Sequence& sequence = *engine_.find(attached.request);
-    if (sequence.no_room_to_copy) return;
+    if (!sequence.not_reused.empty() && sequence.not_reused.front().reason == NotReused::kNoRoomToCopy) return;
     TokenSeq tokens = sequence.turn.prompt;
     tokens.append(store_.store(sequence.output));
     const ConversationKey& key = sequence.request.conversation;
@@ -413,9 +412,9 @@ void RandomWorld::come_home() {
     }
     check();
     MUST(model_.running().empty(), "{} requests still run", model_.running().size());
-    MUST(engine_.cache().num_pendings() == 0 && engine_.cache().kv().num_active_blocks() == 0);
+    MUST(engine_.publication().empty() && engine_.cache().kv().num_active_blocks() == 0);
     const auto& heads = engine_.cache().heads();
-    for (const Head* head : heads) MUST(head->num_pins == 0, "head {} is pinned", index(head->id));
+    for (const Head* head : heads) MUST(engine_.cache().num_pins(head->id) == 0, "head {} is pinned", index(head->id));
     if (config_.engine.cache.has_state) {
         MUST(engine_.cache().state().pool().num_used() == static_cast<int32_t>(heads.size()), "{} rows for {} heads",
              engine_.cache().state().pool().num_used(), heads.size());

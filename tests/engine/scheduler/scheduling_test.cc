@@ -226,7 +226,7 @@ TEST(Scheduling, AnAttachedHeadIsPinnedUntilItsCopiesAreMaterialised) {
     std::vector<int64_t> pins;
     for (int i = 0; i < 4; ++i) {
         scene.step();
-        pins.push_back(scene.engine.cache().find(first.head)->num_pins);
+        pins.push_back(scene.engine.cache().num_pins(first.head));
     }
     EXPECT_THAT(pins, ElementsAre(1, 1, 0, 0));
     scene.run();
@@ -248,7 +248,9 @@ TEST(Scheduling, SeveralTurnsAttachToOneHeadAtOnceAndNoneChangesIt) {
         EXPECT_EQ(scene.streamed(ids[i]), scene.expected(before + std::vector<TokenId>{TokenId("abcd"[i])}, 6));
     }
     const Head* head = scene.engine.cache().find(first.head);
-    EXPECT_EQ(*scene.executor.head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state}), digest);
+    EXPECT_EQ(*scene.executor.head_digest(
+                  {kNoSlot, head->length(), scene.engine.cache().kv().runs(head->blocks), head->state}),
+              digest);
     scene.expect_home();
 }
 
@@ -260,6 +262,91 @@ TEST(Scheduling, CheckpointsAreTheFirstMessageEndAndTheNewest) {
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kCheckpoint), ElementsAre(2, 10, 12));
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kPrompt), ElementsAre(13));
     scene.expect_home();
+}
+
+// --- admission from a full cache
+
+// Every block and row is held by heads of conversations that are over.
+void fill_with_idle_heads(EngineScene& scene) {
+    for (int i = 0; scene.engine.cache().kv().pool().num_free() > 0; ++i) {
+        scene.complete(scene.history(fmt::format("idle{}", i), iota_tokens(i, 7), 1));
+    }
+}
+
+TEST(Scheduling, AFullCacheAdmitsAsManyAsTheTokenBudgetAllowsInOneStep) {
+    EngineScene scene({.num_blocks = 160, .num_state_rows = 200, .step_tokens = 32 * 10});
+    fill_with_idle_heads(scene);
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 32; ++i) ids.push_back(scene.submit(scene.history(fmt::format("r{}", i), kPrompt)));
+    scene.step();
+    EXPECT_EQ(scene.engine.scheduler().scheduled().size(), 32u);
+    EXPECT_EQ(scene.engine.stats().steps_without_room, 0);
+    EXPECT_GE(scene.engine.stats().evictions, 32);
+    scene.run();
+    for (const RequestId id : ids) EXPECT_EQ(scene.streamed(id), scene.expected(kPrompt, 4));
+    scene.expect_home();
+}
+
+TEST(Scheduling, AFullStatePoolAdmitsAsManyAsTheTokenBudgetAllowsInOneStep) {
+    EngineScene scene({.num_blocks = 2000, .num_state_rows = 40, .step_tokens = 32 * 10});
+    for (int i = 0; i < 40; ++i) scene.complete(scene.history(fmt::format("idle{}", i), iota_tokens(i, 7), 1));
+    EXPECT_EQ(scene.engine.cache().state().pool().num_free(), 0);
+    for (int i = 0; i < 32; ++i) scene.submit(scene.history(fmt::format("r{}", i), kPrompt));
+    scene.step();
+    EXPECT_EQ(scene.engine.scheduler().scheduled().size(), 32u);
+    scene.run();
+    scene.expect_home();
+}
+
+// D4: the first of two requests makes room among idle heads, and not by evicting what the second is about to attach to.
+TEST(Scheduling, AHeadThatAWaitingRequestWillAttachToIsNotEvictedForAnother) {
+    EngineScene scene({.num_blocks = 24, .num_state_rows = 16, .step_tokens = 40});
+    const EngineEvent oldest = scene.complete(scene.history("a", iota_tokens(0, 21), 2));  // 6 blocks
+    scene.complete(scene.history("b", iota_tokens(300, 41), 2));                           // 11 blocks
+    const RequestId stranger = scene.submit(scene.history("c", iota_tokens(600, 37), 2));
+    const RequestId next = scene.submit(scene.suffix("a", iota_tokens(900, 3), 2));
+    scene.run();
+    EXPECT_EQ(scene.finished(stranger).num_reused_tokens, 0);
+    EXPECT_EQ(scene.finished(next).num_reused_tokens, 22);
+    EXPECT_EQ(scene.engine.stats().attaches, 1);
+    EXPECT_NE(oldest.head, kNoHead);
+    EXPECT_TRUE(scene.head_lengths("b", HeadKind::kTurn).empty());
+    scene.expect_home();
+}
+
+TEST(Scheduling, WhatAnEvictedHeadLeavesIsUsedInTheSameStepAlsoUnderALag) {
+    for (const int32_t lag : {0, 1, 3}) {
+        SCOPED_TRACE(lag);
+        EngineScene scene({.num_blocks = 8, .num_state_rows = 3, .lag_steps = lag});
+        scene.complete(scene.history("idle", iota_tokens(0, 25), 1));
+        const RequestId request = scene.submit(scene.history("a", iota_tokens(50, 25), 1));
+        scene.step();
+        EXPECT_EQ(scene.engine.scheduler().scheduled().size(), 1u);
+        scene.run();
+        EXPECT_EQ(scene.streamed(request), scene.expected(iota_tokens(50, 25), 1));
+        scene.expect_home();
+    }
+}
+
+TEST(Scheduling, APreemptedTurnWhosePromptHeadWasEvictedPublishesItAgain) {
+    EngineScene scene({.num_blocks = 16, .num_state_rows = 8});
+    const RequestId older = scene.submit(scene.history("a", iota_tokens(0, 9), 44));
+    const RequestId younger = scene.submit(scene.history("b", iota_tokens(100, 9), 30));
+    scene.run();
+    EXPECT_GT(scene.engine.stats().preemptions, 0);
+    EXPECT_TRUE(scene.is_finished(older) && scene.is_finished(younger));
+    EXPECT_THAT(scene.head_lengths("b", HeadKind::kPrompt), ElementsAre(8));
+    scene.expect_home();
+}
+
+TEST(Scheduling, AWriterThatLostItsLeaseIsToldSo) {
+    EngineScene scene;
+    const RequestId request = scene.submit(scene.history("a", kPrompt));
+    scene.step();
+    ASSERT_TRUE(scene.engine.revoke(scene.key("a")));
+    scene.run();
+    EXPECT_EQ(scene.finished(request).reason, FinishReason::kLeaseLost);
+    EXPECT_FALSE(scene.finished(request).committed);
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#include "engine/cache/lookup.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+
+std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, NotReusedRange missed) {
+    CHECK(attached >= 0 && attached <= query.max_length(), "{} of {} tokens are attached", attached,
+          query.tokens.size());
+    std::vector<NotReusedRange> ranges;
+    int64_t done = attached;
+    const auto until = [&](int64_t end, NotReused reason) {
+        if (end <= done) return;
+        ranges.push_back({end, reason});
+        done = end;
+    };
+    const int64_t size = query.tokens.size();
+    if (!query.use_cache) {
+        until(size, NotReused::kCacheOff);
+        return ranges;
+    }
+    until(missed.end, missed.reason);
+    const int64_t committed = std::min(query.num_committed, size - 1);
+    if (query.seam && *query.seam < committed) {
+        until(*query.seam, NotReused::kBetweenHeads);
+        until(*query.seam + 1, NotReused::kSeam);
+    }
+    until(committed, NotReused::kBetweenHeads);
+    if (query.num_committed >= size) until(size, NotReused::kLastToken);
+    until(size, query.num_committed == 0 && attached == 0 ? NotReused::kNewConversation : NotReused::kNewTokens);
+    CHECK_EQ(done, size);
+    return ranges;
+}
+
+}  // namespace verbatim

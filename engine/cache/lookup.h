@@ -1,0 +1,50 @@
+// engine/cache/lookup.h: what a request asks the cache for (step 3), and what it is told about every token of its prompt.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/cache/head.h"
+#include "engine/cache/name.h"
+
+namespace verbatim {
+
+enum class LookupMode : uint8_t {
+    kConversation,  // heads of the conversation's name
+    kPrefix,        // those, and the longest committed prefix in the salt
+};
+
+// Prompt tokens [previous end, end) were not reused for this reason.
+struct NotReusedRange {
+    int64_t end = 0;
+    NotReused reason = NotReused::kNewTokens;
+    friend bool operator==(const NotReusedRange&, const NotReusedRange&) = default;
+};
+
+struct LookupQuery {
+    const ConversationKey& key;
+    const TokenSeq& tokens;
+    int64_t num_committed = 0;    // the ledger's tokens and `tokens` agree on so many
+    std::optional<int64_t> seam;  // position of the committed token that is not resident, when inside num_committed
+    bool use_cache = true;
+    bool deterministic = true;  // only heads of `numerics_id`
+    std::string numerics_id;
+
+    // A request computes one token at least: what it reuses is shorter than this.
+    [[nodiscard]] int64_t max_length() const { return tokens.size() - 1; }
+    [[nodiscard]] bool accepts(const Head& head) const { return !deterministic || head.numerics_id == numerics_id; }
+};
+
+struct LookupResult {
+    HeadId head = kNoHead;
+    int64_t length = 0;                      // tokens reused by attaching to it
+    std::vector<NotReusedRange> not_reused;  // of [length, tokens.size()), ascending
+};
+
+// The reasons of tokens [attached, tokens.size()), by what the ledger and the name know. `missed` is where a head lay that could
+// not be used, and why; its end is 0 when there was none.
+[[nodiscard]] std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, NotReusedRange missed);
+
+}  // namespace verbatim

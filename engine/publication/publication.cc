@@ -1,0 +1,96 @@
+#include "engine/publication/publication.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/planted.h"
+
+namespace verbatim {
+
+void Publication::stage(const Sequence& sequence, HeadKind kind, PendingMemory memory, int64_t step,
+                        std::optional<FinishReason> finish) {
+    CHECK(pendings_.empty() || pendings_.back().staged_step <= step, "staged in step {} after step {}", step,
+          pendings_.back().staged_step);
+    pendings_.push_back({.request = sequence.id,
+                         .head = {sequence.request.conversation, kind, sequence.numerics_id, std::move(memory)},
+                         .staged_step = step,
+                         .writer = sequence.slot,
+                         .finish = finish});
+}
+
+std::optional<StateIndex> Publication::stage_snapshot(const Sequence& sequence, const Snapshot& snapshot,
+                                                      int64_t step) {
+    CHECK(snapshot.kind != HeadKind::kTurn && snapshot.length < sequence.num_prompt_tokens(), "a {} of {} tokens",
+          name(snapshot.kind), snapshot.length);
+    auto memory = cache_.snapshot(sequence.memory, sequence.turn.prompt.slice(0, snapshot.length));
+    if (!memory) return std::nullopt;
+    const StateIndex row = memory->state;
+    stage(sequence, snapshot.kind, *std::move(memory), step, std::nullopt);
+    return row;
+}
+
+void Publication::stage_turn(Sequence& sequence, TokenSeq resident, FinishReason finish, int64_t step) {
+    CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == sequence.id; }),
+          "request {} has ended before", index(sequence.id));
+    PendingMemory memory = cache_.hand_over(sequence.memory, std::move(resident));
+    stage(sequence, HeadKind::kTurn, std::move(memory), step, finish);
+}
+
+std::optional<Pending> Publication::take_ready(int64_t materialised) {
+    if (pendings_.empty()) return std::nullopt;
+    if (pendings_.front().staged_step > materialised && !planted(Planted::kPublishEarly)) return std::nullopt;
+    Pending ready = std::move(pendings_.front());
+    pendings_.pop_front();
+    return ready;
+}
+
+void Publication::discard(Pending pending) { cache_.discard(pending.head.memory, pending.staged_step); }
+
+void Publication::discard_turn(RequestId request) {
+    const auto turn =
+        std::ranges::find_if(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == request; });
+    if (turn == pendings_.end()) return;
+    discard(std::move(*turn));
+    pendings_.erase(turn);
+}
+
+void Publication::discard_snapshots(const ConversationKey& key) {
+    std::erase_if(pendings_, [&](Pending& pending) {
+        if (pending.is_turn() || pending.head.key != key) return false;
+        discard(std::move(pending));
+        return true;
+    });
+    CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return !p.is_turn() && p.head.key == key; }));
+}
+
+void Publication::discard_all() {
+    for (Pending& pending : pendings_) discard(std::move(pending));
+    pendings_.clear();
+}
+
+void Publication::writer_ended(SequenceSlot slot) {
+    CHECK_NE(index(slot), index(kNoSlot));
+    for (Pending& pending : pendings_) {
+        if (pending.writer == slot) pending.writer = kNoSlot;
+    }
+}
+
+bool Publication::knows(const ConversationKey& key) const {
+    return std::ranges::any_of(pendings_, [&](const Pending& pending) { return pending.head.key == key; });
+}
+
+void Publication::verify() const {
+    std::set<RequestId> ended;
+    for (size_t i = 0; i < pendings_.size(); ++i) {
+        const Pending& pending = pendings_[i];
+        CHECK(i == 0 || pendings_[i - 1].staged_step <= pending.staged_step, "pending {} of step {} after step {}", i,
+              pending.staged_step, pendings_[i - 1].staged_step);
+        CHECK(!ended.contains(pending.request), "request {} stages after its end", index(pending.request));
+        if (pending.is_turn()) ended.insert(pending.request);
+        CHECK_EQ(pending.is_turn(), pending.head.kind == HeadKind::kTurn);
+    }
+}
+
+}  // namespace verbatim

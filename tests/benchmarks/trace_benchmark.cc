@@ -1,0 +1,98 @@
+// tests/benchmarks/trace_benchmark.cc: what the cache's policies decide on a recorded trace: how much is reused and how long requests
+// wait, while nobody computes. Figures that no bit of an output would show (docs/measurements/engine.md).
+#include <benchmark/benchmark.h>
+
+#include <unordered_map>
+
+#include "engine/base/check.h"
+#include "simulator/trace_driver.h"
+#include "tests/support/null_executor.h"
+#include "traces/read.h"
+
+namespace verbatim {
+namespace {
+
+constexpr int32_t kUnlimited = 1 << 26;
+
+// Steps that requests waited between their submission and their first step.
+class WaitRecorder final : public NullRecorder {
+public:
+    void on_event(const Event& event) override {
+        if (event.kind == EventKind::kSubmit) submitted_.emplace(event.request, event.step + 1);
+        if (event.kind != EventKind::kAttach) return;
+        const auto found = submitted_.find(event.request);
+        if (found == submitted_.end()) return;  // admitted again after a preemption
+        steps_ += event.step - found->second;
+        ++admitted_;
+        submitted_.erase(found);
+    }
+    [[nodiscard]] double mean() const { return static_cast<double>(steps_) / static_cast<double>(admitted_); }
+
+private:
+    std::unordered_map<RequestId, int64_t> submitted_;
+    int64_t steps_ = 0;
+    int64_t admitted_ = 0;
+};
+
+const traces::Trace& mooncake() {
+    static const traces::ReadTrace trace = [] {
+        auto read = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz");
+        CHECK(read.has_value(), "{}", read.error().message);
+        return *std::move(read);
+    }();
+    return trace.trace;
+}
+
+struct Outcome {
+    EngineStats stats;
+    double mean_wait_steps = 0;
+};
+
+Outcome replay(const traces::Trace& trace, int32_t num_blocks, int32_t num_state_rows, EvictionPolicy& policy) {
+    EngineConfig config;
+    config.cache.num_blocks = num_blocks;
+    config.cache.num_state_rows = num_state_rows;
+    config.scheduler.step_tokens = 8192;
+    config.max_model_len = 1 << 20;
+    TokenStore store(50000);
+    NullExecutor executor;
+    WaitRecorder recorder;
+    Engine engine(config, executor, policy, store, recorder);
+    auto requests = traces::RequestMaker::create(trace, store);
+    CHECK(requests.has_value());
+    TraceDriver driver({.step_ns = 20'000'000}, trace, *requests, engine, store);
+    const auto report = driver.run();
+    CHECK(report.has_value(), "{}", report.error().message);
+    return {engine.stats(), recorder.mean()};
+}
+
+void Mooncake(benchmark::State& state) {
+    Outcome outcome;
+    for (auto _ : state) {
+        LruEviction policy;
+        outcome =
+            replay(mooncake(), static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)), policy);
+    }
+    state.counters["reused_tokens"] = static_cast<double>(outcome.stats.reused_tokens);
+    state.counters["evictions"] = static_cast<double>(outcome.stats.evictions);
+    state.counters["preemptions"] = static_cast<double>(outcome.stats.preemptions);
+    state.counters["recomputed"] = static_cast<double>(outcome.stats.recomputed_tokens);
+    state.counters["steps"] = static_cast<double>(outcome.stats.steps);
+    state.counters["wait_steps"] = outcome.mean_wait_steps;
+}
+BENCHMARK(Mooncake)
+    ->ArgNames({"blocks", "rows"})
+    ->Args({100'000, 700})
+    ->Args({200'000, 700})
+    ->Args({229'000, 390})
+    ->Args({400'000, 2'000})
+    ->Args({1'000'000, 4'000})
+    ->Args({2'000'000, 8'000})
+    ->Args({kUnlimited, kUnlimited})
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace verbatim
+
+BENCHMARK_MAIN();

@@ -1,0 +1,35 @@
+// tests/support/null_executor.h: an executor that computes nothing, for what the engine's own code costs and decides.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/executor.h"
+#include "engine/recorder.h"
+
+namespace verbatim {
+
+// Draws a fixed token for everybody at once.
+class NullExecutor final : public Executor {
+public:
+    Status execute(const StepPlan& plan, StepResult& result) override {
+        result.step = plan.step;
+        result.materialised_through_step = plan.step;
+        result.sampled.clear();
+        for (const ScheduledSequence& sequence : plan.sequences) {
+            if (sequence.samples) result.sampled.push_back({sequence.slot, 1, -1});
+        }
+        return {};
+    }
+    std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
+    [[nodiscard]] std::string numerics_id() const override { return "null/1"; }
+};
+
+class NullRecorder : public Recorder {
+public:
+    void on_plan(const StepPlan&) override {}
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event&) override {}
+};
+
+}  // namespace verbatim
