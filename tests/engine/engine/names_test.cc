@@ -203,5 +203,18 @@ TEST(Names, ASaltIsBusyByItselfOnly) {
     EXPECT_EQ(scene.engine.stats().commits, 2);
 }
 
+TEST(Names, AForkIsNotGivenThePromptHeadThatAnAbortedTurnOfItsNameHadStaged) {
+    EngineScene scene({.lag_steps = 2});
+    scene.complete(scene.history("a", iota_tokens(0, 9)));
+    const RequestId aborted = scene.submit(scene.history("b", iota_tokens(50, 14)));
+    scene.step();
+    scene.abort(aborted);
+    ASSERT_FALSE(scene.engine.publication().empty());
+    ASSERT_TRUE(scene.engine.fork(scene.key("a"), "b"));
+    scene.run();
+    EXPECT_THAT(scene.head_lengths("b", HeadKind::kPrompt), ElementsAre(8));
+    scene.expect_home();
+}
+
 }  // namespace
 }  // namespace verbatim::testing

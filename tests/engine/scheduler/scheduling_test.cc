@@ -330,11 +330,12 @@ TEST(Scheduling, WhatAnEvictedHeadLeavesIsUsedInTheSameStepAlsoUnderALag) {
 
 TEST(Scheduling, APreemptedTurnWhosePromptHeadWasEvictedPublishesItAgain) {
     EngineScene scene({.num_blocks = 16, .num_state_rows = 8});
-    const RequestId older = scene.submit(scene.history("a", iota_tokens(0, 9), 44));
+    const RequestId older = scene.submit(scene.history("a", iota_tokens(0, 9), 50));
     const RequestId younger = scene.submit(scene.history("b", iota_tokens(100, 9), 30));
     scene.run();
     EXPECT_GT(scene.engine.stats().preemptions, 0);
     EXPECT_TRUE(scene.is_finished(older) && scene.is_finished(younger));
+    EXPECT_THAT(scene.log.values(EventKind::kEvict), ::testing::Contains(8));  // b's prompt head
     EXPECT_THAT(scene.head_lengths("b", HeadKind::kPrompt), ElementsAre(8));
     scene.expect_home();
 }
