@@ -151,7 +151,7 @@ void TraceDriver::submit(RowIndex row, ChatRequest request) {
     if (accepted->recorded) {
         ++report_.recorded;
         expect(row, Expect::kRecorded, "answered from the ledger");
-        requests_.answered(row, accepted->recorded->output, accepted->recorded->head);
+        requests_.answered(row, accepted->recorded->output, accepted->recorded->version);
         over(row);
         return;
     }
@@ -183,10 +183,10 @@ void TraceDriver::apply_name_event(RowIndex index) {
 
 // How many turns the conversation of `row` had when it had committed; empty when it committed nothing that is left.
 std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
-    const HeadId head = requests_.head(row);
+    const Version version = requests_.version(row);
     const auto* conversation = engine_.ledger().find(requests_.key(trace_.row(row).conversation));
-    if (head == kNoHead || conversation == nullptr) return std::nullopt;
-    const auto turn = std::ranges::find(conversation->turns, head, &Turn::head);
+    if (version == kNoVersion || conversation == nullptr) return std::nullopt;
+    const auto turn = std::ranges::find(conversation->turns, version, &Turn::version);
     if (turn == conversation->turns.end()) return std::nullopt;
     return static_cast<size_t>(turn - conversation->turns.begin()) + 1;
 }
@@ -224,7 +224,7 @@ void TraceDriver::ended(const EngineEvent& event) {
     const bool sent_again = recovers_ && event.reason == FinishReason::kExecutorFailed;
     if (event.committed) {
         ++report_.served;
-        requests_.answered(row, store_.store(running.text), event.head);
+        requests_.answered(row, store_.store(running.text), event.version);
         expect(row, Expect::kServed, "answered");
     } else if (event.reason == FinishReason::kAborted) {
         ++report_.aborted;

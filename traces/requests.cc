@@ -30,7 +30,7 @@ Status check_ids(const Trace& trace, int32_t vocab_size) {
 }  // namespace
 
 RequestMaker::RequestMaker(const Trace& trace, TokenStore& store)
-    : trace_(&trace), store_(&store), kept_(trace.rows.size()), heads_(trace.rows.size(), kNoHead) {
+    : trace_(&trace), store_(&store), kept_(trace.rows.size()), versions_(trace.rows.size(), kNoVersion) {
     for (const Row& row : trace.rows) {
         if (is_request(row.event) && row.from != kNoRow) ++kept_[place(row.from)].num_takers;
     }
@@ -97,7 +97,7 @@ ChatRequest RequestMaker::make(RowIndex i) {
     if (row.event == Event::kHistory && !prompt.empty()) request.messages.push_back({prompt, /*checkpoint=*/false});
     own_messages(row, request, prompt);
     if (row.turn != 0) request.turn_id = trace_->names[row.turn];
-    if (row.has_parent) request.parent_head = row.parent == kNoRow ? kNoHead : heads_[place(row.parent)];
+    if (row.has_parent) request.parent = row.parent == kNoRow ? kNoVersion : versions_[place(row.parent)];
     if (row.max_tokens >= 0) request.max_tokens = row.max_tokens;
     request.sampling = options.sampling;
     request.seed = options.seed;
@@ -124,12 +124,12 @@ const TokenSeq& RequestMaker::prompt(RowIndex row) const {
     return kept.prompt;
 }
 
-void RequestMaker::answered(RowIndex row, const TokenSeq& output, HeadId head) {
+void RequestMaker::answered(RowIndex row, const TokenSeq& output, Version version) {
     Kept& kept = kept_[place(row)];
     CHECK(kept.made && !kept.done, "row {}", index(row));
     kept.done = true;
     kept.output = output;
-    heads_[place(row)] = head;
+    versions_[place(row)] = version;
     drop_if_unused(row);
 }
 
@@ -141,6 +141,6 @@ void RequestMaker::drop_if_unused(RowIndex row) {
     --num_kept_;
 }
 
-HeadId RequestMaker::head(RowIndex row) const { return heads_[place(row)]; }
+Version RequestMaker::version(RowIndex row) const { return versions_[place(row)]; }
 
 }  // namespace verbatim::traces

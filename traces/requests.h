@@ -22,19 +22,19 @@ public:
 
     // The request of a row. REQUIRES: is_request(event); rows are made in any order that respects `from` and `wait_for`.
     // Message ends of the row are the messages of the request; what it takes is a message of its own without checkpoint.
-    // turn_id, max_tokens, sampling, stops and flags are filled in; parent_head when has_parent.
+    // turn_id, max_tokens, sampling, stops and flags are filled in; parent when has_parent.
     [[nodiscard]] ChatRequest make(RowIndex row);
 
     // The whole prompt of a row: of a suffix or regenerate too, as far as rows tell it.
     // REQUIRES: make(row) was called, and some later row takes from this one or answered(row) was not called yet.
     [[nodiscard]] const TokenSeq& prompt(RowIndex row) const;
 
-    // Says what the engine generated for a row, and the head that it committed (kNoHead: none). A row that is never answered
+    // Says what the engine generated for a row, and the version that it committed (kNoVersion: none). A row that is never answered
     // (refused, aborted) stands with its planned output, made from output_space(row).
-    void answered(RowIndex row, const TokenSeq& output, HeadId head);
+    void answered(RowIndex row, const TokenSeq& output, Version version);
 
-    // The head that a row committed; kNoHead before that, or if it did not. For forks and rewinds.
-    [[nodiscard]] HeadId head(RowIndex row) const;
+    // The version that a row committed; kNoVersion before that, or if it did not. For forks and rewinds.
+    [[nodiscard]] Version version(RowIndex row) const;
     [[nodiscard]] ConversationKey key(ConversationIndex conversation) const;
     // Rows whose tokens are still kept (Q1).
     [[nodiscard]] size_t num_kept() const { return num_kept_; }
@@ -54,8 +54,8 @@ private:
 
     const Trace* trace_;
     TokenStore* store_;
-    std::vector<Kept> kept_;     // one per row
-    std::vector<HeadId> heads_;  // one per row
+    std::vector<Kept> kept_;         // one per row
+    std::vector<Version> versions_;  // one per row
     size_t num_kept_ = 0;
 };
 

@@ -11,10 +11,12 @@ enum class StateIndex : int32_t {};    // one row of the Mamba state pool
 enum class SequenceSlot : int32_t {};  // a running request's place in the executors' tables; dense, reused
 enum class RequestId : int64_t {};     // never reused in a run
 enum class HeadId : int64_t {};        // never reused in a run
+enum class Version : int64_t {};       // of a conversation: ascends with every move of its name
 
 inline constexpr StateIndex kNoState{-1};  // "from zero" as a source, "nowhere" as a destination
 inline constexpr HeadId kNoHead{-1};
 inline constexpr SequenceSlot kNoSlot{-1};
+inline constexpr Version kNoVersion{0};  // nothing is committed
 
 template <typename Id>
     requires std::is_enum_v<Id>

@@ -54,7 +54,7 @@ Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& p
       store_(store),
       recorder_(recorder),
       cache_(config.cache, policy),
-      ledger_(config.token_template),
+      ledger_({config.token_template}),
       publication_(cache_),
       scheduler_(config.scheduler, {cache_, publication_, store, stats_, recorder}, executor.numerics_id()),
       prng_(config.seed) {
@@ -76,12 +76,15 @@ OrRefusal<Accepted> Engine::submit(ChatRequest request) {
     if (const Status valid = validate(request, store_.vocab_size()); !valid) {
         return refuse(request, {RefusalReason::kInvalid, valid.error().message});
     }
-    if (auto recorded = ledger_.recorded(request)) {
+    auto recorded = ledger_.recorded(request);
+    if (!recorded) return refuse(request, std::move(recorded).error());
+    if (*recorded) {
         ++stats_.repeats;
-        event(EventKind::kRepeat, RequestId{-1}, recorded->output.size(), recorded->head);
-        return Accepted{RequestId{-1}, std::move(recorded)};
+        event(EventKind::kRepeat, RequestId{-1}, (*recorded)->output.size());
+        return Accepted{RequestId{-1}, *std::move(recorded)};
     }
-    auto turn = ledger_.begin(request, store_);
+    const auto next_id = static_cast<RequestId>(next_request_);
+    auto turn = ledger_.begin(request, next_id, store_);
     if (!turn) return refuse(request, std::move(turn).error());
 
     auto sequence = std::make_unique<Sequence>();
@@ -95,7 +98,8 @@ OrRefusal<Accepted> Engine::submit(ChatRequest request) {
         ledger_.discard(sequence->turn.lease);
         return refuse(sequence->request, *std::move(refusal));
     }
-    sequence->id = static_cast<RequestId>(next_request_++);
+    sequence->id = next_id;
+    ++next_request_;
     auto& sampling = sequence->request.sampling;
     sampling.seed = sequence->request.seed ? *sequence->request.seed : prng_.next();
     event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
@@ -147,7 +151,7 @@ bool Engine::abort(RequestId request) {
     }
     publication_.discard_turn(request);
     if (planted(Planted::kLeakOnAbort)) sequence.memory.state = kNoState;
-    end(sequence, FinishReason::kAborted, false, kNoHead);
+    end(sequence, {.reason = FinishReason::kAborted});
     return true;
 }
 
@@ -239,7 +243,8 @@ void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
 // --- tokens
 
 void Engine::take_token(Sequence& sequence, const SampledToken& sampled) {
-    if (sampled.fault_layer >= 0) return end(sequence, FinishReason::kNonFinite, false, kNoHead, sampled.fault_layer);
+    if (sampled.fault_layer >= 0)
+        return end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = sampled.fault_layer});
     TokenId token = sampled.token;
     if (!sequence.request.forced_output.empty()) {
         token = sequence.request.forced_output.at(static_cast<int64_t>(sequence.output.size()));
@@ -310,7 +315,7 @@ void Engine::commit(Sequence& sequence, Pending pending) {
     const FinishReason reason = *pending.finish;
     if (!ledger_.is_live(sequence.turn.lease) && !planted(Planted::kLeaseUnchecked)) {
         publication_.discard(std::move(pending));
-        return end(sequence, FinishReason::kLeaseLost, false, kNoHead);
+        return end(sequence, {.reason = FinishReason::kLeaseLost});
     }
     if (reason != FinishReason::kAborted) {
         CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
@@ -322,14 +327,13 @@ void Engine::commit(Sequence& sequence, Pending pending) {
     }
     const TokenSeq output = sequence.known.slice(sequence.num_prompt_tokens(), end_of_output);
     Turn turn;
-    turn.turn_id = sequence.request.turn_id;
     turn.finish = reason;
     turn.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
-    turn.head = head;
-    CHECK(ledger_.commit(sequence.turn, output, std::move(turn)) || planted(Planted::kLeaseUnchecked));
+    const auto version = ledger_.commit(sequence.turn, sequence.request, output, std::move(turn));
+    CHECK(version || planted(Planted::kLeaseUnchecked));
     event(EventKind::kCommit, sequence.id, sequence.num_tokens(), head);
     ++stats_.commits;
-    end(sequence, reason, true, head);
+    end(sequence, {.reason = reason, .committed = true, .head = head, .version = version.value_or(kNoVersion)});
 }
 
 Digest Engine::digest_of(const Pending& pending) {
@@ -339,26 +343,22 @@ Digest Engine::digest_of(const Pending& pending) {
     return executor_->head_digest({pending.writer, memory.tokens.size(), blocks, memory.state}).value_or(Digest{});
 }
 
-// Gives everything back (E3) and tells the client.
-void Engine::end(Sequence& sequence, FinishReason reason, bool committed, HeadId head, int32_t fault_layer) {
-    if (!committed) {
+// Gives everything back (E3) and tells the client: `finished` says how it ended, the rest is filled in here.
+void Engine::end(Sequence& sequence, EngineEvent finished) {
+    if (!finished.committed) {
         ++stats_.discards;
-        event(EventKind::kDiscard, sequence.id, static_cast<int64_t>(reason));
+        event(EventKind::kDiscard, sequence.id, static_cast<int64_t>(finished.reason));
         ledger_.discard(sequence.turn.lease);
     }
+    CHECK(!ledger_.is_live(sequence.turn.lease), "request {} ends with its lease", index(sequence.id));
     cache_.release(sequence.memory);
     scheduler_.remove(sequence);
-    EngineEvent finished;
     finished.kind = EngineEvent::Kind::kFinished;
     finished.request = sequence.id;
-    finished.reason = reason;
-    finished.committed = committed;
-    finished.head = head;
     finished.num_output_tokens = static_cast<int64_t>(sequence.output.size());
     finished.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
     finished.num_reused_tokens = sequence.num_reused;
     finished.seed = sequence.request.sampling.seed;
-    finished.fault_layer = fault_layer;
     finished.step = plan_.step;
     events_.push_back(finished);
     sequences_.erase(sequence.id);
@@ -376,7 +376,7 @@ void Engine::fail_all() {
         ChatRequest& request = sequences_.at(id)->request;
         request.seed = request.sampling.seed;
         failed_turns_.push_back({id, request});
-        end(*sequences_.at(id), FinishReason::kExecutorFailed, false, kNoHead);
+        end(*sequences_.at(id), {.reason = FinishReason::kExecutorFailed});
     }
     scheduler_.forget_slots();
     cache_.complete_step(plan_.step);

@@ -45,6 +45,7 @@ struct EngineEvent {
     FinishReason reason = FinishReason::kLength;  // kFinished, like the rest
     bool committed = false;
     HeadId head = kNoHead;          // the name points to it now
+    Version version = kNoVersion;   // of the conversation, now
     int64_t num_output_tokens = 0;  // generated
     int64_t num_text_tokens = 0;    // of them streamed: a stop string is cut off
     int64_t num_reused_tokens = 0;  // of the prompt
@@ -123,7 +124,7 @@ private:
     void publish_ready();
     HeadId publish(Pending pending);
     void commit(Sequence& sequence, Pending pending);
-    void end(Sequence& sequence, FinishReason reason, bool committed, HeadId head, int32_t fault_layer = -1);
+    void end(Sequence& sequence, EngineEvent finished);
     void fail_all();
     void drop_snapshots(const ConversationKey& key);
     Digest digest_of(const Pending& pending);

@@ -19,10 +19,6 @@ tl::unexpected<Refusal> unknown(const ConversationKey& key, const char* what) {
                   key.conversation_id);
 }
 
-HeadId head_of(const Ledger::Conversation& conversation) {
-    return conversation.turns.empty() ? kNoHead : conversation.turns.back().head;
-}
-
 // The committed token without KV: the last one of a turn that generated something.
 std::optional<int64_t> seam_of(const Ledger::Conversation& conversation) {
     if (conversation.turns.empty()) return std::nullopt;
@@ -51,47 +47,61 @@ const char* name(RefusalReason reason) {
         case RefusalReason::kTooLarge: return "too_large";
         case RefusalReason::kNameTaken: return "name_taken";
         case RefusalReason::kNoSuchTurn: return "no_such_turn";
+        case RefusalReason::kTurnMismatch: return "turn_mismatch";
+        case RefusalReason::kTurnDeleted: return "turn_deleted";
         case RefusalReason::kCount: break;
     }
     CHECK(false, "refusal {}", static_cast<int>(reason));
 }
 
-Ledger::Ledger(TokenTemplate token_template) : template_(token_template) {}
+Ledger::Ledger(const LedgerConfig& config) : config_(config) {}
 
-std::optional<RecordedTurn> Ledger::recorded(const ChatRequest& request) const {
+OrRefusal<std::optional<RecordedTurn>> Ledger::recorded(const ChatRequest& request) const {
+    if (!request.turn_id || planted(Planted::kRetryRecomputes)) return std::nullopt;
     const Conversation* conversation = find(request.conversation);
-    if (conversation == nullptr || !request.turn_id || planted(Planted::kRetryRecomputes)) return std::nullopt;
-    for (const Turn& turn : conversation->turns) {
-        if (turn.turn_id == request.turn_id) {
-            return RecordedTurn{conversation->committed.slice(turn.prompt_end, turn.prompt_end + turn.num_text_tokens),
-                                turn.finish, turn.head};
+    const std::string& id = request.conversation.conversation_id;
+    if (conversation != nullptr) {
+        const auto answer = conversation->answers.find(*request.turn_id);
+        if (answer != conversation->answers.end()) {
+            if (answer->second.request == content_digest(request)) return answer->second;
+            return refuse(RefusalReason::kTurnMismatch,
+                          "conversation '{}': turn_id '{}' was another request: a new turn needs an id of its own", id,
+                          *request.turn_id);
         }
+    }
+    if (deleted_.contains({request.conversation, *request.turn_id})) {
+        return refuse(RefusalReason::kTurnDeleted,
+                      "conversation '{}': turn '{}' was answered, and deleted with its conversation", id,
+                      *request.turn_id);
     }
     return std::nullopt;
 }
 
-OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, TokenStore& store) {
+OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, RequestId id, TokenStore& store) {
     const ConversationKey& key = request.conversation;
     const auto found = conversations_.find(key);
     const bool known = found != conversations_.end();
-    if (known && found->second->leased) {
-        return refuse(RefusalReason::kBusy, "conversation '{}' has a turn running (lease {}): one writer at a time",
-                      key.conversation_id, found->second->generation);
+    if (known && found->second->leased_to) {
+        auto busy = refuse(RefusalReason::kBusy, "conversation '{}': request {} runs (lease {}): one writer at a time",
+                           key.conversation_id, index(*found->second->leased_to), found->second->generation);
+        busy.value().running = found->second->leased_to;
+        return busy;
     }
     const Conversation nothing;
     const Conversation& conversation = known ? *found->second : nothing;
     if (request.input != InputKind::kHistory && conversation.turns.empty()) {
         return unknown(key, request.input == InputKind::kSuffix ? "suffix" : "regenerate");
     }
-    if (request.parent_head && *request.parent_head != head_of(conversation)) {
-        return refuse(RefusalReason::kParentMismatch, "conversation '{}' points to head {}, the request expects {}",
-                      key.conversation_id, index(head_of(conversation)), index(*request.parent_head));
+    if (request.parent && *request.parent != conversation.version) {
+        return refuse(RefusalReason::kParentMismatch, "conversation '{}' is at version {}, the request expects {}",
+                      key.conversation_id, index(conversation.version), index(*request.parent));
     }
     auto start = prompt_of(request, conversation, store);
     if (!start) return start;
     auto& place = conversations_[key];
     if (!place) place = std::make_unique<Conversation>();
-    place->leased = true;
+    CHECK(!place->leased_to, "'{}' is leased", key.conversation_id);
+    place->leased_to = id;
     place->generation = next_generation_++;
     start->lease = {key, place->generation};
     return start;
@@ -108,8 +118,9 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
             if (planted(Planted::kSeamDropped) && last.end > last.prompt_end) {
                 start.prompt = start.prompt.slice(0, last.end - 1);
             }
-            if (template_.end_of_turn && start.prompt.at(start.prompt.size() - 1) != *template_.end_of_turn) {
-                start.prompt.append(store.store({&*template_.end_of_turn, 1}));
+            if (config_.token_template.end_of_turn &&
+                start.prompt.at(start.prompt.size() - 1) != *config_.token_template.end_of_turn) {
+                start.prompt.append(store.store({&*config_.token_template.end_of_turn, 1}));
             }
             const int64_t before = start.prompt.size();
             append_messages(request, start);
@@ -119,7 +130,15 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
             }
             break;
         }
-        case InputKind::kHistory: append_messages(request, start); break;
+        case InputKind::kHistory: {
+            append_messages(request, start);
+            // What is committed is stored already: the client's copy of it is not kept.
+            const int64_t common = start.prompt.common_prefix(conversation.committed);
+            TokenSeq prompt = conversation.committed.slice(0, common);
+            prompt.append(store.trimmed(start.prompt.slice(common, start.prompt.size())));
+            start.prompt = std::move(prompt);
+            break;
+        }
         case InputKind::kRegenerate:
             start.prompt = conversation.committed.slice(0, conversation.turns.back().prompt_end);
             start.checkpoints = conversation.turns.back().message_ends;
@@ -137,40 +156,52 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
     return start;
 }
 
-bool Ledger::commit(const TurnStart& start, const TokenSeq& output, Turn turn) {
+std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest& request, const TokenSeq& output,
+                                      Turn turn) {
     const auto found = conversations_.find(start.lease.key);
     const bool live = is_live(start.lease);
-    if (found == conversations_.end() || (!live && !planted(Planted::kLeaseUnchecked))) return false;
+    if (found == conversations_.end() || (!live && !planted(Planted::kLeaseUnchecked))) return std::nullopt;
     Conversation& conversation = *found->second;
+    CHECK_LE(start.num_kept_turns, conversation.turns.size());
+    CHECK(turn.num_text_tokens >= 0 && turn.num_text_tokens <= output.size(), "{} of {} tokens are text",
+          turn.num_text_tokens, output.size());
+    conversation.version = Version{index(conversation.version) + 1};
+    turn.version = conversation.version;
+    turn.turn_id = request.turn_id;
     turn.prompt_end = start.prompt.size();
     turn.end = turn.prompt_end + output.size();
     const int64_t before = start.num_kept_turns == 0 ? 0 : conversation.turns[start.num_kept_turns - 1].end;
     for (const int64_t end : start.checkpoints) {
         if (end > before) turn.message_ends.push_back(end);
     }
+    if (turn.turn_id) {
+        conversation.answers.insert_or_assign(
+            *turn.turn_id,
+            RecordedTurn{content_digest(request), output.slice(0, turn.num_text_tokens), turn.finish, turn.version});
+    }
     conversation.turns.resize(start.num_kept_turns);
     conversation.turns.push_back(std::move(turn));
     conversation.committed = start.prompt;
     conversation.committed.append(output);
-    conversation.leased = false;
-    return true;
+    conversation.leased_to.reset();
+    return conversation.version;
 }
 
 bool Ledger::is_live(const Lease& lease) const {
     const Conversation* conversation = find(lease.key);
-    return conversation != nullptr && conversation->leased && conversation->generation == lease.generation;
+    return conversation != nullptr && conversation->leased_to && conversation->generation == lease.generation;
 }
 
 void Ledger::discard(const Lease& lease) {
     if (!is_live(lease)) return;
     const auto found = conversations_.find(lease.key);
-    found->second->leased = false;
+    found->second->leased_to.reset();
     if (found->second->turns.empty()) conversations_.erase(found);
 }
 
 bool Ledger::revoke(const ConversationKey& key) {
     const Conversation* conversation = find(key);
-    if (conversation == nullptr || !conversation->leased) return false;
+    if (conversation == nullptr || !conversation->leased_to) return false;
     discard({key, conversation->generation});
     return true;
 }
@@ -188,6 +219,10 @@ OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& 
     auto fork = std::make_unique<Conversation>();
     fork->turns.assign(origin->turns.begin(), origin->turns.begin() + static_cast<std::ptrdiff_t>(kept));
     fork->committed = origin->committed.slice(0, fork->turns.back().end);
+    fork->version = Version{index(origin->version) + 1};
+    for (const Turn& turn : fork->turns) {
+        if (turn.turn_id) fork->answers.insert_or_assign(*turn.turn_id, origin->answers.at(*turn.turn_id));
+    }
     const int64_t length = fork->committed.size();
     conversations_.emplace(target, std::move(fork));
     return length;
@@ -197,7 +232,7 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
     const auto found = conversations_.find(key);
     if (found == conversations_.end() || found->second->turns.empty()) return unknown(key, "rewind");
     Conversation& conversation = *found->second;
-    if (conversation.leased) {
+    if (conversation.leased_to) {
         return refuse(RefusalReason::kBusy, "rewind: conversation '{}' has a turn running", key.conversation_id);
     }
     if (num_turns == 0 || num_turns > conversation.turns.size()) {
@@ -205,6 +240,7 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
                       key.conversation_id, conversation.turns.size(), num_turns);
     }
     conversation.turns.resize(num_turns);
+    conversation.version = Version{index(conversation.version) + 1};
     conversation.committed = conversation.committed.slice(0, conversation.turns.back().end);
     return conversation.committed.size();
 }
@@ -212,11 +248,22 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
 OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
     const auto found = conversations_.find(key);
     if (found == conversations_.end()) return unknown(key, "delete");
-    if (found->second->leased) {
+    if (found->second->leased_to) {
         return refuse(RefusalReason::kBusy, "delete: conversation '{}' has a turn running", key.conversation_id);
     }
+    remember_deleted(key, *found->second);
     conversations_.erase(found);
     return 0;
+}
+
+void Ledger::remember_deleted(const ConversationKey& key, const Conversation& conversation) {
+    for (const auto& [turn_id, answer] : conversation.answers) {
+        if (deleted_.emplace(key, turn_id).second) deleted_in_order_.emplace_back(key, turn_id);
+    }
+    while (deleted_in_order_.size() > config_.keep_deleted_turn_ids) {
+        CHECK_EQ(deleted_.erase(deleted_in_order_.front()), 1u);
+        deleted_in_order_.pop_front();
+    }
 }
 
 const Ledger::Conversation* Ledger::find(const ConversationKey& key) const {
@@ -226,22 +273,30 @@ const Ledger::Conversation* Ledger::find(const ConversationKey& key) const {
 
 size_t Ledger::num_leases() const {
     return static_cast<size_t>(
-        std::ranges::count_if(conversations_, [](const auto& entry) { return entry.second->leased; }));
+        std::ranges::count_if(conversations_, [](const auto& entry) { return entry.second->leased_to.has_value(); }));
 }
 
 void Ledger::verify() const {
     for (const auto& [key, conversation] : conversations_) {
         int64_t end = 0;
+        Version version = kNoVersion;
         for (const Turn& turn : conversation->turns) {
             CHECK(turn.prompt_end > end && turn.end >= turn.prompt_end, "'{}': a turn [{}, {}) after {}",
                   key.conversation_id, turn.prompt_end, turn.end, end);
+            CHECK(turn.version > version, "'{}': version {} after {}", key.conversation_id, index(turn.version),
+                  index(version));
+            CHECK(!turn.turn_id || conversation->answers.contains(*turn.turn_id), "'{}': turn '{}' has no answer",
+                  key.conversation_id, *turn.turn_id);
             end = turn.end;
+            version = turn.version;
         }
+        CHECK_LE(index(version), index(conversation->version));
         CHECK_EQ(end, conversation->committed.size());
-        CHECK(!conversation->turns.empty() || conversation->leased, "'{}' has no turn and no writer",
+        CHECK(!conversation->turns.empty() || conversation->leased_to, "'{}' has no turn and no writer",
               key.conversation_id);
         CHECK_LT(conversation->generation, next_generation_);
     }
+    CHECK_EQ(deleted_.size(), deleted_in_order_.size());
 }
 
 }  // namespace verbatim

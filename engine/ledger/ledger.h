@@ -3,13 +3,18 @@
 //   L2  turns[i].end is ascending, and the last one is committed.size(): the chain has no gap            (I6)
 //   L3  a commit appends one turn, after taking away the turns that its history leaves
 //   L4  answers depend on the conversation's own key only                                                (I4)
+//   L5  a turn_id that was committed is not computed again, whatever has become of its turn: rebased, rewound or deleted
+//   L6  a version is given once: it ascends with every commit and rewind, and a fork's goes on from its origin's
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/ids.h"
@@ -23,12 +28,14 @@ enum class RefusalReason : uint8_t {
     kInvalid,              // the request itself (validate)
     kBusy,                 // another turn of the conversation runs: one writer at a time
     kUnknownConversation,  // a suffix, a regenerate, a fork or a rewind of an id that has committed nothing
-    kParentMismatch,       // parent_head is not where the name points
+    kParentMismatch,       // parent is not the conversation's version
     kEmptySuffix,          // a suffix without tokens
     kTooLong,              // prompt + max_tokens exceed the model's context
     kTooLarge,             // prompt + max_tokens + tail + state do not fit the empty budget
     kNameTaken,            // a fork to an id that exists
     kNoSuchTurn,           // a fork or rewind to a turn that the conversation does not have
+    kTurnMismatch,         // the turn_id stands for another request
+    kTurnDeleted,          // the turn_id was answered, and its conversation deleted since
     kCount,
 };
 [[nodiscard]] const char* name(RefusalReason reason);
@@ -36,6 +43,7 @@ enum class RefusalReason : uint8_t {
 struct Refusal {
     RefusalReason reason = RefusalReason::kInvalid;
     std::string message;
+    std::optional<RequestId> running;  // kBusy: the request that holds the conversation
 };
 template <typename T>
 using OrRefusal = tl::expected<T, Refusal>;
@@ -45,13 +53,18 @@ struct TokenTemplate {
     std::optional<TokenId> end_of_turn;  // supplied before a suffix when the turn before ended without it
 };
 
+struct LedgerConfig {
+    TokenTemplate token_template;
+    size_t keep_deleted_turn_ids = 65536;  // of all deleted conversations together, the newest (L5)
+};
+
 struct Turn {
     std::optional<std::string> turn_id;
     int64_t prompt_end = 0;  // tokens [0, prompt_end) of the conversation were the turn's prompt
     int64_t end = 0;         // tokens [prompt_end, end) were generated; the last one is not resident
     FinishReason finish = FinishReason::kLength;
     int64_t num_text_tokens = 0;        // of the generated ones: without the stop string that ended them
-    HeadId head = kNoHead;              // the name pointed to it after this turn; it may have been evicted since
+    Version version = kNoVersion;       // the conversation's after this turn; filled in by the commit
     std::vector<int64_t> message_ends;  // of the prompt's messages that were new in this turn
 };
 
@@ -73,21 +86,24 @@ struct TurnStart {
 
 // The answer to a turn_id that has been committed already.
 struct RecordedTurn {
+    Digest request;   // content_digest
     TokenSeq output;  // as streamed: without a stop string
     FinishReason finish = FinishReason::kLength;
-    HeadId head = kNoHead;
+    Version version = kNoVersion;
 };
 
 class Ledger {
 public:
-    explicit Ledger(TokenTemplate token_template);
+    explicit Ledger(const LedgerConfig& config);
 
-    // The recorded answer when request.turn_id is known; it needs no lease.
-    [[nodiscard]] std::optional<RecordedTurn> recorded(const ChatRequest& request) const;
-    // Leases the conversation and says what the turn's prompt is. `store` holds the tokens that the template supplies.
-    [[nodiscard]] OrRefusal<TurnStart> begin(const ChatRequest& request, TokenStore& store);
-    // The turn's own tokens become the conversation's: true. False when the lease is no longer the live one; nothing changes.
-    [[nodiscard]] bool commit(const TurnStart& start, const TokenSeq& output, Turn turn);
+    // The recorded answer when request.turn_id is known; it needs no lease. Refused when the id stands for another request.
+    [[nodiscard]] OrRefusal<std::optional<RecordedTurn>> recorded(const ChatRequest& request) const;
+    // Leases the conversation to `id` and says what the turn's prompt is. `store` holds the tokens that the template supplies.
+    [[nodiscard]] OrRefusal<TurnStart> begin(const ChatRequest& request, RequestId id, TokenStore& store);
+    // The turn's own tokens become the conversation's: its new version. Empty when the lease is no longer the live one; nothing
+    // changes. `request` is what the turn answers.
+    [[nodiscard]] std::optional<Version> commit(const TurnStart& start, const ChatRequest& request,
+                                                const TokenSeq& output, Turn turn);
     void discard(const Lease& lease);  // gives the lease back, if it is still the live one
     // Ends the live lease, if there is one: its holder can no longer commit. False when there was none.
     bool revoke(const ConversationKey& key);
@@ -101,19 +117,27 @@ public:
     struct Conversation {
         TokenSeq committed;
         std::vector<Turn> turns;
+        std::map<std::string, RecordedTurn>
+            answers;  // by turn_id: of turns that are left, and of those that are not (L5)
+        Version version = kNoVersion;
         uint64_t generation = 0;  // of the newest lease
-        bool leased = false;
+        std::optional<RequestId> leased_to;
     };
     [[nodiscard]] const Conversation* find(const ConversationKey& key) const;
     [[nodiscard]] size_t num_leases() const;
     [[nodiscard]] size_t num_conversations() const { return conversations_.size(); }
-    void verify() const;  // L1, L2 from scratch
+    void verify() const;  // L1, L2, L6 from scratch
 
 private:
     [[nodiscard]] OrRefusal<TurnStart> prompt_of(const ChatRequest& request, const Conversation& conversation,
                                                  TokenStore& store) const;
-    TokenTemplate template_;
+    void remember_deleted(const ConversationKey& key, const Conversation& conversation);
+
+    LedgerConfig config_;
     std::map<ConversationKey, std::unique_ptr<Conversation>> conversations_;
+    // Turn ids of deleted conversations, with nothing of what they said.
+    std::set<std::pair<ConversationKey, std::string>> deleted_;
+    std::deque<std::pair<ConversationKey, std::string>> deleted_in_order_;  // oldest first
     uint64_t next_generation_ = 1;
 };
 

@@ -49,8 +49,16 @@ void check_input(std::vector<std::string>& problems, const ChatRequest& request)
     if (request.max_tokens && *request.max_tokens < 0) {
         problems.push_back(fmt::format("max_tokens: {} is not >= 0", *request.max_tokens));
     }
+    if (request.stop_strings.size() > kMaxStopStrings) {
+        problems.push_back(
+            fmt::format("stop_strings: {} of them, {} is the most", request.stop_strings.size(), kMaxStopStrings));
+    }
     for (const auto& stop : request.stop_strings) {
         if (stop.empty()) problems.push_back("stop_strings: an empty one");
+        if (stop.size() > kMaxStopStringTokens) {
+            problems.push_back(
+                fmt::format("stop_strings: one of {} tokens, {} is the most", stop.size(), kMaxStopStringTokens));
+        }
     }
 }
 
@@ -64,6 +72,24 @@ Status validate(const ChatRequest& request, int32_t vocab_size) {
     for (const auto& stop : request.stop_strings) check_tokens(problems, "stop_strings", stop, vocab_size);
     if (problems.empty()) return {};
     return error("request for conversation '{}': {}", request.conversation.conversation_id, fmt::join(problems, "; "));
+}
+
+Digest content_digest(const ChatRequest& request) {
+    Digester digester;
+    digester.add(request.input);
+    digester.add(static_cast<uint64_t>(request.messages.size()));
+    for (const Message& message : request.messages) message.tokens.add_to(digester);
+    digester.add(request.max_tokens.value_or(-1));
+    SamplingParams sampling = request.sampling;
+    sampling.seed = request.seed.value_or(0);
+    add_to(digester, sampling);
+    digester.add(request.seed.has_value());
+    digester.add_all(std::span(request.stop_tokens));
+    digester.add(static_cast<uint64_t>(request.stop_strings.size()));
+    for (const auto& stop : request.stop_strings) digester.add_all(std::span(stop));
+    digester.add(request.ignore_stop);
+    request.forced_output.add_to(digester);
+    return digester.digest();
 }
 
 const char* name(FinishReason reason) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
 #include "engine/request/sampling.h"
@@ -43,9 +44,8 @@ struct ChatRequest {
     InputKind input = InputKind::kHistory;
     std::vector<Message> messages;
     std::optional<std::string> turn_id;  // the same id again returns the recorded answer
-    std::optional<HeadId>
-        parent_head;  // compare-and-swap: refused unless the name points to this head (kNoHead: to none)
-    std::optional<int64_t> max_tokens;  // default: EngineConfig::default_max_tokens; 0: prefill only
+    std::optional<Version> parent;       // compare-and-swap: refused unless this is the conversation's version
+    std::optional<int64_t> max_tokens;   // default: EngineConfig::default_max_tokens; 0: prefill only
     SamplingParams sampling;
     std::optional<uint64_t> seed;                    // none: the engine draws one and records it
     std::vector<TokenId> stop_tokens;                // the token that stops is committed and reported
@@ -56,6 +56,12 @@ struct ChatRequest {
         true;  // attaches only to heads of the executor's own numerics; false: to any, and its heads are mixed then
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
 };
+
+// What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent) nor how it is served.
+[[nodiscard]] Digest content_digest(const ChatRequest& request);
+
+inline constexpr size_t kMaxStopStrings = 64;        // of one request
+inline constexpr size_t kMaxStopStringTokens = 256;  // of one of them: all of them are looked for at every token
 
 // Every problem of the request that can be told without looking at the engine's state, in one message.
 [[nodiscard]] Status validate(const ChatRequest& request, int32_t vocab_size);

@@ -64,6 +64,20 @@ TokenSeq TokenStore::derive(uint64_t space, int64_t begin, int64_t length) {
     return seq;
 }
 
+TokenSeq TokenStore::trimmed(const TokenSeq& tokens) {
+    TokenSeq result;
+    for (size_t i = 0; i < tokens.num_runs(); ++i) {
+        const TokenRun run = tokens.run(i);
+        const int64_t begin = tokens.begin_of(i);
+        const bool whole = !is_stored(run.source) ||
+                           run.length == static_cast<int64_t>(stored_[stored_index(run.source)].tokens.size());
+        const TokenSeq part = tokens.slice(begin, begin + run.length);
+        result.append(whole ? part : store(part.to_vector()));
+    }
+    CHECK_EQ(result.size(), tokens.size());
+    return result;
+}
+
 void TokenStore::retain(TokenSource source) {
     if (is_stored(source)) ++stored_[stored_index(source)].num_runs;
 }
@@ -285,12 +299,13 @@ std::strong_ordering operator<=>(const TokenSeq& a, const TokenSeq& b) {
 }
 
 void TokenSeq::add_to(Digester& digester) const {
-    digester.add(static_cast<uint64_t>(num_runs_));
-    for (size_t i = 0; i < num_runs_; ++i) {
-        const TokenRun part = run(i);
-        digester.add(part.source);
-        digester.add(part.begin);
-        digester.add(part.length);
+    digester.add(size());
+    std::array<TokenId, 1024> piece;
+    for (int64_t done = 0; done < size();) {
+        const auto ids = std::span(piece).first(std::min<size_t>(piece.size(), size() - done));
+        read(done, ids);
+        digester.bytes(ids.data(), ids.size_bytes());
+        done += static_cast<int64_t>(ids.size());
     }
 }
 

@@ -43,6 +43,9 @@ public:
     // Tokens derive(space, begin) .. derive(space, begin + length - 1). REQUIRES: space < 2^63, begin >= 0, length >= 0.
     [[nodiscard]] TokenSeq derive(uint64_t space, int64_t begin, int64_t length);
 
+    // The same tokens, of which no stored source is larger than what is used of it: who keeps a part keeps no more than that.
+    [[nodiscard]] TokenSeq trimmed(const TokenSeq& tokens);
+
     [[nodiscard]] int32_t vocab_size() const { return vocab_size_; }
     [[nodiscard]] size_t num_stored_sources() const { return num_live_; }
     [[nodiscard]] size_t stored_tokens() const { return stored_tokens_; }
@@ -94,7 +97,7 @@ public:
 
     [[nodiscard]] size_t num_runs() const { return num_runs_; }
     [[nodiscard]] TokenRun run(size_t i) const;  // REQUIRES: i < num_runs(); no two neighbours could be one run
-    void add_to(Digester& digester) const;       // its runs: what a plan digest covers without writing tokens out
+    void add_to(Digester& digester) const;       // size, then every id: the same however the runs are cut
 
 private:
     friend class TokenStore;

@@ -38,6 +38,11 @@ public:
         }
         return builder_.add_row(row);
     }
+    // With the own tokens of the row that was added last.
+    RowIndex add_again(const Row& row, int32_t own_tokens) {
+        builder_.add_piece({next_space_ - 1, 0, own_tokens, true, true});
+        return builder_.add_row(row);
+    }
     RowIndex turn_after(RowIndex previous, const std::string& conversation, int32_t own_tokens) {
         Row next = row(conversation);
         next.from = next.wait_for = previous;
@@ -173,13 +178,26 @@ TEST(TraceDriver, ARetryOfATurnGetsTheRecordedAnswer) {
     const RowIndex first = scene.add(asked, 10);
     asked.wait_for = first;
     asked.expect = Expect::kRecorded;
-    scene.add(asked, 10);
+    scene.add_again(asked, 10);
     const auto report = scene.run();
     ASSERT_TRUE(report.has_value());
     EXPECT_THAT(report->unexpected, IsEmpty());
     EXPECT_EQ(report->recorded, 1);
     EXPECT_EQ(scene.engine().stats().repeats, 1);
     EXPECT_EQ(scene.engine().stats().generated_tokens, 4);
+}
+
+TEST(TraceDriver, AnotherRequestUnderAKnownTurnIdIsRefused) {
+    Scene scene;
+    Row asked = scene.row("a");
+    asked.turn = scene.turn_id("t1");
+    asked.wait_for = scene.add(asked, 10);
+    asked.expect = Expect::kRefused;
+    scene.add(asked, 10);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(scene.engine().stats().refusals[static_cast<size_t>(RefusalReason::kTurnMismatch)], 1);
 }
 
 TEST(TraceDriver, ForksAndRewindsGoToTheTurnThatTheRowCommitted) {

@@ -168,7 +168,7 @@ TEST(Convert, ACommonSystemPromptIsTheSameTokensInSeveralSessions) {
             EXPECT_TRUE(request.messages[0].checkpoint);
             first[request.conversation.conversation_id] = request.messages[0].tokens.to_vector();
         }
-        maker->answered(RowIndex(i), store.derive(output_space(RowIndex(i)), 0, row.max_tokens), kNoHead);
+        maker->answered(RowIndex(i), store.derive(output_space(RowIndex(i)), 0, row.max_tokens), kNoVersion);
     }
     // Both sessions have tools of 12211 and a system prompt of 2927 tokens: 236 blocks.
     ASSERT_TRUE(first.contains("trace_0288.0") && first.contains("trace_0297.0"));
@@ -392,7 +392,7 @@ TEST(Options, DroppingARowLeavesTheOthersTheirText) {
             static_cast<void>(maker->make(RowIndex(i)));
             result[trace.names[row.name]] = maker->prompt(RowIndex(i)).to_vector();
             if (row.expect == Expect::kServed)
-                maker->answered(RowIndex(i), store.derive(77, 0, row.max_tokens), kNoHead);
+                maker->answered(RowIndex(i), store.derive(77, 0, row.max_tokens), kNoVersion);
         }
         return result;
     };

@@ -33,7 +33,7 @@ protected:
 TEST_F(Requests, AHistoryBeginsWithWhatWasReallyGenerated) {
     load("a,history,c,,,,=1.2.3,8,,,\nb,history,c,,a,all,=9,8,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
-    maker_->answered(RowIndex{0}, tokens({4, 5}), HeadId{7});  // fewer than the 8 that were planned
+    maker_->answered(RowIndex{0}, tokens({4, 5}), Version{7});  // fewer than the 8 that were planned
     const ChatRequest request = maker_->make(RowIndex{1});
     ASSERT_EQ(request.messages.size(), 2u);
     EXPECT_THAT(request.messages[0].tokens.to_vector(), ElementsAre(1, 2, 3, 4, 5));
@@ -45,7 +45,7 @@ TEST_F(Requests, AHistoryBeginsWithWhatWasReallyGenerated) {
 TEST_F(Requests, WhatWasNotGeneratedIsMadeFromTheRow) {
     load("a,history,c,,,,=1.2.3,4,,,\nb,history,c,,a,6,=9,8,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
-    maker_->answered(RowIndex{0}, tokens({40}), kNoHead);
+    maker_->answered(RowIndex{0}, tokens({40}), kNoVersion);
     const std::vector<TokenId> planned = store_.derive(output_space(RowIndex{0}), 0, 4).to_vector();
     EXPECT_THAT(maker_->make(RowIndex{1}).messages[0].tokens.to_vector(),
                 ElementsAre(1, 2, 3, 40, planned[1], planned[2]));
@@ -61,7 +61,7 @@ TEST_F(Requests, ARowThatWasNeverAnsweredStandsWithItsPlannedOutput) {
 TEST_F(Requests, ARewriteTakesThePromptAlone) {
     load("a,history,c,,,,=1.2.3,2,,,\nb,history,c,,a,prompt,=9,8,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
-    maker_->answered(RowIndex{0}, tokens({4, 5}), HeadId{7});
+    maker_->answered(RowIndex{0}, tokens({4, 5}), Version{7});
     static_cast<void>(maker_->make(RowIndex{1}));
     EXPECT_THAT(maker_->prompt(RowIndex{1}).to_vector(), ElementsAre(1, 2, 3, 9));
 }
@@ -69,12 +69,12 @@ TEST_F(Requests, ARewriteTakesThePromptAlone) {
 TEST_F(Requests, ASuffixSendsWhatIsNewAndKnowsTheWholePrompt) {
     load("a,history,c,,,,=1.2.3,2,,,\nb,suffix,c,,,,=9|=8,2,,,\nc,regenerate,c,,,,,2,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
-    maker_->answered(RowIndex{0}, tokens({4, 5}), HeadId{7});
+    maker_->answered(RowIndex{0}, tokens({4, 5}), Version{7});
     const ChatRequest suffix = maker_->make(RowIndex{1});
     EXPECT_EQ(suffix.input, InputKind::kSuffix);
     ASSERT_EQ(suffix.messages.size(), 2u);
     EXPECT_THAT(maker_->prompt(RowIndex{1}).to_vector(), ElementsAre(1, 2, 3, 4, 5, 9, 8));
-    maker_->answered(RowIndex{1}, tokens({6}), HeadId{8});
+    maker_->answered(RowIndex{1}, tokens({6}), Version{8});
     const ChatRequest again = maker_->make(RowIndex{2});
     EXPECT_EQ(again.input, InputKind::kRegenerate);
     EXPECT_TRUE(again.messages.empty());
@@ -86,17 +86,17 @@ TEST_F(Requests, ParentAndTurnAndSaltAreFilledIn) {
         "a,history,c,s,,,=1,2,,none,\nb,history,c,s,a,all,=9,2,t,a,\nx,history,c,\"\",,,=1,2,,,\ny,history,c,,,,=1,,,,"
         "\n");
     const ChatRequest first = maker_->make(RowIndex{0});
-    EXPECT_EQ(first.parent_head, kNoHead);
+    EXPECT_EQ(first.parent, kNoVersion);
     EXPECT_EQ(first.conversation.salt.value, "s");
     EXPECT_EQ(first.turn_id, std::nullopt);
-    maker_->answered(RowIndex{0}, tokens({4}), HeadId{7});
+    maker_->answered(RowIndex{0}, tokens({4}), Version{7});
     const ChatRequest second = maker_->make(RowIndex{1});
-    EXPECT_EQ(second.parent_head, HeadId{7});
+    EXPECT_EQ(second.parent, Version{7});
     EXPECT_EQ(second.turn_id, "t");
     EXPECT_EQ(second.max_tokens, 2);
     const ChatRequest third = maker_->make(RowIndex{2});
     EXPECT_EQ(third.conversation.salt.value, "");
-    EXPECT_EQ(third.parent_head, std::nullopt);
+    EXPECT_EQ(third.parent, std::nullopt);
     const ChatRequest fourth = maker_->make(RowIndex{3});
     EXPECT_EQ(fourth.conversation.salt.value, std::nullopt);
     EXPECT_EQ(fourth.max_tokens, std::nullopt);
@@ -106,11 +106,11 @@ TEST_F(Requests, NothingIsKeptBeyondItsLastTaker) {
     load("a,history,c,,,,1:0+500,2,,,\nb,history,c,,a,all,=9,2,,,\nc,history,d,,a,prompt,=9,2,,,\n");
     for (int32_t i = 0; i < 3; ++i) {
         static_cast<void>(maker_->make(RowIndex{i}));
-        maker_->answered(RowIndex{i}, tokens({4}), HeadId{i});
+        maker_->answered(RowIndex{i}, tokens({4}), Version{i});
         EXPECT_EQ(maker_->num_kept(), i < 2 ? 1u : 0u);
     }
     EXPECT_EQ(store_.num_stored_sources(), 0u);
-    EXPECT_EQ(maker_->head(RowIndex{1}), HeadId{1});
+    EXPECT_EQ(maker_->version(RowIndex{1}), Version{1});
 }
 
 TEST_F(Requests, TokenIdsOutsideTheVocabularyAreAnError) {

@@ -158,7 +158,7 @@ TEST(Turns, AKnownTurnIdReturnsTheRecordedAnswerAndComputesNothing) {
     ASSERT_TRUE(again && again->recorded);
     EXPECT_EQ(again->recorded->output.to_vector(), scene.streamed(event.request));
     EXPECT_EQ(again->recorded->finish, FinishReason::kLength);
-    EXPECT_EQ(again->recorded->head, event.head);
+    EXPECT_EQ(again->recorded->version, event.version);
     EXPECT_FALSE(scene.step());
     EXPECT_EQ(scene.executor.num_computed_tokens(), computed);
     EXPECT_EQ(scene.engine.stats().repeats, 1);
@@ -180,14 +180,14 @@ TEST(Turns, ATurnIdOfAnAbortedTurnIsComputedAgainFromItsPromptHead) {
 TEST(Turns, ParentHeadIsComparedBeforeTheTurnStarts) {
     EngineScene scene;
     ChatRequest first = scene.history("a", kPrompt);
-    first.parent_head = HeadId{5};
+    first.parent = Version{5};
     EXPECT_EQ(scene.refused(first), RefusalReason::kParentMismatch);
-    first.parent_head = kNoHead;
+    first.parent = kNoVersion;
     const EngineEvent event = scene.complete(first);
     ChatRequest second = scene.suffix("a", kMore);
-    second.parent_head = kNoHead;
+    second.parent = kNoVersion;
     EXPECT_EQ(scene.refused(second), RefusalReason::kParentMismatch);
-    second.parent_head = event.head;
+    second.parent = event.version;
     EXPECT_TRUE(scene.complete(second).committed);
     EXPECT_EQ(scene.refused(second), RefusalReason::kParentMismatch);
 }

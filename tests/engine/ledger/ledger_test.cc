@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 
 struct Scene {
-    explicit Scene(std::optional<TokenId> end_of_turn = {}) : ledger({end_of_turn}) {}
+    explicit Scene(std::optional<TokenId> end_of_turn = {}) : ledger({.token_template = {end_of_turn}}) {}
 
     ChatRequest request(InputKind input, const std::vector<std::vector<TokenId>>& messages) {
         ChatRequest request;
@@ -20,20 +20,39 @@ struct Scene {
         return request;
     }
     OrRefusal<TurnStart> begin(InputKind input, const std::vector<std::vector<TokenId>>& messages) {
-        return ledger.begin(request(input, messages), store);
+        return ledger.begin(request(input, messages), RequestId{next_request++}, store);
     }
-    bool commit(const TurnStart& start, const std::vector<TokenId>& output) {
+    bool commit(const TurnStart& start, const std::vector<TokenId>& output, const ChatRequest& request = {}) {
         Turn turn;
         turn.num_text_tokens = static_cast<int64_t>(output.size());
-        const bool committed = ledger.commit(start, store.store(output), turn);
+        const bool committed = ledger.commit(start, request, store.store(output), turn).has_value();
         ledger.verify();
         return committed;
+    }
+    // A turn under an id, committed; false when it was refused, answered or could not commit.
+    bool turn(const std::string& id, InputKind input, const std::vector<std::vector<TokenId>>& messages,
+              const std::vector<TokenId>& output) {
+        ChatRequest asked = request(input, messages);
+        asked.turn_id = id;
+        const auto recorded = ledger.recorded(asked);
+        if (!recorded || *recorded) return false;
+        const auto start = ledger.begin(asked, RequestId{next_request++}, store);
+        return start && commit(*start, output, asked);
+    }
+    // What a late duplicate of a turn is told: its recorded text, or why it is refused.
+    std::string duplicate(const std::string& id, InputKind input, const std::vector<std::vector<TokenId>>& messages) {
+        ChatRequest asked = request(input, messages);
+        asked.turn_id = id;
+        const auto recorded = ledger.recorded(asked);
+        if (!recorded) return name(recorded.error().reason);
+        return *recorded ? fmt::format("{}", fmt::join((*recorded)->output.to_vector(), " ")) : "unknown";
     }
     // History {1 2} {3 4}, answered by 5 6.
     void first_turn() { ASSERT_TRUE(commit(*begin(InputKind::kHistory, {{1, 2}, {3, 4}}), {5, 6})); }
 
     TokenStore store{100};
     Ledger ledger;
+    int64_t next_request = 0;
     ConversationKey key{{}, "a"};
 };
 
@@ -118,23 +137,132 @@ TEST(Ledger, ALeaseOfAnOlderGenerationNeitherCommitsNorGivesAwayTheNewOne) {
     EXPECT_THAT(scene.ledger.find(scene.key)->committed.to_vector(), ElementsAre(1, 2, 3, 4, 5, 6, 8, 9));
 }
 
-TEST(Ledger, ARecordedTurnIsFoundByItsIdUntilItsTurnIsGone) {
+TEST(Ledger, ARecordedTurnHasTheTextWithoutItsStopString) {
     Scene scene;
     ChatRequest request = scene.request(InputKind::kHistory, {{1, 2}});
     request.turn_id = "t";
-    EXPECT_FALSE(scene.ledger.recorded(request));
     Turn turn;
-    turn.turn_id = "t";
     turn.num_text_tokens = 1;
     turn.finish = FinishReason::kStopString;
-    ASSERT_TRUE(scene.ledger.commit(*scene.ledger.begin(request, scene.store),
-                                    scene.store.store(std::vector<TokenId>{5, 6}), turn));
+    const auto start = scene.ledger.begin(request, RequestId{0}, scene.store);
+    const auto version = scene.ledger.commit(*start, request, scene.store.store(std::vector<TokenId>{5, 6}), turn);
     const auto recorded = scene.ledger.recorded(request);
-    ASSERT_TRUE(recorded);
-    EXPECT_THAT(recorded->output.to_vector(), ElementsAre(5));
-    EXPECT_EQ(recorded->finish, FinishReason::kStopString);
-    ASSERT_TRUE(scene.commit(*scene.begin(InputKind::kRegenerate, {}), {7}));
-    EXPECT_FALSE(scene.ledger.recorded(request));
+    ASSERT_TRUE(recorded && *recorded);
+    EXPECT_THAT((*recorded)->output.to_vector(), ElementsAre(5));
+    EXPECT_EQ((*recorded)->finish, FinishReason::kStopString);
+    EXPECT_EQ((*recorded)->version, version);
+}
+
+// At most once, whatever has become of the turn: each of these was computed a second time, and committed twice.
+TEST(Ledger, ALateDuplicateIsNotComputedAgainAfterARegenerate) {
+    Scene scene;
+    scene.first_turn();
+    ASSERT_TRUE(scene.turn("t1", InputKind::kSuffix, {{7}}, {8}));
+    ASSERT_TRUE(scene.turn("t2", InputKind::kRegenerate, {}, {9}));
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kSuffix, {{7}}), "8");
+    EXPECT_EQ(scene.duplicate("t2", InputKind::kRegenerate, {}), "9");
+}
+
+TEST(Ledger, ALateDuplicateIsNotComputedAgainAfterARewind) {
+    Scene scene;
+    scene.first_turn();
+    ASSERT_TRUE(scene.turn("t1", InputKind::kSuffix, {{7}}, {8}));
+    ASSERT_TRUE(scene.ledger.rewind(scene.key, 1));
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kSuffix, {{7}}), "8");
+}
+
+TEST(Ledger, ALateDuplicateIsNotComputedAgainAfterAHistoryThatDropsItsTurn) {
+    Scene scene;
+    ASSERT_TRUE(scene.turn("t1", InputKind::kHistory, {{1, 2}}, {3}));
+    ASSERT_TRUE(scene.turn("t2", InputKind::kHistory, {{4, 5}}, {6}));
+    EXPECT_EQ(scene.ledger.find(scene.key)->turns.size(), 1u);
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "3");
+}
+
+TEST(Ledger, ALateDuplicateOfADeletedTurnIsRefusedAndSaysSo) {
+    Scene scene;
+    ASSERT_TRUE(scene.turn("t1", InputKind::kHistory, {{1, 2}}, {3}));
+    ASSERT_TRUE(scene.ledger.remove(scene.key));
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "turn_deleted");
+    EXPECT_EQ(scene.duplicate("t2", InputKind::kHistory, {{1, 2}}), "unknown");
+    ASSERT_TRUE(scene.turn("t2", InputKind::kHistory, {{1, 2}}, {4}));  // the conversation may begin anew
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "turn_deleted");
+}
+
+TEST(Ledger, DeletedTurnsAreRememberedInBoundedSpaceTheNewestOnes) {
+    Scene scene;
+    Ledger small({.keep_deleted_turn_ids = 2});
+    std::swap(scene.ledger, small);
+    for (const char* id : {"t1", "t2", "t3"}) {
+        ASSERT_TRUE(scene.turn(id, InputKind::kHistory, {{1, 2}}, {3}));
+        ASSERT_TRUE(scene.ledger.remove(scene.key));
+    }
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "unknown");
+    EXPECT_EQ(scene.duplicate("t2", InputKind::kHistory, {{1, 2}}), "turn_deleted");
+    EXPECT_EQ(scene.duplicate("t3", InputKind::kHistory, {{1, 2}}), "turn_deleted");
+}
+
+TEST(Ledger, ATurnIdStandsForOneRequest) {
+    Scene scene;
+    ASSERT_TRUE(scene.turn("t1", InputKind::kHistory, {{1, 2}}, {3}));
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1}, {2}}), "turn_mismatch");
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 5}}), "turn_mismatch");
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kSuffix, {{1, 2}}), "turn_mismatch");
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "3");
+}
+
+TEST(Ledger, AForkKnowsTheTurnsThatItKeeps) {
+    Scene scene;
+    ASSERT_TRUE(scene.turn("t1", InputKind::kHistory, {{1, 2}}, {3}));
+    ASSERT_TRUE(scene.turn("t2", InputKind::kSuffix, {{4}}, {5}));
+    ASSERT_TRUE(scene.ledger.fork(scene.key, "b", 1));
+    scene.key.conversation_id = "b";
+    EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "3");
+    EXPECT_EQ(scene.duplicate("t2", InputKind::kSuffix, {{4}}), "unknown");
+}
+
+TEST(Ledger, AVersionIsGivenOnce) {
+    Scene scene;
+    const auto version = [&] { return index(scene.ledger.find(scene.key)->version); };
+    scene.first_turn();
+    EXPECT_EQ(version(), 1);
+    ASSERT_TRUE(scene.commit(*scene.begin(InputKind::kSuffix, {{7}}), {8}));
+    EXPECT_EQ(version(), 2);
+    ASSERT_TRUE(scene.ledger.rewind(scene.key, 1));
+    EXPECT_EQ(version(), 3);
+    ASSERT_TRUE(scene.ledger.fork(scene.key, "b", {}));
+    ChatRequest stale = scene.request(InputKind::kSuffix, {{7}});
+    stale.parent = Version{1};  // the turn that is the last one again, not the version
+    EXPECT_EQ(scene.ledger.begin(stale, RequestId{90}, scene.store).error().reason, RefusalReason::kParentMismatch);
+    stale.parent = Version{3};
+    EXPECT_TRUE(scene.ledger.begin(stale, RequestId{91}, scene.store));
+    scene.key.conversation_id = "b";
+    EXPECT_EQ(version(), 4);
+    scene.ledger.verify();
+}
+
+TEST(Ledger, ABusyConversationSaysWhichRequestRuns) {
+    Scene scene;
+    scene.first_turn();
+    scene.next_request = 7;
+    ASSERT_TRUE(scene.begin(InputKind::kSuffix, {{7}}));
+    const auto second = scene.begin(InputKind::kSuffix, {{7}});
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().running, RequestId{7});
+    EXPECT_NE(second.error().message.find("request 7 runs"), std::string::npos);
+}
+
+// Clients that resend everything: what is committed is not kept a second time.
+TEST(Ledger, WholeHistoriesAreStoredOnce) {
+    Scene scene;
+    std::vector<TokenId> history = {1, 2, 3};
+    for (TokenId turn = 0; turn < 50; ++turn) {
+        const auto start = scene.begin(InputKind::kHistory, {history});
+        ASSERT_TRUE(start && scene.commit(*start, {50 + turn}));
+        history.insert(history.end(), {50 + turn, 10, 11});
+    }
+    EXPECT_EQ(scene.ledger.find(scene.key)->committed.size(), 3 + 3 * 50 - 2);
+    EXPECT_EQ(scene.store.stored_tokens(), static_cast<size_t>(3 + 3 * 50 - 2));
 }
 
 TEST(LedgerDeathTest, VerifySeesAGap) {

@@ -26,6 +26,18 @@ Tokens of_messages(const ChatRequest& request) {
     return tokens;
 }
 
+// Whether a second request under the first one's turn_id is the same one, sent again.
+bool same_request(const ChatRequest& a, const ChatRequest& b) {
+    const auto messages = [](const ChatRequest& request) {
+        std::vector<Tokens> tokens;
+        for (const Message& message : request.messages) tokens.push_back(message.tokens.to_vector());
+        return tokens;
+    };
+    return a.input == b.input && messages(a) == messages(b) && a.max_tokens == b.max_tokens &&
+           a.sampling == b.sampling && a.seed == b.seed && a.stop_tokens == b.stop_tokens &&
+           a.stop_strings == b.stop_strings && a.ignore_stop == b.ignore_stop && a.forced_output == b.forced_output;
+}
+
 }  // namespace
 
 auto ConversationModel::answer(const ChatRequest& request) const -> Answer {
@@ -33,10 +45,17 @@ auto ConversationModel::answer(const ChatRequest& request) const -> Answer {
     const auto found = conversations_.find(request.conversation);
     const ModelConversation& known = found == conversations_.end() ? kNothing : found->second;
     Answer answer;
-    for (const ModelTurn& turn : known.turns) {
-        if (request.turn_id && turn.turn_id == request.turn_id) answer.recorded = &turn;
+    if (request.turn_id) {
+        const auto recorded = known.answers.find(*request.turn_id);
+        if (recorded != known.answers.end() && !same_request(recorded->second.request, request)) {
+            answer.refusal = RefusalReason::kTurnMismatch;
+        } else if (recorded != known.answers.end()) {
+            answer.recorded = &recorded->second;
+        } else if (deleted_.contains({request.conversation, *request.turn_id})) {
+            answer.refusal = RefusalReason::kTurnDeleted;
+        }
+        if (answer.refusal || answer.recorded != nullptr) return answer;
     }
-    if (answer.recorded != nullptr) return answer;
     answer.refusal = refusal_of(request, known);
     if (answer.refusal) return answer;
     if (request.input == InputKind::kSuffix) {
@@ -64,8 +83,7 @@ std::optional<RefusalReason> ConversationModel::refusal_of(const ChatRequest& re
                                                            const ModelConversation& known) const {
     if (leases_.contains(request.conversation)) return RefusalReason::kBusy;
     if (request.input != InputKind::kHistory && known.turns.empty()) return RefusalReason::kUnknownConversation;
-    const HeadId head = known.turns.empty() ? kNoHead : known.turns.back().head;
-    if (request.parent_head && *request.parent_head != head) return RefusalReason::kParentMismatch;
+    if (request.parent && index(*request.parent) != known.version) return RefusalReason::kParentMismatch;
     if (request.input == InputKind::kSuffix && of_messages(request).empty()) return RefusalReason::kEmptySuffix;
     return std::nullopt;
 }
@@ -81,7 +99,7 @@ void ConversationModel::start(RequestId id, const ChatRequest& request, Tokens p
     ModelRequest turn;
     turn.key = request.conversation;
     turn.prompt = std::move(prompt);
-    turn.turn_id = request.turn_id;
+    turn.request = request;
     draw(turn, request, sampling);
     leases_[turn.key] = id;
     running_.emplace(id, std::move(turn));
@@ -140,18 +158,24 @@ void ConversationModel::finish(const EngineEvent& event, const Tokens& streamed)
          index(event.request), event.num_output_tokens, turn.output.size());
     MUST(streamed.size() == turn.num_text, "request {} streamed {} of {}", index(event.request), streamed.size(),
          turn.num_text);
-    if (event.committed) commit(turn, event.head);
+    if (event.committed) commit(turn, event);
 }
 
-void ConversationModel::commit(const ModelRequest& turn, HeadId head) {
+void ConversationModel::commit(const ModelRequest& turn, const EngineEvent& event) {
     ModelConversation& conversation = conversations_[turn.key];
     const size_t common = common_prefix(conversation.committed, turn.prompt);
     std::erase_if(conversation.turns,
                   [&](const ModelTurn& old) { return old.end > common || old.end == turn.prompt.size(); });
     conversation.committed = turn.prompt;
     conversation.committed.insert(conversation.committed.end(), turn.output.begin(), turn.output.end());
+    const Version version{++conversation.version};
+    MUST(event.version == version, "version {}, wanted {}", index(event.version), index(version));
+    const auto& turn_id = turn.request.turn_id;
     conversation.turns.push_back(
-        {turn.prompt.size(), conversation.committed.size(), turn.num_text, turn.turn_id, turn.reason, head});
+        {turn.prompt.size(), conversation.committed.size(), turn.num_text, turn_id, turn.reason, event.head, version});
+    if (!turn_id) return;
+    const auto text_end = turn.output.begin() + static_cast<std::ptrdiff_t>(turn.num_text);
+    conversation.answers[*turn_id] = {turn.request, Tokens(turn.output.begin(), text_end), turn.reason, version};
 }
 
 bool ConversationModel::revoke(const ConversationKey& key) {
@@ -173,6 +197,10 @@ std::optional<RefusalReason> ConversationModel::fork(const ConversationKey& from
     ModelConversation fork = origin->second;
     fork.turns.resize(kept);
     fork.committed.resize(fork.turns.back().end);
+    ++fork.version;
+    std::erase_if(fork.answers, [&](const auto& answer) {
+        return std::ranges::none_of(fork.turns, [&](const ModelTurn& turn) { return turn.turn_id == answer.first; });
+    });
     conversations_.emplace(target, std::move(fork));
     return std::nullopt;
 }
@@ -183,6 +211,7 @@ std::optional<RefusalReason> ConversationModel::rewind(const ConversationKey& ke
     if (leases_.contains(key)) return RefusalReason::kBusy;
     if (num_turns == 0 || num_turns > found->second.turns.size()) return RefusalReason::kNoSuchTurn;
     found->second.turns.resize(num_turns);
+    ++found->second.version;
     found->second.committed.resize(found->second.turns.back().end);
     return std::nullopt;
 }
@@ -190,7 +219,10 @@ std::optional<RefusalReason> ConversationModel::rewind(const ConversationKey& ke
 std::optional<RefusalReason> ConversationModel::remove(const ConversationKey& key, bool left_heads) {
     if (leases_.contains(key)) return RefusalReason::kBusy;
     if (!conversations_.contains(key) && !left_heads) return RefusalReason::kUnknownConversation;
-    conversations_.erase(key);
+    if (const auto found = conversations_.find(key); found != conversations_.end()) {
+        for (const auto& [turn_id, answer] : found->second.answers) deleted_.emplace(key, turn_id);
+        conversations_.erase(found);
+    }
     return std::nullopt;
 }
 
@@ -211,7 +243,7 @@ void ConversationModel::check(const Ledger& ledger) const {
         for (size_t i = 0; i < wanted.turns.size(); ++i) {
             const Turn& turn = got->turns[i];
             MUST(static_cast<size_t>(turn.prompt_end) == wanted.turns[i].prompt_end &&
-                     static_cast<size_t>(turn.end) == wanted.turns[i].end && turn.head == wanted.turns[i].head &&
+                     static_cast<size_t>(turn.end) == wanted.turns[i].end && turn.version == wanted.turns[i].version &&
                      turn.turn_id == wanted.turns[i].turn_id,
                  "'{}': turn {} is [{}, {})", key.conversation_id, i, turn.prompt_end, turn.end);
         }

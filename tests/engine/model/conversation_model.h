@@ -24,21 +24,32 @@ struct ModelTurn {
     std::optional<std::string> turn_id;
     FinishReason finish = FinishReason::kLength;
     HeadId head = kNoHead;
+    Version version = kNoVersion;
+};
+
+// What was answered under a turn_id, once and for all.
+struct ModelAnswer {
+    ChatRequest request;
+    Tokens text;
+    FinishReason finish = FinishReason::kLength;
+    Version version = kNoVersion;
 };
 
 struct ModelConversation {
     Tokens committed;
     std::vector<ModelTurn> turns;
+    std::map<std::string, ModelAnswer> answers;
+    int64_t version = 0;
 };
 
 // A turn that runs, and how it will end if nobody ends it before.
 struct ModelRequest {
+    ChatRequest request;
     ConversationKey key;
     Tokens prompt;
     Tokens output;
     size_t num_text = 0;  // of the output
     FinishReason reason = FinishReason::kLength;
-    std::optional<std::string> turn_id;
     bool has_lease = true;
 };
 
@@ -50,7 +61,7 @@ public:
     // What submitting must answer: a refusal, a recorded turn, or (neither) a turn that runs.
     struct Answer {
         std::optional<RefusalReason> refusal;
-        const ModelTurn* recorded = nullptr;
+        const ModelAnswer* recorded = nullptr;
         Tokens prompt;
     };
     [[nodiscard]] Answer answer(const ChatRequest& request) const;
@@ -77,13 +88,14 @@ private:
                                                           const ModelConversation& known) const;
     [[nodiscard]] int64_t max_tokens(const ChatRequest& request, size_t prompt_size) const;
     void draw(ModelRequest& turn, const ChatRequest& request, SamplingParams sampling) const;
-    void commit(const ModelRequest& turn, HeadId head);
+    void commit(const ModelRequest& turn, const EngineEvent& event);
 
     EngineConfig config_;
     const HashExecutor& executor_;
     TokenId fault_token_;
     std::map<ConversationKey, ModelConversation> conversations_;
     std::map<ConversationKey, RequestId> leases_;
+    std::set<std::pair<ConversationKey, std::string>> deleted_;  // turn ids
     std::map<RequestId, ModelRequest> running_;
 };
 

@@ -109,11 +109,8 @@ void RandomWorld::submit(ChatRequest request) {
     MUST(got.has_value(), "refused ({}): {}", name(got.error().reason), got.error().message);
     if (wanted.recorded != nullptr) {
         MUST(got->recorded.has_value(), "a known turn_id is computed again");
-        const ModelConversation& known = model_.conversations().at(request.conversation);
-        const auto begin = known.committed.begin() + static_cast<std::ptrdiff_t>(wanted.recorded->prompt_end);
-        const Tokens text(begin, begin + static_cast<std::ptrdiff_t>(wanted.recorded->num_text));
-        MUST(got->recorded->output.to_vector() == text && got->recorded->finish == wanted.recorded->finish &&
-             got->recorded->head == wanted.recorded->head);
+        MUST(got->recorded->output.to_vector() == wanted.recorded->text &&
+             got->recorded->finish == wanted.recorded->finish && got->recorded->version == wanted.recorded->version);
         return;
     }
     MUST(!got->recorded, "an unknown turn_id has a record");
@@ -148,9 +145,13 @@ ChatRequest RandomWorld::draw_request() {
     const auto known = model_.conversations().find(request.conversation);
     const bool has_turns = known != model_.conversations().end();
     if (chance(2)) request.turn_id = fmt::format("t{}", next_turn_id_++);
-    if (has_turns && chance(6)) request.turn_id = known->second.turns[prng_.below(known->second.turns.size())].turn_id;
-    if (has_turns && chance(3)) request.parent_head = known->second.turns.back().head;
-    if (chance(20)) request.parent_head = kNoHead;
+    if (has_turns && chance(12)) request.turn_id = known->second.turns[prng_.below(known->second.turns.size())].turn_id;
+    if (has_turns && chance(3)) request.parent = Version{known->second.version};
+    if (chance(20)) request.parent = kNoVersion;
+    if (!request.turn_id) return request;
+    // Late duplicates: what was sent before under a turn_id, whatever has become of it since.
+    if (chance(4) && !sent_.empty()) return sent_[prng_.below(sent_.size())];
+    sent_.push_back(request);
     return request;
 }
 

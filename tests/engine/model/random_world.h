@@ -93,6 +93,7 @@ private:
     int64_t state_copies_ = 0;
     int64_t lost_tokens_ = 0;  // computed for turns that were aborted while the step was open
     int64_t next_turn_id_ = 0;
+    std::vector<ChatRequest> sent_;  // with a turn_id
     const StepPlan* open_plan_ = nullptr;
     StepResult result_;
     bool executed_ = false;  // the open plan
