@@ -6,6 +6,7 @@
 //   N3  a NaN or an infinity in a sequence's state or logits marks that sequence, as long as it is there, and no other
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "engine/slot_tables.h"
 #include "reference/head_digest.h"
 #include "reference/model/model_config.h"
+#include "reference/model/state_tensors.h"
 #include "reference/numerics/profile.h"
 #include "reference/ops/rows.h"
 #include "reference/ops/sampling.h"
@@ -35,12 +37,10 @@ struct Observation {
 // sequence's rows in several pieces, each a whole walk over ascending positions.
 using StepObserver = std::function<void(const Observation& observation)>;
 
-// A piece of a head in the order of reference/head_digest.h; one of the spans is empty.
+// Whole elements of a head's tensor, in the order of reference/head_digest.h. Valid during the call.
 struct HeadPiece {
-    int32_t layer = 0;
-    HeadPart part = HeadPart::kSsm;
-    std::span<const float> floats;
-    std::span<const uint16_t> bf16;
+    const StateTensor& tensor;  // of tensors()
+    std::span<const std::byte> bytes;
 };
 using HeadReader = std::function<void(const HeadPiece& piece)>;
 
@@ -58,13 +58,15 @@ public:
     // Null switches it off. It sees the steps that follow.
     void set_observer(StepObserver observer) { observer_ = std::move(observer); }
     [[nodiscard]] const ModelConfig& config() const { return config_; }
+    [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] const SlotTables& tables() const { return tables_; }
     [[nodiscard]] Profile profile() const { return profile_; }
     [[nodiscard]] std::string numerics_id() const override;  // the profile's
 
 protected:
-    // `config` is borrowed.
-    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile = Profile::kExact);
+    // `config` is borrowed. `tensors`: what its sequences carry.
+    NumericExecutor(const ModelConfig& config, StateTensors tensors, SlotTablesConfig tables,
+                    Profile profile = Profile::kExact);
 
     // Gives the digester every part of a head; false when this executor does not hold it. As it stands, what read_head shows; an executor
     // whose states lie elsewhere sums them there.
@@ -88,6 +90,7 @@ private:
     [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence) const;
 
     const ModelConfig& config_;
+    StateTensors tensors_;
     SlotTables tables_;
     Profile profile_;
     StepObserver observer_;

@@ -32,7 +32,7 @@ struct AttentionPart {
     int64_t first_row = 0;  // of the sequence's
 };
 
-class CpuBackend final : public PooledBackend {
+class CpuBackend final : public PooledWalk {
 public:
     // Borrows everything.
     CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
@@ -43,9 +43,9 @@ public:
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override {
         return fault_layers_[sequence];
     }
-    std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
-    void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
-                 std::span<uint16_t> out) override;
+    std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
+    void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                    std::span<std::byte> out) override;
 
     void begin(const reference::WalkBatch& batch) override;
     void embed(float multiplier) override;
@@ -91,7 +91,7 @@ private:
     void for_rows(int64_t num_rows, const Row& row);
     [[nodiscard]] int64_t neighbours(int64_t count) const;
     RoundedRows round_rows(const CpuOps& ops, reference::Buffer buffer, int64_t width, float multiplier);
-    void list_snapshots(int32_t layer, reference::HeadPart part);
+    void list_snapshots(int32_t layer, reference::StateKind kind);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
     void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);

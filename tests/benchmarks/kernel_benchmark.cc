@@ -118,8 +118,8 @@ public:
     Bench(const Model& model, cpu::Isa isa)
         : config_(model.config),
           model_(model.config, model.weights),
-          kv_(model.config, kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
-          states_(model.config, 1),
+          kv_(model_.tensors(), kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
+          states_(model_.tensors(), 1),
           pool_(1),
           choice_(cpu::matmul_choice(isa)),
           weights_(model.config, model.weights, pool_),
