@@ -1,9 +1,9 @@
 // reference/head_digest.h: the digest of a sequence's cached state, in logical order, so that contiguous, paged and
 // pooled executors give the same one for the same state.
 //
-// A head's parts are the tensors of reference/model/state_tensors.h in the list's order; those per token are [length, shape]: all of K
-// before all of V. Of each part enter its layer, its kind's number, its number of elements and their ElementSum, so that whoever
-// holds a part sums it where it lies, in any order. Nothing beyond `length` enters.
+// A head's parts are the tensors of reference/model/state_tensors.h in the list's order; those per token are
+// [length, shape]: all of K before all of V. Of each part enter its layer, its kind's number, its number of elements and
+// their ElementSum, so that whoever holds a part sums it where it lies, in any order. Nothing beyond `length` enters.
 #pragma once
 
 #include <cstddef>

@@ -68,7 +68,8 @@ public:
     // The layer where a NaN or an infinity was first met since position 0 (the number of layers: in logits), N8.
     [[nodiscard]] std::optional<int32_t> fault_layer() const;
 
-    // After length() tokens, the tensor at this place of the model's list: [shape], or [length, shape] of one per token.
+    // After length() tokens, the tensor at this place of the model's list: [shape], or [length, shape] of one per
+    // token.
     [[nodiscard]] std::span<const std::byte> tensor(size_t place) const;
     // Some of them, typed; an empty span for a layer that has none.
     [[nodiscard]] std::span<const uint16_t> k(int32_t layer) const;         // [length, n_kv_heads, head_dim]

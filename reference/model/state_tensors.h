@@ -1,5 +1,5 @@
-// reference/model/state_tensors.h: the one list of what a sequence carries from one token to the next. Head digests, pools,
-// executors, lockstep, reports and memory budgets go through the list; what the elements mean only kernels know.
+// reference/model/state_tensors.h: the one list of what a sequence carries from one token to the next. Head digests,
+// pools, executors, lockstep, reports and memory budgets go through the list; what the elements mean only kernels know.
 //
 //   T1  order: by layer; of a layer its state, then its KV. Digests and state rows have it too
 //   T2  a kind's number is part of every head digest: it is never given to another kind
