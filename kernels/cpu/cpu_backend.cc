@@ -26,8 +26,8 @@ constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes
 
 }  // namespace
 
-CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
-                       PagedKv& kv, StateRows& states, reference::WorkerPool& pool)
+CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, PagedKv& kv,
+                       StateRows& states, reference::WorkerPool& pool)
     : model_(model),
       weights_(weights),
       choice_(choice),
@@ -153,7 +153,7 @@ void CpuBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, 
 
 void CpuBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
     const int64_t max_position = *std::ranges::max_element(positions());
-    const reference::RopeTable& table = model_.rope_table(layer, max_position + 1);
+    const RotaryTable& table = model_.rotary_table(layer, max_position + 1);
     const auto turn = [&](Buffer buffer, int64_t n_heads) {
         const FloatRows x = changing(buffer, n_heads * attention.head_dim);
         for_rows(x.num_rows, [&](int64_t r) {

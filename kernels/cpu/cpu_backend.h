@@ -19,9 +19,9 @@
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
 #include "reference/ops/state_snapshot.h"
-#include "reference/reference_model.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::cpu {
@@ -35,8 +35,8 @@ struct AttentionPart {
 class CpuBackend final : public PooledWalk {
 public:
     // Borrows everything.
-    CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
-               PagedKv& kv, StateRows& states, reference::WorkerPool& pool);
+    CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, PagedKv& kv,
+               StateRows& states, reference::WorkerPool& pool);
 
     void run(const PooledStep& step) override;
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
@@ -96,7 +96,7 @@ private:
     void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
 
-    const reference::ReferenceModel& model_;
+    KernelModel& model_;
     const PackedWeights& weights_;
     const MatmulChoice& choice_;
     const CpuOps& ops_;  // for everything but matmuls

@@ -15,8 +15,8 @@
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
-#include "reference/reference_model.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::cpu {
@@ -50,7 +50,7 @@ protected:
 
 private:
     MatmulChoice choice_;
-    reference::ReferenceModel model_;
+    KernelModel model_;
     PagedKv kv_;
     StateRows states_;
     reference::WorkerPool pool_;

@@ -107,7 +107,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 
 // --- what stays on the device
 
-CudaBackend::CudaBackend(const reference::ReferenceModel& model, const reference::StateTensors& tensors, Device& device,
+CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
                          const PoolSizes& pools, reference::Profile profile, int32_t num_threads)
     : model_(model),
       tensors_(tensors),
@@ -168,7 +168,7 @@ void CudaBackend::upload_layer(int32_t i) {
 void CudaBackend::upload_angles(int32_t layer) {
     const int64_t num_positions =
         std::min<int64_t>(int64_t{pools_.num_blocks} * pools_.block_size, config().max_position_embeddings);
-    const reference::RopeTable& table = model_.rope_table(layer, num_positions);
+    const RotaryTable& table = model_.rotary_table(layer, num_positions);
     const auto known = std::ranges::find(angles_, &table, &Angles::table);
     layers_[layer].angles = static_cast<size_t>(known - angles_.begin());
     if (known != angles_.end()) return;

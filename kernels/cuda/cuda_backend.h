@@ -19,17 +19,18 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/step_lists.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
-#include "reference/reference_model.h"
 
 namespace verbatim::cuda {
 
 class CudaBackend final : public PooledWalk {
 public:
-    // Borrows model, list and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(), pools,
-    // device.limits()) is empty, the device computes in the profile. num_threads: that pack the weights.
-    CudaBackend(const reference::ReferenceModel& model, const reference::StateTensors& tensors, Device& device,
-                const PoolSizes& pools, reference::Profile profile, int32_t num_threads);
+    // Borrows model, list and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(
+    // model.config(), pools, device.limits()) is empty, the device computes in the profile. num_threads: that pack the
+    // weights.
+    CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device, const PoolSizes& pools,
+                reference::Profile profile, int32_t num_threads);
 
     void run(const PooledStep& step) override;
     // The device's, after the last step.
@@ -80,7 +81,7 @@ private:
     };
     // A rotary table, for every position that the pools can hold; layers share it.
     struct Angles {
-        const reference::RopeTable* table = nullptr;
+        const RotaryTable* table = nullptr;
         DeviceArray<float> cos, sin;
     };
     // The graph of a number of sequences.
@@ -120,7 +121,7 @@ private:
     uint32_t* rounded_to(reference::Buffer buffer, int64_t width);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
 
-    const reference::ReferenceModel& model_;
+    KernelModel& model_;
     const reference::StateTensors& tensors_;
     Device& device_;
     PoolSizes pools_;

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
-#include "reference/reference_model.h"
 
 namespace verbatim::cuda {
 
@@ -24,7 +24,7 @@ protected:
     [[nodiscard]] PooledBackend& backend() const override { return backend_; }
 
 private:
-    reference::ReferenceModel model_;
+    KernelModel model_;
     mutable CudaBackend backend_;
 };
 
