@@ -104,15 +104,15 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
     }
 }
 
-std::span<const float> PooledExecutor::logits(SequenceSlot slot) const {
+std::span<const float> PooledExecutor::logits(SequenceSlot slot) {
     CHECK(tables().is_live(slot) && slots_[index(slot)].logit_row >= 0, "slot {} did not draw in the last step",
           index(slot));
     return backend().logits(slots_[index(slot)].logit_row);
 }
 
-std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot) const { return slots_[index(slot)].fault_layer; }
+std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot) { return slots_[index(slot)].fault_layer; }
 
-std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) const {
+std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) {
     return backend().drawn(slots_[index(slot)].logit_row);
 }
 

@@ -100,7 +100,7 @@ private:
 class PooledExecutor : public reference::NumericExecutor {
 public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const final;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) final;
     // For whoever lays KV out by hand, between steps. REQUIRES: no live table names a `dst`.
     void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
 
@@ -109,11 +109,11 @@ protected:
     PooledExecutor(const reference::ModelConfig& config, reference::StateTensors tensors, const PoolSizes& pools,
                    reference::Profile profile = reference::Profile::kExact);
 
-    [[nodiscard]] virtual PooledBackend& backend() const = 0;
+    [[nodiscard]] virtual PooledBackend& backend() = 0;
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const final;
-    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) const final;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) final;
+    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) final;
 
 private:
     struct Slot {

@@ -47,7 +47,7 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const
             .position = static_cast<uint64_t>(position)};
 }
 
-SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
+SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) {
     if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
     if (const auto token = drawn_token(sequence.slot)) return {sequence.slot, *token, -1};
     SamplingArgs args = draw_args(sequence);

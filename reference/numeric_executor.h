@@ -53,7 +53,7 @@ public:
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
     // The row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature.
     // REQUIRES: it drew.
-    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) const = 0;
+    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) = 0;
 
     // Null switches it off. It sees the steps that follow.
     void set_observer(StepObserver observer) { observer_ = std::move(observer); }
@@ -77,17 +77,17 @@ protected:
     virtual Status computed() { return {}; }
     // The lowest layer whose state holds a NaN or an infinity after the slot's last step; the number of layers when
     // only the logits do (N8). So it is a function of the tokens, like everything else.
-    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
+    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) = 0;
     // reference/ops/sampling.h, or anything that gives the same token.
-    [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) const { return sample(args); }
+    [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) { return sample(args); }
     // The token of a slot, from an executor that has drawn it by itself in compute().
-    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) const { return std::nullopt; }
+    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) { return std::nullopt; }
     // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next step.
     [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:
-    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence) const;
+    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence);
 
     const ModelConfig& config_;
     StateTensors tensors_;

@@ -113,14 +113,14 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
     return true;
 }
 
-std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) const {
+std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) {
     CHECK(tables().is_live(slot) && running_[index(slot)].sequence != nullptr, "slot {}", index(slot));
     const ConstFloatRows rows = running_[index(slot)].sequence->logits();
     CHECK(rows.num_rows == 1, "slot {} did not draw in the last step", index(slot));
     return {rows.row(0), static_cast<size_t>(rows.width)};
 }
 
-std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) const {
+std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) {
     const ReferenceSequence& sequence = *running_[index(slot)].sequence;
     for (size_t i = 0; i < tensors().size(); ++i) {
         const StateTensor& tensor = tensors()[i];

@@ -29,13 +29,13 @@ public:
                       Profile profile = Profile::kExact);
 
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) override;
     // Attached by the plan, and computed all the same.
     [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }
 
 protected:
     void compute(const StepPlan& plan) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) override;
 
 private:
     // The state row after some length: the list's tensors per sequence, nothing between them.

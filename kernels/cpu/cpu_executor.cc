@@ -40,7 +40,7 @@ std::string CpuExecutor::numerics_id() const {
     return NumericExecutor::numerics_id() + (weights_.format() == WeightFormat::kInt8 ? " int8" : "");
 }
 
-TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {
+TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) {
     return sample(args, *choice_.many->rows, sampling_);
 }
 

@@ -45,8 +45,8 @@ public:
     [[nodiscard]] Isa isa() const { return choice_.many->isa; }
 
 protected:
-    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
-    [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
+    [[nodiscard]] PooledBackend& backend() override { return backend_; }
+    [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) override;
 
 private:
     MatmulChoice choice_;
@@ -55,8 +55,8 @@ private:
     StateRows states_;
     reference::WorkerPool pool_;
     PackedWeights weights_;
-    mutable CpuBackend backend_;
-    mutable SamplingScratch sampling_;
+    CpuBackend backend_;
+    SamplingScratch sampling_;
 };
 
 }  // namespace verbatim::cpu

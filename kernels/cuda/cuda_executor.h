@@ -21,11 +21,11 @@ public:
 
 protected:
     Status computed() override { return backend_.status(); }
-    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
+    [[nodiscard]] PooledBackend& backend() override { return backend_; }
 
 private:
     KernelModel model_;
-    mutable CudaBackend backend_;
+    CudaBackend backend_;
 };
 
 }  // namespace verbatim::cuda

@@ -72,10 +72,10 @@ public:
         : PooledExecutor(family.config, family.tensors, pools), backend_(family, pools) {}
 
 protected:
-    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
+    [[nodiscard]] PooledBackend& backend() override { return backend_; }
 
 private:
-    mutable MadeUpBackend backend_;
+    MadeUpBackend backend_;
 };
 
 // Computes every sequence from its first token on, whenever something is asked.
@@ -88,13 +88,13 @@ public:
           family_(family) {}
 
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override { return logits_[index(slot)]; }
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) override { return logits_[index(slot)]; }
     // Done to every state before a head of it is read.
     std::function<void(MadeUpState&)> spoil = nullptr;
 
 protected:
     void compute(const StepPlan& plan) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot) const override { return std::nullopt; }
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot) override { return std::nullopt; }
 
 private:
     const MadeUpFamily& family_;

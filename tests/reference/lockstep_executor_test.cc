@@ -158,14 +158,14 @@ public:
             reader({piece.tensor, changed});
         });
     }
-    std::span<const float> logits(SequenceSlot slot) const override { return inner_.logits(slot); }
+    std::span<const float> logits(SequenceSlot slot) override { return inner_.logits(slot); }
 
 protected:
     void compute(const StepPlan& plan) override {
         StepResult ignored;
         CHECK(inner_.execute(plan, ignored));
     }
-    std::optional<int32_t> fault_layer(SequenceSlot) const override { return std::nullopt; }
+    std::optional<int32_t> fault_layer(SequenceSlot) override { return std::nullopt; }
 
 private:
     ReferenceExecutor& inner_;
