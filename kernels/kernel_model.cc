@@ -16,13 +16,11 @@ namespace {
 
 // Between the wavelengths that are kept and those that are stretched whole, a blend of both (Llama 3.1).
 double llama3(const RopeConfig& rope, double frequency) {
-    const double turns = rope.original_max_position_embeddings / (2 * std::numbers::pi / frequency);
-    const double stretched = frequency / rope.factor;
-    if (2 * std::numbers::pi / frequency > rope.original_max_position_embeddings / rope.low_freq_factor)
-        return stretched;
-    if (2 * std::numbers::pi / frequency < rope.original_max_position_embeddings / rope.high_freq_factor)
-        return frequency;
-    const double kept = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    const double original = rope.original_max_position_embeddings;
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
+    if (wavelength < original / rope.high_freq_factor) return frequency;
+    const double kept = (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
     return (1.0 - kept) * frequency / rope.factor + kept * frequency;
 }
 

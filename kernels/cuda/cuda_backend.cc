@@ -19,8 +19,7 @@ namespace {
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kLeastRuns = 64;      // that attention's workspace has room for
 constexpr int64_t kMaxGraphRows = 512;  // sequences of a step that is run as a graph
-constexpr int64_t kSectorBytes =
-    32;  // at which tensors of a state row begin: what one access to memory brings at least
+constexpr int64_t kSectorBytes = 32;    // what one access to memory brings at least: state tensors begin there
 
 // Numbers of sequences that have graphs: powers of two and what lies halfway.
 int64_t graph_rows(int64_t num_sequences) {
