@@ -8,18 +8,20 @@ namespace verbatim {
 
 using reference::Buffer;
 using reference::ConstFloatRows;
-using reference::HeadPart;
 using reference::HeadReader;
+using reference::StatePer;
+using reference::StateTensor;
+using reference::StateTensors;
 using reference::WalkSequence;
 
 // --- the backend
 
-void PooledBackend::set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer) {
+void PooledWalk::set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer) {
     sequences_ = sequences;
     observer_ = observer;
 }
 
-void PooledBackend::begin(const reference::WalkBatch& batch) {
+void PooledWalk::begin(const reference::WalkBatch& batch) {
     CHECK_EQ(batch.sequences.size(), sequences_.size());
     batch_ = batch;
     positions_.resize(batch.tokens.size());
@@ -33,11 +35,11 @@ void PooledBackend::begin(const reference::WalkBatch& batch) {
     }
 }
 
-int64_t PooledBackend::num_rows(Buffer buffer) const {
+int64_t PooledWalk::num_rows(Buffer buffer) const {
     return buffer == Buffer::kHead || buffer == Buffer::kLogits ? batch_.num_logit_rows() : batch_.num_rows();
 }
 
-void PooledBackend::observe(const reference::WalkPoint& point) {
+void PooledWalk::observe(const reference::WalkPoint& point) {
     if (observer_ == nullptr || !*observer_) return;
     const ConstFloatRows all = host_rows(point.buffer).columns(point.columns.first, point.columns.count);
     if (point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits) {
@@ -57,18 +59,18 @@ void PooledBackend::observe(const reference::WalkPoint& point) {
 
 namespace {
 
-SlotTablesConfig tables_config(const reference::ModelConfig& config, const PoolSizes& pools) {
-    const reference::ModelGeometry geometry = reference::geometry(config);
-    return {.vocab_size = config.vocab_size,
+SlotTablesConfig tables_config(int32_t vocab_size, const StateTensors& tensors, const PoolSizes& pools) {
+    return {.vocab_size = vocab_size,
             .block_size = pools.block_size,
-            .num_blocks = geometry.num_attention_layers > 0 ? pools.num_blocks : 0,
-            .num_state_rows = geometry.num_mamba_layers > 0 ? pools.num_state_rows : 0};
+            .num_blocks = tensors.has_any(StatePer::kToken) ? pools.num_blocks : 0,
+            .num_state_rows = tensors.has_any(StatePer::kSequence) ? pools.num_state_rows : 0};
 }
 
 }  // namespace
 
-PooledExecutor::PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools, reference::Profile profile)
-    : NumericExecutor(config, tables_config(config, pools), profile) {}
+PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensors tensors, const PoolSizes& pools,
+                               reference::Profile profile)
+    : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pools), profile) {}
 
 void PooledExecutor::compute(const StepPlan& plan) {
     slots_.resize(tables().num_slots());
@@ -102,15 +104,15 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
     }
 }
 
-std::span<const float> PooledExecutor::logits(SequenceSlot slot) const {
+std::span<const float> PooledExecutor::logits(SequenceSlot slot) {
     CHECK(tables().is_live(slot) && slots_[index(slot)].logit_row >= 0, "slot {} did not draw in the last step",
           index(slot));
     return backend().logits(slots_[index(slot)].logit_row);
 }
 
-std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot) const { return slots_[index(slot)].fault_layer; }
+std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot) { return slots_[index(slot)].fault_layer; }
 
-std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) const {
+std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) {
     return backend().drawn(slots_[index(slot)].logit_row);
 }
 
@@ -128,32 +130,27 @@ bool PooledExecutor::sum_head(const HeadImage& image, reference::HeadDigester& d
 
 bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader) {
     if (!holds(image)) return false;
-    for (size_t i = 0; i < config().layers.size(); ++i) {
-        const auto layer = static_cast<int32_t>(i);
-        if (config().layers[i].mamba) {
-            for (const HeadPart part : {HeadPart::kSsm, HeadPart::kConv}) {
-                const auto state = backend().read_state(layer, part, image.state);
-                reader({.layer = layer, .part = part, .floats = state, .bf16 = {}});
-            }
-        }
-        if (!config().layers[i].attention) continue;
-        for (const HeadPart part : {HeadPart::kK, HeadPart::kV}) read_kv(layer, part, image, reader);
+    for (const StateTensor& tensor : tensors()) {
+        if (tensor.per == StatePer::kToken)
+            read_blocks(tensor, image, reader);
+        else
+            reader({tensor, backend().read_row(tensor, image.state)});
     }
     return true;
 }
 
 // A block at a time.
-void PooledExecutor::read_kv(int32_t layer, HeadPart part, const HeadImage& image, const HeadReader& reader) {
-    const int64_t width = config().layers[layer].attention->kv_rows();
+void PooledExecutor::read_blocks(const StateTensor& tensor, const HeadImage& image, const HeadReader& reader) {
     const int64_t block_size = tables().config().block_size;
-    std::vector<uint16_t> rows(static_cast<size_t>(block_size * width));
+    const int64_t num_bytes = tensor.num_bytes();
+    std::vector<std::byte> slots(static_cast<size_t>(block_size * num_bytes));
     int64_t left = image.length;
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count && left > 0; ++i) {
             const auto count = static_cast<int32_t>(std::min(left, block_size));
-            const std::span<uint16_t> piece = std::span(rows).first(static_cast<size_t>(count * width));
-            backend().read_kv(layer, part, BlockId{index(run.first) + i}, count, piece);
-            reader({.layer = layer, .part = part, .floats = {}, .bf16 = piece});
+            const std::span<std::byte> piece = std::span(slots).first(static_cast<size_t>(count * num_bytes));
+            backend().read_block(tensor, BlockId{index(run.first) + i}, count, piece);
+            reader({tensor, piece});
             left -= count;
         }
     }

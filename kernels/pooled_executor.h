@@ -5,6 +5,7 @@
 //   P2  the lists of a step are kept: a step allocates nothing here that a step of its size before it did not
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 
 #include "engine/slot_tables.h"
 #include "reference/head_digest.h"
+#include "reference/model/state_tensors.h"
 #include "reference/numeric_executor.h"
 #include "reference/ops/rows.h"
 #include "reference/walk.h"
@@ -20,8 +22,8 @@ namespace verbatim {
 
 struct PoolSizes {
     int32_t block_size = 16;     // tokens
-    int32_t num_blocks = 0;      // of the KV pool; unused by a model without attention
-    int32_t num_state_rows = 0;  // unused by a model without state
+    int32_t num_blocks = 0;      // of the KV pool; unused by a model without tensors per token
+    int32_t num_state_rows = 0;  // unused by a model without tensors per sequence
 };
 
 // A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
@@ -44,9 +46,11 @@ struct PooledStep {
     [[nodiscard]] bool is_observed() const { return observer != nullptr && *observer; }
 };
 
-// The walk's operations over paged KV and pooled state rows.
-class PooledBackend : public reference::WalkBackend {
+// What computes a pooled executor's steps: the bytes of blocks and state rows are its own.
+class PooledBackend {
 public:
+    virtual ~PooledBackend() = default;
+
     // The whole step; what follows is asked after it.
     virtual void run(const PooledStep& step) = 0;
     [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) = 0;
@@ -55,17 +59,21 @@ public:
     // First layer of this step with a NaN or infinity, by sequence of the batch.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t sequence) const = 0;
 
-    // One tensor of a state row, kSsm or kConv of a Mamba layer. Valid until the next call.
-    virtual std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) = 0;
-    // kK or kV of a block's first slots in logical order: out [num_slots, n_kv_heads, head_dim].
-    virtual void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
-                         std::span<uint16_t> out) = 0;
+    // A tensor per sequence, of one state row. Valid until the next call.
+    virtual std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) = 0;
+    // A tensor per token, of a block's first slots: out [num_slots, shape].
+    virtual void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                            std::span<std::byte> out) = 0;
 
     // Whether it sums heads where they lie; else the host sums what it reads.
     [[nodiscard]] virtual bool sums_heads() const { return false; }
     // Gives the digester every part of a head. False: the device has failed, and holds nothing any more. REQUIRES: sums_heads().
     virtual bool sum_head(const HeadImage& /*image*/, reference::HeadDigester& /*digester*/) { return false; }
+};
 
+// A backend that computes by reference::walk: what a batch of sequences in pools has in common on every machine.
+class PooledWalk : public PooledBackend, public reference::WalkBackend {
+public:
     // For the walk that follows: one entry per WalkSequence. `observer` may be null.
     void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
     void begin(const reference::WalkBatch& batch) override;
@@ -92,20 +100,20 @@ private:
 class PooledExecutor : public reference::NumericExecutor {
 public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const final;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) final;
     // For whoever lays KV out by hand, between steps. REQUIRES: no live table names a `dst`.
     void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
 
 protected:
-    // Borrows config. tables().config() has the pools that the model uses.
-    PooledExecutor(const reference::ModelConfig& config, const PoolSizes& pools,
+    // Borrows config. tables().config() has the pools that the tensors use.
+    PooledExecutor(const reference::ModelConfig& config, reference::StateTensors tensors, const PoolSizes& pools,
                    reference::Profile profile = reference::Profile::kExact);
 
-    [[nodiscard]] virtual PooledBackend& backend() const = 0;
+    [[nodiscard]] virtual PooledBackend& backend() = 0;
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const final;
-    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) const final;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) final;
+    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) final;
 
 private:
     struct Slot {
@@ -114,7 +122,7 @@ private:
     };
     [[nodiscard]] bool holds(const HeadImage& image) const;
     void list_sequences(const StepPlan& plan);
-    void read_kv(int32_t layer, reference::HeadPart part, const HeadImage& image, const reference::HeadReader& reader);
+    void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);
 
     std::vector<Slot> slots_;
     // Of the step in progress.

@@ -12,7 +12,7 @@
 
 namespace verbatim::reference {
 
-// The state of one Mamba-2 layer after the last token. Mind the order: that of golden files, not of state_row().
+// The state of one Mamba-2 layer after the last token. Mind the order: that of golden files, not of state_tensors().
 struct DoubleState {
     int32_t layer = 0;
     std::vector<double> ssm;   // [n_heads, head_dim, d_state]

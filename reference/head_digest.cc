@@ -1,71 +1,68 @@
 #include "reference/head_digest.h"
 
-#include <type_traits>
+#include <cstring>
 
 #include "engine/base/check.h"
 
 namespace verbatim::reference {
+namespace {
 
-HeadDigester::HeadDigester(const ModelConfig& config, int64_t length) : length_(length) {
-    for (size_t i = 0; i < config.layers.size(); ++i) {
-        const auto layer = static_cast<int32_t>(i);
-        if (const auto& mamba = config.layers[i].mamba) {
-            parts_.push_back({layer, HeadPart::kSsm, mamba->d_inner() * mamba->d_state, 0, {}});
-            parts_.push_back({layer, HeadPart::kConv, (mamba->d_conv - 1) * mamba->conv_dim(), 0, {}});
-        }
-        if (const auto& attention = config.layers[i].attention) {
-            parts_.push_back({layer, HeadPart::kK, length * attention->kv_rows(), 0, {}});
-            parts_.push_back({layer, HeadPart::kV, length * attention->kv_rows(), 0, {}});
-        }
+// Elements `first`, first + 1, ... of a part, as their bits.
+template <typename Bits>
+void add_bits(ElementSum& sum, int64_t first, std::span<const std::byte> piece) {
+    for (size_t at = 0; at < piece.size(); at += sizeof(Bits)) {
+        Bits bits;
+        std::memcpy(&bits, piece.data() + at, sizeof(Bits));
+        sum.add(first++, bits);
     }
 }
 
-HeadDigester::Part& HeadDigester::advance(int32_t layer, HeadPart part, int64_t num_elements) {
+}  // namespace
+
+HeadDigester::HeadDigester(const StateTensors& tensors, int64_t length) : length_(length) {
+    for (const StateTensor& tensor : tensors) {
+        const int64_t times = tensor.per == StatePer::kToken ? length : 1;
+        parts_.push_back({&tensor, times * tensor.num_elements(), 0, {}});
+    }
+}
+
+HeadDigester::Part& HeadDigester::advance(const StateTensor& tensor, int64_t num_elements) {
     while (current_ < parts_.size() && parts_[current_].num_fed == parts_[current_].num_elements) ++current_;
-    CHECK(current_ < parts_.size(), "layer {}: more than the model holds", layer);
+    CHECK(current_ < parts_.size(), "layer {} {}: more than the model holds", tensor.layer, tensor.kind.name);
     Part& wanted = parts_[current_];
-    CHECK(wanted.layer == layer && wanted.part == part, "layer {} part {} came, layer {} part {} has {} of {} elements",
-          layer, static_cast<int>(part), wanted.layer, static_cast<int>(wanted.part), wanted.num_fed,
-          wanted.num_elements);
+    CHECK(wanted.tensor->layer == tensor.layer && wanted.tensor->kind == tensor.kind,
+          "layer {} {} came, layer {} {} has {} of {} elements", tensor.layer, tensor.kind.name, wanted.tensor->layer,
+          wanted.tensor->kind.name, wanted.num_fed, wanted.num_elements);
     CHECK_LE(wanted.num_fed + num_elements, wanted.num_elements);
     wanted.num_fed += num_elements;
     return wanted;
 }
 
-template <typename T>
-void HeadDigester::add_elements(int32_t layer, HeadPart part, std::span<const T> piece) {
+void HeadDigester::add(const StateTensor& tensor, std::span<const std::byte> piece) {
     if (piece.empty()) return;
-    Part& current = advance(layer, part, static_cast<int64_t>(piece.size()));
-    int64_t i = current.num_fed - static_cast<int64_t>(piece.size());
-    for (const T element : piece) {
-        if constexpr (std::is_same_v<T, float>)
-            current.sum.add(i++, bits_from_float(element));
-        else
-            current.sum.add(i++, element);
-    }
+    const int64_t each = element_bytes(tensor.dtype);
+    const auto size = static_cast<int64_t>(piece.size());
+    CHECK(size % each == 0, "{} bytes of {}", size, dtype_name(tensor.dtype));
+    Part& part = advance(tensor, size / each);
+    const int64_t first = part.num_fed - size / each;
+    each == 2 ? add_bits<uint16_t>(part.sum, first, piece) : add_bits<uint32_t>(part.sum, first, piece);
 }
 
-void HeadDigester::add(int32_t layer, HeadPart part, std::span<const float> piece) { add_elements(layer, part, piece); }
-
-void HeadDigester::add(int32_t layer, HeadPart part, std::span<const uint16_t> piece) {
-    add_elements(layer, part, piece);
-}
-
-void HeadDigester::add(int32_t layer, HeadPart part, const ElementSum& sum) {
-    Part& current = advance(layer, part, 0);
-    CHECK_EQ(current.num_fed, 0);
-    current.num_fed = current.num_elements;
-    current.sum = sum;
+void HeadDigester::add(const StateTensor& tensor, const ElementSum& sum) {
+    Part& part = advance(tensor, 0);
+    CHECK_EQ(part.num_fed, 0);
+    part.num_fed = part.num_elements;
+    part.sum = sum;
 }
 
 Digest HeadDigester::digest() const {
     Digester digester;
     digester.add(length_);
     for (const Part& part : parts_) {
-        CHECK(part.num_fed == part.num_elements, "layer {} part {} has {} of {} elements", part.layer,
-              static_cast<int>(part.part), part.num_fed, part.num_elements);
-        digester.add(part.layer);
-        digester.add(part.part);
+        CHECK(part.num_fed == part.num_elements, "layer {} {} has {} of {} elements", part.tensor->layer,
+              part.tensor->kind.name, part.num_fed, part.num_elements);
+        digester.add(part.tensor->layer);
+        digester.add(part.tensor->kind.number);
         digester.add(part.num_elements);
         digester.add(part.sum.low);
         digester.add(part.sum.high);

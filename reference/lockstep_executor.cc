@@ -3,50 +3,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "engine/base/check.h"
-#include "reference/numerics/bf16.h"
-#include "reference/numerics/float_bits.h"
 
 namespace verbatim::reference {
 namespace {
 
-bool same(float a, float b) { return bits_from_float(a) == bits_from_float(b) || (std::isnan(a) && std::isnan(b)); }
+template <typename Real>
+bool same(Real a, Real b) {
+    using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
+    return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b) || (std::isnan(a) && std::isnan(b));
+}
 
 // The first element that differs, and that there is one.
-std::optional<int64_t> first_different(std::span<const float> a, std::span<const float> b) {
+template <typename Real>
+std::optional<int64_t> first_different(std::span<const Real> a, std::span<const Real> b) {
     for (size_t i = 0; i < a.size(); ++i) {
         if (!same(a[i], b[i])) return static_cast<int64_t>(i);
     }
     return std::nullopt;
 }
 
-const char* part_name(HeadPart part) {
-    switch (part) {
-        case HeadPart::kSsm: return "head ssm";
-        case HeadPart::kConv: return "head conv";
-        case HeadPart::kK: return "head k";
-        case HeadPart::kV: return "head v";
-    }
-    return "head";
-}
-
-// A head's bytes, written out. KV in binary32, which holds bf16 exactly.
+// A head's elements, written out in binary64, which holds them exactly.
 struct HeadTensor {
     int32_t layer = 0;
-    HeadPart part = HeadPart::kSsm;
-    std::vector<float> values;
+    StateKind kind;
+    std::vector<double> values;
 };
 std::vector<HeadTensor> read_tensors(NumericExecutor& executor, const HeadImage& image) {
     std::vector<HeadTensor> tensors;
     executor.read_head(image, [&](const HeadPiece& piece) {
-        if (tensors.empty() || tensors.back().layer != piece.layer || tensors.back().part != piece.part) {
-            tensors.push_back({piece.layer, piece.part, {}});
+        const auto& [layer, kind, per, dtype, shape] = piece.tensor;
+        if (tensors.empty() || tensors.back().layer != layer || tensors.back().kind != kind) {
+            tensors.push_back({layer, kind, {}});
         }
-        auto& values = tensors.back().values;
-        values.insert(values.end(), piece.floats.begin(), piece.floats.end());
-        for (const uint16_t bits : piece.bf16) values.push_back(bf16_to_float(bits));
+        const auto count = static_cast<int64_t>(piece.bytes.size()) / element_bytes(dtype);
+        for (int64_t i = 0; i < count; ++i) tensors.back().values.push_back(element(dtype, piece.bytes, i));
     });
     return tensors;
 }
@@ -216,10 +211,10 @@ void LockstepExecutor::compare_heads(const HeadImage& image) {
     const auto other = read_tensors(secondary_, image);
     for (size_t i = 0; i < std::min(mine.size(), other.size()); ++i) {
         CHECK_EQ(mine[i].values.size(), other[i].values.size());
-        const auto element = first_different(mine[i].values, other[i].values);
+        const auto element = first_different<double>(mine[i].values, other[i].values);
         if (!element) continue;
         difference.layer = mine[i].layer;
-        difference.op = part_name(mine[i].part);
+        difference.op = fmt::format("head {}", mine[i].kind.name);
         difference.element = *element;
         difference.primary = mine[i].values[*element];
         difference.secondary = other[i].values[*element];

@@ -1,5 +1,6 @@
 #include "reference/numeric_executor.h"
 
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -8,8 +9,9 @@
 
 namespace verbatim::reference {
 
-NumericExecutor::NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile)
-    : config_(config), tables_(tables), profile_(profile) {}
+NumericExecutor::NumericExecutor(const ModelConfig& config, StateTensors tensors, SlotTablesConfig tables,
+                                 Profile profile)
+    : config_(config), tensors_(std::move(tensors)), tables_(tables), profile_(profile) {}
 
 std::string NumericExecutor::numerics_id() const { return std::string(reference::numerics_id(profile_)); }
 
@@ -45,7 +47,7 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const
             .position = static_cast<uint64_t>(position)};
 }
 
-SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
+SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) {
     if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
     if (const auto token = drawn_token(sequence.slot)) return {sequence.slot, *token, -1};
     SamplingArgs args = draw_args(sequence);
@@ -54,7 +56,7 @@ SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
 }
 
 std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
-    HeadDigester digester(config_, image.length);
+    HeadDigester digester(tensors_, image.length);
     if (!sum_head(image, digester)) return std::nullopt;
     return digester.digest();
 }
@@ -62,13 +64,9 @@ std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
 bool NumericExecutor::sum_head(const HeadImage& image, HeadDigester& digester) {
     const auto last_layer = static_cast<int32_t>(config_.layers.size()) - 1;
     return read_head(image, [&](const HeadPiece& piece) {
-        if (planted(Planted::kDigestSkipsLastLayer) && piece.layer == last_layer) {
-            digester.add(piece.layer, piece.part, std::vector<float>(piece.floats.size()));
-            digester.add(piece.layer, piece.part, std::vector<uint16_t>(piece.bf16.size()));
-            return;
-        }
-        digester.add(piece.layer, piece.part, piece.floats);
-        digester.add(piece.layer, piece.part, piece.bf16);
+        if (planted(Planted::kDigestSkipsLastLayer) && piece.tensor.layer == last_layer)
+            return digester.add(piece.tensor, std::vector<std::byte>(piece.bytes.size()));
+        digester.add(piece.tensor, piece.bytes);
     });
 }
 

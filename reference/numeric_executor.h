@@ -6,6 +6,7 @@
 //   N3  a NaN or an infinity in a sequence's state or logits marks that sequence, as long as it is there, and no other
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "engine/slot_tables.h"
 #include "reference/head_digest.h"
 #include "reference/model/model_config.h"
+#include "reference/model/state_tensors.h"
 #include "reference/numerics/profile.h"
 #include "reference/ops/rows.h"
 #include "reference/ops/sampling.h"
@@ -35,12 +37,10 @@ struct Observation {
 // sequence's rows in several pieces, each a whole walk over ascending positions.
 using StepObserver = std::function<void(const Observation& observation)>;
 
-// A piece of a head in the order of reference/head_digest.h; one of the spans is empty.
+// Whole elements of a head's tensor, in the order of reference/head_digest.h. Valid during the call.
 struct HeadPiece {
-    int32_t layer = 0;
-    HeadPart part = HeadPart::kSsm;
-    std::span<const float> floats;
-    std::span<const uint16_t> bf16;
+    const StateTensor& tensor;  // of tensors()
+    std::span<const std::byte> bytes;
 };
 using HeadReader = std::function<void(const HeadPiece& piece)>;
 
@@ -53,18 +53,20 @@ public:
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
     // The row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature.
     // REQUIRES: it drew.
-    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) const = 0;
+    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) = 0;
 
     // Null switches it off. It sees the steps that follow.
     void set_observer(StepObserver observer) { observer_ = std::move(observer); }
     [[nodiscard]] const ModelConfig& config() const { return config_; }
+    [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] const SlotTables& tables() const { return tables_; }
     [[nodiscard]] Profile profile() const { return profile_; }
     [[nodiscard]] std::string numerics_id() const override;  // the profile's
 
 protected:
-    // `config` is borrowed.
-    NumericExecutor(const ModelConfig& config, SlotTablesConfig tables, Profile profile = Profile::kExact);
+    // `config` is borrowed. `tensors`: what its sequences carry.
+    NumericExecutor(const ModelConfig& config, StateTensors tensors, SlotTablesConfig tables,
+                    Profile profile = Profile::kExact);
 
     // Gives the digester every part of a head; false when this executor does not hold it. As it stands, what read_head shows; an executor
     // whose states lie elsewhere sums them there.
@@ -75,19 +77,20 @@ protected:
     virtual Status computed() { return {}; }
     // The lowest layer whose state holds a NaN or an infinity after the slot's last step; the number of layers when
     // only the logits do (N8). So it is a function of the tokens, like everything else.
-    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) const = 0;
+    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) = 0;
     // reference/ops/sampling.h, or anything that gives the same token.
-    [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) const { return sample(args); }
+    [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) { return sample(args); }
     // The token of a slot, from an executor that has drawn it by itself in compute().
-    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) const { return std::nullopt; }
+    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) { return std::nullopt; }
     // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next step.
     [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:
-    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence) const;
+    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence);
 
     const ModelConfig& config_;
+    StateTensors tensors_;
     SlotTables tables_;
     Profile profile_;
     StepObserver observer_;

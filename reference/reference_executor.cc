@@ -19,10 +19,9 @@ SlotTablesConfig tables_config(const ModelConfig& config) {
 
 ReferenceExecutor::ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads,
                                      Profile profile)
-    : NumericExecutor(config, tables_config(config), profile),
+    : NumericExecutor(config, state_tensors(config), tables_config(config), profile),
       model_(config, weights, profile),
-      pool_(num_threads),
-      has_state_(!state_row(config).empty()) {}
+      pool_(num_threads) {}
 
 void ReferenceExecutor::compute(const StepPlan& plan) {
     for (const SequenceSlot slot : plan.ends) {
@@ -80,11 +79,10 @@ void ReferenceExecutor::append(SequenceSlot slot, int64_t end, LogitRows which, 
 
 ReferenceExecutor::StateRow ReferenceExecutor::state_row_of(const ReferenceSequence& sequence) const {
     StateRow row;
-    for (size_t i = 0; i < config().layers.size(); ++i) {
-        for (const auto part :
-             {sequence.ssm_state(static_cast<int32_t>(i)), sequence.conv_window(static_cast<int32_t>(i))}) {
-            row.insert(row.end(), part.begin(), part.end());
-        }
+    for (size_t i = 0; i < tensors().size(); ++i) {
+        if (tensors()[i].per != StatePer::kSequence) continue;
+        const auto bytes = sequence.tensor(i);
+        row.insert(row.end(), bytes.begin(), bytes.end());
     }
     return row;
 }
@@ -93,56 +91,42 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
     if (image.writer == kNoSlot || !tables().is_live(image.writer)) return false;
     const Running& running = running_[index(image.writer)];
     if (!running.sequence || image.length > running.sequence->length()) return false;
+    const bool has_state = tensors().has_any(StatePer::kSequence);
     StateRow now;
     const auto passed = running.passed.find(image.length);
     if (image.length == running.sequence->length()) {
         now = state_row_of(*running.sequence);
-    } else if (has_state_ && passed == running.passed.end()) {
+    } else if (has_state && passed == running.passed.end()) {
         return false;
     }
-    std::span<const float> row = now.empty() && has_state_ ? passed->second : now;
-    const auto next = [&](int64_t count) {
-        const auto part = row.first(count);
-        row = row.subspan(count);
-        return part;
-    };
-    for (size_t i = 0; i < config().layers.size(); ++i) {
-        const auto layer = static_cast<int32_t>(i);
-        if (const auto& mamba = config().layers[i].mamba) {
-            reader({.layer = layer,
-                    .part = HeadPart::kSsm,
-                    .floats = next(mamba->d_inner() * mamba->d_state),
-                    .bf16 = {}});
-            reader({.layer = layer,
-                    .part = HeadPart::kConv,
-                    .floats = next((mamba->d_conv - 1) * mamba->conv_dim()),
-                    .bf16 = {}});
+    std::span<const std::byte> row = now.empty() && has_state ? passed->second : now;
+    for (size_t i = 0; i < tensors().size(); ++i) {
+        const StateTensor& tensor = tensors()[i];
+        const auto num_bytes = static_cast<size_t>(tensor.num_bytes());
+        if (tensor.per == StatePer::kToken) {
+            reader({tensor, running.sequence->tensor(i).first(num_bytes * static_cast<size_t>(image.length))});
+            continue;
         }
-        if (const auto& attention = config().layers[i].attention) {
-            const int64_t count = image.length * attention->kv_rows();
-            reader(
-                {.layer = layer, .part = HeadPart::kK, .floats = {}, .bf16 = running.sequence->k(layer).first(count)});
-            reader(
-                {.layer = layer, .part = HeadPart::kV, .floats = {}, .bf16 = running.sequence->v(layer).first(count)});
-        }
+        reader({tensor, row.first(num_bytes)});
+        row = row.subspan(num_bytes);
     }
     return true;
 }
 
-std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) const {
+std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) {
     CHECK(tables().is_live(slot) && running_[index(slot)].sequence != nullptr, "slot {}", index(slot));
     const ConstFloatRows rows = running_[index(slot)].sequence->logits();
     CHECK(rows.num_rows == 1, "slot {} did not draw in the last step", index(slot));
     return {rows.row(0), static_cast<size_t>(rows.width)};
 }
 
-std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) const {
+std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) {
     const ReferenceSequence& sequence = *running_[index(slot)].sequence;
-    const auto num_layers = static_cast<int32_t>(config().layers.size());
-    for (int32_t layer = 0; layer < num_layers; ++layer) {
-        if (first_not_finite(sequence.ssm_state(layer)) || first_not_finite(sequence.conv_window(layer))) return layer;
+    for (size_t i = 0; i < tensors().size(); ++i) {
+        const StateTensor& tensor = tensors()[i];
+        if (tensor.per == StatePer::kSequence && !is_finite(tensor.dtype, sequence.tensor(i))) return tensor.layer;
     }
-    if (first_not_finite(logits(slot))) return num_layers;
+    if (first_not_finite(logits(slot))) return static_cast<int32_t>(config().layers.size());
     return std::nullopt;
 }
 

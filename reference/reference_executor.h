@@ -7,6 +7,7 @@
 //       has passed
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -28,17 +29,17 @@ public:
                       Profile profile = Profile::kExact);
 
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) const override;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) override;
     // Attached by the plan, and computed all the same.
     [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }
 
 protected:
     void compute(const StepPlan& plan) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) const override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) override;
 
 private:
-    // The state row after some length: every layer's SSM state and conv window, in layer order.
-    using StateRow = std::vector<float>;
+    // The state row after some length: the list's tensors per sequence, nothing between them.
+    using StateRow = std::vector<std::byte>;
     struct Running {
         std::unique_ptr<ReferenceSequence> sequence;
         std::map<int64_t, StateRow> passed;  // by length: what StateWrites named
@@ -50,7 +51,6 @@ private:
     ReferenceModel model_;
     WorkerPool pool_;
     std::vector<Running> running_;  // by slot
-    bool has_state_;
     int64_t num_recomputed_tokens_ = 0;
 };
 

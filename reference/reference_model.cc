@@ -22,6 +22,7 @@ namespace verbatim::reference {
 ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile)
     : config_(config),
       weights_(weights),
+      tensors_(state_tensors(config)),
       profile_(profile),
       decay_rates_(config.layers.size()),
       rope_tables_(config.layers.size()) {
@@ -47,12 +48,10 @@ const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions
 // The walk's operations on one sequence: its own activations, KV and states, the ops of reference/ops/ as they are.
 class ReferenceSequence::Backend final : public WalkBackend {
 public:
-    explicit Backend(const ReferenceModel& model) : model_(model), layers_(model.config().layers.size()) {
-        for (size_t i = 0; i < layers_.size(); ++i) {
-            if (const auto& mamba = model.config().layers[i].mamba) {
-                layers_[i].ssm.assign(static_cast<size_t>(mamba->d_inner() * mamba->d_state), 0.0F);
-                layers_[i].window.assign(static_cast<size_t>((mamba->d_conv - 1) * mamba->conv_dim()), 0.0F);
-            }
+    explicit Backend(const ReferenceModel& model) : model_(model), bytes_(model.tensors().size()) {
+        for (size_t i = 0; i < bytes_.size(); ++i) {
+            const StateTensor& tensor = model.tensors()[i];
+            if (tensor.per == StatePer::kSequence) bytes_[i].resize(static_cast<size_t>(tensor.num_bytes()));
         }
     }
 
@@ -114,7 +113,7 @@ public:
     void conv(int32_t layer, const MambaConfig& mamba) override {
         const MambaWeights& w = weights().layers[layer].mamba;
         const Columns columns = projected_columns(mamba).conv;
-        float* window = layers_[layer].window.data();
+        float* window = state<float>(layer, StateKind::kConv).data();
         conv1d({.d_conv = mamba.d_conv,
                 .x = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count),
                 .weight = w.conv_weight.data(),
@@ -129,7 +128,7 @@ public:
         const MambaWeights& w = weights().layers[layer].mamba;
         const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim());
         const Columns dt = projected_columns(mamba).dt;
-        float* state = layers_[layer].ssm.data();
+        float* ssm = state<float>(layer, StateKind::kSsm).data();
         ssm_scan({.n_heads = mamba.n_heads,
                   .head_dim = mamba.head_dim,
                   .d_state = mamba.d_state,
@@ -143,15 +142,18 @@ public:
                   .dt_bias = w.dt_bias.data(),
                   .dt_min = static_cast<float>(mamba.dt_min),
                   .dt_max = static_cast<float>(mamba.dt_max),
-                  .state_in = state,
-                  .state_out = state,
+                  .state_in = ssm,
+                  .state_out = ssm,
                   .snapshots = {},
                   .y = fresh(Buffer::kMixed, mamba.d_inner())});
     }
 
     void check_state(int32_t layer) override {
-        const Layer& state = layers_[layer];
-        if (first_not_finite(state.ssm) || first_not_finite(state.window)) remember_fault(layer);
+        for (size_t i = 0; i < bytes_.size(); ++i) {
+            const StateTensor& tensor = model_.tensors()[i];
+            if (tensor.layer != layer || tensor.per != StatePer::kSequence) continue;
+            if (!is_finite(tensor.dtype, bytes_[i])) remember_fault(layer);
+        }
     }
 
     void gated_norm(int32_t layer, const MambaConfig& mamba, float eps) override {
@@ -179,28 +181,30 @@ public:
 
     void store_kv(int32_t layer, const AttentionConfig& attention) override {
         const int64_t width = attention.kv_rows();
-        const auto append_to = [&](std::vector<uint16_t>& cache, Buffer from) {
-            cache.resize(static_cast<size_t>((length_ + batch_.num_rows()) * width));
-            store_bf16(
-                {.x = rows(from, width), .out = dense_rows(cache.data() + length_ * width, batch_.num_rows(), width)});
+        const auto append_to = [&](StateKind kind, Buffer from) {
+            bytes_[model_.tensors().place(layer, kind)].resize(
+                static_cast<size_t>((length_ + batch_.num_rows()) * width) * sizeof(uint16_t));
+            uint16_t* cache = state<uint16_t>(layer, kind).data();
+            store_bf16({.x = rows(from, width), .out = dense_rows(cache + length_ * width, batch_.num_rows(), width)});
         };
-        append_to(layers_[layer].k, Buffer::kK);
-        append_to(layers_[layer].v, Buffer::kV);
+        append_to(StateKind::kK, Buffer::kK);
+        append_to(StateKind::kV, Buffer::kV);
     }
 
     void attention(int32_t layer, const AttentionConfig& attention, float scale) override {
         const int64_t num_positions = length_ + batch_.num_rows();
         const int64_t width = attention.kv_rows();
-        reference::attention({.first_position = length_,
-                              .n_heads = attention.n_heads,
-                              .n_kv_heads = attention.n_kv_heads,
-                              .head_dim = attention.head_dim,
-                              .scale = scale,
-                              .profile = model_.profile(),
-                              .q = rows(Buffer::kQ, attention.q_rows()),
-                              .k = dense_rows<const uint16_t>(layers_[layer].k.data(), num_positions, width),
-                              .v = dense_rows<const uint16_t>(layers_[layer].v.data(), num_positions, width),
-                              .out = fresh(Buffer::kMixed, attention.q_rows())});
+        reference::attention(
+            {.first_position = length_,
+             .n_heads = attention.n_heads,
+             .n_kv_heads = attention.n_kv_heads,
+             .head_dim = attention.head_dim,
+             .scale = scale,
+             .profile = model_.profile(),
+             .q = rows(Buffer::kQ, attention.q_rows()),
+             .k = dense_rows<const uint16_t>(state<uint16_t>(layer, StateKind::kK).data(), num_positions, width),
+             .v = dense_rows<const uint16_t>(state<uint16_t>(layer, StateKind::kV).data(), num_positions, width),
+             .out = fresh(Buffer::kMixed, attention.q_rows())});
     }
 
     void activation(int32_t, const MlpConfig& mlp) override {
@@ -227,7 +231,7 @@ public:
 
     void check_logits() override {
         if (first_not_finite(buffers_[static_cast<size_t>(Buffer::kLogits)])) {
-            remember_fault(static_cast<int32_t>(layers_.size()));
+            remember_fault(static_cast<int32_t>(config().layers.size()));
         }
     }
 
@@ -247,13 +251,15 @@ public:
                           config().vocab_size);
     }
 
-    // One layer's part of what goes on from token to token.
-    struct Layer {
-        std::vector<float> ssm;      // [n_heads, d_state, head_dim]
-        std::vector<float> window;   // [d_conv - 1, conv_dim]
-        std::vector<uint16_t> k, v;  // [length, n_kv_heads, head_dim]
-    };
-    [[nodiscard]] const Layer& layer(int32_t i) const { return layers_.at(static_cast<size_t>(i)); }
+    [[nodiscard]] const StateTensors& tensors() const { return model_.tensors(); }
+    [[nodiscard]] std::span<const std::byte> tensor(size_t place) const { return bytes_.at(place); }
+    // Empty where there is none.
+    template <typename T>
+    [[nodiscard]] std::span<T> state(int32_t layer, StateKind kind) {
+        if (!tensors().has(layer, kind)) return {};
+        std::vector<std::byte>& bytes = bytes_[tensors().place(layer, kind)];
+        return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+    }
 
 private:
     [[nodiscard]] const ModelWeights& weights() const { return model_.weights(); }
@@ -282,7 +288,8 @@ private:
 
     const ReferenceModel& model_;
     int64_t length_ = 0;
-    std::vector<Layer> layers_;
+    std::vector<std::vector<std::byte>>
+        bytes_;  // by place in the list; as it comes from the heap, aligned for any element
     std::optional<int32_t> fault_layer_;
     // Of the append in progress.
     WalkBatch batch_;
@@ -302,20 +309,24 @@ void ReferenceSequence::append(std::span<const TokenId> tokens, LogitRows which,
 int64_t ReferenceSequence::length() const { return backend_->length(); }
 ConstFloatRows ReferenceSequence::logits() const { return backend_->logits(); }
 std::optional<int32_t> ReferenceSequence::fault_layer() const { return backend_->fault_layer(); }
-std::span<const uint16_t> ReferenceSequence::k(int32_t layer) const { return backend_->layer(layer).k; }
-std::span<const uint16_t> ReferenceSequence::v(int32_t layer) const { return backend_->layer(layer).v; }
-std::span<const float> ReferenceSequence::ssm_state(int32_t layer) const { return backend_->layer(layer).ssm; }
-std::span<const float> ReferenceSequence::conv_window(int32_t layer) const { return backend_->layer(layer).window; }
+std::span<const std::byte> ReferenceSequence::tensor(size_t place) const { return backend_->tensor(place); }
+std::span<const uint16_t> ReferenceSequence::k(int32_t layer) const {
+    return backend_->state<uint16_t>(layer, StateKind::kK);
+}
+std::span<const uint16_t> ReferenceSequence::v(int32_t layer) const {
+    return backend_->state<uint16_t>(layer, StateKind::kV);
+}
+std::span<const float> ReferenceSequence::ssm_state(int32_t layer) const {
+    return backend_->state<float>(layer, StateKind::kSsm);
+}
+std::span<const float> ReferenceSequence::conv_window(int32_t layer) const {
+    return backend_->state<float>(layer, StateKind::kConv);
+}
 
 Digest ReferenceSequence::digest() const {
-    HeadDigester digester(backend_->config(), length());
-    for (size_t i = 0; i < backend_->config().layers.size(); ++i) {
-        const auto layer = static_cast<int32_t>(i);
-        digester.add(layer, HeadPart::kSsm, ssm_state(layer));
-        digester.add(layer, HeadPart::kConv, conv_window(layer));
-        digester.add(layer, HeadPart::kK, k(layer));
-        digester.add(layer, HeadPart::kV, v(layer));
-    }
+    const StateTensors& tensors = backend_->tensors();
+    HeadDigester digester(tensors, length());
+    for (size_t i = 0; i < tensors.size(); ++i) digester.add(tensors[i], tensor(i));
     return digester.digest();
 }
 

@@ -5,6 +5,7 @@
 //   U2  nothing but tokens enters: two sequences of one model with the same tokens have the same bits
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/digest.h"
+#include "reference/model/state_tensors.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
 #include "reference/ops/rope.h"
@@ -30,6 +32,7 @@ public:
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+    [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] Profile profile() const { return profile_; }
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }  // [n_heads]
     // Of an attention layer with rotary embedding, for positions below `num_positions`.
@@ -38,6 +41,7 @@ public:
 private:
     const ModelConfig& config_;
     const ModelWeights& weights_;
+    StateTensors tensors_;
     Profile profile_;
     std::vector<std::vector<float>> decay_rates_;                  // [layer]
     mutable std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
@@ -64,7 +68,10 @@ public:
     // The layer where a NaN or an infinity was first met since position 0 (the number of layers: in logits), N8.
     [[nodiscard]] std::optional<int32_t> fault_layer() const;
 
-    // After length() tokens; an empty span for a layer that has none.
+    // After length() tokens, the tensor at this place of the model's list: [shape], or [length, shape] of one per
+    // token.
+    [[nodiscard]] std::span<const std::byte> tensor(size_t place) const;
+    // Some of them, typed; an empty span for a layer that has none.
     [[nodiscard]] std::span<const uint16_t> k(int32_t layer) const;         // [length, n_kv_heads, head_dim]
     [[nodiscard]] std::span<const uint16_t> v(int32_t layer) const;         // [length, n_kv_heads, head_dim]
     [[nodiscard]] std::span<const float> ssm_state(int32_t layer) const;    // [n_heads, d_state, head_dim]

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/model/checkpoint_tensors.h"
+#include "reference/model/state_tensors.h"
 #include "tools/cli.h"
 
 namespace verbatim::tools {
@@ -31,15 +32,23 @@ int64_t weight_bytes(const ModelConfig& config) {
     return bytes;
 }
 
-struct StateBytes {
-    int64_t ssm = 0;
-    int64_t conv = 0;
+// Layers' tensors that are alike but for the layer.
+struct AlikeTensors {
+    StateTensor first;
+    int64_t num_layers = 0;
+    [[nodiscard]] int64_t num_bytes() const { return num_layers * first.num_bytes(); }
 };
-StateBytes state_bytes(const ModelConfig& config) {
-    StateBytes bytes;
-    for (const StateTensor& tensor : state_row(config))
-        (tensor.name == "ssm" ? bytes.ssm : bytes.conv) += tensor.num_bytes();
-    return bytes;
+std::vector<AlikeTensors> alike_tensors(const ModelConfig& config) {
+    std::vector<AlikeTensors> all;
+    for (StateTensor tensor : state_tensors(config)) {
+        const auto is_alike = [&](const AlikeTensors& alike) {
+            tensor.layer = alike.first.layer;
+            return tensor == alike.first;
+        };
+        const auto known = std::ranges::find_if(all, is_alike);
+        known == all.end() ? all.push_back({tensor, 1}) : static_cast<void>(++known->num_layers);
+    }
+    return all;
 }
 
 // Sequences of this length that fit beside the weights, each with its KV and one state row.
@@ -52,6 +61,30 @@ int64_t sequences_that_fit(const ModelInfo& info, const ModelGeometry& g, int64_
 
 std::string with_unit(int64_t bytes) {
     return fmt::format("{} ({})", bytes, format_bytes(static_cast<uint64_t>(bytes)));
+}
+
+void add_tensor_rows(const ModelConfig& config, StatePer per, Table& table) {
+    for (const AlikeTensors& alike : alike_tensors(config)) {
+        const StateTensor& tensor = alike.first;
+        if (tensor.per != per) continue;
+        table.add_row({fmt::format("  {}, {} x {} [{}]", tensor.kind.name, alike.num_layers, dtype_name(tensor.dtype),
+                                   fmt::join(tensor.shape, ", ")),
+                       with_unit(alike.num_bytes())});
+    }
+}
+
+Json tensors_json(const ModelConfig& config) {
+    Json list = Json::array();
+    for (const AlikeTensors& alike : alike_tensors(config)) {
+        const StateTensor& tensor = alike.first;
+        list.push_back({{"kind", tensor.kind.name},
+                        {"per", tensor.per == StatePer::kToken ? "token" : "sequence"},
+                        {"dtype", dtype_name(tensor.dtype)},
+                        {"shape", tensor.shape},
+                        {"layers", alike.num_layers},
+                        {"bytes", alike.num_bytes()}});
+    }
+    return list;
 }
 
 Json load_json(const LoadReport& load) {
@@ -103,7 +136,6 @@ void add_error_row(const std::string& name, int64_t num_positions, const GoldenE
 
 std::string info_table(const ModelInfo& info) {
     const ModelGeometry g = geometry(info.config);
-    const StateBytes state = state_bytes(info.config);
     Table table;
     table.add_row({"model", info.name});
     table.add_row({"architecture", std::string(architecture_name(info.config.architecture))});
@@ -118,9 +150,9 @@ std::string info_table(const ModelInfo& info) {
     table.add_row({"parameters", fmt::to_string(g.num_parameters)});
     table.add_row({"weight bytes", with_unit(weight_bytes(info.config))});
     table.add_row({"KV bytes per token", with_unit(g.kv_bytes_per_token)});
+    add_tensor_rows(info.config, StatePer::kToken, table);
     table.add_row({"state bytes per sequence", with_unit(g.state_bytes_per_row)});
-    table.add_row({"  SSM", with_unit(state.ssm)});
-    table.add_row({"  conv", with_unit(state.conv)});
+    add_tensor_rows(info.config, StatePer::kSequence, table);
     table.add_row({"break-even length", g.break_even_tokens ? fmt::format("{} tokens", *g.break_even_tokens)
                                                             : std::string("none: there is no KV")});
     if (info.memory_bytes > 0)
@@ -133,7 +165,6 @@ std::string info_table(const ModelInfo& info) {
 
 std::string info_json(const ModelInfo& info) {
     const ModelGeometry g = geometry(info.config);
-    const StateBytes state = state_bytes(info.config);
     Json json = {{"model", info.name}, {"architecture", architecture_name(info.config.architecture)}};
     json["layers"] = {{"total", g.num_layers},
                       {"mamba", g.num_mamba_layers},
@@ -147,8 +178,7 @@ std::string info_json(const ModelInfo& info) {
     json["weight_bytes"] = weight_bytes(info.config);
     json["kv_bytes_per_token"] = g.kv_bytes_per_token;
     json["state_bytes"] = g.state_bytes_per_row;
-    json["ssm_bytes"] = state.ssm;
-    json["conv_bytes"] = state.conv;
+    json["tensors"] = tensors_json(info.config);
     json["break_even_tokens"] = g.break_even_tokens ? Json(*g.break_even_tokens) : Json(nullptr);
     if (info.memory_bytes > 0) {
         json["memory_bytes"] = info.memory_bytes;

@@ -12,8 +12,8 @@ using reference::Buffer;
 using reference::Columns;
 using reference::ConstFloatRows;
 using reference::FloatRows;
-using reference::HeadPart;
 using reference::MatrixId;
+using reference::StateKind;
 
 namespace {
 
@@ -26,8 +26,8 @@ constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes
 
 }  // namespace
 
-CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
-                       PagedKv& kv, StateRows& states, reference::WorkerPool& pool)
+CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, PagedKv& kv,
+                       StateRows& states, reference::WorkerPool& pool)
     : model_(model),
       weights_(weights),
       choice_(choice),
@@ -39,7 +39,7 @@ CpuBackend::CpuBackend(const reference::ReferenceModel& model, const PackedWeigh
       widened_(pool.num_threads()) {}
 
 void CpuBackend::begin(const reference::WalkBatch& batch) {
-    PooledBackend::begin(batch);
+    PooledWalk::begin(batch);
     attention_parts_.clear();
     for (size_t i = 0; i < batch.sequences.size(); ++i) {
         const int64_t num_rows = batch.sequences[i].num_rows;
@@ -55,16 +55,15 @@ void CpuBackend::run(const PooledStep& step) {
     reference::walk(config(), step.batch, *this);
 }
 
-std::span<const float> CpuBackend::read_state(int32_t layer, HeadPart part, StateIndex row) {
-    return states_.tensor(row, layer, part);
+std::span<const std::byte> CpuBackend::read_row(const reference::StateTensor& tensor, StateIndex row) {
+    return states_.bytes(row, tensor.layer, tensor.kind);
 }
 
-void CpuBackend::read_kv(int32_t layer, HeadPart part, BlockId block, int32_t num_slots, std::span<uint16_t> out) {
-    const auto width = static_cast<size_t>(config().layers[layer].attention->kv_rows());
-    for (int32_t slot = 0; slot < num_slots; ++slot) {
-        const std::span<uint16_t> row = out.subspan(static_cast<size_t>(slot) * width, width);
-        part == HeadPart::kK ? kv_.read_k(layer, block, slot, row) : kv_.read_v(layer, block, slot, row);
-    }
+void CpuBackend::read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                            std::span<std::byte> out) {
+    const auto slot_bytes = static_cast<size_t>(tensor.num_bytes());
+    for (int32_t slot = 0; slot < num_slots; ++slot)
+        kv_.read(tensor, block, slot, out.subspan(static_cast<size_t>(slot) * slot_bytes, slot_bytes));
 }
 
 // --- buffers
@@ -154,7 +153,7 @@ void CpuBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, 
 
 void CpuBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
     const int64_t max_position = *std::ranges::max_element(positions());
-    const reference::RopeTable& table = model_.rope_table(layer, max_position + 1);
+    const RotaryTable& table = model_.rotary_table(layer, max_position + 1);
     const auto turn = [&](Buffer buffer, int64_t n_heads) {
         const FloatRows x = changing(buffer, n_heads * attention.head_dim);
         for_rows(x.num_rows, [&](int64_t r) {
@@ -274,13 +273,13 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
 // --- Mamba
 
 // Of every sequence in turn: what it has to leave behind of its state on the way.
-void CpuBackend::list_snapshots(int32_t layer, HeadPart part) {
+void CpuBackend::list_snapshots(int32_t layer, StateKind kind) {
     snapshots_.clear();
     first_snapshot_.assign(1, 0);
     for (size_t i = 0; i < sequences().size(); ++i) {
         for (const StateWrite& write : sequences()[i].writes) {
-            snapshots_.push_back(
-                {write.length - batch().sequences[i].first_position, states_.tensor(write.dst, layer, part).data()});
+            snapshots_.push_back({write.length - batch().sequences[i].first_position,
+                                  states_.tensor<float>(write.dst, layer, kind).data()});
         }
         first_snapshot_.push_back(snapshots_.size());
     }
@@ -297,7 +296,7 @@ void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     const ConstFloatRows x = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
     const FloatRows out = fresh(Buffer::kConv, mamba.conv_dim());
     const int64_t parts = (mamba.conv_dim() + kConvChannels - 1) / kConvChannels;
-    list_snapshots(layer, HeadPart::kConv);
+    list_snapshots(layer, StateKind::kConv);
     const auto convolve = [&](int64_t part) {
         const auto i = static_cast<size_t>(part / parts);
         const auto& rows = batch().sequences[i];
@@ -307,8 +306,8 @@ void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
             .x = x.rows(rows.first_row, rows.num_rows),
             .weight = weights_.conv_weight(layer),
             .bias = w.conv_bias.empty() ? nullptr : w.conv_bias.data(),
-            .window_in = src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kConv).data(),
-            .window_out = states_.tensor(sequences()[i].state_dst, layer, HeadPart::kConv).data(),
+            .window_in = src == kNoState ? nullptr : states_.tensor<float>(src, layer, StateKind::kConv).data(),
+            .window_out = states_.tensor<float>(sequences()[i].state_dst, layer, StateKind::kConv).data(),
             .snapshots = snapshots(i),
             .out = out.rows(rows.first_row, rows.num_rows)};
         const int64_t begin = part % parts * kConvChannels;
@@ -340,7 +339,7 @@ void CpuBackend::find_time_steps(int32_t layer, const reference::MambaConfig& ma
 void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     fresh(Buffer::kMixed, mamba.d_inner());
     find_time_steps(layer, mamba);
-    list_snapshots(layer, HeadPart::kSsm);
+    list_snapshots(layer, StateKind::kSsm);
     const int64_t heads = mamba.n_heads;
     head_is_finite_.resize(sequences().size() * static_cast<size_t>(heads));
     const int64_t count = static_cast<int64_t>(sequences().size()) * heads;
@@ -361,8 +360,9 @@ void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, s
     const int64_t head_size = int64_t{mamba.d_state} * mamba.head_dim;
     const int64_t b_column = mamba.d_inner() + head / (mamba.n_heads / mamba.n_groups) * mamba.d_state;
     const float* before =
-        src == kNoState ? nullptr : states_.tensor(src, layer, HeadPart::kSsm).data() + head * head_size;
-    float* own = states_.tensor(sequences()[sequence].state_dst, layer, HeadPart::kSsm).data() + head * head_size;
+        src == kNoState ? nullptr : states_.tensor<float>(src, layer, StateKind::kSsm).data() + head * head_size;
+    float* own =
+        states_.tensor<float>(sequences()[sequence].state_dst, layer, StateKind::kSsm).data() + head * head_size;
     bool finite = true;
     const auto scan_tokens = [&](int64_t begin, int64_t end) {
         const float* steps = time_steps_.data() + (part.first_row + begin) * 2 * mamba.n_heads + head;
@@ -398,7 +398,7 @@ void CpuBackend::check_state(int32_t layer) {
     pool_.for_each(static_cast<int64_t>(sequences().size()), [&](int64_t i) {
         if (fault_layers_[i]) return;
         const uint8_t* finite = head_is_finite_.data() + i * heads;
-        const auto window = states_.tensor(sequences()[i].state_dst, layer, HeadPart::kConv);
+        const auto window = states_.tensor<float>(sequences()[i].state_dst, layer, StateKind::kConv);
         if (std::find(finite, finite + heads, 0) != finite + heads ||
             !row_ops().is_finite(window.data(), static_cast<int64_t>(window.size()))) {
             fault_layers_[i] = layer;

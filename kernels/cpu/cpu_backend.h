@@ -19,9 +19,9 @@
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
 #include "reference/ops/state_snapshot.h"
-#include "reference/reference_model.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::cpu {
@@ -32,20 +32,20 @@ struct AttentionPart {
     int64_t first_row = 0;  // of the sequence's
 };
 
-class CpuBackend final : public PooledBackend {
+class CpuBackend final : public PooledWalk {
 public:
     // Borrows everything.
-    CpuBackend(const reference::ReferenceModel& model, const PackedWeights& weights, const MatmulChoice& choice,
-               PagedKv& kv, StateRows& states, reference::WorkerPool& pool);
+    CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, PagedKv& kv,
+               StateRows& states, reference::WorkerPool& pool);
 
     void run(const PooledStep& step) override;
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override {
         return fault_layers_[sequence];
     }
-    std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
-    void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
-                 std::span<uint16_t> out) override;
+    std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
+    void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                    std::span<std::byte> out) override;
 
     void begin(const reference::WalkBatch& batch) override;
     void embed(float multiplier) override;
@@ -91,12 +91,12 @@ private:
     void for_rows(int64_t num_rows, const Row& row);
     [[nodiscard]] int64_t neighbours(int64_t count) const;
     RoundedRows round_rows(const CpuOps& ops, reference::Buffer buffer, int64_t width, float multiplier);
-    void list_snapshots(int32_t layer, reference::HeadPart part);
+    void list_snapshots(int32_t layer, reference::StateKind kind);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
     void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
 
-    const reference::ReferenceModel& model_;
+    KernelModel& model_;
     const PackedWeights& weights_;
     const MatmulChoice& choice_;
     const CpuOps& ops_;  // for everything but matmuls

@@ -22,11 +22,12 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
                          PackedWeights packed)
-    : PooledExecutor(config, {cpu.block_size, cpu.num_blocks, cpu.num_state_rows}, cpu.profile),
+    : PooledExecutor(config, reference::state_tensors(config), {cpu.block_size, cpu.num_blocks, cpu.num_state_rows},
+                     cpu.profile),
       choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
-      kv_(config, cpu.block_size, tables().config().num_blocks),
-      states_(config, tables().config().num_state_rows),
+      kv_(tensors(), cpu.block_size, tables().config().num_blocks),
+      states_(tensors(), tables().config().num_state_rows),
       pool_(cpu.num_threads),
       weights_(std::move(packed)),
       backend_(model_, weights_, choice_, kv_, states_, pool_) {
@@ -39,7 +40,7 @@ std::string CpuExecutor::numerics_id() const {
     return NumericExecutor::numerics_id() + (weights_.format() == WeightFormat::kInt8 ? " int8" : "");
 }
 
-TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {
+TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) {
     return sample(args, *choice_.many->rows, sampling_);
 }
 

@@ -15,8 +15,8 @@
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_rows.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
-#include "reference/reference_model.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::cpu {
@@ -45,18 +45,18 @@ public:
     [[nodiscard]] Isa isa() const { return choice_.many->isa; }
 
 protected:
-    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
-    [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) const override;
+    [[nodiscard]] PooledBackend& backend() override { return backend_; }
+    [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) override;
 
 private:
     MatmulChoice choice_;
-    reference::ReferenceModel model_;
+    KernelModel model_;
     PagedKv kv_;
     StateRows states_;
     reference::WorkerPool pool_;
     PackedWeights weights_;
-    mutable CpuBackend backend_;
-    mutable SamplingScratch sampling_;
+    CpuBackend backend_;
+    SamplingScratch sampling_;
 };
 
 }  // namespace verbatim::cpu

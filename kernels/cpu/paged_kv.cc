@@ -6,6 +6,12 @@
 #include "reference/numerics/bf16.h"
 
 namespace verbatim::cpu {
+
+using reference::StateKind;
+using reference::StatePer;
+using reference::StateTensor;
+using reference::StateTensors;
+
 namespace {
 
 constexpr int64_t kVectorPairs = 16;  // of 64 bytes
@@ -18,20 +24,31 @@ void set_half(Pair& pair, bool odd, uint16_t bits) {
 
 }  // namespace
 
-PagedKv::PagedKv(const reference::ModelConfig& config, int32_t block_size, int32_t num_blocks)
-    : block_size_(block_size), num_blocks_(num_blocks), layers_(config.layers.size()) {
+PagedKv::PagedKv(const StateTensors& tensors, int32_t block_size, int32_t num_blocks)
+    : block_size_(block_size), num_blocks_(num_blocks) {
     CHECK(block_size > 0 && num_blocks >= 0, "{} blocks of {}", num_blocks, block_size);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-        const auto& attention = config.layers[i].attention;
-        if (!attention) continue;
-        Layer& layer = layers_[i];
-        layer.n_kv_heads = attention->n_kv_heads;
-        layer.head_dim = attention->head_dim;
-        layer.k_page_pairs = round_up(num_pairs(layer.head_dim) * block_size);
-        layer.v_page_pairs = round_up(num_pairs(block_size) * layer.head_dim);
-        layer.block_pairs = layer.n_kv_heads * (layer.k_page_pairs + layer.v_page_pairs);
-        layer.pairs.ensure(num_blocks * layer.block_pairs);
+    for (const StateTensor& tensor : tensors) {
+        if (tensor.per != StatePer::kToken) continue;
+        if (tensor.kind == StateKind::kK || tensor.kind == StateKind::kV) {
+            const StateTensor& keys = tensors[tensors.place(tensor.layer, StateKind::kK)];
+            CHECK(tensor.shape == keys.shape, "layer {}: K and V of two shapes", tensor.layer);
+            if (tensor.kind == StateKind::kK) add_pages(keys);  // V's pages lie beside K's
+            continue;
+        }
+        Slots& slots = others_.emplace_back(Slots{tensor.layer, tensor.kind, tensor.num_bytes(), {}});
+        slots.bytes.ensure(int64_t{num_blocks} * block_size * slots.slot_bytes);
     }
+}
+
+void PagedKv::add_pages(const StateTensor& keys) {
+    layers_.resize(static_cast<size_t>(keys.layer) + 1);
+    Layer& layer = layers_.back();
+    layer.n_kv_heads = keys.shape.at(0);
+    layer.head_dim = keys.shape.at(1);
+    layer.k_page_pairs = round_up(num_pairs(layer.head_dim) * block_size_);
+    layer.v_page_pairs = round_up(num_pairs(block_size_) * layer.head_dim);
+    layer.block_pairs = layer.n_kv_heads * (layer.k_page_pairs + layer.v_page_pairs);
+    layer.pairs.ensure(num_blocks_ * layer.block_pairs);
 }
 
 Pair* PagedKv::k_page_of(const Layer& layer, BlockId block, int64_t kv_head) const {
@@ -65,7 +82,21 @@ void PagedKv::store(int32_t layer, BlockId block, int32_t offset, int64_t kv_hea
     for (int64_t i = 0; i < d; ++i) set_half(v_pairs[i], offset % 2 == 1, round_to_bf16(v[i]));
 }
 
+std::span<std::byte> PagedKv::slot(int32_t layer, StateKind kind, BlockId block, int32_t offset) const {
+    CHECK(index(block) >= 0 && index(block) < num_blocks_ && offset >= 0 && offset < block_size_,
+          "slot {} of block {}: there are {} of {}", offset, index(block), num_blocks_, block_size_);
+    const auto of = [&](const Slots& slots) { return slots.layer == layer && slots.kind == kind; };
+    const auto found = std::ranges::find_if(others_, of);
+    CHECK(found != others_.end(), "layer {} has no {} in slots", layer, kind.name);
+    return {found->bytes.data() + (int64_t{index(block)} * block_size_ + offset) * found->slot_bytes,
+            static_cast<size_t>(found->slot_bytes)};
+}
+
 void PagedKv::copy(const BlockCopy& copy) {
+    for (const Slots& slots : others_) {
+        const auto src = slot(slots.layer, slots.kind, copy.src, 0);
+        std::copy_n(src.data(), copy.num_slots * slots.slot_bytes, slot(slots.layer, slots.kind, copy.dst, 0).data());
+    }
     for (Layer& layer : layers_) {
         for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
             const Pair* k_src = k_page_of(layer, copy.src, head);
@@ -83,11 +114,21 @@ void PagedKv::copy(const BlockCopy& copy) {
     }
 }
 
-void PagedKv::read_k(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> out) const {
-    const int64_t d = layers_[layer].head_dim;
-    CHECK_EQ(static_cast<int64_t>(out.size()), layers_[layer].n_kv_heads * d);
-    for (int64_t head = 0; head < layers_[layer].n_kv_heads; ++head) {
-        const Pair* pairs = k_page(layer, block, head) + offset;
+void PagedKv::read(const StateTensor& tensor, BlockId block, int32_t offset, std::span<std::byte> out) const {
+    CHECK_EQ(static_cast<int64_t>(out.size()), tensor.num_bytes());
+    const bool is_k = tensor.kind == StateKind::kK;
+    if (!is_k && tensor.kind != StateKind::kV) {
+        std::ranges::copy(slot(tensor.layer, tensor.kind, block, offset), out.begin());
+        return;
+    }
+    const std::span<uint16_t> row(reinterpret_cast<uint16_t*>(out.data()), out.size() / sizeof(uint16_t));
+    is_k ? read_k(layers_[tensor.layer], block, offset, row) : read_v(layers_[tensor.layer], block, offset, row);
+}
+
+void PagedKv::read_k(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const {
+    const int64_t d = layer.head_dim;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+        const Pair* pairs = k_page_of(layer, block, head) + offset;
         for (int64_t i = 0; i < d; ++i) {
             const Pair pair = pairs[i / 2 * block_size_];
             out[head * d + i] = i % 2 == 0 ? even_bits(pair) : odd_bits(pair);
@@ -95,11 +136,10 @@ void PagedKv::read_k(int32_t layer, BlockId block, int32_t offset, std::span<uin
     }
 }
 
-void PagedKv::read_v(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> out) const {
-    const int64_t d = layers_[layer].head_dim;
-    CHECK_EQ(static_cast<int64_t>(out.size()), layers_[layer].n_kv_heads * d);
-    for (int64_t head = 0; head < layers_[layer].n_kv_heads; ++head) {
-        const Pair* pairs = v_page(layer, block, head) + offset / 2 * d;
+void PagedKv::read_v(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const {
+    const int64_t d = layer.head_dim;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+        const Pair* pairs = v_page_of(layer, block, head) + offset / 2 * d;
         for (int64_t i = 0; i < d; ++i) out[head * d + i] = offset % 2 == 0 ? even_bits(pairs[i]) : odd_bits(pairs[i]);
     }
 }

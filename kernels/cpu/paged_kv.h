@@ -1,13 +1,15 @@
-// kernels/cpu/paged_kv.h: owns the bytes of the KV blocks, bf16, laid out so that no dot product needs a horizontal
-// sum.
+// kernels/cpu/paged_kv.h: owns the bytes of the KV blocks: the tensors per token of the model's list
+// (reference/model/state_tensors.h). K and V are laid out so that no dot product needs a horizontal sum.
 //
-// Of a block, per attention layer and KV head:
+// Of a block, per layer with K and V, and KV head:
 //   K page  [ceil(head_dim/2)][block_size]   pairs along head_dim: a vector holds one pair of 16 positions
 //   V page  [ceil(block_size/2)][head_dim]   pairs along positions: a vector holds two positions of 16 dims
+// Of any other tensor: [block_size] slots, each in logical order.
 //   V1  a slot that nobody wrote is zero or stale: readers mask what lies beyond a row's last position
 //   V2  slots of a V pair are written apart: one sequence writes a block, one thread writes a sequence's KV head
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,14 +17,14 @@
 #include "engine/step_plan.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/pair.h"
-#include "reference/model/model_config.h"
+#include "reference/model/state_tensors.h"
 
 namespace verbatim::cpu {
 
 class PagedKv {
 public:
     // REQUIRES: block_size > 0, num_blocks >= 0.
-    PagedKv(const reference::ModelConfig& config, int32_t block_size, int32_t num_blocks);
+    PagedKv(const reference::StateTensors& tensors, int32_t block_size, int32_t num_blocks);
 
     [[nodiscard]] int32_t block_size() const { return block_size_; }
     [[nodiscard]] const Pair* k_page(int32_t layer, BlockId block, int64_t kv_head) const;
@@ -30,11 +32,13 @@ public:
 
     // k and v of one position and KV head, binary32, rounded here (NUMERICS N2). [head_dim] each.
     void store(int32_t layer, BlockId block, int32_t offset, int64_t kv_head, const float* k, const float* v);
-    // Slots [0, num_slots) of every layer.
+    // One position of a tensor that is neither K nor V, to read and to write.
+    [[nodiscard]] std::span<std::byte> slot(int32_t layer, reference::StateKind kind, BlockId block,
+                                            int32_t offset) const;
+    // Slots [0, num_slots) of every tensor.
     void copy(const BlockCopy& copy);
-    // One position in logical order: [n_kv_heads, head_dim].
-    void read_k(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
-    void read_v(int32_t layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
+    // One position of any tensor, in logical order.
+    void read(const reference::StateTensor& tensor, BlockId block, int32_t offset, std::span<std::byte> out) const;
 
 private:
     struct Layer {
@@ -45,12 +49,24 @@ private:
         int64_t block_pairs = 0;
         AlignedArray<Pair> pairs;  // [num_blocks][K pages by head, V pages by head]
     };
+    // A tensor that is neither K nor V.
+    struct Slots {
+        int32_t layer = 0;
+        reference::StateKind kind;
+        int64_t slot_bytes = 0;
+        AlignedArray<std::byte> bytes;  // [num_blocks, block_size, slot_bytes]
+    };
+    void add_pages(const reference::StateTensor& keys);
+    // One position: [n_kv_heads, head_dim].
+    void read_k(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
+    void read_v(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
     [[nodiscard]] Pair* k_page_of(const Layer& layer, BlockId block, int64_t kv_head) const;
     [[nodiscard]] Pair* v_page_of(const Layer& layer, BlockId block, int64_t kv_head) const;
 
     int32_t block_size_;
     int32_t num_blocks_;
-    std::vector<Layer> layers_;  // by the model's layer; one without attention is empty
+    std::vector<Layer> layers_;  // by the model's layer; one without K and V is empty
+    std::vector<Slots> others_;
 };
 
 }  // namespace verbatim::cpu

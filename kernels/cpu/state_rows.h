@@ -1,38 +1,37 @@
-// kernels/cpu/state_rows.h: owns the bytes of the state rows. A row is the list of tensors of reference::state_row,
-// each in its logical order (an SSM state is [n_heads, d_state, head_dim]: its vectors run along head_dim), starting
-// on a 64-byte line.
+// kernels/cpu/state_rows.h: owns the bytes of the state rows. A row is the tensors per sequence of the model's list
+// (reference/model/state_tensors.h), each in its logical order (an SSM state is [n_heads, d_state, head_dim]: its vectors
+// run along head_dim), starting on a 64-byte line.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "engine/base/ids.h"
 #include "kernels/cpu/aligned_array.h"
-#include "reference/head_digest.h"
-#include "reference/model/model_config.h"
+#include "reference/model/state_tensors.h"
 
 namespace verbatim::cpu {
 
 class StateRows {
 public:
-    StateRows(const reference::ModelConfig& config, int32_t num_rows);
+    // Borrows the list.
+    StateRows(const reference::StateTensors& tensors, int32_t num_rows);
 
-    // `part` is kSsm or kConv of a Mamba layer.
-    [[nodiscard]] std::span<float> tensor(StateIndex row, int32_t layer, reference::HeadPart part) const;
+    // REQUIRES: a tensor per sequence, of the list.
+    [[nodiscard]] std::span<std::byte> bytes(StateIndex row, int32_t layer, reference::StateKind kind) const;
+    // The same, in elements. REQUIRES: T is what the tensor's dtype says.
+    template <typename T>
+    [[nodiscard]] std::span<T> tensor(StateIndex row, int32_t layer, reference::StateKind kind) const {
+        const std::span<std::byte> all = bytes(row, layer, kind);
+        return {reinterpret_cast<T*>(all.data()), all.size() / sizeof(T)};
+    }
 
 private:
-    struct Place {
-        int64_t offset = -1;  // floats, in a row
-        int64_t size = 0;
-    };
-    struct Layer {
-        Place ssm, conv;
-    };
+    const reference::StateTensors& tensors_;
     int32_t num_rows_;
-    int64_t row_floats_ = 0;
-    std::vector<Layer> layers_;
-    AlignedArray<float> floats_;  // [num_rows, row_floats]
+    reference::StateRowLayout layout_;
+    AlignedArray<std::byte> bytes_;  // [num_rows, row_bytes]
 };
 
 }  // namespace verbatim::cpu

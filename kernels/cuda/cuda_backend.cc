@@ -9,13 +9,17 @@ namespace verbatim::cuda {
 
 using reference::Buffer;
 using reference::Columns;
-using reference::HeadPart;
 using reference::MatrixId;
+using reference::StateKind;
+using reference::StatePer;
+using reference::StateTensor;
 
 namespace {
 
+constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kLeastRuns = 64;      // that attention's workspace has room for
 constexpr int64_t kMaxGraphRows = 512;  // sequences of a step that is run as a graph
+constexpr int64_t kSectorBytes = 32;    // what one access to memory brings at least: state tensors begin there
 
 // Numbers of sequences that have graphs: powers of two and what lies halfway.
 int64_t graph_rows(int64_t num_sequences) {
@@ -67,6 +71,11 @@ int64_t query_rows(const reference::ModelConfig& config) {
     return rows;
 }
 
+// Whether the device has a place for it: in the rows whatever there is, in the blocks K and V.
+bool has_room(const StateTensor& tensor) {
+    return tensor.per == StatePer::kSequence || tensor.kind == StateKind::kK || tensor.kind == StateKind::kV;
+}
+
 Floats columns(Floats x, Columns part) { return {x.data + part.first, x.num_rows, part.count, x.stride}; }
 
 }  // namespace
@@ -97,22 +106,26 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 
 // --- what stays on the device
 
-CudaBackend::CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
-                         reference::Profile profile, int32_t num_threads)
+CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
+                         const PoolSizes& pools, reference::Profile profile, int32_t num_threads)
     : model_(model),
+      tensors_(tensors),
       device_(device),
       pools_(pools),
       profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
+      row_layout_(row_layout(tensors, kSectorBytes)),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
     CHECK(unsupported(config(), pools_, device.limits()).empty());
+    CHECK(std::ranges::all_of(tensors, has_room), "the device's blocks hold K and V alone");
     const reference::MatrixView& table = model.weights().embedding;
     embedding_ = DeviceArray<uint16_t>(
         device, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
     pack_matrices(num_threads);
-    place_states();
+    if (row_layout_.row_bytes > 0)
+        state_pool_ = DeviceArray<float>(device, pools.num_state_rows * row_layout_.row_bytes / kFloatBytes);
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
 }
 
@@ -154,23 +167,13 @@ void CudaBackend::upload_layer(int32_t i) {
 void CudaBackend::upload_angles(int32_t layer) {
     const int64_t num_positions =
         std::min<int64_t>(int64_t{pools_.num_blocks} * pools_.block_size, config().max_position_embeddings);
-    const reference::RopeTable& table = model_.rope_table(layer, num_positions);
+    const RotaryTable& table = model_.rotary_table(layer, num_positions);
     const auto known = std::ranges::find(angles_, &table, &Angles::table);
     layers_[layer].angles = static_cast<size_t>(known - angles_.begin());
     if (known != angles_.end()) return;
     const auto count = static_cast<size_t>(table.num_positions() * table.n_pairs());
     angles_.push_back({&table, DeviceArray<float>(device_, std::span<const float>(table.cos(0), count)),
                        DeviceArray<float>(device_, std::span<const float>(table.sin(0), count))});
-}
-
-void CudaBackend::place_states() {
-    for (const reference::StateTensor& tensor : reference::state_row(config())) {
-        Layer& layer = layers_[tensor.layer];
-        (tensor.name == "ssm" ? layer.ssm_offset : layer.conv_offset) = row_floats_;
-        (tensor.name == "ssm" ? layer.ssm_size : layer.conv_size) = tensor.num_elements();
-        row_floats_ += tensor.num_elements();
-    }
-    if (row_floats_ > 0) state_pool_ = DeviceArray<float>(device_, pools_.num_state_rows * row_floats_);
 }
 
 DevicePages CudaBackend::pages(int32_t layer, const reference::AttentionConfig& attention) const {
@@ -182,10 +185,16 @@ DevicePages CudaBackend::pages(int32_t layer, const reference::AttentionConfig& 
             attention.head_dim};
 }
 
-DeviceStates CudaBackend::states(int32_t layer, HeadPart part) const {
-    const bool ssm = part == HeadPart::kSsm;
-    return {state_pool_.data() + (ssm ? layers_[layer].ssm_offset : layers_[layer].conv_offset), pools_.num_state_rows,
-            row_floats_, ssm ? layers_[layer].ssm_size : layers_[layer].conv_size, layer};
+// Where a tensor of a state row lies.
+float* CudaBackend::row_of(size_t place, StateIndex row) const {
+    CHECK_GE(row_layout_.offsets[place], 0);
+    return state_pool_.data() + (index(row) * row_layout_.row_bytes + row_layout_.offsets[place]) / kFloatBytes;
+}
+
+DeviceStates CudaBackend::states(int32_t layer, StateKind kind) const {
+    const size_t place = tensors_.place(layer, kind);
+    return {row_of(place, StateIndex{0}), pools_.num_state_rows, row_layout_.row_bytes / kFloatBytes,
+            tensors_[place].num_elements(), layer};
 }
 
 MambaParameters CudaBackend::parameters(int32_t i) const {
@@ -285,7 +294,7 @@ void CudaBackend::run_graph(const PooledStep& step) {
 }
 
 void CudaBackend::begin(const reference::WalkBatch& batch) {
-    PooledBackend::begin(batch);
+    PooledWalk::begin(batch);
     rounded_from_.reset();
 }
 
@@ -309,19 +318,22 @@ std::optional<int32_t> CudaBackend::fault_layer(int64_t sequence) const {
 
 // --- reading what is kept
 
-std::span<const float> CudaBackend::read_state(int32_t layer, HeadPart part, StateIndex row) {
-    const DeviceStates tensor = states(layer, part);
-    host_floats_.resize(static_cast<size_t>(tensor.size));
-    state_pool_.download(tensor.data - state_pool_.data() + index(row) * row_floats_, host_floats_);
-    return host_floats_;
+std::span<const std::byte> CudaBackend::read_row(const StateTensor& tensor, StateIndex row) {
+    host_floats_.resize(static_cast<size_t>((tensor.num_bytes() + kFloatBytes - 1) / kFloatBytes));
+    const float* first = row_of(tensors_.place(tensor.layer, tensor.kind), row);
+    state_pool_.download(first - state_pool_.data(), host_floats_);
+    return std::as_bytes(std::span(host_floats_)).first(static_cast<size_t>(tensor.num_bytes()));
 }
 
-void CudaBackend::read_kv(int32_t layer, HeadPart part, BlockId block, int32_t num_slots, std::span<uint16_t> out) {
+void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
+    const int32_t layer = tensor.layer;
+    const bool is_k = tensor.kind == StateKind::kK;
+    CHECK(is_k || tensor.kind == StateKind::kV, "layer {}: {} is not on the device", layer, tensor.kind.name);
+    const std::span<uint16_t> out(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t));
     const reference::AttentionConfig& attention = *config().layers[layer].attention;
     const int64_t num_pairs = (attention.head_dim + 1) / 2;
     const int64_t block_size = pools_.block_size;
     const int64_t first_page = int64_t{index(block)} * attention.n_kv_heads;
-    const bool is_k = part == HeadPart::kK;
     host_pairs_.resize(static_cast<size_t>(attention.n_kv_heads * num_pairs * block_size));
     host_values_.resize(static_cast<size_t>(attention.n_kv_heads * block_size * attention.head_dim));
     if (is_k) layers_[layer].k_pages.download(first_page * num_pairs * block_size, host_pairs_);
@@ -338,6 +350,13 @@ void CudaBackend::read_kv(int32_t layer, HeadPart part, BlockId block, int32_t n
     }
 }
 
+// The kernels sum words, and K and V in their pages.
+bool CudaBackend::sums_heads() const {
+    return std::ranges::all_of(tensors_, [](const StateTensor& tensor) {
+        return tensor.per == StatePer::kToken || reference::element_bytes(tensor.dtype) == kFloatBytes;
+    });
+}
+
 // Every part by a kernel, one transfer for all sums.
 bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
     std::vector<int32_t> blocks;
@@ -351,19 +370,18 @@ bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& dige
     head_sums_.ensure(device_, static_cast<int64_t>(sums.size()));
     head_sums_.upload(sums);
     for (size_t i = 0; i < parts.size(); ++i) {
-        const auto& [layer, part, num_elements, num_fed, sum] = parts[i];
-        if (part == HeadPart::kSsm || part == HeadPart::kConv) {
-            const DeviceStates tensor = states(layer, part);
-            device_.sum_floats(tensor.data + index(image.state) * row_floats_, tensor.size, head_sums_.data() + 2 * i);
-        } else if (part == HeadPart::kK && num_elements > 0) {  // and V, the next part
-            device_.sum_kv(head_blocks_.data(), image.length, pages(layer, *config().layers[layer].attention),
-                           head_sums_.data() + 2 * i);
+        const StateTensor& tensor = *parts[i].tensor;
+        if (tensor.per == StatePer::kSequence) {
+            device_.sum_floats(row_of(i, image.state), tensor.num_elements(), head_sums_.data() + 2 * i);
+        } else if (tensor.kind == StateKind::kK && parts[i].num_elements > 0) {  // and V, the next part
+            device_.sum_kv(head_blocks_.data(), image.length,
+                           pages(tensor.layer, *config().layers[tensor.layer].attention), head_sums_.data() + 2 * i);
         }
     }
     head_sums_.download(0, sums);
     if (!device_.synchronize()) return false;
     for (size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].num_elements > 0) digester.add(parts[i].layer, parts[i].part, {sums[2 * i], sums[2 * i + 1]});
+        if (parts[i].num_elements > 0) digester.add(*parts[i].tensor, {sums[2 * i], sums[2 * i + 1]});
     }
     return true;
 }
@@ -441,7 +459,7 @@ void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
 void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     const Columns part = reference::projected_columns(mamba).conv;
     device_.conv(step_, shape_of(mamba), parameters(layer), columns(rows(Buffer::kProjected, mamba.in_rows()), part),
-                 states(layer, HeadPart::kConv), fresh(Buffer::kConv, mamba.conv_dim()));
+                 states(layer, StateKind::kConv), fresh(Buffer::kConv, mamba.conv_dim()));
 }
 
 void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
@@ -449,7 +467,7 @@ void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     const int64_t num_steps = batch().num_rows() * mamba.n_heads;
     device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()),
                  columns(rows(Buffer::kProjected, mamba.in_rows()), dt), dt_.ensure(device_, num_steps),
-                 decay_.ensure(device_, num_steps), states(layer, HeadPart::kSsm),
+                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm),
                  fresh(Buffer::kMixed, mamba.d_inner()));
 }
 

@@ -19,16 +19,17 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/step_lists.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
-#include "reference/reference_model.h"
 
 namespace verbatim::cuda {
 
-class CudaBackend final : public PooledBackend {
+class CudaBackend final : public PooledWalk {
 public:
-    // Borrows model and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(model.config(), pools,
-    // device.limits()) is empty, the device computes in the profile. num_threads: that pack the weights.
-    CudaBackend(const reference::ReferenceModel& model, Device& device, const PoolSizes& pools,
+    // Borrows model, list and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(
+    // model.config(), pools, device.limits()) is empty, the device computes in the profile. num_threads: that pack the
+    // weights.
+    CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device, const PoolSizes& pools,
                 reference::Profile profile, int32_t num_threads);
 
     void run(const PooledStep& step) override;
@@ -37,9 +38,9 @@ public:
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<TokenId> drawn(int64_t logit_row) const override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override;
-    std::span<const float> read_state(int32_t layer, reference::HeadPart part, StateIndex row) override;
-    void read_kv(int32_t layer, reference::HeadPart part, BlockId block, int32_t num_slots,
-                 std::span<uint16_t> out) override;
+    std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
+    void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                    std::span<std::byte> out) override;
 
     void begin(const reference::WalkBatch& batch) override;
     void embed(float multiplier) override;
@@ -58,7 +59,7 @@ public:
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
 
-    [[nodiscard]] bool sums_heads() const override { return true; }
+    [[nodiscard]] bool sums_heads() const override;
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) override;
 
 protected:
@@ -76,13 +77,11 @@ private:
         DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
         DeviceArray<uint32_t> k_pages;
         DeviceArray<uint16_t> v_pages;
-        size_t angles = 0;                          // in angles_
-        int64_t ssm_offset = -1, conv_offset = -1;  // floats, in a state row
-        int64_t ssm_size = 0, conv_size = 0;
+        size_t angles = 0;  // in angles_
     };
     // A rotary table, for every position that the pools can hold; layers share it.
     struct Angles {
-        const reference::RopeTable* table = nullptr;
+        const RotaryTable* table = nullptr;
         DeviceArray<float> cos, sin;
     };
     // The graph of a number of sequences.
@@ -106,7 +105,6 @@ private:
     [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
     void pack_matrices(int32_t num_threads);
     void upload_layer(int32_t layer);
-    void place_states();
     void upload_angles(int32_t layer);
     PooledStep pad(const PooledStep& step, int64_t num_rows);
     void upload_lists(const PooledStep& step);
@@ -117,12 +115,14 @@ private:
     Floats fresh(reference::Buffer buffer, int64_t width);
     [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
     [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
-    [[nodiscard]] DeviceStates states(int32_t layer, reference::HeadPart part) const;
+    [[nodiscard]] DeviceStates states(int32_t layer, reference::StateKind kind) const;
+    [[nodiscard]] float* row_of(size_t place, StateIndex row) const;
     [[nodiscard]] MambaParameters parameters(int32_t layer) const;
     uint32_t* rounded_to(reference::Buffer buffer, int64_t width);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
 
-    const reference::ReferenceModel& model_;
+    KernelModel& model_;
+    const reference::StateTensors& tensors_;
     Device& device_;
     PoolSizes pools_;
     reference::Profile profile_;
@@ -132,9 +132,9 @@ private:
     std::vector<Angles> angles_;
     DeviceArray<uint16_t> embedding_;
     DeviceArray<float> final_norm_;
-    DeviceArray<float> state_pool_;  // [num_state_rows, row_floats_]
-    int64_t row_floats_ = 0;
-    int64_t run_floats_ = 0;  // of attention's workspace, in the widest layer
+    reference::StateRowLayout row_layout_;
+    DeviceArray<float> state_pool_;  // [num_state_rows, row_layout_.row_bytes]
+    int64_t run_floats_ = 0;         // of attention's workspace, in the widest layer
 
     // Of the step in progress.
     Status status_;
@@ -155,8 +155,8 @@ private:
     int64_t max_runs_ = 0;              // that workspace_ has room for
     std::vector<float> host_logits_;    // of the last step, once somebody has asked
     bool has_host_logits_ = false;
-    std::vector<float> host_floats_;    // of host_rows and read_state
-    std::vector<uint32_t> host_pairs_;  // of read_kv
+    std::vector<float> host_floats_;    // of host_rows and read_row
+    std::vector<uint32_t> host_pairs_;  // of read_block
     std::vector<uint16_t> host_values_;
 };
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
-#include "reference/reference_model.h"
 
 namespace verbatim::cuda {
 
@@ -21,11 +21,11 @@ public:
 
 protected:
     Status computed() override { return backend_.status(); }
-    [[nodiscard]] PooledBackend& backend() const override { return backend_; }
+    [[nodiscard]] PooledBackend& backend() override { return backend_; }
 
 private:
-    reference::ReferenceModel model_;
-    mutable CudaBackend backend_;
+    KernelModel model_;
+    CudaBackend backend_;
 };
 
 }  // namespace verbatim::cuda

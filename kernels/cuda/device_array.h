@@ -1,6 +1,7 @@
 // kernels/cuda/device_array.h: arrays in a device's memory, and in the host's for its transfers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,9 +36,11 @@ public:
 
     [[nodiscard]] T* data() const { return data_; }
     [[nodiscard]] int64_t count() const { return count_; }
-    // At least `count` elements; new ones when they are more than before, and then nothing is kept.
+    // At least `count` elements; new ones when they are more than before, and then nothing is kept. Half again as many as
+    // before at least: who asks for a little more each time is moved seldom, and a move ends the graphs that name the old
+    // place.
     T* ensure(Device& device, int64_t count) {
-        if (count > count_) *this = DeviceArray(device, count);
+        if (count > count_) *this = DeviceArray(device, std::max(count, count_ + count_ / 2));
         return data_;
     }
     void upload(std::span<const T> values) {
@@ -66,6 +69,7 @@ public:
     // Null when the device has failed.
     std::byte* ensure(int64_t size) {
         if (size <= size_) return data_;
+        size = std::max(size, size_ + size_ / 2);
         device_.release_pinned(data_);
         data_ = static_cast<std::byte*>(device_.allocate_pinned(static_cast<size_t>(size)));
         size_ = size;

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "reference/model/checkpoint_tensors.h"
+#include "reference/model/state_tensors.h"
 
 namespace verbatim::reference {
 namespace {
@@ -137,37 +138,17 @@ std::vector<std::string> validate(const ModelConfig& config) {
     return problems.take();
 }
 
-int64_t StateTensor::num_elements() const {
-    int64_t product = 1;
-    for (int64_t extent : shape) product *= extent;
-    return product;
-}
-
-int64_t StateTensor::num_bytes() const { return num_elements() * 4; }
-
-std::vector<StateTensor> state_row(const ModelConfig& config) {
-    std::vector<StateTensor> row;
-    for (size_t i = 0; i < config.layers.size(); ++i) {
-        if (!config.layers[i].mamba) continue;
-        const MambaConfig& mamba = *config.layers[i].mamba;
-        const auto layer = static_cast<int32_t>(i);
-        row.push_back({layer, "ssm", {mamba.n_heads, mamba.d_state, mamba.head_dim}, StateDtype::kFloat32});
-        row.push_back({layer, "conv", {mamba.d_conv - 1, mamba.conv_dim()}, StateDtype::kFloat32});
-    }
-    return row;
-}
-
 ModelGeometry geometry(const ModelConfig& config) {
-    constexpr int64_t kBf16Bytes = 2;
     ModelGeometry g;
     g.num_layers = static_cast<int32_t>(config.layers.size());
     for (const LayerConfig& layer : config.layers) {
         g.num_attention_layers += layer.attention ? 1 : 0;
         g.num_mamba_layers += layer.mamba ? 1 : 0;
         g.num_mlp_layers += layer.mlp ? 1 : 0;
-        if (layer.attention) g.kv_bytes_per_token += 2 * kBf16Bytes * layer.attention->kv_rows();
     }
-    for (const StateTensor& tensor : state_row(config)) g.state_bytes_per_row += tensor.num_bytes();
+    const StateTensors tensors = state_tensors(config);
+    g.kv_bytes_per_token = tensors.num_bytes(StatePer::kToken);
+    g.state_bytes_per_row = tensors.num_bytes(StatePer::kSequence);
     ModelWeights weights;
     for (const CheckpointTensor& tensor : checkpoint_tensors(config, weights))
         g.num_parameters += tensor.num_elements();

@@ -150,25 +150,6 @@ struct ModelConfig {
 // them leaves int64.
 std::vector<std::string> validate(const ModelConfig& config);
 
-enum class StateDtype : uint8_t { kFloat32 };
-
-// One tensor of a sequence's recurrent state. Logical order, which is also the order of digests and snapshots:
-//   "ssm"   [n_heads, d_state, head_dim]
-//   "conv"  [d_conv − 1, conv_dim]        the last inputs of the conv, oldest first; x, B, C along conv_dim
-struct StateTensor {
-    int32_t layer = 0;
-    std::string name;
-    std::vector<int64_t> shape;
-    StateDtype dtype = StateDtype::kFloat32;
-    friend bool operator==(const StateTensor&, const StateTensor&) = default;
-
-    [[nodiscard]] int64_t num_elements() const;
-    [[nodiscard]] int64_t num_bytes() const;
-};
-
-// A state row: everything but the KV that a sequence carries from one token to the next, in layer order, ssm before conv.
-std::vector<StateTensor> state_row(const ModelConfig& config);
-
 // Counts and bytes that memory planning needs.
 struct ModelGeometry {
     int32_t num_layers = 0;
@@ -176,8 +157,8 @@ struct ModelGeometry {
     int32_t num_mamba_layers = 0;
     int32_t num_mlp_layers = 0;
     int64_t num_parameters = 0;       // a tied head is counted once
-    int64_t kv_bytes_per_token = 0;   // bf16 K and V of all attention layers
-    int64_t state_bytes_per_row = 0;  // all of state_row
+    int64_t kv_bytes_per_token = 0;   // of all tensors per token (reference/model/state_tensors.h)
+    int64_t state_bytes_per_row = 0;  // of all tensors per sequence
     // The sequence length from which the KV outweighs the state row: ceil(state / kv per token). Empty without attention.
     std::optional<int64_t> break_even_tokens;
     friend bool operator==(const ModelGeometry&, const ModelGeometry&) = default;

@@ -68,10 +68,10 @@ public:
 
 private:
     static bool has_kv(const reference::ModelConfig& model) {
-        return reference::geometry(model).num_attention_layers > 0;
+        return reference::geometry(model).kv_bytes_per_token > 0;
     }
     static bool has_state(const reference::ModelConfig& model) {
-        return reference::geometry(model).num_mamba_layers > 0;
+        return reference::geometry(model).state_bytes_per_row > 0;
     }
 
     CudaExecutor& executor_;

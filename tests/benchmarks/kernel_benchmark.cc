@@ -18,6 +18,7 @@
 #include "kernels/cpu/ops/sampling.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
+#include "reference/model/state_tensors.h"
 #include "reference/ops/sampling.h"
 #include "tools/bench_cost.h"
 
@@ -118,8 +119,9 @@ public:
     Bench(const Model& model, cpu::Isa isa)
         : config_(model.config),
           model_(model.config, model.weights),
-          kv_(model.config, kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
-          states_(model.config, 1),
+          tensors_(state_tensors(model.config)),
+          kv_(tensors_, kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
+          states_(tensors_, 1),
           pool_(1),
           choice_(cpu::matmul_choice(isa)),
           weights_(model.config, model.weights, pool_),
@@ -166,7 +168,8 @@ private:
     }
 
     const ModelConfig& config_;
-    ReferenceModel model_;
+    KernelModel model_;
+    StateTensors tensors_;
     cpu::PagedKv kv_;
     cpu::StateRows states_;
     WorkerPool pool_;

@@ -11,8 +11,8 @@ namespace {
 
 SceneOptions pools_of(SceneOptions options, const reference::ModelConfig& config) {
     const auto geometry = reference::geometry(config);
-    if (geometry.num_attention_layers == 0) options.num_blocks = 0;
-    if (geometry.num_mamba_layers == 0) options.num_state_rows = 0;
+    if (geometry.kv_bytes_per_token == 0) options.num_blocks = 0;
+    if (geometry.state_bytes_per_row == 0) options.num_state_rows = 0;
     return options;
 }
 

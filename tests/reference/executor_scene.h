@@ -58,8 +58,8 @@ struct SceneModel {
     SceneModel(reference::ModelConfig config, uint64_t seed, reference::Profile profile = reference::Profile::kExact)
         : model(reference::make_random_model(config, seed)), reference(model.config, model.weights, profile) {
         const auto geometry = reference::geometry(model.config);
-        has_kv = geometry.num_attention_layers > 0;
-        has_state = geometry.num_mamba_layers > 0;
+        has_kv = geometry.kv_bytes_per_token > 0;
+        has_state = geometry.state_bytes_per_row > 0;
     }
     [[nodiscard]] std::vector<TokenId> tokens(int64_t count, uint64_t seed) const {
         return draw_tokens(count, model.config.vocab_size, seed);

@@ -38,25 +38,25 @@ struct State {
     std::vector<float> conv = std::vector<float>(16, 2.0F);
     std::vector<uint16_t> k = std::vector<uint16_t>(kLength * 2, 3);
     std::vector<uint16_t> v = std::vector<uint16_t>(kLength * 2, 4);
+
+    [[nodiscard]] std::span<const std::byte> bytes(StateKind kind) const {
+        if (kind == StateKind::kSsm) return std::as_bytes(std::span(ssm));
+        if (kind == StateKind::kConv) return std::as_bytes(std::span(conv));
+        return std::as_bytes(std::span(kind == StateKind::kK ? k : v));
+    }
 };
 
 // Feeds the parts in pieces of `piece` elements.
 Digest digest_of(const std::vector<State>& states, size_t piece = 1000) {
-    const ModelConfig config = config_of_three();
-    HeadDigester digester(config, kLength);
-    const auto feed = [&](int32_t layer, HeadPart part, auto values) {
-        while (!values.empty()) {
-            const size_t count = std::min(piece, values.size());
-            digester.add(layer, part, values.first(count));
-            values = values.subspan(count);
+    const StateTensors tensors = state_tensors(config_of_three());
+    HeadDigester digester(tensors, kLength);
+    for (const StateTensor& tensor : tensors) {
+        auto bytes = states[tensor.layer].bytes(tensor.kind);
+        while (!bytes.empty()) {
+            const size_t count = std::min(piece * static_cast<size_t>(element_bytes(tensor.dtype)), bytes.size());
+            digester.add(tensor, bytes.first(count));
+            bytes = bytes.subspan(count);
         }
-    };
-    for (int32_t layer = 0; layer < 3; ++layer) {
-        const State& state = states[layer];
-        if (config.layers[layer].mamba) feed(layer, HeadPart::kSsm, std::span<const float>(state.ssm));
-        if (config.layers[layer].mamba) feed(layer, HeadPart::kConv, std::span<const float>(state.conv));
-        if (config.layers[layer].attention) feed(layer, HeadPart::kK, std::span<const uint16_t>(state.k));
-        if (config.layers[layer].attention) feed(layer, HeadPart::kV, std::span<const uint16_t>(state.v));
     }
     return digester.digest();
 }
@@ -69,8 +69,8 @@ TEST(HeadDigest, DoesNotDependOnThePieces) {
 
 TEST(HeadDigest, APartThatIsSummedElsewhereIsTheSame) {
     const std::vector<State> states(3);
+    // From both ends, in two parts.
     const auto sum_of = [](const auto& values) {
-        // From both ends, in two parts.
         ElementSum odd;
         ElementSum even;
         for (auto i = static_cast<int64_t>(values.size()) - 1; i >= 0; --i) {
@@ -82,20 +82,14 @@ TEST(HeadDigest, APartThatIsSummedElsewhereIsTheSame) {
         odd.add(even);
         return odd;
     };
-    const ModelConfig config = config_of_three();
-    HeadDigester digester(config, kLength);
-    for (int32_t layer = 0; layer < 3; ++layer) {
-        const State& state = states[layer];
-        const auto has = [&](HeadPart part) {
-            return std::ranges::any_of(digester.parts(),
-                                       [&](const auto& one) { return one.layer == layer && one.part == part; });
-        };
-        EXPECT_EQ(has(HeadPart::kSsm), layer != 1);
-        EXPECT_EQ(has(HeadPart::kV), layer != 0);
-        if (layer != 1) digester.add(layer, HeadPart::kSsm, sum_of(state.ssm));
-        if (layer != 1) digester.add(layer, HeadPart::kConv, sum_of(state.conv));
-        if (layer != 0) digester.add(layer, HeadPart::kK, sum_of(state.k));
-        if (layer != 0) digester.add(layer, HeadPart::kV, sum_of(state.v));
+    const StateTensors tensors = state_tensors(config_of_three());
+    HeadDigester digester(tensors, kLength);
+    for (const StateTensor& tensor : tensors) {
+        const State& state = states[tensor.layer];
+        if (tensor.kind == StateKind::kSsm) digester.add(tensor, sum_of(state.ssm));
+        if (tensor.kind == StateKind::kConv) digester.add(tensor, sum_of(state.conv));
+        if (tensor.kind == StateKind::kK) digester.add(tensor, sum_of(state.k));
+        if (tensor.kind == StateKind::kV) digester.add(tensor, sum_of(state.v));
     }
     EXPECT_EQ(digester.digest(), digest_of(states));
 }
@@ -151,24 +145,27 @@ TEST(HeadDigest, EveryElementOfEveryPartCounts) {
 }
 
 TEST(HeadDigest, ALengthOfZeroHasStatesAndNoKv) {
-    const ModelConfig config = config_of_three();
-    HeadDigester digester(config, 0);
+    const StateTensors tensors = state_tensors(config_of_three());
+    HeadDigester digester(tensors, 0);
     const State state;
-    digester.add(0, HeadPart::kSsm, state.ssm);
-    digester.add(0, HeadPart::kConv, state.conv);
-    digester.add(2, HeadPart::kSsm, state.ssm);
-    digester.add(2, HeadPart::kConv, state.conv);
+    for (const StateTensor& tensor : tensors) {
+        if (tensor.per == StatePer::kSequence) digester.add(tensor, state.bytes(tensor.kind));
+    }
     EXPECT_NE(digester.digest(), Digest{});
 }
 
 TEST(HeadDigestDeathTest, RefusesAnotherOrderOtherSizesAndAnUnfinishedHead) {
-    const ModelConfig config = config_of_three();
+    const StateTensors tensors = state_tensors(config_of_three());
+    const StateTensor& ssm = tensors[tensors.place(0, StateKind::kSsm)];
+    const StateTensor& conv = tensors[tensors.place(0, StateKind::kConv)];
+    const StateTensor& k = tensors[tensors.place(1, StateKind::kK)];
     const State state;
-    HeadDigester digester(config, kLength);
-    EXPECT_DEATH(digester.add(0, HeadPart::kConv, state.conv), "layer 0 part 1 came, layer 0 part 0 has 0 of 8");
-    EXPECT_DEATH(digester.add(1, HeadPart::kK, state.k), "layer 1 part 2 came");
-    EXPECT_DEATH(digester.add(0, HeadPart::kSsm, std::vector<float>(9)), "9 vs 8");
-    EXPECT_DEATH((void)digester.digest(), "layer 0 part 0 has 0 of 8 elements");
+    HeadDigester digester(tensors, kLength);
+    EXPECT_DEATH(digester.add(conv, state.bytes(conv.kind)), "layer 0 conv came, layer 0 ssm has 0 of 8");
+    EXPECT_DEATH(digester.add(k, state.bytes(k.kind)), "layer 1 k came");
+    EXPECT_DEATH(digester.add(ssm, std::vector<std::byte>(9 * 4)), "9 vs 8");
+    EXPECT_DEATH(digester.add(ssm, std::vector<std::byte>(7)), "7 bytes of float32");
+    EXPECT_DEATH((void)digester.digest(), "layer 0 ssm has 0 of 8 elements");
 }
 
 }  // namespace

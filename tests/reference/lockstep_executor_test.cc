@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "reference/reference_executor.h"
 #include "tests/reference/executor_scene.h"
 
@@ -146,24 +148,24 @@ TEST(LockstepExecutor, ResultIsThePrimarys) {
 class StaleHead final : public NumericExecutor {
 public:
     StaleHead(ReferenceExecutor& inner, const ModelConfig& config)
-        : NumericExecutor(config, {.vocab_size = config.vocab_size, .check_memory = false}), inner_(inner) {}
+        : NumericExecutor(config, state_tensors(config), {.vocab_size = config.vocab_size, .check_memory = false}),
+          inner_(inner) {}
     bool read_head(const HeadImage& image, const HeadReader& reader) override {
         return inner_.read_head(image, [&](const HeadPiece& piece) {
-            std::vector<float> changed(piece.floats.begin(), piece.floats.end());
-            HeadPiece copy = piece;
-            if (piece.part == HeadPart::kConv) changed[3] = 12345;
-            copy.floats = changed;
-            reader(copy);
+            std::vector<std::byte> changed(piece.bytes.begin(), piece.bytes.end());
+            const float value = 12345;
+            if (piece.tensor.kind == StateKind::kConv) std::memcpy(&changed[3 * sizeof value], &value, sizeof value);
+            reader({piece.tensor, changed});
         });
     }
-    std::span<const float> logits(SequenceSlot slot) const override { return inner_.logits(slot); }
+    std::span<const float> logits(SequenceSlot slot) override { return inner_.logits(slot); }
 
 protected:
     void compute(const StepPlan& plan) override {
         StepResult ignored;
         CHECK(inner_.execute(plan, ignored));
     }
-    std::optional<int32_t> fault_layer(SequenceSlot) const override { return std::nullopt; }
+    std::optional<int32_t> fault_layer(SequenceSlot) override { return std::nullopt; }
 
 private:
     ReferenceExecutor& inner_;

@@ -20,6 +20,21 @@ struct Transfers {
     int32_t* words;
 };
 
+TEST(DeviceArray, IsMovedSeldomWhenItGrowsByALittle) {
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator);
+    DeviceArray<int32_t> array;
+    for (int64_t count = 1; count <= 2000; ++count) {
+        array.ensure(*device, count);
+        EXPECT_GE(array.count(), count);
+    }
+    EXPECT_LE(device->counts().allocations, 20);
+    EXPECT_LT(array.count(), 3000);
+    const int64_t before = device->counts().allocations;
+    array.ensure(*device, 1);
+    EXPECT_EQ(device->counts().allocations, before);
+}
+
 TEST(EmulatedDevice, ADownloadThatNobodyWaitsForIsNotThereYet) {
     Transfers transfers;
     transfers.array.upload(std::vector<int32_t>{5, 6, 7, 8});

@@ -34,11 +34,9 @@ inline void expect_heads_summed_where_they_lie(Device& device, int32_t block_siz
         const auto got = executor.head_digest(head);
         waits.push_back(device.counts().waits - before.waits);
         EXPECT_GT(device.counts().launches, before.launches);
-        reference::HeadDigester wanted(executor.config(), length);
-        ASSERT_TRUE(executor.read_head(head, [&](const reference::HeadPiece& piece) {
-            wanted.add(piece.layer, piece.part, piece.floats);
-            wanted.add(piece.layer, piece.part, piece.bf16);
-        }));
+        reference::HeadDigester wanted(executor.tensors(), length);
+        ASSERT_TRUE(executor.read_head(
+            head, [&](const reference::HeadPiece& piece) { wanted.add(piece.tensor, piece.bytes); }));
         ASSERT_TRUE(got);
         EXPECT_EQ(got->hex(), wanted.digest().hex()) << length;
         const BlockRun short_run{BlockId{2}, num_blocks - 1};

@@ -114,10 +114,6 @@ TEST(ModelGeometry, CountsBytesOfKvAndStateByHand) {
     EXPECT_EQ(g.kv_bytes_per_token, 2 * 2 * 16 * 2);
     EXPECT_EQ(g.state_bytes_per_row, 3 * (6 * 16 * 16 + 3 * (96 + 2 * 2 * 16)) * 4);
     EXPECT_EQ(g.break_even_tokens, (24192 + 127) / 128);
-    const std::vector<StateTensor> row = state_row(config);
-    ASSERT_EQ(row.size(), 6u);
-    EXPECT_EQ(row[0], (StateTensor{0, "ssm", {6, 16, 16}, StateDtype::kFloat32}));
-    EXPECT_EQ(row[5], (StateTensor{3, "conv", {3, 160}, StateDtype::kFloat32}));
     EXPECT_EQ(geometry(*preset("tiny-mamba2")).break_even_tokens, std::nullopt);
     EXPECT_EQ(geometry(*preset("tiny-llama")).break_even_tokens, 0);
 }

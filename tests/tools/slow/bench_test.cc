@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -313,11 +314,14 @@ TEST(BenchSequences, ALengthenedHeadRepeatsItsKv) {
     EXPECT_EQ(head.length, 75);
     EXPECT_EQ(head.tokens.size(), 75);
     const BlockRun run{BlockId{0}, 5};
-    std::map<std::pair<int, reference::HeadPart>, std::vector<uint16_t>> kv;  // by layer and tensor
+    std::map<std::pair<int, reference::StateKind>, std::vector<uint16_t>> kv;  // by layer and tensor
     ASSERT_TRUE(executor.read_head({.length = 75, .blocks = {&run, 1}, .state = StateIndex{2}},
                                    [&](const reference::HeadPiece& piece) {
-                                       auto& all = kv[{piece.layer, piece.part}];
-                                       all.insert(all.end(), piece.bf16.begin(), piece.bf16.end());
+                                       if (piece.tensor.per != reference::StatePer::kToken) return;
+                                       auto& all = kv[{piece.tensor.layer, piece.tensor.kind}];
+                                       const size_t before = all.size();
+                                       all.resize(before + piece.bytes.size() / sizeof(uint16_t));
+                                       std::memcpy(&all[before], piece.bytes.data(), piece.bytes.size());
                                    }));
     int64_t num_tensors = 0;
     for (const auto& [place, values] : kv) {

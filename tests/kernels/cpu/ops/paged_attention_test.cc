@@ -10,6 +10,7 @@ namespace {
 
 using reference::bits_of;
 using reference::dense_rows;
+using reference::StateKind;
 using reference::Values;
 
 struct Shape {
@@ -24,15 +25,12 @@ std::string name_of(Isa isa, Values kind, const Shape& s) {
                        s.num_rows);
 }
 
-reference::ModelConfig one_layer(const Shape& shape) {
-    reference::ModelConfig config;
-    reference::AttentionConfig attention;
-    attention.n_heads = static_cast<int32_t>(shape.n_heads);
-    attention.n_kv_heads = static_cast<int32_t>(shape.n_kv_heads);
-    attention.head_dim = static_cast<int32_t>(shape.head_dim);
-    config.layers.resize(1);
-    config.layers[0].attention = attention;
-    return config;
+reference::StateTensors one_layer(const Shape& shape) {
+    const auto tensor = [&](StateKind kind) {
+        return reference::StateTensor{
+            0, kind, reference::StatePer::kToken, reference::StateDtype::kBf16, {shape.n_kv_heads, shape.head_dim}};
+    };
+    return reference::StateTensors({tensor(StateKind::kK), tensor(StateKind::kV)});
 }
 
 int64_t num_blocks_of(const Shape& shape) {
@@ -117,7 +115,8 @@ TEST(PagedAttention, EveryInstructionSetAndBlockSizeHasTheBitsOfTheDefinition) {
 
 TEST(PagedKv, ReadsBackWhatWasStoredInLogicalOrder) {
     const Shape shape{4, 2, 5, 3, 0, 1};
-    PagedKv kv(one_layer(shape), 3, 2);
+    const reference::StateTensors tensors = one_layer(shape);
+    PagedKv kv(tensors, 3, 2);
     const auto values = reference::draw_values(2 * 3 * 2 * 5 * 2, 1);
     std::vector<std::vector<float>> k, v;
     for (int64_t i = 0; i < 12; ++i) {  // [block, slot, head]
@@ -129,7 +128,7 @@ TEST(PagedKv, ReadsBackWhatWasStoredInLogicalOrder) {
     const auto expect = [&](int32_t block, int32_t slot, int32_t from_block) {
         std::vector<uint16_t> row(10);
         for (const bool is_k : {true, false}) {
-            is_k ? kv.read_k(0, BlockId{block}, slot, row) : kv.read_v(0, BlockId{block}, slot, row);
+            kv.read(tensors[is_k ? 0 : 1], BlockId{block}, slot, std::as_writable_bytes(std::span(row)));
             for (int64_t i = 0; i < 10; ++i) {
                 const auto& stored = (is_k ? k : v)[(from_block * 3 + slot) * 2 + i / 5];
                 EXPECT_EQ(row[i], reference::round_to_bf16(stored[i % 5])) << block << " " << slot << " " << i;

@@ -1,0 +1,54 @@
+// kernels/kernel_model.h: a model as kernels read it: its config and weights, and what is made of them at load: decay rates and
+// rotary tables, by the formulas of reference/ops/ssm_scan.h and reference/ops/rope.h. The reference makes its own
+// (reference/reference_model.h), so that a fault in either shows where the two run side by side.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reference/model/weights.h"
+
+namespace verbatim {
+
+// cos and sin of position · inv_freq[i].
+class RotaryTable {
+public:
+    explicit RotaryTable(const reference::RopeConfig& rope);  // of no positions
+    void extend(int64_t num_positions);                       // those that are there keep their bits
+
+    [[nodiscard]] const reference::RopeConfig& rope() const { return rope_; }
+    [[nodiscard]] int64_t n_pairs() const { return static_cast<int64_t>(inv_freq_.size()); }
+    [[nodiscard]] int64_t num_positions() const { return static_cast<int64_t>(cos_.size()) / n_pairs(); }
+    [[nodiscard]] const std::vector<double>& inv_freq() const { return inv_freq_; }                        // [n_pairs]
+    [[nodiscard]] const float* cos(int64_t position) const { return cos_.data() + position * n_pairs(); }  // [n_pairs]
+    [[nodiscard]] const float* sin(int64_t position) const { return sin_.data() + position * n_pairs(); }  // [n_pairs]
+
+private:
+    reference::RopeConfig rope_;
+    std::vector<double> inv_freq_;
+    std::vector<float> cos_, sin_;
+};
+
+class KernelModel {
+public:
+    // Borrows both. REQUIRES: validate(config) is empty, the weights have its shapes.
+    KernelModel(const reference::ModelConfig& config, const reference::ModelWeights& weights);
+
+    [[nodiscard]] const reference::ModelConfig& config() const { return config_; }
+    [[nodiscard]] const reference::ModelWeights& weights() const { return weights_; }
+    // −exp(A_log): [n_heads], empty without a Mamba mixer.
+    [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
+    // For positions below `num_positions`; layers that turn alike share one, which stays where it is. REQUIRES: the layer
+    // has a rotary embedding.
+    const RotaryTable& rotary_table(int32_t layer, int64_t num_positions);
+
+private:
+    const reference::ModelConfig& config_;
+    const reference::ModelWeights& weights_;
+    std::vector<std::vector<float>> decay_rates_;  // [layer]
+    std::vector<RotaryTable> rotary_;
+    std::vector<size_t> rotary_of_layer_;  // in rotary_
+};
+
+}  // namespace verbatim
