@@ -1,7 +1,7 @@
 # tools/setup.sh: what tools/verbatim and tools/check share. Sourced by bash with `root` set to the repository.
 #   install_missing_packages   installs what tools/packages.txt lists and this machine lacks
 #   build_preset NAME FLAGS... configures and builds a preset of CMakePresets.json; the flags are ninja's
-# Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/cli.h).
+# Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/program/cli.h).
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -7,7 +7,7 @@
 
 namespace verbatim {
 
-// What is wrong, and so what a program that ends with the error returns (tools/cli.h).
+// What is wrong, and so what a program that ends with the error returns (tools/program/cli.h).
 enum class ErrorKind : uint8_t {
     kInput,    // a file, flag, model or trace
     kMachine,  // memory, a disk, a device

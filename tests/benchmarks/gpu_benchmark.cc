@@ -15,7 +15,7 @@
 #include "tests/benchmarks/device_copy.h"
 #include "tests/benchmarks/gpu_decode.h"
 #include "tests/benchmarks/gpu_operations.h"
-#include "tools/model_choice.h"
+#include "tools/program/model_choice.h"
 
 namespace verbatim::cuda {
 namespace {
