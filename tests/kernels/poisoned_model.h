@@ -7,7 +7,7 @@
 #include "engine/base/check.h"
 #include "tests/reference/executor_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 // A model whose token 0 is embedded as NaN; the head that turns rows into logits stays sound.
 struct PoisonedModel {
@@ -36,4 +36,4 @@ struct PoisonedModel {
     SceneModel scene;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

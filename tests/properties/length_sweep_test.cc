@@ -6,7 +6,7 @@
 
 #include "tests/properties/numeric_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using reference::Architecture;
@@ -65,4 +65,4 @@ INSTANTIATE_TEST_SUITE_P(Families, LengthSweep, ::testing::ValuesIn(kFamilies),
                          [](const auto& info) { return std::string(reference::architecture_name(info.param)); });
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

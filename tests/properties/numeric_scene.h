@@ -14,7 +14,7 @@
 #include "tests/support/delayed_executor.h"
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 // Keeps every row of logits that a token was drawn from.
 class LogitTap final : public Executor {
@@ -66,4 +66,4 @@ private:
     [[nodiscard]] std::string compare_heads();
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

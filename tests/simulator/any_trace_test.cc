@@ -65,7 +65,7 @@ RC_GTEST_PROP(AnyTrace, RunsToItsEndOrSaysWhyNot, ()) {
     config.default_max_tokens = 5;
     config.digest_heads = true;
     TokenStore store(1000);
-    testing::HashExecutor executor(
+    tests::HashExecutor executor(
         {.block_size = 4, .num_blocks = config.cache.num_blocks, .num_state_rows = config.cache.num_state_rows});
     LruEviction policy;
     DigestRecorder recorder;

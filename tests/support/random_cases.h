@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 struct RandomCases {
     uint64_t seed = 20251121;  // of the first case; case i has seed + i
@@ -42,4 +42,4 @@ private:
     }
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -8,7 +8,7 @@
 #include "engine/cache/id_pool.h"
 #include "tests/support/random_cases.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 class PoolModel {
@@ -97,4 +97,4 @@ TEST(IdPoolModel, EveryRandomSequenceOfCallsAgrees) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -7,15 +7,15 @@
 namespace verbatim {
 namespace {
 
-BlockRun run(int32_t first, int32_t count) { return {BlockId{first}, count}; }
+BlockRun blocks(int32_t first, int32_t count) { return {BlockId{first}, count}; }
 
 TEST(BlockTable, AdjacentRunsBecomeOne) {
     BlockTable table;
-    table.append(run(3, 2));
-    table.append(run(5, 1));
-    table.append(run(0, 1));
-    table.append(run(9, 0));
-    EXPECT_EQ(table.runs(), (std::vector{run(3, 3), run(0, 1)}));
+    table.append(blocks(3, 2));
+    table.append(blocks(5, 1));
+    table.append(blocks(0, 1));
+    table.append(blocks(9, 0));
+    EXPECT_EQ(table.runs(), (std::vector{blocks(3, 3), blocks(0, 1)}));
     EXPECT_EQ(table.num_blocks(), 4);
     EXPECT_EQ(table.at(2), BlockId{5});
     EXPECT_EQ(table.at(3), BlockId{0});
@@ -23,10 +23,10 @@ TEST(BlockTable, AdjacentRunsBecomeOne) {
 
 TEST(BlockTable, APrefixEndsInsideARun) {
     BlockTable table;
-    table.append(run(3, 3));
-    table.append(run(0, 2));
-    EXPECT_EQ(table.prefix(2).runs(), std::vector{run(3, 2)});
-    EXPECT_EQ(table.prefix(4).runs(), (std::vector{run(3, 3), run(0, 1)}));
+    table.append(blocks(3, 3));
+    table.append(blocks(0, 2));
+    EXPECT_EQ(table.prefix(2).runs(), std::vector{blocks(3, 2)});
+    EXPECT_EQ(table.prefix(4).runs(), (std::vector{blocks(3, 3), blocks(0, 1)}));
     EXPECT_EQ(table.prefix(0).num_blocks(), 0);
 }
 

@@ -13,7 +13,7 @@
 #include "engine/engine/engine.h"
 #include "tests/support/hash_executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 using Tokens = std::vector<TokenId>;
 
@@ -87,4 +87,4 @@ private:
     std::map<RequestId, ModelRequest> running_;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -10,7 +10,7 @@
 #include "tests/engine/model/random_world.h"
 #include "tests/support/random_cases.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 constexpr int kOperations = 150;
@@ -57,4 +57,4 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

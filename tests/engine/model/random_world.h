@@ -16,7 +16,7 @@
 #include "tests/engine/model/conversation_model.h"
 #include "tests/support/hash_executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 struct WorldConfig {
     EngineConfig engine;
@@ -99,4 +99,4 @@ private:
     bool failed_ = false;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -14,7 +14,7 @@ namespace {
 
 using reference::Architecture;
 using simt::Schedule;
-using testing::SceneModel;
+using tests::SceneModel;
 
 class EmulatedDecoding {
 public:
@@ -61,7 +61,7 @@ TEST(CudaGraph, SequencesThatWriteNothingFillABatchUp) {
 
 TEST(CudaGraph, AReplayedStepKnowsNothingOfTheLengthThatItWasRecordedAt) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 33), 33);
-    const int64_t first = testing::kSanitized ? 124 : 508;  // without a new run, a fifth of the accesses
+    const int64_t first = tests::kSanitized ? 124 : 508;  // without a new run, a fifth of the accesses
     EmulatedDecoding decoding(model, Schedule::kOneWarpAhead, {first, 60});
     EXPECT_EQ(decoding.step(2, false).graph_launches, 0);
     for (int n = 0; n < 7; ++n) expect_graph(decoding.step(2, n % 3 == 0));  // a new tile at 64, a new run at 512

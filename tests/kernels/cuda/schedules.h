@@ -11,7 +11,7 @@ namespace verbatim::cuda {
 // All that there are; under a sanitizer the least orderly one, for a kernel touches the same memory in each.
 inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
-    if (testing::kSanitized) return {Schedule::kRandom};
+    if (tests::kSanitized) return {Schedule::kRandom};
     return {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
 }
 
