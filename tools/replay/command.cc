@@ -36,6 +36,7 @@ struct ReplayOptions {
     CLI::Option* has_kv_bytes = nullptr;
     CLI::Option* has_state_bytes = nullptr;
     OutputFormat format = OutputFormat::kTable;
+    bool details = false;
 };
 
 // What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts them.
@@ -142,7 +143,7 @@ int run_replay_command(ReplayOptions options) {
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", replay_json(*runs).dump(2));
     } else {
-        fmt::print("{}", replay_table(*runs));
+        fmt::print("{}", options.details ? replay_table(*runs) : replay_summary(*runs));
     }
     for (const ReplayRun& run : *runs) {
         if (!run.problems().empty()) return kExitDifference;
@@ -210,6 +211,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                ->default_str("none");
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
+    verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");
     verb->callback([options, &exit_code] { exit_code = run_replay_command(*options); });
 }
 

@@ -10,6 +10,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr size_t kShortDigest = 8;  // hexadecimal digits in a line among others
+
 struct Counter {
     const char* key;    // in JSON
     const char* label;  // in the table
@@ -97,11 +99,31 @@ ordered_json run_json(const ReplayRun& run) {
     json["kv_capacity_bytes"] = run.kv.capacity;
     json["state_capacity_bytes"] = run.state.capacity;
     json["not_reused"] = reasons_json(run.stats);
-    json["identical"] = !run.difference.has_value();
+    json["identical"] = run.identical();
     json["first_difference"] = difference_json(run);
     json["problems"] = run.problems();
     json["digest"] = run.digest.hex();
     return json;
+}
+
+std::string verdict(const ReplayRun& run) {
+    return run.difference ? "see below" : run.identical() ? "identical" : "nothing compared";
+}
+
+std::string problem_lines(const ReplayRun& run) {
+    std::string text;
+    for (const std::string& problem : run.problems()) {
+        text += fmt::format("{}, {}: {}\n", run.trace, run.model, problem);
+    }
+    return text;
+}
+
+// One digest: its own. Several: of all, in order.
+Digest chain_of(const std::vector<ReplayRun>& runs, Digest ReplayRun::*digest) {
+    if (runs.size() == 1) return runs.front().*digest;
+    Digester chain;
+    for (const ReplayRun& run : runs) chain.add(run.*digest);
+    return chain.digest();
 }
 
 void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label,
@@ -113,10 +135,17 @@ void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label
 
 }  // namespace
 
+bool ReplayRun::identical() const { return !difference && compared_logits + compared_states > 0; }
+
 std::vector<std::string> ReplayRun::problems() const {
     std::vector<std::string> found = driver.unexpected;
     found.insert(found.end(), failures.begin(), failures.end());
     if (difference) found.push_back("first difference: " + to_string(*difference));
+    if (has_witness && !difference && !identical()) {
+        found.push_back(
+            fmt::format("nothing was compared: {} requests came to a turn, {} were too long, {} were refused",
+                        driver.turns, driver.rejected, driver.refused));
+    }
     if (!all_counters) return found;
     for (const Counter& counter : counters()) {
         if (must_move(counter, *this) && counter.value(*this) == 0) {
@@ -124,6 +153,30 @@ std::vector<std::string> ReplayRun::problems() const {
         }
     }
     return found;
+}
+
+std::string replay_summary(const std::vector<ReplayRun>& runs) {
+    Table table({"trace", "model", "requests", "reused", "computed", "preempted", "evicted", "logits", "states",
+                 "first difference", "digest"});
+    for (const ReplayRun& run : runs) {
+        std::vector<std::string> cells = {run.trace, run.model};
+        for (const int64_t count :
+             {run.stats.requests, run.stats.reused_tokens, computed_tokens(run), run.stats.preemptions,
+              run.stats.evictions, run.compared_logits, run.compared_states}) {
+            cells.push_back(fmt::format("{}", count));
+        }
+        cells.push_back(verdict(run));
+        cells.push_back(run.digest.hex().substr(0, kShortDigest));
+        table.add_row(std::move(cells));
+    }
+    std::string text;
+    if (!runs.empty()) {
+        text += fmt::format("{}, seed {}, fingerprint {}\n", runs.front().numerics, runs.front().seed,
+                            chain_of(runs, &ReplayRun::fingerprint).hex());
+    }
+    text += table.to_string();
+    for (const ReplayRun& run : runs) text += problem_lines(run);
+    return text + fmt::format("digest {} (--details shows every counter)\n", chain_of(runs, &ReplayRun::digest).hex());
 }
 
 std::string replay_table(const std::vector<ReplayRun>& runs) {
@@ -148,15 +201,12 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
         add_row(table, runs, "turns sent again",
                 [](const ReplayRun& run) { return fmt::format("{}", run.driver.resent); });
     }
-    add_row(table, runs, "first difference", [](const ReplayRun& run) {
-        return std::string(run.difference ? "see below" : run.compared_logits == 0 ? "nothing compared" : "identical");
-    });
+    add_row(table, runs, "first difference", verdict);
     std::string text = table.to_string();
     for (const ReplayRun& run : runs) {
         text += fmt::format("{}, {}: seed {}, fingerprint {}, digest {}\n", run.trace, run.model, run.seed,
                             run.fingerprint.hex(), run.digest.hex());
-        for (const std::string& problem : run.problems())
-            text += fmt::format("{}, {}: {}\n", run.trace, run.model, problem);
+        text += problem_lines(run);
     }
     return text;
 }
@@ -164,17 +214,15 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
 ordered_json replay_json(const std::vector<ReplayRun>& runs) {
     if (runs.size() == 1) return run_json(runs.front());
     ordered_json json;
-    Digester chain;
     for (const Counter& counter : counters()) {
         int64_t sum = 0;
         for (const ReplayRun& run : runs) sum += counter.value(run);
         json[counter.key] = sum;
     }
     const auto differs = std::ranges::find_if(runs, [](const ReplayRun& run) { return run.difference.has_value(); });
-    json["identical"] = differs == runs.end();
+    json["identical"] = std::ranges::all_of(runs, &ReplayRun::identical);
     json["first_difference"] = differs == runs.end() ? ordered_json(nullptr) : difference_json(*differs);
-    for (const ReplayRun& run : runs) chain.add(run.digest);
-    json["digest"] = chain.digest().hex();
+    json["digest"] = chain_of(runs, &ReplayRun::digest).hex();
     json["runs"] = ordered_json::array();
     for (const ReplayRun& run : runs) json["runs"].push_back(run_json(run));
     return json;

@@ -32,6 +32,7 @@ struct ReplayRun {
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;
+    bool has_witness = false;     // another executor ran beside, to be compared with
     int64_t compared_logits = 0;  // values
     int64_t compared_states = 0;
     std::optional<reference::Difference> difference;  // the first one
@@ -40,10 +41,14 @@ struct ReplayRun {
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
 
+    // Something was compared, and nothing differs.
+    [[nodiscard]] bool identical() const;
     // What keeps the run from being a success; empty: nothing.
     [[nodiscard]] std::vector<std::string> problems() const;
 };
 
+// One line per run, then what is wrong, and the digest of all.
+std::string replay_summary(const std::vector<ReplayRun>& runs);
 // One column per run, a row per counter, then the first difference or "identical".
 std::string replay_table(const std::vector<ReplayRun>& runs);
 // One run: its object. Several: their sums, with one object each under "runs".

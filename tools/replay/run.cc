@@ -136,6 +136,7 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     ReplayRun run;
     run.trace = trace_name;
     run.model = model_name;
+    run.has_witness = config.beside != "none";
     run.seed = config.seed;
     run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;

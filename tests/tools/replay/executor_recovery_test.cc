@@ -135,8 +135,9 @@ TEST(ExecutorRecovery, AfterADeviceErrorEveryAnswerIsThatOfAnUndisturbedRun) {
 }
 
 TEST(ExecutorRecovery, ReplayGoesOnWithAFreshExecutorWhenItIsToldTo) {
-    const std::vector<std::string> arguments = {"replay",  "--trace",    repository_path("traces/scenario.csv"),
-                                                "--model", "tiny-llama", "--fail-executor-at"};
+    const std::vector<std::string> arguments = {
+        "replay",    "--trace",           repository_path("traces/scenario.csv"), "--model", "tiny-llama",
+        "--details", "--fail-executor-at"};
     auto failing = arguments;
     failing.emplace_back("30");
     const Outcome ran = run_verbatim(failing);

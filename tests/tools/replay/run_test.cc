@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/packed_file.h"
@@ -192,6 +193,38 @@ TEST(ReplayReport, AFirstDifferenceIsAProblemWithItsPlace) {
     EXPECT_EQ(result["first_difference"]["op"], "scan mixed");
     EXPECT_THAT(run.problems(), Contains(HasSubstr("scan mixed")));
     EXPECT_THAT(replay_table({run}), HasSubstr("scan mixed"));
+    EXPECT_THAT(replay_summary({run}), HasSubstr("scan mixed"));
+}
+
+// Every request was too long: a cache that was never used is not shown to be right.
+TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    const Outcome ran = run_replay({"--trace", trace, "--context", "8"});
+    EXPECT_EQ(ran.exit_code, kExitDifference) << ran.err << ran.out;
+    EXPECT_THAT(ran.out, HasSubstr("nothing was compared: 0 requests came to a turn, 4 were too long, 0 were refused"));
+    EXPECT_THAT(ran.out, testing::Not(HasSubstr("identical")));
+    const Outcome told = run_replay({"--trace", trace, "--context", "8", "--format", "json"});
+    EXPECT_EQ(told.exit_code, kExitDifference);
+    EXPECT_EQ(json::parse(told.out)["identical"], false);
+    // Nobody asked for a comparison.
+    const Outcome alone = run_replay({"--trace", trace, "--beside", "none"});
+    EXPECT_EQ(alone.exit_code, kExitOk) << alone.err;
+    EXPECT_THAT(alone.out, HasSubstr("nothing compared"));
+}
+
+TEST(ReplayReport, TheSummaryHasALineForEveryRunAndOneDigestOfAll) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    const Outcome one = run_replay({"--trace", trace});
+    EXPECT_EQ(one.exit_code, kExitOk) << one.err;
+    EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 4) << one.out;
+    const auto told = json::parse(run_replay({"--trace", trace, "--format", "json"}).out);
+    EXPECT_THAT(one.out, HasSubstr("digest " + told["digest"].get<std::string>()));
+    EXPECT_THAT(one.out, HasSubstr("fingerprint " + told["fingerprint"].get<std::string>()));
+    ReplayRun first, second;
+    second.digest.low = 1;
+    EXPECT_NE(replay_summary({first, second}), replay_summary({second, first}));
 }
 
 TEST(ReplayReport, AnExecutorThatFailedUntoldIsAProblem) {
