@@ -1,6 +1,7 @@
 // tests/kernels/cuda/schedules.h: owns the orders of threads in which a test runs kernels.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/simt/emulator.h"
@@ -13,6 +14,17 @@ inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
     if (tests::kSanitized) return {Schedule::kRandom};
     return {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
+}
+
+// For the name of a test.
+inline std::string name_of(simt::Schedule schedule) {
+    switch (schedule) {
+        case simt::Schedule::kForward: return "Forward";
+        case simt::Schedule::kReverse: return "Reverse";
+        case simt::Schedule::kRandom: return "Random";
+        case simt::Schedule::kOneWarpAhead: return "OneWarpAhead";
+    }
+    return "";
 }
 
 }  // namespace verbatim::cuda
