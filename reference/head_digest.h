@@ -5,8 +5,8 @@
 //   ssm    [n_heads, d_state, head_dim]     binary32
 //   conv   [d_conv - 1, conv_dim]           binary32, oldest first
 //   k, v   [length, n_kv_heads, head_dim]   bf16, all of K before all of V
-// Of each part enter its layer, kind, number of elements and ElementSum, so that whoever holds a part sums it where it lies, in any
-// order. Nothing beyond `length` enters.
+// Of each part enter its layer, kind, number of elements and ElementSum, so that whoever holds a part sums it where it
+// lies, in any order. Nothing beyond `length` enters.
 #pragma once
 
 #include <cstdint>

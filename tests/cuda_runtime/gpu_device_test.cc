@@ -1,5 +1,5 @@
-// The host side of the CUDA engine, kernels/cuda/gpu_device.cu and all that is above it, held to CUDA's rules where there is no device: the
-// object that nvcc made, linked with a runtime whose kernels do nothing.
+// The host side of the CUDA engine, kernels/cuda/gpu_device.cu and all that is above it, held to CUDA's rules where
+// there is no device: the object that nvcc made, linked with a runtime whose kernels do nothing.
 #include "kernels/cuda/gpu_device.h"
 
 #include <gmock/gmock.h>
@@ -36,8 +36,8 @@ public:
                     {.num_blocks = kBlocksEach * kMostSequences, .num_state_rows = kMostSequences + 1}, profile),
           plans_(model.model.config.vocab_size) {}
 
-    // Prefills that buffers grow for, one after a tail's copy; decode steps of several numbers of sequences, each number computed, recorded
-    // and launched again; what is read of it.
+    // Prefills that buffers grow for, one after a tail's copy; decode steps of several numbers of sequences, each
+    // number computed, recorded and launched again; what is read of it.
     Status run() {
         RETURN_IF_ERROR(prefill(1, 20));
         RETURN_IF_ERROR(prefill(2, 20));

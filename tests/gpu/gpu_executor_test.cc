@@ -115,7 +115,8 @@ TEST(Gpu, SumsHeadsWhereTheyLie) {
     for (const int32_t block_size : {5, 16}) expect_heads_summed_where_they_lie(**device, block_size);
 }
 
-// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes first.
+// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes
+// first.
 TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;

@@ -1,4 +1,5 @@
-// tests/kernels/poisoned_model.h: a model that a token makes fail, for executors that must keep it apart from the others.
+// tests/kernels/poisoned_model.h: a model that a token makes fail, for executors that must keep it apart from the
+// others.
 #pragma once
 
 #include <algorithm>

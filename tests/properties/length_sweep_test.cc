@@ -1,4 +1,5 @@
-// Every boundary that a length can meet, and two tokens to either side of it: blocks (16), tiles of attention (64), chunks.
+// Every boundary that a length can meet, and two tokens to either side of it: blocks (16), tiles of attention (64),
+// chunks.
 #include <gtest/gtest.h>
 
 #include <set>

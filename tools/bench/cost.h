@@ -1,10 +1,12 @@
-// tools/bench/cost.h: what a step has to move and to compute at least, operation by operation, found by walking the model.
+// tools/bench/cost.h: what a step has to move and to compute at least, operation by operation, found by walking the
+// model.
 //
 // Counted are, per operation of reference/walk.h:
 //   matmul      bytes: the matrix in bf16, once a step, and the bias; operations: 2 · N · K per row
 //   attention   bytes: K and V (bf16) of all positions up to a sequence's last, once a step, and those written;
 //               operations: 4 · head_dim per query head and visible position, and 4 for its share of the softmax
-//   conv        bytes: weights, bias, the window read (if there was one) and written; operations: 2 · d_conv per channel
+//   conv        bytes: weights, bias, the window read (if there was one) and written; operations: 2 · d_conv per
+//               channel
 //   scan        bytes: the state read (if there was one) and written; operations: 5 per element of the state and token
 //   embedding   bytes: the rows (bf16)
 //   norms, gate, activation, rotary, residual, scaling    operations: a handful per element, an exp counted as one

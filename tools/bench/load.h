@@ -1,6 +1,6 @@
-// tools/bench/load.h: a checkpoint becomes an executor that can compute: how long, beside reading its file, and how much
-// memory stays. Row "load" finds the file in the system's page cache, row "load_cold" on the disk; "load_packed" and
-// "load_packed_cold" read the packed weights of a former load (kernels/cpu/packed_file.h).
+// tools/bench/load.h: a checkpoint becomes an executor that can compute: how long, beside reading its file, and how
+// much memory stays. Row "load" finds the file in the system's page cache, row "load_cold" on the disk; "load_packed"
+// and "load_packed_cold" read the packed weights of a former load (kernels/cpu/packed_file.h).
 #pragma once
 
 #include <vector>

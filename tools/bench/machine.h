@@ -1,4 +1,5 @@
-// tools/bench/machine.h: what this machine can do at most, measured: the limits that a benchmark's rows are held against.
+// tools/bench/machine.h: what this machine can do at most, measured: the limits that a benchmark's rows are held
+// against.
 //
 //   stream     bytes per second that `num_threads` threads read side by side from a buffer of at least four times the
 //              last-level cache, in huge pages where the system gives them
@@ -23,7 +24,8 @@ struct MachineLimits {
 };
 MachineLimits best_of(const MachineLimits& a, const MachineLimits& b);
 
-// Of all last-level caches of the system together: the larger of what the kernel and the C library say, at least 32 MiB.
+// Of all last-level caches of the system together: the larger of what the kernel and the C library say, at least 32
+// MiB.
 int64_t last_level_cache_bytes();
 
 // Memory that could be taken without swapping; INT64_MAX where the system does not say.

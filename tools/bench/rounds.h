@@ -1,5 +1,5 @@
-// tools/bench/rounds.h: the repetitions of rows that are compared: they take turns, and the machine is measured before each turn, so
-// that a neighbour who comes or goes meets all of them.
+// tools/bench/rounds.h: the repetitions of rows that are compared: they take turns, and the machine is measured before
+// each turn, so that a neighbour who comes or goes meets all of them.
 #pragma once
 
 #include <chrono>

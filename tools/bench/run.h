@@ -1,9 +1,9 @@
 // tools/bench/run.h: what `verbatim bench` measures, and the figures it finds.
 //
 //   B1  every repetition computes other tokens
-//   B2  what an exact row computed is checked after its clock has stopped: its logits have the bits of a run in other chunks
-//       (up to kMaxCheckedTokens; beyond that they are finite), and those of a short prompt the bits of the uncached
-//       reference. Rows of the other profiles are finite
+//   B2  what an exact row computed is checked after its clock has stopped: its logits have the bits of a run in other
+//       chunks (up to kMaxCheckedTokens; beyond that they are finite), and those of a short prompt the bits of the
+//       uncached reference. Rows of the other profiles are finite
 //   B3  the first steps of a row are not timed; a row's figure is the median
 #pragma once
 

@@ -1,5 +1,5 @@
-// tools/bench/sequences.h: sequences of random tokens in an executor, driven by plans as the engine would make them, but
-// chosen by the benchmark.
+// tools/bench/sequences.h: sequences of random tokens in an executor, driven by plans as the engine would make them,
+// but chosen by the benchmark.
 //
 //   Q1  after divide(), slot s owns blocks [s · blocks_per_slot, (s + 1) · blocks_per_slot) and state row s; rows from
 //       num_slots on hold the states of heads
@@ -30,8 +30,8 @@ struct SequencePools {
     [[nodiscard]] int32_t num_state_rows() const { return num_slots + num_head_rows; }
 };
 
-// The state of a slot's first `length` tokens: its blocks, and row `num_slots + head_row`. It is attached after the slot
-// has ended, and valid until the slot starts again.
+// The state of a slot's first `length` tokens: its blocks, and row `num_slots + head_row`. It is attached after the
+// slot has ended, and valid until the slot starts again.
 struct BenchHead {
     int32_t slot = 0;
     int64_t length = 0;  // tokens
@@ -63,8 +63,8 @@ public:
     void compute(int32_t slot, int64_t count, bool samples, std::span<const HeadWrite> writes = {});
     // Computes the first `length` of `tokens` in one step in a slot, which ends then; their state is head row 0.
     BenchHead compute_head(int32_t slot, const TokenSeq& tokens, int64_t length);
-    // A head of `length` tokens out of a shorter one, whose KV is repeated: what it costs to compute behind it is what it costs
-    // behind any of its length. REQUIRES: head.length is a multiple of the block size and its slot has ended.
+    // A head of `length` tokens out of a shorter one, whose KV is repeated: what it costs to compute behind it is what
+    // it costs behind any of its length. REQUIRES: head.length is a multiple of the block size and its slot has ended.
     BenchHead lengthen(const BenchHead& head, int64_t length);
     // Carries it out. The time it took, in seconds.
     double step();

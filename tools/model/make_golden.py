@@ -7,9 +7,9 @@ DIR holds config.json and model.safetensors. The tensors are those that referenc
 tokens.I, logits.I for every prompt, hidden.I.K for one of them, ssm.I.K and conv.I.K for two. The file's metadata say
 which releases made it. `verbatim model check DIR` compares.
 
-The modelling files convert to float32 in places (norms, softmax, rotary tables, the scan) whatever the model's dtype is.
-To get the truth rather than one more rounding, float32 is made to mean float64 before the model is built: the checkpoint's
-weights are read first, then every conversion to float32 goes to float64.
+The modelling files convert to float32 in places (norms, softmax, rotary tables, the scan) whatever the model's dtype
+is. To get the truth rather than one more rounding, float32 is made to mean float64 before the model is built: the
+checkpoint's weights are read first, then every conversion to float32 goes to float64.
 
 Needs: torch, transformers, safetensors. Exit codes: 0 done, 2 bad usage, 3 the checkpoint cannot be read.
 """

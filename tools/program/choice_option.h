@@ -13,7 +13,8 @@ namespace verbatim::tools {
 template <typename T>
 using Choices = std::vector<std::pair<std::string, T>>;
 
-// `value` is set where the flag is given. What it holds now is the default that --help shows, if it is one of the choices.
+// `value` is set where the flag is given. What it holds now is the default that --help shows, if it is one of the
+// choices.
 template <typename T, typename Value>
 CLI::Option* add_choice_option(CLI::App& command, const std::string& flag, Value& value, const Choices<T>& choices,
                                const std::string& description) {

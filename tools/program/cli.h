@@ -1,4 +1,5 @@
-// tools/program/cli.h: what every command of the `verbatim` program shares: exit codes, common flags, errors, tables, progress.
+// tools/program/cli.h: what every command of the `verbatim` program shares: exit codes, common flags, errors, tables,
+// progress.
 //
 // A verb is a folder, tools/NAME/, whose command.cc has one function that adds it; the build finds the folders.
 // Flags live in a struct that the callback keeps; the callback runs the command and leaves its exit code:
@@ -36,7 +37,8 @@ enum ExitCode : int {
     kExitMachine = 4,  // the machine is in the way: out of memory, a device that fails, output that cannot be written
 };
 
-// Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it; without one, that of its kind.
+// Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it; without one, that
+// of its kind.
 int report_error(const Error& error, ExitCode code);
 int report_error(const Error& error);
 
@@ -63,8 +65,8 @@ Result<uint64_t> parse_bytes(std::string_view text);
 // "512 B", "64.0 KiB", "1.5 GiB": one decimal, rounded down, the largest unit that leaves at least 1.
 std::string format_bytes(uint64_t bytes);
 
-// Columns as wide as their widest cell, two spaces apart, no space at a line's end. A column is aligned to the right when
-// every cell below the header starts with a digit or '-', to the left otherwise.
+// Columns as wide as their widest cell, two spaces apart, no space at a line's end. A column is aligned to the right
+// when every cell below the header starts with a digit or '-', to the left otherwise.
 class Table {
 public:
     Table() = default;  // no header line: rows of name and value

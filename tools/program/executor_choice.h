@@ -1,4 +1,5 @@
-// tools/program/executor_choice.h: executors by the names that --executor and --beside take, in the profile of --profile.
+// tools/program/executor_choice.h: executors by the names that --executor and --beside take, in the profile of
+// --profile.
 #pragma once
 
 #include <memory>
@@ -39,8 +40,8 @@ struct ChosenExecutor {
     std::unique_ptr<reference::NumericExecutor> executor;
 };
 
-// What the executor of that name computes in unless it is told: exact, but tensor.sm90 on a device that has it. Error: the
-// machine lacks what it stands on.
+// What the executor of that name computes in unless it is told: exact, but tensor.sm90 on a device that has it. Error:
+// the machine lacks what it stands on.
 Result<reference::Profile> default_profile(const std::string& name);
 
 // Whether the executor of that name computes in that profile.

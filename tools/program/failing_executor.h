@@ -1,4 +1,5 @@
-// tools/program/failing_executor.h: another executor's results, until it is told to fail: to see by hand that nothing is lost with an executor.
+// tools/program/failing_executor.h: another executor's results, until it is told to fail: to see by hand that nothing
+// is lost with an executor.
 #pragma once
 
 #include <string>

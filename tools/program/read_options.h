@@ -1,5 +1,5 @@
-// tools/program/read_options.h: the flags that say how a trace is read, for every verb that reads one: `trace convert`, `trace stats`,
-// `replay`.
+// tools/program/read_options.h: the flags that say how a trace is read, for every verb that reads one: `trace convert`,
+// `trace stats`, `replay`.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct ReadFlags {
 // Adds the flags to `verb`; `context_meaning` says what --context is by default. Every flag that was added.
 std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning);
 
-// For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is given.
-// Error: a value out of range.
+// For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is
+// given. Error: a value out of range.
 Result<traces::ReadOptions> read_options(const ReadFlags& flags, int64_t default_context);
 
 }  // namespace verbatim::tools

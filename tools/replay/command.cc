@@ -1,5 +1,5 @@
-// `verbatim replay`: the main job. Runs a trace through the engine with the cache and, beside it, through another executor, by
-// default the uncached reference; compares every logit and every head, bit by bit.
+// `verbatim replay`: the main job. Runs a trace through the engine with the cache and, beside it, through another
+// executor, by default the uncached reference; compares every logit and every head, bit by bit.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <thread>
@@ -39,7 +39,8 @@ struct ReplayOptions {
     bool details = false;
 };
 
-// What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts them.
+// What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts
+// them.
 Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const reference::Model& model) {
     const int64_t positions = model.config.max_position_embeddings;
     if (flags.context && *flags.context > positions) {

@@ -39,9 +39,10 @@ struct ReplayConfig {
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
 };
 
-// The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be expected.
-// Runs the trace to its end, or to the first difference's step and on. When an executor fails, a fresh one goes on from the committed
-// tokens, and the run says so. Errors: a name, a budget or a trace that the model cannot take.
+// The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be
+// expected. Runs the trace to its end, or to the first difference's step and on. When an executor fails, a fresh one
+// goes on from the committed tokens, and the run says so. Errors: a name, a budget or a trace that the model cannot
+// take.
 Result<ReplayRun> run_replay(const ReplayConfig& config, const reference::Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace);
 

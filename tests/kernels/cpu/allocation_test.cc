@@ -23,8 +23,8 @@ void count_allocation() {
 }
 }  // namespace
 
-// The program's own: every `new`, and what kernels/cpu/aligned_array.h calls. Not inlined: the compiler would see malloc's memory
-// deleted.
+// The program's own: every `new`, and what kernels/cpu/aligned_array.h calls. Not inlined: the compiler would see
+// malloc's memory deleted.
 __attribute__((noinline)) void* operator new(size_t size) {
     count_allocation();
     void* memory = std::malloc(size);

@@ -97,7 +97,8 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
     }
 }
 
-// Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after all layers.
+// Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after
+// all layers.
 TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
     for (const Architecture family : kFamilies) {
         const SceneModel model(reference::draw_small_config(family, 37), 37);
@@ -198,7 +199,8 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
     cuda.expect_no_findings();
 }
 
-// In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in the logits.
+// In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in
+// the logits.
 TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama}) {
         const PoisonedModel model(family);
@@ -279,8 +281,9 @@ TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
     }
 }
 
-// Of a step that draws one token: an operation is a launch, but for a scan (2), rotary (q and k), attention (2) and a draw (5). Rounding is one
-// where an input is multiplied first, or another mixer has come between, or a pair of what is left for the matmul would lie in two blocks.
+// Of a step that draws one token: an operation is a launch, but for a scan (2), rotary (q and k), attention (2) and a
+// draw (5). Rounding is one where an input is multiplied first, or another mixer has come between, or a pair of what is
+// left for the matmul would lie in two blocks.
 int64_t launches_of_a_step(const reference::ModelConfig& config) {
     const auto unless_one = [](std::initializer_list<double> multipliers) {
         return std::ssize(multipliers) - std::ranges::count(multipliers, 1.0);
@@ -320,7 +323,8 @@ TEST(CudaExecutor, AStepLaunchesWhatTheWalkAsksForAndNoMore) {
     }
 }
 
-// Whichever allocation finds no room, of weights and pools or in the middle of a run: an error that says so, and nothing else.
+// Whichever allocation finds no room, of weights and pools or in the middle of a run: an error that says so, and
+// nothing else.
 TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
     const auto run = [&](int64_t fail_at, DeviceCounts& counts) -> Status {

@@ -1,5 +1,6 @@
-// Decode steps as graphs: launches recorded once and run again with the parameters that they had then. The bits are the uncached
-// ones at every length, so no parameter depends on one; and a step neither allocates nor waits but for its results.
+// Decode steps as graphs: launches recorded once and run again with the parameters that they had then. The bits are the
+// uncached ones at every length, so no parameter depends on one; and a step neither allocates nor waits but for its
+// results.
 #include <gtest/gtest.h>
 
 #include <memory>

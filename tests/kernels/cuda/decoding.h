@@ -12,7 +12,8 @@ namespace verbatim::cuda {
 
 inline constexpr int32_t kBlocksEach = 40;  // of 16 tokens
 
-// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's reference.
+// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's
+// reference.
 class Decoding {
 public:
     // Borrows both.

@@ -1,4 +1,5 @@
-// tests/kernels/cuda/head_case.h: heads that a device sums where they lie, beside what the host makes of the same bytes.
+// tests/kernels/cuda/head_case.h: heads that a device sums where they lie, beside what the host makes of the same
+// bytes.
 #pragma once
 
 #include <gtest/gtest.h>

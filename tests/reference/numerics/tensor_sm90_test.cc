@@ -79,8 +79,8 @@ TEST(TensorSm90, SmallResultsAreCutAmongSubnormals) {
     EXPECT_EQ(Group{}.with(0x1.8p-130F), 0x1.8p-130F);
 }
 
-// Against binary64, which holds sums of such products exactly: never further from zero, and by less than the terms' cuts
-// and the result's together.
+// Against binary64, which holds sums of such products exactly: never further from zero, and by less than the terms'
+// cuts and the result's together.
 TEST(TensorSm90, IsNeverFurtherFromZeroThanTheCutsAllow) {
     Prng prng(11);
     for (int round = 0; round < 20000; ++round) {

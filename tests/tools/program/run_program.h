@@ -1,4 +1,5 @@
-// tests/tools/program/run_program.h: the `verbatim` program as a shell sees it: arguments in; exit code, stdout and stderr out.
+// tests/tools/program/run_program.h: the `verbatim` program as a shell sees it: arguments in; exit code, stdout and
+// stderr out.
 #pragma once
 
 #include <fmt/format.h>

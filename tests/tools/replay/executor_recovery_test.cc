@@ -1,5 +1,5 @@
-// A device error ends the executor and not the conversations: the engine goes on with a fresh one from the committed tokens, and every
-// answer is that of a run that nothing disturbed.
+// A device error ends the executor and not the conversations: the engine goes on with a fresh one from the committed
+// tokens, and every answer is that of a run that nothing disturbed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Public traces and made-up ones, scaled down, side by side with the uncached reference; and every flag that says how to read them.
+// Public traces and made-up ones, scaled down, side by side with the uncached reference; and every flag that says how
+// to read them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// `verbatim trace` as people and scripts use it: what it prints and writes, exit codes, and what it says to wrong input.
+// `verbatim trace` as people and scripts use it: what it prints and writes, exit codes, and what it says to wrong
+// input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>

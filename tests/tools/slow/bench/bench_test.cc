@@ -371,7 +371,8 @@ TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit"], row.cost.limit_s(report.machine) / 0.5);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_at_best"], row.cost.limit_s(report.machine) / 0.25);
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_nearby"], row.cost.limit_s(row.nearby) / 0.5);
-    // The shares of 0.5 s, 0.25 s and 1 s, of which the last is the least and the second, with the slowest memory, the greatest.
+    // The shares of 0.5 s, 0.25 s and 1 s, of which the last is the least and the second, with the slowest memory, the
+    // greatest.
     EXPECT_DOUBLE_EQ(result["rows"][0]["of_limit_paired"], row.cost.limit_s({8e8, 1e9, 0}) / 0.5);
     EXPECT_TRUE(result["rows"][0]["matmuls_of_limit"].is_null());
     report.rows[0].suffix_times_s = {1.0, 0.25, 1.0};
