@@ -32,6 +32,17 @@ TEST(IncludeRule, FindsAPlantedIncludeOfAnUpperFolder) {
     EXPECT_THAT(violations_of("tools/x.h", "#include \"tests/house/x.h\"\n"), testing::SizeIs(1));
 }
 
+TEST(IncludeRule, FindsAFolderThatHasNoRule) {
+    EXPECT_THAT(violations_of("novelties/x.h", "#include <vector>\n"), ElementsAre(HasSubstr("does not know")));
+}
+
+TEST(IncludeRule, FindsAnIncludeOfTheProgram) {
+    for (const char* file : {"engine/x.h", "traces/x.h", "reference/x.h", "kernels/x.h", "simulator/x.h"}) {
+        EXPECT_THAT(violations_of(file, "#include \"tools/replay/run.h\"\n"), testing::SizeIs(1)) << file;
+        EXPECT_THAT(violations_of(file, "#include \"tests/support/must.h\"\n"), testing::SizeIs(1)) << file;
+    }
+}
+
 TEST(IncludeRule, FindsAHeaderThatEngineMustNotUse) {
     EXPECT_THAT(violations_of("engine/x.cc", "#include <thread>\n"), ElementsAre(HasSubstr("includes thread")));
     EXPECT_THAT(violations_of("engine/x.cc", "  #  include <cmath>  // why\n"), ElementsAre(HasSubstr("cmath")));
