@@ -14,8 +14,8 @@ target_compile_options(verbatim_options INTERFACE -ffp-contract=off -fno-fast-ma
                                                   -Wno-missing-field-initializers)
 target_link_libraries(verbatim_options INTERFACE fmt::fmt tl::expected Threads::Threads)
 
-# At -O1 GCC leaves the upper halves of vector registers in use (the pass that adds vzeroupper is among these), and scalar
-# code takes up to forty times as long after AVX code has run once. Release builds have it anyway.
+# At -O1 GCC leaves the upper halves of vector registers in use (the pass that adds vzeroupper is among these), and
+# scalar code takes up to forty times as long after AVX code has run once. Release builds have it anyway.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(verbatim_options INTERFACE -fexpensive-optimizations)
 endif()
@@ -30,7 +30,8 @@ if(VERBATIM_SANITIZE)
   set(VERBATIM_TEST_SANITIZE -fno-sanitize=alignment)
   # GCC's flow analysis sees the sanitizers' own branches and warns of what cannot happen.
   target_compile_options(verbatim_options INTERFACE -fsanitize=${VERBATIM_SANITIZE} ${VERBATIM_LEFT_OUT}
-                                                   -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+                                                   -fno-sanitize-recover=all -fno-omit-frame-pointer
+                                                   -Wno-maybe-uninitialized)
   target_link_options(verbatim_options INTERFACE -fsanitize=${VERBATIM_SANITIZE})
 endif()
 

@@ -1,5 +1,5 @@
-// tests/house/missing_includes.h: what a file names and does not include: builds compile the files of a folder together,
-// where one file's include serves the next.
+// tests/house/missing_includes.h: what a file names and does not include: builds compile the files of a folder
+// together, where one file's include serves the next.
 #pragma once
 
 #include <map>

@@ -118,6 +118,18 @@ std::string problem_lines(const ReplayRun& run) {
     return text;
 }
 
+// What a reader of the summary must know and does not expect.
+std::string remark_lines(const ReplayRun& run) {
+    std::string text;
+    const auto add = [&](int64_t count, const char* what) {
+        if (count > 0) text += fmt::format("{}, {}: {} {}\n", run.trace, run.model, count, what);
+    };
+    add(run.driver.rejected, "rejected (too long)");
+    add(run.dropped, "dropped (too long)");
+    add(run.replaced_executors, "executors replaced");
+    return text;
+}
+
 // One digest: its own. Several: of all, in order.
 Digest chain_of(const std::vector<ReplayRun>& runs, Digest ReplayRun::*digest) {
     if (runs.size() == 1) return runs.front().*digest;
@@ -175,7 +187,7 @@ std::string replay_summary(const std::vector<ReplayRun>& runs) {
                             chain_of(runs, &ReplayRun::fingerprint).hex());
     }
     text += table.to_string();
-    for (const ReplayRun& run : runs) text += problem_lines(run);
+    for (const ReplayRun& run : runs) text += remark_lines(run) + problem_lines(run);
     return text + fmt::format("digest {} (--details shows every counter)\n", chain_of(runs, &ReplayRun::digest).hex());
 }
 

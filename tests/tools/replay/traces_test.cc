@@ -1,5 +1,6 @@
 // Public traces and made-up ones, scaled down, side by side with the uncached reference; and every flag that says how
 // to read them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -178,7 +179,7 @@ TEST(ReplayFlags, RowsOverTheContextAreRejectedAndCountedDroppedOrScaled) {
     EXPECT_EQ(dropped["turns"], rejected["turns"]);
     const Outcome table = run_verbatim({"replay", "--trace", trace, "--tokens-per-id", "1", "--sessions", "0..1",
                                         "--beside", "none", "--context", "400", "--max-context", "drop"});
-    EXPECT_THAT(table.out, HasSubstr("dropped (too long)"));
+    EXPECT_THAT(table.out, HasSubstr(fmt::format("{} dropped (too long)", rejected["rejected"].get<int64_t>())));
     const json scaled = counters(trace, {"--tokens-per-id", "2", "--sessions", "0..1", "--beside", "none",
                                          "--max-context", "scale", "--context", "800"});
     EXPECT_EQ(scaled["rejected"], 0);
