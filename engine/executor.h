@@ -1,5 +1,5 @@
-// engine/executor.h: who computes, or pretends to. Reference, CPU, CUDA, cost model, lockstep, replay, faulty: all of them
-// turn a StepPlan into a StepResult, and the engine cannot tell them apart.
+// engine/executor.h: who computes, or pretends to. Reference, CPU, CUDA, cost model, lockstep, replay, faulty: all of
+// them turn a StepPlan into a StepResult, and the engine cannot tell them apart.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace verbatim {
 
-// Where a head's bytes are. `writer` is the slot that wrote it while that slot is alive, else kNoSlot: executors without pools
-// (the uncached reference) answer for living writers only.
+// Where a head's bytes are. `writer` is the slot that wrote it while that slot is alive, else kNoSlot: executors
+// without pools (the uncached reference) answer for living writers only.
 struct HeadImage {
     SequenceSlot writer = kNoSlot;
     int64_t length = 0;  // tokens
@@ -26,15 +26,18 @@ class Executor {
 public:
     virtual ~Executor() = default;
 
-    // Carries the plan out and fills `result` (its vectors are reused). An error ends what runs, not the conversations: the
-    // executor forgets every slot and keeps the bytes of every published head, and the engine goes on with both in mind.
+    // Carries the plan out and fills `result` (its vectors are reused). An error ends what runs, not the conversations:
+    // the executor forgets every slot and keeps the bytes of every published head, and the engine goes on with both in
+    // mind.
     virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
 
-    // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens. Called
-    // after the step that wrote the last of them, before the writer's slot ends. Empty: this executor does not hold it.
+    // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens.
+    // Called after the step that wrote the last of them, before the writer's slot ends. Empty: this executor does not
+    // hold it.
     virtual std::optional<Digest> head_digest(const HeadImage& image) = 0;
 
-    // What makes its bits: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only under the id that made them.
+    // What makes its bits: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only under the id that made
+    // them.
     [[nodiscard]] virtual std::string numerics_id() const = 0;
 };
 

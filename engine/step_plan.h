@@ -1,12 +1,13 @@
 // engine/step_plan.h: what the engine asks of an executor for one step, and what comes back.
 //
-// Plain data, incremental: a plan names what is new (tokens, blocks, copies); executors keep per-slot tables and derive the
-// slot mapping. Lists of variable length are flat and shared by the step; a sequence names its part as a `Slice`.
+// Plain data, incremental: a plan names what is new (tokens, blocks, copies); executors keep per-slot tables and derive
+// the slot mapping. Lists of variable length are flat and shared by the step; a sequence names its part as a `Slice`.
 //
 // Order of execution inside a step: ends, starts, block copies, then the sequences. A sequence computes positions
 // [num_computed_tokens, num_computed_tokens + num_new_tokens): writes their KV, reads its state from row `state_src`
-// (kNoState: the zero state) and leaves it in row `state_dst`. They differ on the first step after an attach, so that attaching copies
-// no state; from then on they are the same row. While it passes a position that a StateWrite names, it writes the state out there too.
+// (kNoState: the zero state) and leaves it in row `state_dst`. They differ on the first step after an attach, so that
+// attaching copies no state; from then on they are the same row. While it passes a position that a StateWrite names, it
+// writes the state out there too.
 //   P1  sequences are in order of slots' admission (oldest request first), each slot at most once
 //   P2  a block written in this step is referenced by its writer alone, or holds a head's slots below the written ones
 //   P3  no id freed while this step is open appears in it as a destination
@@ -89,7 +90,8 @@ struct StepPlan {
     [[nodiscard]] std::span<const StateWrite> writes_of(const ScheduledSequence& sequence) const;
 };
 
-// One drawn token. `fault_layer` >= 0: a NaN or an infinity was met there (N8; the number of layers means the logits) and `token` means nothing.
+// One drawn token. `fault_layer` >= 0: a NaN or an infinity was met there (N8; the number of layers means the logits)
+// and `token` means nothing.
 struct SampledToken {
     SequenceSlot slot{};
     TokenId token = 0;

@@ -1,6 +1,6 @@
-// kernels/kernel_model.h: a model as kernels read it: its config and weights, and what is made of them at load: decay rates and
-// rotary tables, by the formulas of reference/ops/ssm_scan.h and reference/ops/rope.h. The reference makes its own
-// (reference/reference_model.h), so that a fault in either shows where the two run side by side.
+// kernels/kernel_model.h: a model as kernels read it: its config and weights, and what is made of them at load: decay
+// rates and rotary tables, by the formulas of reference/ops/ssm_scan.h and reference/ops/rope.h. The reference makes
+// its own (reference/reference_model.h), so that a fault in either shows where the two run side by side.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ public:
     [[nodiscard]] const reference::ModelWeights& weights() const { return weights_; }
     // −exp(A_log): [n_heads], empty without a Mamba mixer.
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
-    // For positions below `num_positions`; layers that turn alike share one, which stays where it is. REQUIRES: the layer
-    // has a rotary embedding.
+    // For positions below `num_positions`; layers that turn alike share one, which stays where it is. REQUIRES: the
+    // layer has a rotary embedding.
     const RotaryTable& rotary_table(int32_t layer, int64_t num_positions);
 
 private:

@@ -1,7 +1,8 @@
-// kernels/pooled_executor.h: what executors with pools of their own have in common, on the CPU and on a device: a step's sequences as
-// one batch through the walk, and what is shown of it: logits, faults, every operation, heads.
+// kernels/pooled_executor.h: what executors with pools of their own have in common, on the CPU and on a device: a
+// step's sequences as one batch through the walk, and what is shown of it: logits, faults, every operation, heads.
 //
-//   P1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may make
+//   P1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
+//       make
 //   P2  the lists of a step are kept: a step allocates nothing here that a step of its size before it did not
 #pragma once
 
@@ -67,7 +68,8 @@ public:
 
     // Whether it sums heads where they lie; else the host sums what it reads.
     [[nodiscard]] virtual bool sums_heads() const { return false; }
-    // Gives the digester every part of a head. False: the device has failed, and holds nothing any more. REQUIRES: sums_heads().
+    // Gives the digester every part of a head. False: the device has failed, and holds nothing any more. REQUIRES:
+    // sums_heads().
     virtual bool sum_head(const HeadImage& /*image*/, reference::HeadDigester& /*digester*/) { return false; }
 };
 

@@ -2,8 +2,9 @@
 // pooled executors give the same one for the same state.
 //
 // A head's parts are the tensors of reference/model/state_tensors.h in the list's order; those per token are
-// [length, shape]: all of K before all of V. Of each part enter its layer, its kind's number, its number of elements and
-// their ElementSum, so that whoever holds a part sums it where it lies, in any order. Nothing beyond `length` enters.
+// [length, shape]: all of K before all of V. Of each part enter its layer, its kind's number, its number of elements
+// and their ElementSum, so that whoever holds a part sums it where it lies, in any order. Nothing beyond `length`
+// enters.
 #pragma once
 
 #include <cstddef>

@@ -68,8 +68,8 @@ protected:
     NumericExecutor(const ModelConfig& config, StateTensors tensors, SlotTablesConfig tables,
                     Profile profile = Profile::kExact);
 
-    // Gives the digester every part of a head; false when this executor does not hold it. As it stands, what read_head shows; an executor
-    // whose states lie elsewhere sums them there.
+    // Gives the digester every part of a head; false when this executor does not hold it. As it stands, what read_head
+    // shows; an executor whose states lie elsewhere sums them there.
     virtual bool sum_head(const HeadImage& image, HeadDigester& digester);
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
@@ -82,7 +82,8 @@ protected:
     [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) { return sample(args); }
     // The token of a slot, from an executor that has drawn it by itself in compute().
     [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) { return std::nullopt; }
-    // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next step.
+    // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next
+    // step.
     [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 

@@ -26,8 +26,8 @@ namespace verbatim::reference {
 // sequences of one model belong to one thread. Borrows config and weights.
 class ReferenceModel {
 public:
-    // REQUIRES: validate(config) is empty, the weights have its shapes. `profile` is of the reference's own matmuls, and
-    // not kFast.
+    // REQUIRES: validate(config) is empty, the weights have its shapes. `profile` is of the reference's own matmuls,
+    // and not kFast.
     ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile = Profile::kExact);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }

@@ -262,8 +262,8 @@ bool TraceDriver::lost_a_row(RowIndex row) const {
     return row != kNoRow && lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] != 0;
 }
 
-// What does not fit is rejected and counted, and so is what is refused because a row before it was rejected. Every other refusal
-// must be one that the trace expects.
+// What does not fit is rejected and counted, and so is what is refused because a row before it was rejected. Every
+// other refusal must be one that the trace expects.
 void TraceDriver::refused(RowIndex row, const Refusal& refusal) {
     const bool too_long = refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge;
     if (too_long || lost_a_row(row) || lost_a_row(trace_.row(row).from)) {

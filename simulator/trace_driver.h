@@ -1,9 +1,10 @@
-// simulator/trace_driver.h: the clients of a trace: sends its rows to an engine under a virtual clock, reads the answers, leaves
-// early where the trace says so, and checks that every row was told what the trace expects.
+// simulator/trace_driver.h: the clients of a trace: sends its rows to an engine under a virtual clock, reads the
+// answers, leaves early where the trace says so, and checks that every row was told what the trace expects.
 //
-// The clock moves by a fixed time per step and jumps when the engine is idle, so a run depends on the trace and the configuration alone.
-//   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it has the answer;
-//       and not before the row that it takes from or goes back to was sent
+// The clock moves by a fixed time per step and jumps when the engine is idle, so a run depends on the trace and the
+// configuration alone.
+//   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it
+//       has the answer; and not before the row that it takes from or goes back to was sent
 //   V2  rows that are due together are sent in order of (time, row)
 //   V3  the run ends when every row is over; a row that can never start is an error
 //   V4  once a row was rejected for its length, nothing is expected of what follows in its conversation
@@ -54,8 +55,8 @@ public:
     TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests, Engine& engine,
                 TokenStore& store);
 
-    // Runs the trace to its end. `after_step(rows over)` is called after every step. An error is the executor's when nobody recovers from it
-    // or the fresh one fails before any row is over, or a trace that cannot run.
+    // Runs the trace to its end. `after_step(rows over)` is called after every step. An error is the executor's when
+    // nobody recovers from it or the fresh one fails before any row is over, or a trace that cannot run.
     Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {}, const Recover& recover = {});
 
 private:

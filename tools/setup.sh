@@ -1,7 +1,7 @@
 # tools/setup.sh: what tools/verbatim and tools/check share. Sourced by bash with `root` set to the repository.
 #   install_missing_packages   installs what tools/packages.txt lists and this machine lacks
 #   build_preset NAME FLAGS... configures and builds a preset of CMakePresets.json; the flags are ninja's
-# Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/cli.h).
+# Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/program/cli.h).
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -32,7 +32,9 @@ missing_packages() {
 apt_get() {
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || die "packages are missing, and there is neither root nor sudo to install them: run \`apt-get install $missing\` as root"
+        command -v sudo >/dev/null ||
+            die "packages are missing, and there is neither root nor sudo to install them:" \
+                "run \`apt-get install $missing\` as root"
         as_root=(sudo)
         [ -t 0 ] || as_root=(sudo -n)
     fi
@@ -46,7 +48,8 @@ install_missing_packages() {
     [ -n "$missing" ] || return 0
     if ! command -v apt-get >/dev/null; then
         die "this machine lacks what these Debian 12 packages hold: $missing." \
-            "There is no apt-get here: install them in this system's own way (tools/packages.txt names the files looked for)"
+            "There is no apt-get here: install them in this system's own way" \
+            "(tools/packages.txt names the files looked for)"
     fi
     say "verbatim: installing $missing"
     apt_get update || say "verbatim: apt-get update failed, going on with the package lists that are here"
@@ -64,7 +67,8 @@ build_preset() {
     shift
     mkdir -p "$folder"
     # A checkout that was moved: CMake refuses a build folder made elsewhere.
-    if [ -e "$folder/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
+    local cache=$folder/CMakeCache.txt
+    if [ -e "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
         rm -rf "$folder"
         mkdir -p "$folder"
     fi

@@ -46,7 +46,8 @@ public:
     }
 
 private:
-    // A sub-agent as it stands between the session's requests. Its own requests are kept apart until the session is whole.
+    // A sub-agent as it stands between the session's requests. Its own requests are kept apart until the session is
+    // whole.
     struct Subagent {
         Strand strand;
         std::vector<RecordedRequest> requests;

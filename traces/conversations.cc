@@ -96,8 +96,8 @@ private:
         return chains_[static_cast<size_t>(index(conversation))];
     }
 
-    // A request goes on in its predecessor's conversation where that is the last turn; otherwise in a new one, forked at the
-    // predecessor if that is still one of its turns.
+    // A request goes on in its predecessor's conversation where that is the last turn; otherwise in a new one, forked
+    // at the predecessor if that is still one of its turns.
     void set_conversation(const Strand& strand, const std::string& name, Row& row) {
         if (row.from == kNoRow) {
             row.session = static_cast<int32_t>(strand.session >= 0 ? strand.session : num_roots_++);

@@ -1,7 +1,7 @@
 // traces/csv_columns.h: splits a CSV file into fields of named columns (csv.h does) and converts them strictly (we do).
 //
-// Private to the readers. The header line may name the columns in any order and leave out those that are not required; a
-// column that nobody knows is an error. Lines that are empty or begin with '#' are comments.
+// Private to the readers. The header line may name the columns in any order and leave out those that are not required;
+// a column that nobody knows is an error. Lines that are empty or begin with '#' are comments.
 #pragma once
 
 #ifndef CSV_IO_NO_THREAD

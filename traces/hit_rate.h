@@ -1,8 +1,8 @@
-// traces/hit_rate.h: what block-aligned caches would reuse of a recording: one answer per convention, because conventions
-// move a hit rate by several points. The figures of traces/README.md come from here.
+// traces/hit_rate.h: what block-aligned caches would reuse of a recording: one answer per convention, because
+// conventions move a hit rate by several points. The figures of traces/README.md come from here.
 //
-// A cache of whole blocks: a request looks up its blocks from the first one to the first that is absent (hits), then touches
-// all of them, the deepest first, then the cache is cut back to its room by least recent use.
+// A cache of whole blocks: a request looks up its blocks from the first one to the first that is absent (hits), then
+// touches all of them, the deepest first, then the cache is cut back to its room by least recent use.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct HitRates {
 // The same without a limit, in proportion to the runs.
 [[nodiscard]] HitRates unlimited_hit_rates(const BlockLog& log);
 
-// Tokens that a cache of whole conversations would reuse if the log's partial blocks were taken by their id, literally: an
-// earlier request whose blocks, the partial one included, all begin this one, and whose prompt and output fit in it.
+// Tokens that a cache of whole conversations would reuse if the log's partial blocks were taken by their id, literally:
+// an earlier request whose blocks, the partial one included, all begin this one, and whose prompt and output fit in it.
 [[nodiscard]] int64_t literal_continuation_tokens(const BlockLog& log);
 
 }  // namespace verbatim::traces

@@ -1,7 +1,7 @@
 // traces/json_cursor.h: reads one line of JSON from left to right, strictly (RFC 8259), and always knows its column.
 //
-// The trace readers use it instead of a document tree because their errors name the column of a value of the wrong kind, and
-// because a line of a trace can be long. The first error stays; every call after it fails too.
+// The trace readers use it instead of a document tree because their errors name the column of a value of the wrong
+// kind, and because a line of a trace can be long. The first error stays; every call after it fails too.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ public:
     // `text` is borrowed. `where` begins every message: "FILE:LINE".
     JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-    // Calls read(key) for every member; it must consume the value and return a Status. A key that comes twice is an error for
-    // read() to find: it knows the keys.
+    // Calls read(key) for every member; it must consume the value and return a Status. A key that comes twice is an
+    // error for read() to find: it knows the keys.
     template <typename F>
     Status object(F&& read) {
         return sequence('{', '}', "an object", [&]() -> Status {

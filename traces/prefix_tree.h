@@ -1,6 +1,7 @@
 // traces/prefix_tree.h: block sequences seen so far, to find the longest common run from the start with a new one.
 //
-// A compressed trie: an edge is one run of consecutive ids, so a sequence costs as many nodes as it has runs of its own.
+// A compressed trie: an edge is one run of consecutive ids, so a sequence costs as many nodes as it has runs of its
+// own.
 //   P1  the children of a node begin with different ids
 //   P2  latest(node) is the last sequence that went through the node's edge
 #pragma once
@@ -25,7 +26,8 @@ public:
     };
     // Valid until the next insert. The ids of a run and of runs that follow each other may be anything.
     [[nodiscard]] Match longest(std::span<const IdRun> runs) const;
-    // Calls visit(num_blocks, complete) for every earlier sequence length that is a prefix of this one, the longest last.
+    // Calls visit(num_blocks, complete) for every earlier sequence length that is a prefix of this one, the longest
+    // last.
     template <typename F>
     void prefixes(std::span<const IdRun> runs, F&& visit) const {
         const Place place = descend(runs);

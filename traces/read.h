@@ -62,7 +62,8 @@ struct ReadReport {
     int64_t over_context = 0;  // rows longer than max_context
 };
 
-// Which blocks each request of a recording had, partial ones too, in the order of the file: what block-aligned caches look at.
+// Which blocks each request of a recording had, partial ones too, in the order of the file: what block-aligned caches
+// look at.
 struct BlockLog {
     struct Run {
         int64_t first = 0;  // blocks of different text have different ids, in all of the log

@@ -27,7 +27,8 @@ struct RecordedRequest {
     int64_t partial_id = -1;  // of the last block when it is not full; -1: it has none
 };
 
-// Requests whose ids can be compared: all of a trace, an agent session, a sub-agent; or one recorded session without ids.
+// Requests whose ids can be compared: all of a trace, an agent session, a sub-agent; or one recorded session without
+// ids.
 struct Strand {
     std::string name;          // a valid_name; the requests are name.0, name.1, ...; "": 0, 1, ...
     size_t first_request = 0;  // Recording::requests[first_request ..]
@@ -56,7 +57,8 @@ struct Recording {
 inline constexpr int64_t kMaxRecordedTokens = 1 << 30;
 inline constexpr int64_t kMaxBlockId = (int64_t{1} << 31) - 1;
 
-// Each stops after options.limit requests and leaves out other sessions than options.sessions where the file says what a session is.
+// Each stops after options.limit requests and leaves out other sessions than options.sessions where the file says what
+// a session is.
 Result<Recording> read_agentic(TextInput input, const ReadOptions& options);
 Result<Recording> read_mooncake(TextInput input, const ReadOptions& options);
 Result<Recording> read_azure(TextInput input, const ReadOptions& options);

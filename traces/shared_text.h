@@ -11,8 +11,8 @@ namespace verbatim::traces {
 // All sessions with the same (tool tokens, system tokens) begin with the same text (traces/README.md).
 class SharedText {
 public:
-    // Of the blocks that the pair covers, those that the strand's first request has there. An id that was seen keeps its text.
-    // REQUIRES: strand.num_requests > 0.
+    // Of the blocks that the pair covers, those that the strand's first request has there. An id that was seen keeps
+    // its text. REQUIRES: strand.num_requests > 0.
     SharedText(const Recording& recording, const Strand& strand);
 
     struct Part {

@@ -1,7 +1,7 @@
 // traces/spaces.h: which derived space (engine/tokens/token_seq.h) the tokens of a trace come from.
 //
-// A space number is a kind, the number of the session's copy, and a key. Equal spaces and positions mean equal tokens, so
-// kinds never meet, and copies of a session share nothing but shared text.
+// A space number is a kind, the number of the session's copy, and a key. Equal spaces and positions mean equal tokens,
+// so kinds never meet, and copies of a session share nothing but shared text.
 //   bits 60..62 kind | 44..59 copy (0 for shared text) | 0..43 key
 #pragma once
 

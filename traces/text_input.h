@@ -1,4 +1,5 @@
-// traces/text_input.h: the text of a trace file, plain, gzip or zstd (told from the first bytes), decompressed as it is read.
+// traces/text_input.h: the text of a trace file, plain, gzip or zstd (told from the first bytes), decompressed as it is
+// read.
 //
 // Owns the file and the decompressor. Hostile files are bounded: limits on a line and on all text that comes out.
 #pragma once
@@ -34,7 +35,8 @@ public:
     static Result<TextInput> from_memory(const std::string& path, std::string_view text, TextLimits limits = {});
 
     [[nodiscard]] const std::string& path() const { return path_; }
-    // The first bytes of the text (at most 64 KiB) after a byte order mark, not consumed. REQUIRES: nothing was read yet.
+    // The first bytes of the text (at most 64 KiB) after a byte order mark, not consumed. REQUIRES: nothing was read
+    // yet.
     [[nodiscard]] std::string_view peek() const { return std::string_view(buffer_.data() + begin_, end_ - begin_); }
     // Without '\n' or "\r\n"; valid until the next call; none at the end. A NUL byte is an error.
     Result<std::optional<std::string_view>> next_line();

@@ -1,8 +1,10 @@
-// traces/trace.h: a request trace in memory: rows (requests and events) that describe their tokens without writing them out.
+// traces/trace.h: a request trace in memory: rows (requests and events) that describe their tokens without writing them
+// out.
 //
-// A row's prompt is what it takes verbatim from its predecessor (an earlier row's prompt and generated output), then its own
-// tokens, as runs over derived spaces or explicit ids. Output tokens are never stored: a replay takes what the engine generated.
-// Readers and converters make a Trace (traces/read.h), a replay turns its rows into requests (traces/requests.h).
+// A row's prompt is what it takes verbatim from its predecessor (an earlier row's prompt and generated output), then
+// its own tokens, as runs over derived spaces or explicit ids. Output tokens are never stored: a replay takes what the
+// engine generated. Readers and converters make a Trace (traces/read.h), a replay turns its rows into requests
+// (traces/requests.h).
 //   R1  `from`, `wait_for` and `parent` of a row are earlier rows
 //   R2  rows are in the order of their arrival times
 //   R3  row.prompt_tokens is what the trace plans: taken + own tokens, if every row generates exactly its max_tokens
@@ -59,7 +61,8 @@ enum class Expect : uint8_t {
     kRecorded,  // the recorded answer of the row with the same turn id
 };
 
-// A run of tokens: derived (token i is a function of (space, begin + i)) or explicit (ids[begin + i] of Trace::explicit_ids).
+// A run of tokens: derived (token i is a function of (space, begin + i)) or explicit (ids[begin + i] of
+// Trace::explicit_ids).
 struct Piece {
     static constexpr uint64_t kExplicit = ~uint64_t{0};
     uint64_t space = 0;  // < 2^63, or kExplicit
@@ -143,17 +146,19 @@ enum class Relation : uint8_t {
 // REQUIRES: row.event == kHistory. An out of 0 tokens makes a continuation, not a rewrite.
 [[nodiscard]] Relation relation(const Trace& trace, const Row& row);
 
-// Tokens that `row` is planned to take from its predecessor: of a suffix or regenerate too. 0 for events that are no request.
+// Tokens that `row` is planned to take from its predecessor: of a suffix or regenerate too. 0 for events that are no
+// request.
 [[nodiscard]] int64_t planned_take(const Trace& trace, const Row& row);
 
 // The planned end of a row: prompt and output. max_tokens of -1 counts as 0 (the engine's default is not the trace's).
 [[nodiscard]] int64_t planned_end(const Row& row);
 
-// The derived space of the tokens that stand for row i's output where none was generated: forced tokens, or a row that was
-// refused or aborted and is taken from nevertheless. Token k of the output is derive(output_space(i), k).
+// The derived space of the tokens that stand for row i's output where none was generated: forced tokens, or a row that
+// was refused or aborted and is taken from nevertheless. Token k of the output is derive(output_space(i), k).
 [[nodiscard]] uint64_t output_space(RowIndex i);
 
-// R1..R6 and ranges; every problem at once. What readers and converters promise, so a failure is a bug or a hand-made Trace.
+// R1..R6 and ranges; every problem at once. What readers and converters promise, so a failure is a bug or a hand-made
+// Trace.
 [[nodiscard]] Status validate(const Trace& trace);
 
 }  // namespace verbatim::traces

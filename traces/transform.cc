@@ -27,7 +27,8 @@ Status need_sessions(const Trace& trace, std::string_view what) {
                  without - trace.rows.begin(), what);
 }
 
-// Rows at new places: order[new] = old. What pointed to a row that is gone points to what `instead` says (an old place).
+// Rows at new places: order[new] = old. What pointed to a row that is gone points to what `instead` says (an old
+// place).
 void rearrange(Trace& trace, const std::vector<size_t>& order, const std::vector<RowIndex>& instead) {
     std::vector<RowIndex> new_place(trace.rows.size(), kNoRow);
     for (size_t i = 0; i < order.size(); ++i) new_place[order[i]] = RowIndex{static_cast<int32_t>(i)};

@@ -1,4 +1,5 @@
-// traces/verbatim_csv_format.h: the columns and words of Verbatim's own trace format; shared by its reader and its writer.
+// traces/verbatim_csv_format.h: the columns and words of Verbatim's own trace format; shared by its reader and its
+// writer.
 #pragma once
 
 #include <array>

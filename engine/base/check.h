@@ -1,8 +1,8 @@
 // engine/base/check.h: assertions that are always on.
 //
 // CHECK stands for what the types cannot say. It must never be reachable from user input: the outside world is a
-// Result (engine/base/result.h). A failed CHECK prints where, what, the values, and the run's context (seed, step), then
-// aborts.
+// Result (engine/base/result.h). A failed CHECK prints where, what, the values, and the run's context (seed, step),
+// then aborts.
 #pragma once
 
 #include <fmt/format.h>

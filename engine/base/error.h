@@ -1,4 +1,5 @@
-// engine/base/error.h: the types of engine/base/result.h, for code that must not see the formatting library (CUDA's compiler).
+// engine/base/error.h: the types of engine/base/result.h, for code that must not see the formatting library (CUDA's
+// compiler).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace verbatim {
 
-// What is wrong, and so what a program that ends with the error returns (tools/cli.h).
+// What is wrong, and so what a program that ends with the error returns (tools/program/cli.h).
 enum class ErrorKind : uint8_t {
     kInput,    // a file, flag, model or trace
     kMachine,  // memory, a disk, a device

@@ -1,5 +1,5 @@
-// engine/base/planted.h: faults that special programs can switch on, so that a test shows which test catches each of them
-// (docs/verification.md). Everywhere else planted() is constant false and the faults do not exist.
+// engine/base/planted.h: faults that special programs can switch on, so that a test shows which test catches each of
+// them (docs/verification.md). Everywhere else planted() is constant false and the faults do not exist.
 #pragma once
 
 #include <cstdint>

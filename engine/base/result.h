@@ -1,7 +1,8 @@
 // engine/base/result.h: what the outside world (file, flag, device, client) answers.
 //
 // A Result is carried up to where it can be said once. Its message says what, where, got, wanted, what to do:
-//   tiny.safetensors: layers.3.mixer.A_log has shape [64], config.json says mamba_n_heads = 80: is this the right config?
+//   tiny.safetensors: layers.3.mixer.A_log has shape [64], config.json says mamba_n_heads = 80: is this the right
+//   config?
 #pragma once
 
 #include <fmt/format.h>

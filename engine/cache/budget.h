@@ -15,8 +15,8 @@ struct UnitBytes {
     int32_t block_size = 16;  // tokens
 };
 
-// Tokens whose KV weighs as much as one state row, rounded up: shorter conversations are mostly state, longer ones mostly KV.
-// 0 for a model without state or without KV.
+// Tokens whose KV weighs as much as one state row, rounded up: shorter conversations are mostly state, longer ones
+// mostly KV. 0 for a model without state or without KV.
 [[nodiscard]] int64_t break_even_tokens(const UnitBytes& unit);
 
 struct BudgetRequest {
@@ -30,9 +30,9 @@ struct Budget {
     friend bool operator==(const Budget&, const Budget&) = default;
 };
 
-// A pool that the request names gets what it names; what is left of the total goes to the other. When it names neither, both get half:
-// a head of break-even length takes as much of one pool as of the other, so that both are full at once of
-// conversations of that length. Errors: a pool that the model needs gets less than one unit.
+// A pool that the request names gets what it names; what is left of the total goes to the other. When it names neither,
+// both get half: a head of break-even length takes as much of one pool as of the other, so that both are full at once
+// of conversations of that length. Errors: a pool that the model needs gets less than one unit.
 [[nodiscard]] Result<Budget> split_budget(const BudgetRequest& request, const UnitBytes& unit);
 
 }  // namespace verbatim

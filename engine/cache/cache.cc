@@ -67,7 +67,8 @@ HeadId Cache::deepest_of_name(const LookupQuery& query) const {
     return deepest;
 }
 
-// The longest head of the name that lay inside the committed tokens and could not be used, if it is longer than what is reused.
+// The longest head of the name that lay inside the committed tokens and could not be used, if it is longer than what is
+// reused.
 NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) const {
     const int64_t max_length = std::min(query.max_length(), query.num_committed);
     NotReusedRange missed;
@@ -225,10 +226,15 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
         keep_prefixes_of(*name, head.tokens);
     }
     list_head(*name, head);
-    const auto max_heads = static_cast<size_t>(kv_.pool().num_units()) + state_.pool().num_units();
-    while (heads_.size() > max_heads && evict(Pool::kState, {.except = published, .spare_expected = false})) {
+    while (heads_.size() > max_heads() && evict(Pool::kState, {.except = published, .spare_expected = false})) {
     }
     return published;
+}
+
+// C6. A model without KV and state has no units: its heads are names for token sequences, and few are enough.
+size_t Cache::max_heads() const {
+    const auto num_units = static_cast<size_t>(kv_.pool().num_units()) + state_.pool().num_units();
+    return num_units > 0 ? num_units : 1024;
 }
 
 void Cache::list_head(Name& name, Head& head) {
@@ -258,7 +264,8 @@ void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
     }
 }
 
-// After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known of them.
+// After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known
+// of them.
 void Cache::keep_prefixes_of(Name& name, const TokenSeq& tokens) {
     int64_t kept = tokens.size();
     for (size_t i = name.heads.size(); i-- > 0;) {

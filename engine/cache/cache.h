@@ -1,4 +1,5 @@
-// engine/cache/cache.h: owns heads and names, and the numbers of the memory under them (steps 3 and 4, and the heads of step 7).
+// engine/cache/cache.h: owns heads and names, and the numbers of the memory under them (steps 3 and 4, and the heads of
+// step 7).
 //   C1  a unit is used while heads, pendings and sequences hold it, and no longer                         (I1)
 //   C2  no unit is held under two salts                                                                   (I2)
 //   C3  a head has KV and state at one length                                                             (I7)
@@ -79,14 +80,15 @@ public:
 
     [[nodiscard]] LookupResult lookup(const LookupQuery& query) const;
 
-    // Memory for a sequence that goes on from `head` (kNoHead: from zero): shared blocks, an own tail block, an own row. Pins the
-    // head. Empty when a pool is short; then nothing has changed.
+    // Memory for a sequence that goes on from `head` (kNoHead: from zero): shared blocks, an own tail block, an own
+    // row. Pins the head. Empty when a pool is short; then nothing has changed.
     [[nodiscard]] std::optional<SequenceMemory> attach(HeadId head);
     [[nodiscard]] bool grow(SequenceMemory& memory, int64_t num_tokens) { return kv_.grow(memory.blocks, num_tokens); }
     void unpin(SequenceMemory& memory);
     void release(SequenceMemory& memory);
 
-    // A waiting request will attach to the head, and goes without it when others need its memory more (EvictionOrder::expect).
+    // A waiting request will attach to the head, and goes without it when others need its memory more
+    // (EvictionOrder::expect).
     void expect(HeadId head) { order_.expect(head); }
     void unexpect(HeadId head) { order_.unexpect(head); }
 
@@ -94,25 +96,27 @@ public:
         int32_t kv_blocks = 0;
         int32_t state_rows = 0;
     };
-    // Evicts heads until so many units are free or will be when open steps are complete; of a group that the model does not have, none
-    // are asked for. False when no head within reach may go any more.
+    // Evicts heads until so many units are free or will be when open steps are complete; of a group that the model does
+    // not have, none are asked for. False when no head within reach may go any more.
     bool make_room(Room wanted, const EvictionOrder::Reach& reach);
 
-    // The sequence's memory as a pending of all it has computed: `tokens`, and nothing beyond them. Moves, copies nothing.
+    // The sequence's memory as a pending of all it has computed: `tokens`, and nothing beyond them. Moves, copies
+    // nothing.
     [[nodiscard]] PendingMemory hand_over(SequenceMemory& memory, TokenSeq tokens);
-    // A pending over the sequence's first tokens: its blocks by reference, and a row of its own to be written as the scan passes.
-    // Empty when no row is free.
+    // A pending over the sequence's first tokens: its blocks by reference, and a row of its own to be written as the
+    // scan passes. Empty when no row is free.
     [[nodiscard]] std::optional<PendingMemory> snapshot(const SequenceMemory& memory, TokenSeq tokens);
     // Steps up to `busy_through` may still write the row.
     void discard(PendingMemory& memory, int64_t busy_through);
 
-    // Step 7. REQUIRES: the draft's bytes are materialised. A turn head also takes every head off the name that is no prefix of it.
-    // A head of the same tokens and arithmetic that the name lists already goes, unless it is of a kind that counts more.
+    // Step 7. REQUIRES: the draft's bytes are materialised. A turn head also takes every head off the name that is no
+    // prefix of it. A head of the same tokens and arithmetic that the name lists already goes, unless it is of a kind
+    // that counts more.
     HeadId publish(HeadDraft draft, const Digest& digest);
 
-    // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was published). `fork`
-    // takes the place of what turns that never committed have left under `to`. After `remove` nothing that this name alone has
-    // published is found by anybody.
+    // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was
+    // published). `fork` takes the place of what turns that never committed have left under `to`. After `remove`
+    // nothing that this name alone has published is found by anybody.
     void fork(const ConversationKey& from, const ConversationKey& to);
     void rewind(const ConversationKey& key, int64_t length);
     void remove(const ConversationKey& key);
@@ -150,6 +154,7 @@ private:
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query) const;
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
+    [[nodiscard]] size_t max_heads() const;
     void verify_names(const Head& head) const;
     Head& head_ref(HeadId id);
     void list_head(Name& name, Head& head);

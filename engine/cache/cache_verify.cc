@@ -83,7 +83,7 @@ void Cache::verify(std::span<const Holder> holders) {
         num_in_index += head->in_prefix_index ? 1 : 0;
     }
     for (const auto& [id, count] : pins) CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
-    CHECK_LE(heads_.size(), static_cast<size_t>(kv_.pool().num_units()) + state_.pool().num_units());
+    CHECK_LE(heads_.size(), max_heads());
     for (const auto& [key, name] : names_) {
         CHECK(name->committed || name->has_heads(), "name '{}' is nobody's", key.conversation_id);
         CHECK_LE(name->gone.size(), Name::kMaxGone);

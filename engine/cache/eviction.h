@@ -1,11 +1,14 @@
 // engine/cache/eviction.h: which head goes when room is missing.
 //
-// A policy ranks heads; the order keeps them sorted as they are published, used, pinned and gone, so that choosing asks nobody.
-//   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not in the order
-//   V2  for blocks only heads at the top of their segment are in it: whoever holds their last block, too, goes before them, or is a
-//       sequence, and then evicting them would free nothing. Of heads that end in one block the newest stands for all
-//   V3  for state rows, snapshots that nobody has attached to yet go before every head that has proven itself: turn heads, where
-//       conversations go on, and what was used before
+// A policy ranks heads; the order keeps them sorted as they are published, used, pinned and gone, so that choosing asks
+// nobody.
+//   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not
+//       in the order
+//   V2  for blocks only heads at the top of their segment are in it: whoever holds their last block, too, goes before
+//       them, or is a sequence, and then evicting them would free nothing. Of heads that end in one block the newest
+//       stands for all
+//   V3  for state rows, snapshots that nobody has attached to yet go before every head that has proven itself: turn
+//       heads, where conversations go on, and what was used before
 #pragma once
 
 #include <compare>

@@ -41,7 +41,8 @@ struct Name;
 // Parts of it were made by different arithmetic: no deterministic request attaches to it.
 inline constexpr const char* kMixedNumericsId = "mixed";
 
-//   H1  blocks hold tokens [0, length), the state row the state after exactly `length` tokens: every group is at one length
+//   H1  blocks hold tokens [0, length), the state row the state after exactly `length` tokens: every group is at one
+//       length
 //   H2  nothing of a published head changes but which names list it
 struct Head {
     HeadId id = kNoHead;

@@ -1,4 +1,5 @@
-// engine/cache/id_pool.h: owns the numbers of one kind of memory unit (KV blocks or state rows); executors own the bytes.
+// engine/cache/id_pool.h: owns the numbers of one kind of memory unit (KV blocks or state rows); executors own the
+// bytes.
 //   B1  num_free() + num_fenced() + num_used() == num_units()   no unit is lost or doubled
 //   B2  a unit is used from its allocation to its release        who shares it is counted elsewhere (kv_group.h)
 //   B3  ids depend only on the sequence of calls                 same trace, same tables
@@ -24,8 +25,8 @@ public:
 
     explicit IdPool(int32_t num_units);  // REQUIRES: num_units >= 0
 
-    // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when fewer than `count` are free,
-    // and then nothing has changed: the caller evicts or preempts.
+    // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when fewer than
+    // `count` are free, and then nothing has changed: the caller evicts or preempts.
     [[nodiscard]] std::optional<std::vector<Run>> allocate(int32_t count, std::optional<Id> after = {});
     // Steps up to `busy_through` may still write the units. REQUIRES: every unit is used.
     void release(Run run, int64_t busy_through = kNoStep);

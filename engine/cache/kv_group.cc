@@ -177,7 +177,8 @@ void KvGroup::unhold(BlockTable table, bool active, HeadId head) {
     settle(table.segment);
 }
 
-// K3: a segment's active blocks are those below the last place that a sequence holds; so is the place where it begins, in its parent.
+// K3: a segment's active blocks are those below the last place that a sequence holds; so is the place where it begins,
+// in its parent.
 void KvGroup::update_active(SegmentId id) {
     while (id != kNoSegment) {
         Segment& updated = segment(id);
@@ -199,7 +200,8 @@ void KvGroup::update_active(SegmentId id) {
     }
 }
 
-// After a hold has ended: what nobody needs goes back to the pool, and a segment that has become part of another ends (K5).
+// After a hold has ended: what nobody needs goes back to the pool, and a segment that has become part of another ends
+// (K5).
 void KvGroup::settle(SegmentId id) {
     Segment& settled = segment(id);
     note_change(id);

@@ -1,13 +1,16 @@
 // engine/cache/kv_group.h: the full-attention KV group: which blocks hold a sequence's or a head's tokens.
 //
-// Tables share by structure. A *segment* is what one sequence has appended to the table that it attached to; its parent is the segment
-// that holds the blocks before. A table is a place in a segment: attaching, snapshots and commits cost the same however long the
-// conversation is. A *hold* says who needs a segment's blocks up to a place; what lies beyond the last hold is given back to the pool.
+// Tables share by structure. A *segment* is what one sequence has appended to the table that it attached to; its parent
+// is the segment that holds the blocks before. A table is a place in a segment: attaching, snapshots and commits cost
+// the same however long the conversation is. A *hold* says who needs a segment's blocks up to a place; what lies beyond
+// the last hold is given back to the pool.
 //   K1  a table of n tokens has ceil(n / block_size) blocks or, while its sequence runs ahead, more
 //   K2  a head's full blocks are shared; its unaligned tail block is copied on attach (copy on write)
-//   K3  num_active_blocks() is the number of blocks that some sequence holds: evicting every head leaves no more than those
+//   K3  num_active_blocks() is the number of blocks that some sequence holds: evicting every head leaves no more than
+//       those
 //   K4  a block is written by one sequence at most, above every head's slots in it
-//   K5  a segment that only one other goes on from, at its end, is part of that one: a lone conversation is a few segments
+//   K5  a segment that only one other goes on from, at its end, is part of that one: a lone conversation is a few
+//       segments
 #pragma once
 
 #include <cstdint>
@@ -47,7 +50,8 @@ public:
     [[nodiscard]] bool grow(BlockTable& table, int64_t num_tokens);
     // A pending's table over the first `length` tokens of a sequence's.
     [[nodiscard]] BlockTable share(const BlockTable& sequence, int64_t length);
-    // The same, and the sequence's own hold ends: its table is left empty. Steps up to `last_step` may still write its blocks.
+    // The same, and the sequence's own hold ends: its table is left empty. Steps up to `last_step` may still write its
+    // blocks.
     [[nodiscard]] BlockTable hand_over(BlockTable& sequence, int64_t length, int64_t last_step);
     void release_sequence(BlockTable& sequence, int64_t last_step);  // leaves it empty
     void release_pending(BlockTable& pending);                       // leaves it empty
@@ -59,8 +63,8 @@ public:
     [[nodiscard]] int32_t blocks_missing(const BlockTable& table, int64_t num_tokens) const;
     // Of the full blocks that attaching at `length` would share, those that some sequence holds already.
     [[nodiscard]] int32_t num_active_in(const BlockTable& head, int64_t length) const;
-    // Heads whose last block nobody else holds: letting all of them go frees something. Empty when a sequence, a pending or a
-    // longer table holds the segment's last block, too.
+    // Heads whose last block nobody else holds: letting all of them go frees something. Empty when a sequence, a
+    // pending or a longer table holds the segment's last block, too.
     [[nodiscard]] std::span<const HeadId> top_heads(SegmentId segment) const;
     // Segments whose top_heads() may have changed since the last call; some may be gone.
     [[nodiscard]] std::vector<SegmentId> take_changed();

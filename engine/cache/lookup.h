@@ -1,4 +1,5 @@
-// engine/cache/lookup.h: what a request asks the cache for (step 3), and what it is told about every token of its prompt.
+// engine/cache/lookup.h: what a request asks the cache for (step 3), and what it is told about every token of its
+// prompt.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,8 @@ struct LookupResult {
     std::vector<NotReusedRange> not_reused;  // of [length, tokens.size()), ascending
 };
 
-// The reasons of tokens [attached, tokens.size()), by what the ledger and the name know. `missed` is where a head lay that could
-// not be used, and why; its end is 0 when there was none.
+// The reasons of tokens [attached, tokens.size()), by what the ledger and the name know. `missed` is where a head lay
+// that could not be used, and why; its end is 0 when there was none.
 [[nodiscard]] std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, NotReusedRange missed);
 
 }  // namespace verbatim

@@ -41,8 +41,8 @@ void PrefixIndex::verify() const {
     }
 }
 
-// The predecessor of a query in X1's order shares at least as long a prefix with it as any head that is a prefix of it. So
-// either it is the answer, or the answer is found below the part they share.
+// The predecessor of a query in X1's order shares at least as long a prefix with it as any head that is a prefix of it.
+// So either it is the answer, or the answer is found below the part they share.
 std::optional<HeadId> PrefixIndex::longest_prefix(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length,
                                                   const std::string* numerics_id) const {
     TokenSeq wanted = tokens.slice(0, std::min(max_length, tokens.size()));

@@ -15,8 +15,8 @@ public:
     // The head must outlive its entry; its salt, tokens and id do not change.
     void insert(const Head& head);
     void erase(const Head& head);  // REQUIRES: inserted
-    // The longest head of this salt and numerics (null: any) with at most `max_length` tokens, all of them the first ones of
-    // `tokens`; the newest among equals.
+    // The longest head of this salt and numerics (null: any) with at most `max_length` tokens, all of them the first
+    // ones of `tokens`; the newest among equals.
     [[nodiscard]] std::optional<HeadId> longest_prefix(const CacheSalt& salt, const TokenSeq& tokens,
                                                        int64_t max_length, const std::string* numerics_id) const;
     [[nodiscard]] size_t size() const { return heads_.size(); }

@@ -1,5 +1,5 @@
-// engine/engine/engine.h: the seven steps. Takes requests, plans steps, hands them to an executor, applies what comes back,
-// commits turns. Deterministic: the same calls give the same plans, tokens, events and heads.
+// engine/engine/engine.h: the seven steps. Takes requests, plans steps, hands them to an executor, applies what comes
+// back, commits turns. Deterministic: the same calls give the same plans, tokens, events and heads.
 //   E1  the name moves once per committed turn, before its final event                                   (I6)
 //   E2  whatever ends a turn without a commit leaves the name, its heads and the conversation as they were
 //   E3  a turn's lease, memory, pins and slot are given back when it ends, however it ends              (I9)
@@ -69,7 +69,8 @@ struct Accepted {
 
 class Engine {
 public:
-    // `executor`, `policy`, `store` and `recorder` are borrowed for the engine's life. REQUIRES: validate(config) has no problem.
+    // `executor`, `policy`, `store` and `recorder` are borrowed for the engine's life. REQUIRES: validate(config) has
+    // no problem.
     Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& policy, TokenStore& store,
            Recorder& recorder);
     ~Engine();
@@ -78,12 +79,12 @@ public:
     // Ends the turn without a commit, now. False when it is over already.
     bool abort(RequestId request);
 
-    // One step: plan, execute, apply. False when there was nothing to do. An error is the executor's: every turn has then ended as
-    // kExecutorFailed, and every published head is kept.
+    // One step: plan, execute, apply. False when there was nothing to do. An error is the executor's: every turn has
+    // then ended as kExecutorFailed, and every published head is kept.
     Result<bool> step();
-    // A fresh executor takes the place of one that failed: nothing of the old one's memory is left, so every head goes; conversations
-    // and their committed tokens stay, and are computed again when they are needed. The name of its arithmetic must be the old one's.
-    // REQUIRES: idle() or after step() failed.
+    // A fresh executor takes the place of one that failed: nothing of the old one's memory is left, so every head goes;
+    // conversations and their committed tokens stay, and are computed again when they are needed. The name of its
+    // arithmetic must be the old one's. REQUIRES: idle() or after step() failed.
     void replace_executor(Executor& executor);
     // The turns that the last failed step ended, in order; nobody has them afterwards.
     [[nodiscard]] std::vector<FailedTurn> take_failed_turns() { return std::exchange(failed_turns_, {}); }
@@ -110,7 +111,8 @@ public:
     [[nodiscard]] const EngineConfig& config() const { return config_; }
     [[nodiscard]] int64_t next_step() const { return next_step_; }
 
-    // I1, I2, I5, I6, I7, I9 from scratch; with digest_heads also I3: every head's digest today is the one it was published with.
+    // I1, I2, I5, I6, I7, I9 from scratch; with digest_heads also I3: every head's digest today is the one it was
+    // published with.
     void verify();
 
 private:

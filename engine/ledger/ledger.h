@@ -3,7 +3,8 @@
 //   L2  turns[i].end is ascending, and the last one is committed.size(): the chain has no gap            (I6)
 //   L3  a commit appends one turn, after taking away the turns that its history leaves
 //   L4  answers depend on the conversation's own key only                                                (I4)
-//   L5  a turn_id that was committed is not computed again, whatever has become of its turn: rebased, rewound or deleted
+//   L5  a turn_id that was committed is not computed again, whatever has become of its turn: rebased, rewound or
+//       deleted
 //   L6  a version is given once: it ascends with every commit and rewind, and a fork's goes on from its origin's
 #pragma once
 
@@ -96,12 +97,14 @@ class Ledger {
 public:
     explicit Ledger(const LedgerConfig& config);
 
-    // The recorded answer when request.turn_id is known; it needs no lease. Refused when the id stands for another request.
+    // The recorded answer when request.turn_id is known; it needs no lease. Refused when the id stands for another
+    // request.
     [[nodiscard]] OrRefusal<std::optional<RecordedTurn>> recorded(const ChatRequest& request) const;
-    // Leases the conversation to `id` and says what the turn's prompt is. `store` holds the tokens that the template supplies.
+    // Leases the conversation to `id` and says what the turn's prompt is. `store` holds the tokens that the template
+    // supplies.
     [[nodiscard]] OrRefusal<TurnStart> begin(const ChatRequest& request, RequestId id, TokenStore& store);
-    // The turn's own tokens become the conversation's: its new version. Empty when the lease is no longer the live one; nothing
-    // changes. `request` is what the turn answers.
+    // The turn's own tokens become the conversation's: its new version. Empty when the lease is no longer the live one;
+    // nothing changes. `request` is what the turn answers.
     [[nodiscard]] std::optional<Version> commit(const TurnStart& start, const ChatRequest& request,
                                                 const TokenSeq& output, Turn turn);
     void discard(const Lease& lease);  // gives the lease back, if it is still the live one

@@ -1,7 +1,7 @@
 // engine/publication/publication.h: owns what turns have computed and not yet published (step 7).
 //
-// pending -> materialised -> published: a pending is staged in the step that writes its last byte, waits until the executor says that
-// the bytes are written, and then becomes a head with KV and state together (I7), or is given back.
+// pending -> materialised -> published: a pending is staged in the step that writes its last byte, waits until the
+// executor says that the bytes are written, and then becomes a head with KV and state together (I7), or is given back.
 //   U1  pendings leave in the order in which they came, none before its bytes are materialised
 //   U2  a pending's memory becomes a head's or goes back to the cache, once
 //   U3  a request has one pending turn at most, and no snapshot after it
@@ -30,13 +30,14 @@ class Publication {
 public:
     explicit Publication(Cache& cache) : cache_(cache) {}  // borrowed for its life
 
-    // A head of the sequence's first `snapshot.length` tokens, which step `step` passes: the state row that it is to write (kNoState:
-    // the model has none). Empty, and nothing is staged, when no row is free.
+    // A head of the sequence's first `snapshot.length` tokens, which step `step` passes: the state row that it is to
+    // write (kNoState: the model has none). Empty, and nothing is staged, when no row is free.
     [[nodiscard]] std::optional<StateIndex> stage_snapshot(const Sequence& sequence, const Snapshot& snapshot,
                                                            int64_t step);
     // The turn's head over `resident`, all that the sequence has computed: its memory is handed over.
     void stage_turn(Sequence& sequence, TokenSeq resident, FinishReason finish, int64_t step);
-    // The oldest pending, if steps up to `materialised` have written it. Its memory is the caller's to publish or to discard.
+    // The oldest pending, if steps up to `materialised` have written it. Its memory is the caller's to publish or to
+    // discard.
     [[nodiscard]] std::optional<Pending> take_ready(int64_t materialised);
 
     void discard(Pending pending);

@@ -57,10 +57,11 @@ struct ChatRequest {
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
 };
 
-// What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent) nor how it is served.
+// What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent) nor how it is
+// served.
 [[nodiscard]] Digest content_digest(const ChatRequest& request);
 
-inline constexpr size_t kMaxStopStrings = 64;        // of one request
+inline constexpr size_t kMaxStopStrings = 256;       // of one request
 inline constexpr size_t kMaxStopStringTokens = 256;  // of one of them: all of them are looked for at every token
 
 // Every problem of the request that can be told without looking at the engine's state, in one message.

@@ -1,5 +1,5 @@
-// engine/request/sampling.h: how a request's tokens are drawn. The engine carries these values and never computes with them;
-// executors do, by NUMERICS N7 (reference/ops/sampling.h).
+// engine/request/sampling.h: how a request's tokens are drawn. The engine carries these values and never computes with
+// them; executors do, by NUMERICS N7 (reference/ops/sampling.h).
 #pragma once
 
 #include <cstdint>

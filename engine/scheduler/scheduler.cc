@@ -105,8 +105,8 @@ void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
 
 // --- room
 
-// Blocks for up to `wanted` more tokens: how many tokens they hold. Room is made by evicting heads and by preempting younger sequences.
-// Blocks that a sequence has just left may be fenced: then they are owed, and there in a later step.
+// Blocks for up to `wanted` more tokens: how many tokens they hold. Room is made by evicting heads and by preempting
+// younger sequences. Blocks that a sequence has just left may be fenced: then they are owed, and there in a later step.
 int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     CHECK_GE(wanted, 0);
     KvGroup& kv = cache_.kv();
@@ -194,7 +194,8 @@ void Scheduler::leave_waiting(Sequence& sequence) {
     if (expected != kNoHead) cache_.unexpect(expected);
 }
 
-// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold or will ask for.
+// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold
+// or will ask for.
 bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
     const KvGroup& kv = cache_.kv();
     int64_t needed = kv.blocks_for(sequence.num_tokens());
@@ -205,8 +206,8 @@ bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) c
     return needed <= kv.pool().num_units() - kv.num_active_blocks();
 }
 
-// A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is left to wait for;
-// and when only the head itself stands in the way, `found` becomes a miss.
+// A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
+// left to wait for; and when only the head itself stands in the way, `found` becomes a miss.
 bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget) {
     const KvGroup& kv = cache_.kv();
     const auto room = [&] {
@@ -296,8 +297,8 @@ void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
     sequence.first_step = step_;
 }
 
-// Stages a pending for every snapshot position that this step passes. For its row a snapshot takes the place of an older one that nobody
-// has used, never of a turn's head: without a row it is not taken.
+// Stages a pending for every snapshot position that this step passes. For its row a snapshot takes the place of an
+// older one that nobody has used, never of a turn's head: without a row it is not taken.
 Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     const auto begin = static_cast<uint32_t>(plan.state_writes.size());
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;

@@ -1,10 +1,13 @@
 // engine/scheduler/scheduler.h: who computes how many tokens in the next step (steps 4 and 5).
 //
-// Continuous batching: every running sequence, oldest first, gets what the token budget and the blocks allow; then waiting ones
-// are admitted in order of arrival, each with room for its first chunk. Room is made by evicting heads, for running sequences also by
-// preempting the youngest. What an evicted head leaves can be used at once; what a sequence leaves, when its last step is complete.
-//   D1  the oldest running sequence is never preempted, and what it asks for is promised first: somebody always finishes
-//   D2  running is in order of arrival, and so is waiting; a slot belongs to one sequence until the executor was told its end
+// Continuous batching: every running sequence, oldest first, gets what the token budget and the blocks allow; then
+// waiting ones are admitted in order of arrival, each with room for its first chunk. Room is made by evicting heads,
+// for running sequences also by preempting the youngest. What an evicted head leaves can be used at once; what a
+// sequence leaves, when its last step is complete.
+//   D1  the oldest running sequence is never preempted, and what it asks for is promised first: somebody always
+//       finishes
+//   D2  running is in order of arrival, and so is waiting; a slot belongs to one sequence until the executor was told
+//       its end
 //   D3  decisions depend on tokens' counts, heads and pools only: never on who executes or how long it takes
 //   D4  a head that a waiting request will attach to is not evicted to admit somebody else while anything runs
 #pragma once

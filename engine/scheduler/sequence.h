@@ -1,4 +1,5 @@
-// engine/scheduler/sequence.h: one accepted turn on its way: what is known of its tokens, and how far they are computed.
+// engine/scheduler/sequence.h: one accepted turn on its way: what is known of its tokens, and how far they are
+// computed.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,13 @@
 // engine/tokens/token_seq.h: sequences of tokens as runs over immutable shared sources.
 //
-// A source is *stored* (its ids are written out once, shared, and freed with its last run) or *derived* (token i is a fixed
-// function of (space, i) and the vocabulary size; nothing is stored). A trace of billions of tokens is a few runs per request.
+// A source is *stored* (its ids are written out once, shared, and freed with its last run) or *derived* (token i is a
+// fixed function of (space, i) and the vocabulary size; nothing is stored). A trace of billions of tokens is a few runs
+// per request.
 //   T1  a TokenSeq never changes what a run of it reads        sources are immutable
 //   T2  equal (source, position) means equal token              so comparing looks at runs before it looks at ids
 //   T3  a stored source lives exactly as long as a sequence does that shares a list of runs with it
-//   T4  sequences share their lists of runs: a copy, a prefix, and going on from a sequence's end cost no copying of runs
+//   T4  sequences share their lists of runs: a copy, a prefix, and going on from a sequence's end cost no copying of
+//       runs
 #pragma once
 
 #include <compare>
@@ -40,10 +42,12 @@ public:
     TokenStore& operator=(const TokenStore&) = delete;
 
     [[nodiscard]] TokenSeq store(std::span<const TokenId> tokens);  // REQUIRES: every id in [0, vocab_size)
-    // Tokens derive(space, begin) .. derive(space, begin + length - 1). REQUIRES: space < 2^63, begin >= 0, length >= 0.
+    // Tokens derive(space, begin) .. derive(space, begin + length - 1). REQUIRES: space < 2^63, begin >= 0, length >=
+    // 0.
     [[nodiscard]] TokenSeq derive(uint64_t space, int64_t begin, int64_t length);
 
-    // The same tokens, of which no stored source is larger than what is used of it: who keeps a part keeps no more than that.
+    // The same tokens, of which no stored source is larger than what is used of it: who keeps a part keeps no more than
+    // that.
     [[nodiscard]] TokenSeq trimmed(const TokenSeq& tokens);
 
     [[nodiscard]] int32_t vocab_size() const { return vocab_size_; }
@@ -84,8 +88,8 @@ public:
 
     // O(1) from position 0. REQUIRES: 0 <= begin <= end <= size()
     [[nodiscard]] TokenSeq slice(int64_t begin, int64_t end) const;
-    // O(runs of `other`) unless another sequence has gone on from this one's end with other tokens. REQUIRES: the same store, or
-    // either empty.
+    // O(runs of `other`) unless another sequence has gone on from this one's end with other tokens. REQUIRES: the same
+    // store, or either empty.
     void append(const TokenSeq& other);
 
     // Length of the longest common prefix: by (source, position) first, then by ids. O(1) where the lists are shared.

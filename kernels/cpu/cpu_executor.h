@@ -1,8 +1,8 @@
 // kernels/cpu/cpu_executor.h: every profile on the CPU: paged KV, pooled state rows, every sequence of
 // a step in one batch, threads.
 //
-//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
-//       make, any block size, number of threads and instruction set
+//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan
+//       that the engine may make, any block size, number of threads and instruction set
 //   X2  a step allocates nothing that a step of its size before it did not
 #pragma once
 

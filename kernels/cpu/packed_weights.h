@@ -1,8 +1,8 @@
 // kernels/cpu/packed_weights.h: owns a model's weights as the CPU's kernels read them, made once at load.
 //
 //   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/cpu/packed_matrix.h)
-//   P2  packing is shared out among the threads; a matrix that is packed leaves memory where it lay in a mapped file, so
-//       a checkpoint is resident once, before and after
+//   P2  packing is shared out among the threads; a matrix that is packed leaves memory where it lay in a mapped file,
+//       so a checkpoint is resident once, before and after
 #pragma once
 
 #include <array>

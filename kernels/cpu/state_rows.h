@@ -1,6 +1,6 @@
 // kernels/cpu/state_rows.h: owns the bytes of the state rows. A row is the tensors per sequence of the model's list
-// (reference/model/state_tensors.h), each in its logical order (an SSM state is [n_heads, d_state, head_dim]: its vectors
-// run along head_dim), starting on a 64-byte line.
+// (reference/model/state_tensors.h), each in its logical order (an SSM state is [n_heads, d_state, head_dim]: its
+// vectors run along head_dim), starting on a 64-byte line.
 #pragma once
 
 #include <cstddef>

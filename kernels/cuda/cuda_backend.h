@@ -1,11 +1,14 @@
-// kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV pages and state
-// rows in pools of its own, a step's lists uploaded before its walk.
+// kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV
+// pages and state rows in pools of its own, a step's lists uploaded before its walk.
 //
-//   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size, on whatever Device
-//   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its StateWrites
+//   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size,
+//       on whatever Device
+//   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its
+//       StateWrites
 //   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
 //   B4  a decode step (one new token each, all draw, nobody observes) is a graph's launch: made once for its number of
-//       sequences, rounded up with sequences that write nothing, and good as long as the device's memory stays where it is
+//       sequences, rounded up with sequences that write nothing, and good as long as the device's memory stays where it
+//       is
 #pragma once
 
 #include <array>

@@ -1,6 +1,8 @@
-// kernels/cuda/cuda_executor.h: every profile on a Device: paged KV, pooled state rows, every sequence of a step in one batch.
+// kernels/cuda/cuda_executor.h: every profile on a Device: paged KV, pooled state rows, every sequence of a step in one
+// batch.
 //
-//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference of the profile, bit for bit, for any plan that the engine may make
+//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference of the profile, bit for bit,
+//       for any plan that the engine may make
 //   X2  a device's error is the step's error, and with it the slots are forgotten; the conversations are not
 //   X3  tokens are drawn on the device; logits come to the host when somebody asks
 #pragma once

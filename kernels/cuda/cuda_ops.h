@@ -1,7 +1,8 @@
-// kernels/cuda/cuda_ops.h: the walk's operations on a device, in plain pointers into its memory: what a backend asks for, whoever
-// runs it (nvcc's kernels on a GPU, or the same kernels in the emulator). Contracts: reference/ops/.
+// kernels/cuda/cuda_ops.h: the walk's operations on a device, in plain pointers into its memory: what a backend asks
+// for, whoever runs it (nvcc's kernels on a GPU, or the same kernels in the emulator). Contracts: reference/ops/.
 //
-//   D1  operations and transfers run in the order of the calls; the host waits in synchronize(), download() and upload() alone
+//   D1  operations and transfers run in the order of the calls; the host waits in synchronize(), download() and
+//       upload() alone
 //   D2  bit-equal to reference/ops on every shape that limits() allows
 //   D3  an error is sticky: the first one is kept and told by synchronize(), with the name of the operation
 #pragma once
@@ -43,8 +44,8 @@ struct DeviceStateWrite {
     int32_t length = 0;
     int32_t dst = 0;
 };
-// Consecutive rows of a sequence whose queries attend together. Their work is one item per run of KV tiles (NUMERICS N5) that the
-// last of them sees.
+// Consecutive rows of a sequence whose queries attend together. Their work is one item per run of KV tiles (NUMERICS
+// N5) that the last of them sees.
 struct alignas(16) DeviceQueries {
     int32_t first_row = 0;
     int32_t num_rows = 0;
@@ -69,8 +70,8 @@ struct DeviceTokenCount {
     int32_t id = 0;
     int32_t count = 0;  // how often it was generated; 0: it is in the prompt
 };
-// The step that runs. All in device memory. What is counted here is a parameter of kernels: rows, sequences, and the room that
-// lists have, never how long a sequence is.
+// The step that runs. All in device memory. What is counted here is a parameter of kernels: rows, sequences, and the
+// room that lists have, never how long a sequence is.
 struct DeviceBatch {
     const int32_t* tokens = nullptr;         // [num_rows]
     const int32_t* positions = nullptr;      // [num_rows]
@@ -100,8 +101,8 @@ struct DeviceBatch {
 
 // The bf16 pairs of a row of K inputs, as round_rows leaves them: whole groups of 16, padded with +0.
 [[nodiscard]] constexpr int64_t row_pairs_of(int64_t num_k) { return (num_k + 15) / 16 * 8; }
-// For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are zero. For
-// tensor_matmul, kernels/cuda/fragments.h.
+// For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are
+// zero. For tensor_matmul, kernels/cuda/fragments.h.
 struct DeviceMatrix {
     const uint32_t* words = nullptr;
     const float* bias = nullptr;  // [N] or null
@@ -153,7 +154,8 @@ struct AttentionShape {
     // Attention heads of a KV head.
     [[nodiscard]] int64_t group() const { return n_heads / n_kv_heads; }
 };
-// A block of attention takes up to so many pairs of a query row and an attention head of one KV head: the columns of one mma.
+// A block of attention takes up to so many pairs of a query row and an attention head of one KV head: the columns of
+// one mma.
 inline constexpr int64_t kAttendColumns = 8;
 [[nodiscard]] inline int64_t attend_heads(const AttentionShape& shape) {
     return shape.group() < kAttendColumns ? shape.group() : kAttendColumns;
@@ -209,7 +211,8 @@ class Device {
 public:
     virtual ~Device() = default;
 
-    // `cell_bytes`: of the smallest element that is written on its own. Null, and synchronize() says why, when there is no room.
+    // `cell_bytes`: of the smallest element that is written on its own. Null, and synchronize() says why, when there is
+    // no room.
     virtual void* allocate(size_t bytes, size_t cell_bytes) = 0;
     virtual void release(void* memory) = 0;
     virtual void upload(void* to, const void* from, size_t bytes) = 0;
@@ -222,23 +225,23 @@ public:
     // Blocks of 256 threads that it runs side by side: the grid of a kernel that takes its work from a list.
     [[nodiscard]] virtual int64_t resident_blocks() const = 0;
 
-    // The host's memory for transfers that nobody waits for. What is uploaded from it stays as it is, and what is downloaded to it is not
-    // there, before synchronize().
+    // The host's memory for transfers that nobody waits for. What is uploaded from it stays as it is, and what is
+    // downloaded to it is not there, before synchronize().
     virtual void* allocate_pinned(size_t bytes) = 0;
     virtual void release_pinned(void* memory) = 0;
     virtual void upload_later(void* to, const void* pinned, size_t bytes) = 0;
     virtual void download_later(void* pinned, const void* from, size_t bytes) = 0;
 
-    // Between the two, operations are recorded instead of run, and nothing else is asked for. A graph holds its operations' parameters
-    // as they were: the memory they name outlives it.
+    // Between the two, operations are recorded instead of run, and nothing else is asked for. A graph holds its
+    // operations' parameters as they were: the memory they name outlives it.
     virtual void begin_graph() = 0;
     virtual std::unique_ptr<DeviceGraph> end_graph() = 0;
     virtual void launch_graph(DeviceGraph& graph) = 0;
 
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                        Floats out) = 0;
-    // Of this and other operations: `pairs`, [num_rows, row_pairs_of(width)], is what round_rows of the result would leave.
-    // Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
+    // Of this and other operations: `pairs`, [num_rows, row_pairs_of(width)], is what round_rows of the result would
+    // leave. Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out,
                           uint32_t* pairs) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
@@ -251,7 +254,8 @@ public:
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
-    // conv and scan lower a sequence's fault to the states' layer when what they leave in its own row is not finite (N8).
+    // conv and scan lower a sequence's fault to the states' layer when what they leave in its own row is not finite
+    // (N8).
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, Floats out) = 0;
     // dt, decay: scratch [num_rows, n_heads] each.
@@ -261,8 +265,8 @@ public:
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
-    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape). The dot products on
-    // tensor cores in tensor.sm90.
+    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape). The
+    // dot products on tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) = 0;
@@ -275,8 +279,8 @@ public:
     virtual void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) = 0;
     // Adds the ElementSum of `count` floats to sum[0], low, and sum[1], high.
     virtual void sum_floats(const float* values, int64_t count, uint64_t* sum) = 0;
-    // Those of the first `length` positions of a block table: of K to sums[0] and [1], of V to sums[2] and [3]; places are those of
-    // reference/head_digest.h. blocks: [ceil(length / block_size)].
+    // Those of the first `length` positions of a block table: of K to sums[0] and [1], of V to sums[2] and [3]; places
+    // are those of reference/head_digest.h. blocks: [ceil(length / block_size)].
     virtual void sum_kv(const int32_t* blocks, int64_t length, const DevicePages& pages, uint64_t* sums) = 0;
 
 protected:

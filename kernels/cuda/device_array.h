@@ -36,9 +36,9 @@ public:
 
     [[nodiscard]] T* data() const { return data_; }
     [[nodiscard]] int64_t count() const { return count_; }
-    // At least `count` elements; new ones when they are more than before, and then nothing is kept. Half again as many as
-    // before at least: who asks for a little more each time is moved seldom, and a move ends the graphs that name the old
-    // place.
+    // At least `count` elements; new ones when they are more than before, and then nothing is kept. Half again as many
+    // as before at least: who asks for a little more each time is moved seldom, and a move ends the graphs that name
+    // the old place.
     T* ensure(Device& device, int64_t count) {
         if (count > count_) *this = DeviceArray(device, std::max(count, count_ + count_ / 2));
         return data_;

@@ -1,5 +1,5 @@
-// kernels/cuda/device_on.h: Device over a machine that launches kernels: grids and blocks of every operation, said once for the GPU
-// and the emulator. A Machine has
+// kernels/cuda/device_on.h: Device over a machine that launches kernels: grids and blocks of every operation, said once
+// for the GPU and the emulator. A Machine has
 //
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
@@ -290,8 +290,8 @@ private:
         return reinterpret_cast<uintptr_t>(conv.data) % 16 == 0 && conv.stride % 4 == 0 && shape.head_dim % 4 == 0 &&
                shape.d_state % 4 == 0;
     }
-    // Whether two channels for a thread, so that B and C are read once for both, are there and leave blocks for more than half of the
-    // processors.
+    // Whether two channels for a thread, so that B and C are read once for both, are there and leave blocks for more
+    // than half of the processors.
     bool takes_two_channels(const DeviceBatch& batch, const MambaShape& shape) const {
         const int64_t blocks = batch.num_sequences * shape.n_heads * parts(shape.head_dim, Scan::kBlockChannels);
         return shape.head_dim > NarrowScan::kBlockChannels && 2 * blocks > num_processors();
@@ -322,7 +322,8 @@ private:
     bool fills_device(const TensorParameters& parameters) const {
         return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
     }
-    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of weights in a row.
+    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
+    // weights in a row.
     template <typename Kernel>
     void launch_matvec(const MatmulParameters& parameters) {
         int32_t chunks = 1;
@@ -350,7 +351,8 @@ private:
                grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
                {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});
     }
-    // As many blocks as are resident take items from the list, and not one more: it would begin when the others have finished theirs.
+    // As many blocks as are resident take items from the list, and not one more: it would begin when the others have
+    // finished theirs.
     template <typename Kernel>
     void launch_attention(const char* name, int64_t groups, const AttendParameters& parameters) {
         const int64_t resident = num_processors() * Kernel::kResidentBlocks;

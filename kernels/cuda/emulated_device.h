@@ -1,6 +1,6 @@
-// kernels/cuda/emulated_device.h: the CUDA kernels on a machine without a GPU. Slow, and every access is looked at: what the
-// emulator finds is the device's error. A transfer that nobody waits for lands when somebody waits, the last legal moment; a graph is a
-// list of launches with the parameters that they were recorded with.
+// kernels/cuda/emulated_device.h: the CUDA kernels on a machine without a GPU. Slow, and every access is looked at:
+// what the emulator finds is the device's error. A transfer that nobody waits for lands when somebody waits, the last
+// legal moment; a graph is a list of launches with the parameters that they were recorded with.
 #pragma once
 
 #include <cstdint>

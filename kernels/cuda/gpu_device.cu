@@ -15,8 +15,8 @@ template <typename Kernel>
 __global__ void run(const Kernel kernel) {
     kernel();
 }
-// Of a kernel that says how many blocks a processor of Hopper is to hold: the compiler keeps to the registers that are then left for
-// each thread.
+// Of a kernel that says how many blocks a processor of Hopper is to hold: the compiler keeps to the registers that are
+// then left for each thread.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 template <typename Kernel>
 constexpr int kResidentBlocks = 1;
@@ -60,8 +60,9 @@ public:
         : properties_(properties), stream_(stream) {
         ++num_machines_;
     }
-    // After an error nothing of the process's context works any more: the next device finds a fresh one. A reset takes away what other
-    // machines still have to release, so the last one makes it. A kernel's error that nobody has asked for is this device's still.
+    // After an error nothing of the process's context works any more: the next device finds a fresh one. A reset takes
+    // away what other machines still have to release, so the last one makes it. A kernel's error that nobody has asked
+    // for is this device's still.
     ~GpuMachine() override {
         wait("the device's end");
         cudaStreamDestroy(stream_);
@@ -173,7 +174,8 @@ protected:
         last_name_ = kernel_name;
         last_grid_ = grid;
         last_block_ = block;
-        // A launch says itself what is wrong with it: cudaGetLastError would also tell what a device before this one has met.
+        // A launch says itself what is wrong with it: cudaGetLastError would also tell what a device before this one
+        // has met.
         if (const auto status = cudaLaunchKernelEx(&config, entry_of<Kernel>(), kernel); status != cudaSuccess) {
             keep(status, last_launch());
         }

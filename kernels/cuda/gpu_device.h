@@ -1,4 +1,5 @@
-// kernels/cuda/gpu_device.h: the CUDA kernels on a GPU, on one stream. Errors name the CUDA call, the operation and its shape.
+// kernels/cuda/gpu_device.h: the CUDA kernels on a GPU, on one stream. Errors name the CUDA call, the operation and its
+// shape.
 #pragma once
 
 #include <memory>

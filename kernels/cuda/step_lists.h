@@ -1,4 +1,5 @@
-// kernels/cuda/step_lists.h: owns the lists of a step (tokens, positions, sequences, blocks, ...) on the device, and what comes back of it.
+// kernels/cuda/step_lists.h: owns the lists of a step (tokens, positions, sequences, blocks, ...) on the device, and
+// what comes back of it.
 //
 //   S1  all lists go up in one transfer from pinned memory, and nobody waits for it
 //   S2  a list keeps its place and its room until some list outgrows its room: so a graph's parameters stay true

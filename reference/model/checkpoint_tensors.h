@@ -1,5 +1,5 @@
-// reference/model/checkpoint_tensors.h: which tensors a checkpoint of a config has, under which names, and which view of
-// ModelWeights each of them fills. The one table behind loading, writing, random weights and parameter counts.
+// reference/model/checkpoint_tensors.h: which tensors a checkpoint of a config has, under which names, and which view
+// of ModelWeights each of them fills. The one table behind loading, writing, random weights and parameter counts.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct CheckpointTensor {
     [[nodiscard]] int64_t num_elements() const;
 };
 
-// Resizes weights.layers to the config's and lists the tensors in a fixed order: embedding, layers ascending, final norm,
-// head (absent when tied). REQUIRES: validate(config) is empty. The pointers hold until weights.layers is resized or
-// weights is moved.
+// Resizes weights.layers to the config's and lists the tensors in a fixed order: embedding, layers ascending, final
+// norm, head (absent when tied). REQUIRES: validate(config) is empty. The pointers hold until weights.layers is resized
+// or weights is moved.
 std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights);
 
 // Points the tensor's matrix views at its rows. `data` holds num_elements bf16 bits and outlives the views.

@@ -10,9 +10,9 @@
 
 namespace verbatim::reference {
 
-// Bounds within which values count as right. The double model differs from the truth by the order of its sums alone. The
-// exact profile rounds to bf16 what enters a dot product: on the published families that is an rms error of 0.003 to
-// 0.015 of the rms logit, and a wrong multiplier, rotation or group is far beyond 0.05.
+// Bounds within which values count as right. The double model differs from the truth by the order of its sums alone.
+// The exact profile rounds to bf16 what enters a dot product: on the published families that is an rms error of 0.003
+// to 0.015 of the rms logit, and a wrong multiplier, rotation or group is far beyond 0.05.
 inline constexpr double kDoubleTolerance = 1e-9;  // on max_error
 inline constexpr double kExactTolerance = 0.05;   // on rms_error
 

@@ -3,7 +3,8 @@
 // Tensors of golden.safetensors, I a prompt and K a layer:
 //   tokens.I     I32 or I64 [L]              the prompt
 //   logits.I     F64 [L, vocab]              at every position
-//   hidden.I.K   F64 [L, hidden]             K = 0 after the embedding, K after layer K − 1, the last after the final norm
+//   hidden.I.K   F64 [L, hidden]             K = 0 after the embedding, K after layer K − 1, the last after the final
+//                norm
 //   ssm.I.K      F64 [heads, head_dim, d_state]   state of layer K after the whole prompt
 //   conv.I.K     F64 [conv_dim, d_conv]           the last d_conv inputs of the conv, oldest first
 // Every prompt has tokens and logits; the others are optional, prompt by prompt and layer by layer.

@@ -5,9 +5,9 @@
 //     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both side by side, added
 //     x = x + residual_multiplier · mlp(norm(x))
 //
-// Granite-4.0-H, Bamba and Llama have both branches in each layer; Falcon-H1 has both mixers in each layer; a Nemotron-H
-// or Mamba-2 layer has one branch only. The family's name (`architecture`) changes nothing but the names of tensors in
-// a checkpoint: whoever computes reads the fields below and nothing else.
+// Granite-4.0-H, Bamba and Llama have both branches in each layer; Falcon-H1 has both mixers in each layer; a
+// Nemotron-H or Mamba-2 layer has one branch only. The family's name (`architecture`) changes nothing but the names of
+// tensors in a checkpoint: whoever computes reads the fields below and nothing else.
 //
 //   M1  validate(config) is empty for every config a loader, a preset or the random generator hands out
 //   M2  every number that enters the arithmetic is here; a multiplier that a family lacks is 1, a bias is absent
@@ -159,7 +159,8 @@ struct ModelGeometry {
     int64_t num_parameters = 0;       // a tied head is counted once
     int64_t kv_bytes_per_token = 0;   // of all tensors per token (reference/model/state_tensors.h)
     int64_t state_bytes_per_row = 0;  // of all tensors per sequence
-    // The sequence length from which the KV outweighs the state row: ceil(state / kv per token). Empty without attention.
+    // The sequence length from which the KV outweighs the state row: ceil(state / kv per token). Empty without
+    // attention.
     std::optional<int64_t> break_even_tokens;
     friend bool operator==(const ModelGeometry&, const ModelGeometry&) = default;
 };

@@ -1,6 +1,7 @@
 // Shapes and multipliers are those of the config.json files on the Hugging Face Hub:
-//   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B; nvidia/Nemotron-H-8B-Base-8K;
-//   nvidia/NVIDIA-Nemotron-Nano-9B-v2; tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base; state-spaces/mamba2-130m, -2.7b.
+//   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B;
+//   nvidia/Nemotron-H-8B-Base-8K; nvidia/NVIDIA-Nemotron-Nano-9B-v2; tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
+//   state-spaces/mamba2-130m, -2.7b.
 // docs/models.md says what each could be compared with, and what could not be confirmed.
 // The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
 #include "reference/model/presets.h"
@@ -211,8 +212,9 @@ constexpr FalconMultipliers kFalcon05bMultipliers = {
 };
 
 // Not seen in a published file: by the rule that 0.5B, 1.5B-Deep, 7B and 34B follow, with d = hidden_size:
-//   lm_head = 40 / d, key = 409600 / d^2 * sqrt(64 / head_dim), attention_out = 491520 / (d * n_heads * head_dim), ssm_in = 1280 / d,
-//   ssm_out = 256 * sqrt(2) / d_ssm, mlp = 640 * sqrt(2) / d and 1228800 / (d * d_ff), the third of ssm = 32 * sqrt(2) / d_state.
+//   lm_head = 40 / d, key = 409600 / d^2 * sqrt(64 / head_dim), attention_out = 491520 / (d * n_heads * head_dim),
+//   ssm_in = 1280 / d, ssm_out = 256 * sqrt(2) / d_ssm, mlp = 640 * sqrt(2) / d and 1228800 / (d * d_ff), the third of
+//   ssm = 32 * sqrt(2) / d_state.
 constexpr FalconMultipliers kFalcon15bMultipliers = {
     .embedding = 5.656854249492381,
     .lm_head = 0.01953125,

@@ -1,5 +1,5 @@
-// reference/model/random_stream.h: random words by key and index (SplitMix64 of key + index · odd constant), so that any
-// element can be drawn alone, in any order, on any thread.
+// reference/model/random_stream.h: random words by key and index (SplitMix64 of key + index · odd constant), so that
+// any element can be drawn alone, in any order, on any thread.
 #pragma once
 
 #include <bit>

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 #include <thread>
 #include <utility>
 

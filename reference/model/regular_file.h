@@ -1,5 +1,5 @@
-// reference/model/regular_file.h: files as weights are kept in: read at any place by any thread, and written so that a file
-// appears whole under its name or not at all.
+// reference/model/regular_file.h: files as weights are kept in: read at any place by any thread, and written so that a
+// file appears whole under its name or not at all.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace verbatim::reference {
 
-// Another one after every change of the file's bytes that comes after wait_for_tick, and of every copy. Times: nanoseconds since 1970.
+// Another one after every change of the file's bytes that comes after wait_for_tick, and of every copy. Times:
+// nanoseconds since 1970.
 struct FileState {
     int64_t num_bytes = 0;
     uint64_t inode = 0;
@@ -22,8 +23,8 @@ struct FileState {
     friend bool operator==(const FileState&, const FileState&) = default;
 };
 
-// File systems tell time in ticks of up to 10 ms: until the tick of its last change is over, the file could change once more
-// and have the same state. Returns at once for a file that was not written just now.
+// File systems tell time in ticks of up to 10 ms: until the tick of its last change is over, the file could change once
+// more and have the same state. Returns at once for a file that was not written just now.
 void wait_for_tick(const FileState& state);
 
 // Open for reading.
@@ -50,8 +51,8 @@ private:
     FileState state_;
 };
 
-// Grows beside `path` under a name of its own, which it leaves when it is done; whoever has the former file of that name
-// open keeps that. Gone without a trace when it is destroyed before.
+// Grows beside `path` under a name of its own, which it leaves when it is done; whoever has the former file of that
+// name open keeps that. Gone without a trace when it is destroyed before.
 class NewFile {
 public:
     static Result<NewFile> create(std::filesystem::path path);

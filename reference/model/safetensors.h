@@ -49,7 +49,8 @@ struct TensorEntry {
 // In the order of their data. The entries point into `file`. `source` names it in errors.
 Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file, std::string_view source);
 
-// The bytes in front of the data of a file with these tensors, laid out in the given order; entries' bytes are not read.
+// The bytes in front of the data of a file with these tensors, laid out in the given order; entries' bytes are not
+// read.
 struct TensorLayout {
     std::string name;
     TensorDtype dtype = TensorDtype::kF32;

@@ -106,7 +106,8 @@ struct Model {
     ModelConfig config;
     ModelWeights weights;
     LoadReport report;
-    // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). None: not from files.
+    // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). None: not from
+    // files.
     std::optional<Digest> source;
     bool canonical = false;  // every matrix is read where it lies in its file
 };

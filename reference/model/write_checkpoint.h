@@ -14,9 +14,9 @@ namespace verbatim::reference {
 using WriteProgress = std::function<void(int64_t num_parameters)>;
 
 // Makes `folder` and in it config.json and model.safetensors: what load_model() reads back as
-// make_random_model(config, seed), bit for bit. Streams: memory does not grow with the model. Matrices are BF16, vectors
-// F32. Errors: the folder already has one of the files, the config cannot be written (config_json.h), the disk is full;
-// after an error no model.safetensors is left.
+// make_random_model(config, seed), bit for bit. Streams: memory does not grow with the model. Matrices are BF16,
+// vectors F32. Errors: the folder already has one of the files, the config cannot be written (config_json.h), the disk
+// is full; after an error no model.safetensors is left.
 Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const std::filesystem::path& folder,
                                const WriteProgress& progress = {});
 

@@ -1,4 +1,5 @@
-// reference/numerics/draw.h: what a draw computes for one token (NUMERICS N7), for host and device: noise, weights, the mass to keep.
+// reference/numerics/draw.h: what a draw computes for one token (NUMERICS N7), for host and device: noise, weights, the
+// mass to keep.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ VERBATIM_HOST_DEVICE inline float max_f32(float a, float b) {
 
 // e^x. Exactly 1 at 0; +0 below -87, infinity above 88.72, so that no result is subnormal.
 //
-//   n = round(x · log2 e); r = x - n · ln 2 in two steps, of which the first is exact: both terms are multiples of 2^-24
-//   and |r| < 0.35
+//   n = round(x · log2 e); r = x - n · ln 2 in two steps, of which the first is exact: both terms are multiples of
+//   2^-24 and |r| < 0.35
 //   e^r = 1 + (r + r² · q(r)), q = Taylor's 1/2! ... 1/7!; what is cut off is below 0.35^8 / 8! = 5.6e-9 = 0.1 ulp
 //   times 2^n by adding n to the exponent field
 VERBATIM_HOST_DEVICE inline float exp_f32(float x) {

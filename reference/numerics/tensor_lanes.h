@@ -1,9 +1,10 @@
-// reference/numerics/tensor_lanes.h: tensor_group (tensor_sm90.h) for many outputs side by side, in operations that vector units
-// have. The same bits, for values as NUMERICS N2 leaves them:
+// reference/numerics/tensor_lanes.h: tensor_group (tensor_sm90.h) for many outputs side by side, in operations that
+// vector units have. The same bits, for values as NUMERICS N2 leaves them:
 //
-//   L1  a product of two of them is exact in binary32 while its exponent is at most 126, and so is its multiple by a power of
-//       two, or it is below 1 and cut to zero: converting to an integer is the cut toward zero
-//   L2  every term is a multiple of 2^-126, so that aligning to an exponent below -101 cuts nothing: it may be raised to that
+//   L1  a product of two of them is exact in binary32 while its exponent is at most 126, and so is its multiple by a
+//       power of two, or it is below 1 and cut to zero: converting to an integer is the cut toward zero
+//   L2  every term is a multiple of 2^-126, so that aligning to an exponent below -101 cuts nothing: it may be raised
+//       to that
 //   L3  a group with a lane that is not finite, beyond 2^126, or too large for 32 bits is left to tensor_group
 #pragma once
 

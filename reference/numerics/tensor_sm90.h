@@ -1,6 +1,6 @@
-// reference/numerics/tensor_sm90.h: the dot product of the profile tensor.sm90, as a model in integers of what Hopper's tensor
-// cores do with bf16 inputs and a binary32 accumulator (MMA-Sim, arXiv 2511.10909). A device decides whether it is right:
-// tests/gpu holds it against one, and until that has been run it is a model and nothing more.
+// reference/numerics/tensor_sm90.h: the dot product of the profile tensor.sm90, as a model in integers of what Hopper's
+// tensor cores do with bf16 inputs and a binary32 accumulator (MMA-Sim, arXiv 2511.10909). A device decides whether it
+// is right: tests/gpu holds it against one, and until that has been run it is a model and nothing more.
 //
 // One group, acc + Σ a[i] · b[i] over 16 products:
 //   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors'; zeros take no part
@@ -8,8 +8,8 @@
 //   3  the cut terms are added exactly; the sum is cut to binary32, toward zero; what is beyond its range is infinite
 //   4  a NaN, an infinity times zero, or infinities of both signs: NaN; else an infinity: that infinity
 //
-// A dot product runs in chunks of 512; each chunk starts at +0 and takes groups of 16 in ascending order (a tail is padded with
-// +0); the total starts at +0 and adds the chunks in order, in binary32.
+// A dot product runs in chunks of 512; each chunk starts at +0 and takes groups of 16 in ascending order (a tail is
+// padded with +0); the total starts at +0 and adds the chunks in order, in binary32.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ float dot_n3(const uint16_t* a, const uint16_t* b, int64_t n);
 
 // Per row m and output n, with K = x.width and N = out.width:
 //   a[k]      = bf16(x[m][k] · in_multiplier)                 one multiplication, then the one rounding to bf16 (N2)
-//   total     = dot_n3(a, weight[n]); in tensor.sm90: tensor_dot(a, weight[n])          reference/numerics/tensor_sm90.h
+//   total     = dot_n3(a, weight[n]); in tensor.sm90: tensor_dot(a, weight[n])
+//             reference/numerics/tensor_sm90.h
 //   out[m][n] = total + bias[n]                               `total` itself without a bias
 // in_multiplier = 1 leaves x as it is. The result is binary32 and is not rounded to bf16.
 struct MatmulArgs {

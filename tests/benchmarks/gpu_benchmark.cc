@@ -1,4 +1,5 @@
-// The CUDA engine's speed on a GPU, beside what its memory gives: operations by themselves, and decode steps of a whole model.
+// The CUDA engine's speed on a GPU, beside what its memory gives: operations by themselves, and decode steps of a whole
+// model.
 //   gpu_benchmark              operations: a table; exit code 4 without a device
 //   gpu_benchmark --decode     decode steps of granite-4.0-h-micro with random weights, in exact and tensor.sm90
 //   gpu_benchmark --describe   the device
@@ -15,7 +16,7 @@
 #include "tests/benchmarks/device_copy.h"
 #include "tests/benchmarks/gpu_decode.h"
 #include "tests/benchmarks/gpu_operations.h"
-#include "tools/model_choice.h"
+#include "tools/program/model_choice.h"
 
 namespace verbatim::cuda {
 namespace {

@@ -22,9 +22,9 @@ public:
               int32_t blocks_each)
         : executor_(executor), plans_(model.vocab_size), batch_(batch), length_(context), state_(has_state(model)) {
         for (int32_t slot = 0; slot < batch; ++slot) {
-            const auto tokens = testing::draw_tokens(context, model.vocab_size, 1 + static_cast<uint64_t>(slot));
+            const auto tokens = tests::draw_tokens(context, model.vocab_size, 1 + static_cast<uint64_t>(slot));
             prompts_.push_back({.slot = slot, .tokens = tokens});
-            blocks_.push_back(has_kv(model) ? testing::iota(slot * blocks_each, blocks_each) : std::vector<int32_t>{});
+            blocks_.push_back(has_kv(model) ? tests::iota(slot * blocks_each, blocks_each) : std::vector<int32_t>{});
         }
     }
     // One prompt after another.
@@ -75,11 +75,11 @@ private:
     }
 
     CudaExecutor& executor_;
-    testing::PlanBuilder plans_;
+    tests::PlanBuilder plans_;
     int64_t batch_;
     int64_t length_;
     bool state_;
-    std::vector<testing::StartSpec> prompts_;
+    std::vector<tests::StartSpec> prompts_;
     std::vector<std::vector<int32_t>> blocks_;
     std::vector<TokenId> last_;
     StepResult result_;

@@ -1,4 +1,5 @@
-// tests/benchmarks/gpu_decode.h: decode steps of a whole model: by themselves and by graphs, beside the bytes that a step must move.
+// tests/benchmarks/gpu_decode.h: decode steps of a whole model: by themselves and by graphs, beside the bytes that a
+// step must move.
 #pragma once
 
 #include <cstdint>

@@ -104,7 +104,8 @@ private:
         const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
         return time.count() / num_calls;
     }
-    // Seconds of a call, the best of a few rounds of as many calls as fit in kRoundSeconds. The first call loads the kernel.
+    // Seconds of a call, the best of a few rounds of as many calls as fit in kRoundSeconds. The first call loads the
+    // kernel.
     template <typename Call>
     Result<double> seconds_of(const Call& call) {
         RETURN_IF_ERROR(seconds_of_calls(1, call));
@@ -140,7 +141,8 @@ private:
         }
         return {};
     }
-    // bf16 of about one size. Of signs and digits that vary: a chip computes faster, as it warms less, on numbers that are all alike.
+    // bf16 of about one size. Of signs and digits that vary: a chip computes faster, as it warms less, on numbers that
+    // are all alike.
     static std::vector<uint16_t> values(int64_t count) {
         std::vector<uint16_t> drawn(static_cast<size_t>(count));
         uint32_t state = 1;

@@ -1,4 +1,5 @@
-// tests/benchmarks/gpu_operations.h: the operations of the CUDA engine by themselves: time of a call, and what it moves or computes.
+// tests/benchmarks/gpu_operations.h: the operations of the CUDA engine by themselves: time of a call, and what it moves
+// or computes.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// tests/benchmarks/kernel_benchmark.cc: every operation of the CPU backend by itself, on one thread, for every instruction
-// set of this processor, in the shapes of granite-4.0-h-1b (with Llama's rotary embedding), with the bytes and
-// operations that tools/bench_cost.h counts.
+// tests/benchmarks/kernel_benchmark.cc: every operation of the CPU backend by itself, on one thread, for every
+// instruction set of this processor, in the shapes of granite-4.0-h-1b (with Llama's rotary embedding), with the bytes
+// and operations that tools/bench/cost.h counts.
 //
 //   kernel_benchmark --benchmark_filter='matmul_in_proj/.*/rows:512'
 //
@@ -20,7 +20,7 @@
 #include "reference/model/random_model.h"
 #include "reference/model/state_tensors.h"
 #include "reference/ops/sampling.h"
-#include "tools/bench_cost.h"
+#include "tools/bench/cost.h"
 
 namespace verbatim {
 namespace {

@@ -1,5 +1,5 @@
-// tests/benchmarks/trace_benchmark.cc: what the cache's policies decide on a recorded trace: how much is reused and how long requests
-// wait, while nobody computes. Figures that no bit of an output would show (docs/measurements/engine.md).
+// tests/benchmarks/trace_benchmark.cc: what the cache's policies decide on a recorded trace: how much is reused and how
+// long requests wait, while nobody computes. Figures that no bit of an output would show (docs/measurements/engine.md).
 #include <benchmark/benchmark.h>
 
 #include <unordered_map>

@@ -1,5 +1,5 @@
-// The host side of the CUDA engine, kernels/cuda/gpu_device.cu and all that is above it, held to CUDA's rules where there is no device: the
-// object that nvcc made, linked with a runtime whose kernels do nothing.
+// The host side of the CUDA engine, kernels/cuda/gpu_device.cu and all that is above it, held to CUDA's rules where
+// there is no device: the object that nvcc made, linked with a runtime whose kernels do nothing.
 #include "kernels/cuda/gpu_device.h"
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@ namespace {
 using strict_runtime::begin_process;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::SceneModel;
 using ::testing::StartsWith;
+using tests::SceneModel;
 
 // Sequences on a device of their own: no token depends on what kernels compute.
 class Session {
@@ -36,8 +36,8 @@ public:
                     {.num_blocks = kBlocksEach * kMostSequences, .num_state_rows = kMostSequences + 1}, profile),
           plans_(model.model.config.vocab_size) {}
 
-    // Prefills that buffers grow for, one after a tail's copy; decode steps of several numbers of sequences, each number computed, recorded
-    // and launched again; what is read of it.
+    // Prefills that buffers grow for, one after a tail's copy; decode steps of several numbers of sequences, each
+    // number computed, recorded and launched again; what is read of it.
     Status run() {
         RETURN_IF_ERROR(prefill(1, 20));
         RETURN_IF_ERROR(prefill(2, 20));
@@ -57,13 +57,13 @@ private:
             const int32_t known = slot == 0 ? 0 : kAttached;
             plans_.start({.slot = slot, .tokens = model_.tokens(length, 1), .num_computed_tokens = known});
             if (known > 0) plans_.copy(0, kBlocksEach * slot, known);
-            testing::SequenceSpec part{.slot = slot,
-                                       .num_computed_tokens = known,
-                                       .num_new_tokens = length - known,
-                                       .samples = true,
-                                       .state_src = known > 0 ? kMostSequences : -1,
-                                       .state_dst = slot,
-                                       .new_blocks = testing::iota(kBlocksEach * slot, kBlocksEach)};
+            tests::SequenceSpec part{.slot = slot,
+                                     .num_computed_tokens = known,
+                                     .num_new_tokens = length - known,
+                                     .samples = true,
+                                     .state_src = known > 0 ? kMostSequences : -1,
+                                     .state_dst = slot,
+                                     .new_blocks = tests::iota(kBlocksEach * slot, kBlocksEach)};
             if (slot == 0) part.state_writes = {{kAttached, StateIndex{kMostSequences}}};
             plans_.compute(part);
             lengths_.push_back(length);
@@ -104,7 +104,7 @@ private:
     const SceneModel& model_;
     Device& device_;
     CudaExecutor executor_;
-    testing::PlanBuilder plans_;
+    tests::PlanBuilder plans_;
     StepResult result_;
     std::vector<int64_t> lengths_;  // by slot
 };

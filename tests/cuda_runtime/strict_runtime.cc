@@ -366,8 +366,8 @@ const char* cudaGetErrorString(cudaError_t status) {
     return status == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "another error";
 }
 
-// --- what the objects of nvcc 13 name: for when they are loaded, and for launches by <<<>>>, of which none may be (they do not link
-// without __cudaPushCallConfiguration): such a launch does not return its error
+// --- what the objects of nvcc 13 name: for when they are loaded, and for launches by <<<>>>, of which none may be
+// (they do not link without __cudaPushCallConfiguration): such a launch does not return its error
 
 extern "C" {
 void** __cudaRegisterFatBinary(void*) {

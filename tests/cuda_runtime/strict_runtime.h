@@ -1,16 +1,18 @@
-// tests/cuda_runtime/strict_runtime.h: owns what a process has of CUDA: a stand-in for the host side of its runtime, linked in place
-// of cudart. Kernels do nothing. Whoever calls it is held to CUDA's rules (CUDA Runtime API; CUDA C++ Programming Guide), and late is
-// as late as they allow. What gpu_device.cu does not call is not here: a new call does not link until its rules are written.
+// tests/cuda_runtime/strict_runtime.h: owns what a process has of CUDA: a stand-in for the host side of its runtime,
+// linked in place of cudart. Kernels do nothing. Whoever calls it is held to CUDA's rules (CUDA Runtime API; CUDA C++
+// Programming Guide), and late is as late as they allow. What gpu_device.cu does not call is not here: a new call does
+// not link until its rules are written.
 //
-//   R1  memory, streams and graphs are used while they are there, within their bounds, and given back once; the legacy stream is not used
-//   R2  a copy lands when its stream is waited for. Until then pinned memory stays as it is and where it is, and memory that is
-//       not pinned is its owner's again after the next call: that one waits
-//   R3  while a stream is captured launches are recorded, and nothing is allocated, given back or waited for, nor copied (CUDA would
-//       record a copy: our graphs have none); a capture is ended
-//   R4  a grid has up to 2^31 - 1 x 65535 x 65535 blocks, a block up to 1024 threads and 227 KiB of dynamic shared memory, of which more
-//       than 48 KiB have been asked for that very kernel since the last reset
-//   R5  a failed kernel is told by the next call that waits, and from there on by every call until a reset; a reset takes nothing away
-//       that somebody has still to give back
+//   R1  memory, streams and graphs are used while they are there, within their bounds, and given back once; the legacy
+//       stream is not used
+//   R2  a copy lands when its stream is waited for. Until then pinned memory stays as it is and where it is, and memory
+//       that is not pinned is its owner's again after the next call: that one waits
+//   R3  while a stream is captured launches are recorded, and nothing is allocated, given back or waited for, nor
+//       copied (CUDA would record a copy: our graphs have none); a capture is ended
+//   R4  a grid has up to 2^31 - 1 x 65535 x 65535 blocks, a block up to 1024 threads and 227 KiB of dynamic shared
+//       memory, of which more than 48 KiB have been asked for that very kernel since the last reset
+//   R5  a failed kernel is told by the next call that waits, and from there on by every call until a reset; a reset
+//       takes nothing away that somebody has still to give back
 #pragma once
 
 #include <cstdint>

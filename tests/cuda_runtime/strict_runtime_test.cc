@@ -53,13 +53,13 @@ struct Scene {
     char* pinned = nullptr;
 };
 
-struct Breach {
+struct Misuse {
     const char* found;
     void (*commit)(Scene&);
 };
 std::array<char, 64> pageable;
 
-const Breach kBreaches[] = {
+const Misuse kBreaches[] = {
     {"cudaFree: what is not allocated", [](Scene& s) { cudaFree(s.device), cudaFree(s.device); }},
     {"cudaFreeHost: what is not allocated", [](Scene& s) { cudaFreeHost(s.device); }},
     {"cudaMemcpyAsync: beyond what is allocated on the device", [](Scene& s) { s.up(s.pinned, 65); }},
@@ -103,7 +103,7 @@ const Breach kBreaches[] = {
 };
 
 TEST(StrictRuntime, ABreachIsFoundWithTheNameOfTheCall) {
-    for (const Breach& breach : kBreaches) {
+    for (const Misuse& breach : kBreaches) {
         Scene scene;
         breach.commit(scene);
         EXPECT_THAT(violations(), ElementsAre(breach.found));

@@ -6,7 +6,7 @@
 
 #include "tests/support/plan_builder.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -185,4 +185,4 @@ TEST(HashExecutor, ViolationIsAnErrorUnlessTold) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -11,8 +11,8 @@ namespace verbatim {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::PlanBuilder;
-using testing::SequenceSpec;
+using tests::PlanBuilder;
+using tests::SequenceSpec;
 
 const std::vector<TokenId> kTokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 

@@ -1,4 +1,5 @@
-// Any bytes as a safetensors file: refused, or tensors that lie inside the file, cover its data, and survive being written.
+// Any bytes as a safetensors file: refused, or tensors that lie inside the file, cover its data, and survive being
+// written.
 #include <cstring>
 
 #include "engine/base/check.h"

@@ -14,7 +14,8 @@
 
 namespace verbatim::traces {
 
-// Reads the input as `format` (none: as recognised). A trace that is accepted is valid, can be counted, and round trips.
+// Reads the input as `format` (none: as recognised). A trace that is accepted is valid, can be counted, and round
+// trips.
 inline int read_and_check(const uint8_t* data, size_t size, std::optional<Format> format) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     ReadOptions options;

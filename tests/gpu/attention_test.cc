@@ -1,5 +1,5 @@
-// Attention on a GPU, where there is one, against the definition; in tensor.sm90 where it has that arithmetic. Skipped with the reason
-// elsewhere.
+// Attention on a GPU, where there is one, against the definition; in tensor.sm90 where it has that arithmetic. Skipped
+// with the reason elsewhere.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -10,7 +10,8 @@
 namespace verbatim::cuda {
 namespace {
 
-// Rows one by one and together, groups of heads of every kind, several runs, and a value that is not finite before the last rows.
+// Rows one by one and together, groups of heads of every kind, several runs, and a value that is not finite before the
+// last rows.
 void expect_definition(Device& device, reference::Profile profile) {
     const AttentionCaseShape shapes[] = {{1, 1, 5, 16, {{0, 21}, {60, 9}}},
                                          {40, 8, 64, 16, {{0, 300}, {1020, 40}, {2000, 1}}},

@@ -16,8 +16,8 @@ import re
 import subprocess
 import sys
 
-# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions, and the floor of
-# what is not negative.
+# add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions, and
+# the floor of what is not negative.
 ALLOWED = re.compile(
     r"(add|sub|mul|fma|div|rcp|sqrt)\.rn\.f32"
     r"|setp\.[a-z]+\.f32|selp\.f32|mov\.f32|neg\.f32|abs\.f32"
@@ -111,7 +111,8 @@ def check_the_checks():
     exact = ".entry _Zon_device6MatmulEEEvT_(\n"
     assert forbidden_instructions(exact + f"\t{MMA} \t{{%f1}};") == [("Matmul", MMA)]
     assert forbidden_instructions(tensor + f"\t{MMA} \t{{%f1}};") == []
-    for bad in ("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"):
+    for bad in ("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32",
+                "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"):
         assert forbidden_instructions(tensor + f"\t{bad} \t{{%f1}};") == [("TensorMatmul", bad)], bad
     assert without_mma(tensor + exact) == ["TensorMatmul"]
     assert without_mma(tensor + f"\t{MMA} \t{{%f1}};\n" + exact) == []

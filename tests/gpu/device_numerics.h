@@ -1,4 +1,5 @@
-// tests/gpu/device_numerics.h: arithmetic of the numerics, done by a device on arrays from the host. Errors are CUDA's own words.
+// tests/gpu/device_numerics.h: arithmetic of the numerics, done by a device on arrays from the host. Errors are CUDA's
+// own words.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace verbatim::cuda {
 namespace {
 
 using reference::Architecture;
-using testing::iota;
-using testing::SceneModel;
+using tests::iota;
+using tests::SceneModel;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
                                       Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
@@ -28,9 +28,9 @@ void run_beside_reference(const SceneModel& model, Device& device) {
                           {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}, profile);
     reference::ReferenceExecutor beside(model.model.config, model.model.weights, 1, profile);
     reference::LockstepExecutor lockstep(executor, beside);
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
-    testing::SequenceSpec first{.slot = 0, .num_new_tokens = 60, .state_dst = row};
+    tests::SequenceSpec first{.slot = 0, .num_new_tokens = 60, .state_dst = row};
     first.new_blocks = model.has_kv ? iota(0, 5) : iota(0, 0);
     if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {33, StateIndex{2}}};
     StepResult result;
@@ -100,7 +100,7 @@ TEST(Gpu, DrawsTheDefinitionsToken) {
     Prng prng(5);
     for (int round = 0; round < 200; ++round) {
         const size_t vocab_size = 1 + prng.below(round % 10 == 0 ? 130'000 : 2000);
-        std::vector<testing::SamplingCase> cases;
+        std::vector<tests::SamplingCase> cases;
         for (int row = 0; row < 4; ++row) cases.emplace_back(prng, vocab_size, row);
         const std::vector<int32_t> tokens = draw_on(**device, cases);
         for (size_t row = 0; row < cases.size(); ++row) {
@@ -115,7 +115,8 @@ TEST(Gpu, SumsHeadsWhereTheyLie) {
     for (const int32_t block_size : {5, 16}) expect_heads_summed_where_they_lie(**device, block_size);
 }
 
-// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes first.
+// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes
+// first.
 TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;

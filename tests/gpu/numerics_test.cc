@@ -1,6 +1,6 @@
-// What the numerics assume of a device, where there is one: the same bits as the host for fma over edge cases and for the
-// functions over all inputs, and tensor cores as reference/numerics/tensor_sm90.h says. Skipped with the reason elsewhere. GpuSweep.*
-// take long: tools/gpu-check leaves them out under compute-sanitizer.
+// What the numerics assume of a device, where there is one: the same bits as the host for fma over edge cases and for
+// the functions over all inputs, and tensor cores as reference/numerics/tensor_sm90.h says. Skipped with the reason
+// elsewhere. GpuSweep.* take long: tools/gpu-check leaves them out under compute-sanitizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -155,7 +155,8 @@ void add_tiles(reference::Values kind, uint64_t count, std::vector<Mma>& tiles) 
     }
 }
 
-// Products 8 to 15 take 0 to 7 away again: what is left is what the alignment has left of c, of either sign, down to +0.
+// Products 8 to 15 take 0 to 7 away again: what is left is what the alignment has left of c, of either sign, down to
+// +0.
 void cancel(Mma& tile, size_t t) {
     for (int k = 0; k < 8; ++k) {
         for (auto& row : tile.a) row[k + 8] = row[k] ^ 0x8000U;

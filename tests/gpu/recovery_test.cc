@@ -1,5 +1,6 @@
-// What is left of a process after a device's error, where there is a device. After a kernel's error CUDA promises work to a new process
-// only; whether cudaDeviceReset is enough is the driver's to say, and here it says so. tools/gpu-check runs each in a process of its own.
+// What is left of a process after a device's error, where there is a device. After a kernel's error CUDA promises work
+// to a new process only; whether cudaDeviceReset is enough is the driver's to say, and here it says so. tools/gpu-check
+// runs each in a process of its own.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/gpu_device.h"

@@ -1,5 +1,5 @@
-// The matmuls of tensor.sm90 on a GPU, where there is one that has its arithmetic, against the integer model. Skipped with the
-// reason elsewhere.
+// The matmuls of tensor.sm90 on a GPU, where there is one that has its arithmetic, against the integer model. Skipped
+// with the reason elsewhere.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/gpu_device.h"

@@ -28,8 +28,19 @@ TEST(IncludeRule, FindsAPlantedIncludeOfAnUpperFolder) {
                 ElementsAre(HasSubstr("engine/cache/x.cc:2: includes reference/model/x.h: engine/ must not know")));
     EXPECT_THAT(violations_of("reference/x.h", "#include \"kernels/cpu/x.h\"\n"), testing::SizeIs(1));
     EXPECT_THAT(violations_of("traces/x.h", "#include \"reference/model/x.h\"\n"), testing::SizeIs(1));
-    EXPECT_THAT(violations_of("kernels/cpu/x.h", "#include \"tools/cli.h\"\n"), testing::SizeIs(1));
+    EXPECT_THAT(violations_of("kernels/cpu/x.h", "#include \"tools/program/cli.h\"\n"), testing::SizeIs(1));
     EXPECT_THAT(violations_of("tools/x.h", "#include \"tests/house/x.h\"\n"), testing::SizeIs(1));
+}
+
+TEST(IncludeRule, FindsAFolderThatHasNoRule) {
+    EXPECT_THAT(violations_of("novelties/x.h", "#include <vector>\n"), ElementsAre(HasSubstr("does not know")));
+}
+
+TEST(IncludeRule, FindsAnIncludeOfTheProgram) {
+    for (const char* file : {"engine/x.h", "traces/x.h", "reference/x.h", "kernels/x.h", "simulator/x.h"}) {
+        EXPECT_THAT(violations_of(file, "#include \"tools/replay/run.h\"\n"), testing::SizeIs(1)) << file;
+        EXPECT_THAT(violations_of(file, "#include \"tests/support/must.h\"\n"), testing::SizeIs(1)) << file;
+    }
 }
 
 TEST(IncludeRule, FindsAHeaderThatEngineMustNotUse) {
@@ -47,7 +58,7 @@ TEST(IncludeRule, FindsAPathThatDoesNotStartAtTheRoot) {
 TEST(IncludeRule, AllowsWhatTheHouseAllows) {
     EXPECT_THAT(violations_of("engine/x.cc", "#include \"engine/base/x.h\"\n#include <vector>\n"), IsEmpty());
     EXPECT_THAT(violations_of("kernels/x.cc", "#include \"reference/ops/x.h\"\n"), IsEmpty());
-    EXPECT_THAT(violations_of("tests/x.cc", "#include \"tools/cli.h\"\n"), IsEmpty());
+    EXPECT_THAT(violations_of("tests/x.cc", "#include \"tools/program/cli.h\"\n"), IsEmpty());
     EXPECT_THAT(violations_of("engine/x.cc", "// #include <thread>\n/* #include <cmath>\n*/"), IsEmpty());
 }
 

@@ -15,8 +15,8 @@ struct SourceFile {
 // What is wrong, and where: "engine/cache/x.cc:12: includes <thread>: ...".
 using Violations = std::vector<std::string>;
 
-// Every file of the root and below our folders, data/ left out, whose path ends in one of `endings`, in order
-// of path. Throws when a file cannot be read.
+// Every file of the repository whose path ends in one of `endings`, in order of path; data/, build/ and hidden folders
+// (but .ci/) are left out. Throws when a file cannot be read.
 std::vector<SourceFile> repository_files(const std::vector<std::string>& endings);
 
 // Lines of code: .h .cc .cu .inc.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -17,12 +18,39 @@ namespace {
 using testing::IsEmpty;
 using testing::SizeIs;
 
+// Every file that somebody wrote: sources, build files, scripts, documents.
+const std::vector<std::string> kTexts = {".h",  ".cc",  ".cu",    ".inc",      ".md",     ".txt",       ".cmake", ".sh",
+                                         ".py", "/run", "/check", "/verbatim", "/format", "/gpu-check", ".json"};
+
 constexpr size_t kMaxLines = 600;  // a file that one can read in one sitting
 
 Violations too_long(const SourceFile& file) {
     const size_t num_lines = split_lines(file.text).size();
     if (num_lines < kMaxLines) return {};
     return {fmt::format("{}: {} lines, fewer than {} wanted: split it", file.path, num_lines, kMaxLines)};
+}
+
+constexpr size_t kMaxColumns = 120;
+
+// Characters, not bytes: a byte 10xxxxxx goes on with the one before.
+size_t num_columns(const std::string& line) {
+    return static_cast<size_t>(std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// In Markdown, the rows of a table and what a program printed have the width that they need.
+Violations too_wide(const SourceFile& file) {
+    const bool is_prose = file.path.ends_with(".md");
+    bool printed = false;
+    Violations found;
+    const std::vector<std::string> lines = split_lines(file.text);
+    for (size_t i = 0; i < lines.size(); ++i) {
+        if (is_prose && lines[i].starts_with("```")) printed = !printed;
+        if (is_prose && (printed || lines[i].starts_with("|"))) continue;
+        if (num_columns(lines[i]) <= kMaxColumns) continue;
+        found.push_back(
+            fmt::format("{}:{}: {} columns, {} at most", file.path, i + 1, num_columns(lines[i]), kMaxColumns));
+    }
+    return found;
 }
 
 // Two parts of a word that this file names and must not contain.
@@ -84,10 +112,25 @@ TEST(Tidiness, ALongFileIsFound) {
     EXPECT_THAT(too_long({"x.cc", std::string(kMaxLines - 1, '\n')}), IsEmpty());
 }
 
-TEST(Tidiness, NoFileHasUnwantedWords) {
-    expect_everywhere(unwanted_words, repository_files({".h", ".cc", ".cu", ".md", ".txt", ".cmake", ".sh", "/run",
-                                                        "/check", "/verbatim", ".json"}));
+TEST(Tidiness, NoLineIsWiderThanAScreen) {
+    std::vector<SourceFile> files = repository_files(kTexts);
+    std::erase_if(files, [](const SourceFile& file) {
+        return file.path.ends_with(".json") || file.path.starts_with("docs/measurements/");
+    });
+    expect_everywhere(too_wide, files);
 }
+
+TEST(Tidiness, AWideLineIsFound) {
+    const std::string wide = std::string(kMaxColumns, 'x') + "x\n";
+    for (const char* file : {"x.cc", "x.sh", "x.md", "CMakeLists.txt"}) {
+        EXPECT_THAT(too_wide({file, wide}), SizeIs(1)) << file;
+        EXPECT_THAT(too_wide({file, std::string(kMaxColumns - 1, 'x') + "\u00d7\n"}), IsEmpty()) << file;
+    }
+    EXPECT_THAT(too_wide({"x.md", "```\n" + wide + "```\n|" + wide}), IsEmpty());
+    EXPECT_THAT(too_wide({"x.md", "```\n```\n" + wide}), SizeIs(1));
+}
+
+TEST(Tidiness, NoFileHasUnwantedWords) { expect_everywhere(unwanted_words, repository_files(kTexts)); }
 
 TEST(Tidiness, AnUnwantedWordIsFound) {
     const std::string undone = "// " + word("TO", "DO") + ": all of it\n";
@@ -124,8 +167,8 @@ TEST(Tidiness, EveryDocumentIsInTheIndex) {
     }
 }
 
-// The exact profile is IEEE-754 as written: a flag that lets a compiler fuse or reorder would break it silently. What a compile
-// command lacks, and what it must not have.
+// The exact profile is IEEE-754 as written: a flag that lets a compiler fuse or reorder would break it silently. What a
+// compile command lacks, and what it must not have.
 std::vector<std::string> arithmetic_problems(const std::string& command) {
     std::vector<std::string> problems;
     std::vector<std::string> wanted = {"-ffp-contract=off"};

@@ -5,7 +5,7 @@
 
 #include "engine/base/check.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using reference::StateDtype;
@@ -156,4 +156,4 @@ bool MadeUpWitness::read_head(const HeadImage& image, const reference::HeadReade
     return true;
 }
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

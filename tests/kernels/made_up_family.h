@@ -1,6 +1,6 @@
 // tests/kernels/made_up_family.h: a family that nobody trains, whose layers carry a tensor of integers per sequence and
-// one of bf16 per token, and no state that a model of ours has. It says what is not tied to the kinds of state that models
-// have: all but the kernels, which are here.
+// one of bf16 per token, and no state that a model of ours has. It says what is not tied to the kinds of state that
+// models have: all but the kernels, which are here.
 //
 // Per token and layer, in 32-bit integers, from x = the token, or what the layer below gave:
 //   tally[i][j] = 31 · tally[i][j] + (5i + j + 1) · x                      int32 [3, 5], from 0
@@ -21,7 +21,7 @@
 #include "kernels/pooled_executor.h"
 #include "reference/numeric_executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 inline constexpr reference::StateKind kTally{100, "tally"};
 inline constexpr reference::StateKind kTrail{101, "trail"};
@@ -101,4 +101,4 @@ private:
     std::vector<std::vector<float>> logits_;  // by slot
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -1,5 +1,5 @@
-// A third kind of state is one entry in the list of tensors, and its kernels: a family with no state that a model of ours
-// has runs through the engine, pools, attaches, snapshots, tail copies, digests and lockstep as they are.
+// A third kind of state is one entry in the list of tensors, and its kernels: a family with no state that a model of
+// ours has runs through the engine, pools, attaches, snapshots, tail copies, digests and lockstep as they are.
 #include "tests/kernels/made_up_family.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include "reference/lockstep_executor.h"
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 // The pooled executor beside the witness, made before the engine that borrows them.
@@ -121,4 +121,4 @@ TEST(MadeUpFamily, LockstepNamesTheTensorAndElementThatDiffers) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -1,4 +1,5 @@
-// tests/kernels/poisoned_model.h: a model that a token makes fail, for executors that must keep it apart from the others.
+// tests/kernels/poisoned_model.h: a model that a token makes fail, for executors that must keep it apart from the
+// others.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include "engine/base/check.h"
 #include "tests/reference/executor_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 // A model whose token 0 is embedded as NaN; the head that turns rows into logits stays sound.
 struct PoisonedModel {
@@ -36,4 +37,4 @@ struct PoisonedModel {
     SceneModel scene;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -9,7 +9,7 @@
 #include "engine/base/prng.h"
 #include "reference/ops/sampling.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 inline float draw_logit(Prng& prng, int kind) {
     const float plain = static_cast<float>(prng.below(20001)) / 1000.0F - 10.0F;
@@ -45,4 +45,4 @@ struct SamplingCase {
     uint64_t position = 0;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

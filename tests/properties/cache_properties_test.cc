@@ -6,7 +6,7 @@
 
 #include "tests/properties/numeric_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 uint64_t draw_seed() { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed"); }
@@ -217,4 +217,4 @@ RC_GTEST_PROP(CacheProperties, AnyNumberOfThreadsGivesTheSameBits, ()) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -1,4 +1,5 @@
-// Every boundary that a length can meet, and two tokens to either side of it: blocks (16), tiles of attention (64), chunks.
+// Every boundary that a length can meet, and two tokens to either side of it: blocks (16), tiles of attention (64),
+// chunks.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -6,7 +7,7 @@
 
 #include "tests/properties/numeric_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using reference::Architecture;
@@ -65,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(Families, LengthSweep, ::testing::ValuesIn(kFamilies),
                          [](const auto& info) { return std::string(reference::architecture_name(info.param)); });
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -6,7 +6,7 @@
 #include "engine/base/prng.h"
 #include "reference/ops/sampling.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 SceneOptions pools_of(SceneOptions options, const reference::ModelConfig& config) {
@@ -126,4 +126,4 @@ std::string NumericScene::compare_heads() {
     return {};
 }
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -1,5 +1,5 @@
-// tests/properties/numeric_scene.h: an engine over the CPU executor and a small random model, and the question that every
-// property ends with: are all logits, tokens and heads those of the uncached reference, bit for bit?
+// tests/properties/numeric_scene.h: an engine over the CPU executor and a small random model, and the question that
+// every property ends with: are all logits, tokens and heads those of the uncached reference, bit for bit?
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 #include "tests/support/delayed_executor.h"
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 // Keeps every row of logits that a token was drawn from.
 class LogitTap final : public Executor {
@@ -56,8 +56,8 @@ public:
     [[nodiscard]] bool has_kv() const { return pools.num_blocks > 0; }
     [[nodiscard]] bool has_state() const { return pools.num_state_rows > 0; }
 
-    // Every row of logits, every drawn token and every head that is in the cache, against the uncached reference: empty, or the first
-    // difference. Says so too when there was nothing to compare.
+    // Every row of logits, every drawn token and every head that is in the cache, against the uncached reference:
+    // empty, or the first difference. Says so too when there was nothing to compare.
     [[nodiscard]] std::string first_difference();
 
 private:
@@ -66,4 +66,4 @@ private:
     [[nodiscard]] std::string compare_heads();
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

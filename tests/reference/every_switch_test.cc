@@ -1,6 +1,7 @@
-// Every family with every switch (biases, gates, groups, conv widths, time_step_limit, rotary kinds, multipliers, tied or not) in
-// random combinations: the exact model is as near to the double-precision one as rounding to bf16 leaves it. The two share
-// the config and the weights, and no arithmetic. The goldens say that the double-precision model is right.
+// Every family with every switch (biases, gates, groups, conv widths, time_step_limit, rotary kinds, multipliers, tied
+// or not) in random combinations: the exact model is as near to the double-precision one as rounding to bf16 leaves it.
+// The two share the config and the weights, and no arithmetic. The goldens say that the double-precision model is
+// right.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -14,7 +14,7 @@
 #include "reference/reference_model.h"
 #include "tests/support/plan_builder.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 inline std::vector<TokenId> draw_tokens(int64_t count, int32_t vocab_size, uint64_t seed) {
     std::vector<TokenId> tokens;
@@ -139,4 +139,4 @@ private:
     PlanBuilder plans_;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

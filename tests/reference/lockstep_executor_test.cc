@@ -12,8 +12,8 @@ namespace verbatim::reference {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::SceneModel;
-using testing::SequenceSpec;
+using tests::SceneModel;
+using tests::SequenceSpec;
 
 constexpr uint64_t kSeed = 12;
 
@@ -28,7 +28,7 @@ struct Pair {
         primary.emplace(first.model.config, first.model.weights, num_threads);
         secondary.emplace(second.model.config, second.model.weights);
         lockstep.emplace(*primary, *secondary, options);
-        testing::PlanBuilder plans(first.model.config.vocab_size);
+        tests::PlanBuilder plans(first.model.config.vocab_size);
         auto tokens = first.tokens(20, 1);
         plans.next()
             .start({.slot = 0, .tokens = tokens})
@@ -177,7 +177,7 @@ TEST(LockstepExecutor, HeadThatDiffersIsNamedByTensorAndElement) {
     ReferenceExecutor inner(model.model.config, model.model.weights);
     StaleHead secondary(inner, model.model.config);
     LockstepExecutor lockstep(primary, secondary, {.watch_operations = false});
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next()
         .start({.slot = 0, .tokens = model.tokens(5, 1)})
         .compute({.slot = 0, .num_new_tokens = 5, .samples = true});

@@ -7,9 +7,9 @@
 namespace verbatim::reference {
 namespace {
 
-using testing::iota;
-using testing::Scene;
-using testing::SceneModel;
+using tests::iota;
+using tests::Scene;
+using tests::SceneModel;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kMamba2};
 
@@ -92,7 +92,7 @@ TEST(ReferenceExecutor, HoldsTheHeadsOfLivingWriters) {
         for (const int64_t length : {20, 50, 60}) {
             const auto digest = executor.head_digest({.writer = SequenceSlot{0}, .length = length, .blocks = {}});
             ASSERT_TRUE(digest.has_value()) << length;
-            EXPECT_EQ(digest->hex(), testing::uncached(model.reference, std::span(tokens).first(length)).digest.hex());
+            EXPECT_EQ(digest->hex(), tests::uncached(model.reference, std::span(tokens).first(length)).digest.hex());
         }
         EXPECT_EQ(executor.head_digest({.writer = SequenceSlot{0}, .length = 61, .blocks = {}}), std::nullopt);
         EXPECT_EQ(executor.head_digest({.writer = SequenceSlot{0}, .length = 30, .blocks = {}}).has_value(),

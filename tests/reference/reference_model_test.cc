@@ -166,7 +166,8 @@ TEST(ReferenceModel, AFaultInTheLogitsNamesTheHead) {
     EXPECT_EQ(sequence.fault_layer(), static_cast<int32_t>(model.config.layers.size()));
 }
 
-// Goldens: HF's bfloat16 differs from the truth by these rms errors relative to the rms logit; the exact profile must be nearer.
+// Goldens: HF's bfloat16 differs from the truth by these rms errors relative to the rms logit; the exact profile must
+// be nearer.
 struct Golden {
     const char* name;
     double bfloat16_rms_error;
@@ -189,7 +190,8 @@ TEST_P(ReferenceModelGolden, LogitsAreNearerToTheTruthThanBfloat16) {
         for (size_t i = 0; i < prompt.logits.size(); ++i) meter.add(logits.data[i], prompt.logits[i]);
     }
     EXPECT_LT(meter.rms_error(), GetParam().bfloat16_rms_error);
-    // With bf16 at the inputs of dot products alone it is 0.40 to 0.60 of that; farther off something is rounded that should not be.
+    // With bf16 at the inputs of dot products alone it is 0.40 to 0.60 of that; farther off something is rounded that
+    // should not be.
     EXPECT_LT(meter.rms_error(), 0.62 * GetParam().bfloat16_rms_error);
     EXPECT_GT(meter.rms_error(), 0.3 * GetParam().bfloat16_rms_error);
 }

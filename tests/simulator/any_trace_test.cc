@@ -1,4 +1,5 @@
-// Whatever a trace file says that the reader accepts, its run comes to an end: nothing that somebody can write stops the program.
+// Whatever a trace file says that the reader accepts, its run comes to an end: nothing that somebody can write stops
+// the program.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -65,7 +66,7 @@ RC_GTEST_PROP(AnyTrace, RunsToItsEndOrSaysWhyNot, ()) {
     config.default_max_tokens = 5;
     config.digest_heads = true;
     TokenStore store(1000);
-    testing::HashExecutor executor(
+    tests::HashExecutor executor(
         {.block_size = 4, .num_blocks = config.cache.num_blocks, .num_state_rows = config.cache.num_state_rows});
     LruEviction policy;
     DigestRecorder recorder;

@@ -52,8 +52,8 @@ public:
     uint32_t turn_id(const std::string& id) { return builder_.add_name(id); }
 
     // An executor that fails at a step, for the engine to come or for one that goes on.
-    testing::HashExecutor& fresh_executor(int64_t fail_at_step) {
-        executor_ = std::make_unique<testing::HashExecutor>(testing::HashExecutorConfig{
+    tests::HashExecutor& fresh_executor(int64_t fail_at_step) {
+        executor_ = std::make_unique<tests::HashExecutor>(tests::HashExecutorConfig{
             .block_size = 4, .num_blocks = 256, .num_state_rows = 32, .fail_at_step = fail_at_step});
         return *executor_;
     }
@@ -80,7 +80,7 @@ private:
     uint64_t next_space_ = 1;
     traces::Trace trace_;
     TokenStore store_{1000};
-    std::unique_ptr<testing::HashExecutor> executor_;
+    std::unique_ptr<tests::HashExecutor> executor_;
     LruEviction policy_;
     DigestRecorder recorder_;
     std::optional<Engine> engine_;

@@ -4,7 +4,7 @@
 
 #include "engine/executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 class DelayedExecutor final : public Executor {
 public:
@@ -23,4 +23,4 @@ private:
     int64_t lag_steps_;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

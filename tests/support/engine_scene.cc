@@ -6,7 +6,7 @@
 
 #include "engine/base/check.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 constexpr int32_t kVocabulary = 1000;
@@ -206,4 +206,4 @@ void EngineScene::expect_home() {
     }
 }
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -12,7 +12,7 @@
 #include "engine/engine/engine.h"
 #include "tests/support/hash_executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 // Keeps everything it is told.
 class RunLog final : public Recorder {
@@ -51,6 +51,7 @@ struct SceneOptions {
 
 // `count` tokens first, first + 1, ...
 [[nodiscard]] std::vector<TokenId> iota_tokens(TokenId first, int64_t count);
+inline const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 [[nodiscard]] std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b);
 
 // What a client asked for.
@@ -129,4 +130,4 @@ public:
     void expect_home();
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

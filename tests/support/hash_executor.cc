@@ -7,7 +7,7 @@
 
 #include "engine/base/check.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;  // of no tokens; the digits of pi
@@ -229,4 +229,4 @@ TokenId HashExecutor::draw(uint64_t read_hash, int64_t position, const SamplingP
     return static_cast<TokenId>(hash % static_cast<uint64_t>(config_.vocab_size));
 }
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -20,7 +20,7 @@
 #include "engine/executor.h"
 #include "engine/slot_tables.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 struct HashExecutorConfig {
     int32_t vocab_size = 1000;
@@ -75,4 +75,4 @@ private:
     int64_t num_computed_tokens_ = 0;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

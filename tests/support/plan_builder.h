@@ -6,7 +6,7 @@
 
 #include "engine/step_plan.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 struct StartSpec {
     int32_t slot = 0;
@@ -98,4 +98,4 @@ private:
     int64_t num_requests_ = 0;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

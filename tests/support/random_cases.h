@@ -10,13 +10,14 @@
 #include <string>
 #include <string_view>
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 struct RandomCases {
     uint64_t seed = 20251121;  // of the first case; case i has seed + i
     uint64_t count = 0;
 
-    // VERBATIM_SEED: that one case. RC_PARAMS="seed=N max_success=M", as RapidCheck reads it: M percent of the usual number, from N on.
+    // VERBATIM_SEED: that one case. RC_PARAMS="seed=N max_success=M", as RapidCheck reads it: M percent of the usual
+    // number, from N on.
     static RandomCases from_environment(uint64_t usual_count) {
         RandomCases cases;
         uint64_t percent = 100;
@@ -42,4 +43,4 @@ private:
     }
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

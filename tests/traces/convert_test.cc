@@ -191,12 +191,12 @@ TEST(Convert, RoundTripsAreTheIdentity) {
 }
 
 TEST(Convert, SubagentsRunBesideTheirSession) {
-    const std::string log =
-        R"({"id":"x","requests":[{"t":0.0,"type":"n","in":128,"out":5,"api_time":2.0,"h":[[1,2]]},)"
-        R"({"t":3.0,"type":"subagent","tool_tokens":0,"system_tokens":0,"requests":[{"t":0.0,"type":"n","in":64,"out":1,"h":[[1,1]]},)"
-        R"({"t":1.5,"type":"s","in":64,"out":1,"think_time":0.5,"h":[[1,1]]}]},)"
-        R"({"t":4.0,"type":"s","in":192,"out":0,"think_time":2.0,"h":[[1,3]]}]})"
-        "\n";
+    const std::string log = R"({"id":"x","requests":[{"t":0.0,"type":"n","in":128,"out":5,"api_time":2.0,"h":[[1,2]]},)"
+                            R"({"t":3.0,"type":"subagent","tool_tokens":0,"system_tokens":0,"requests":[)"
+                            R"({"t":0.0,"type":"n","in":64,"out":1,"h":[[1,1]]},)"
+                            R"({"t":1.5,"type":"s","in":64,"out":1,"think_time":0.5,"h":[[1,1]]}]},)"
+                            R"({"t":4.0,"type":"s","in":192,"out":0,"think_time":2.0,"h":[[1,3]]}]})"
+                            "\n";
     const ReadTrace trace = read(log);
     std::map<std::string, const Row*> rows;
     for (const Row& row : trace.trace.rows) rows[trace.trace.names[row.name]] = &row;

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <set>
+#include <sstream>
 
 #include "traces/generate.h"
 #include "traces/hit_rate.h"

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,17 +17,17 @@ using ::testing::HasSubstr;
 
 constexpr const char* kScenario = VERBATIM_SOURCE_DIR "/traces/scenario.csv";
 
-std::string written(const Trace& trace) {
+std::string as_csv(const Trace& trace) {
     std::ostringstream out;
     write_verbatim_csv(trace, out);
     return out.str();
 }
 
-Result<ReadTrace> read(const std::string& text) { return read_trace_text("t.csv", text); }
+Result<ReadTrace> read_csv(const std::string& text) { return read_trace_text("t.csv", text); }
 
 // The message for a file with these columns and one row after a row `a` of conversation c.
 std::string message_for(const std::string& columns, const std::string& row, const std::string& before = "") {
-    const auto trace = read("# verbatim-trace 1\n" + columns + "\n" + before + row + "\n");
+    const auto trace = read_csv("# verbatim-trace 1\n" + columns + "\n" + before + row + "\n");
     EXPECT_FALSE(trace) << row;
     return trace ? "" : trace.error().message;
 }
@@ -34,11 +35,11 @@ std::string message_for(const std::string& columns, const std::string& row, cons
 TEST(VerbatimCsv, TheScenarioRoundTrips) {
     const auto first = read_trace(kScenario);
     ASSERT_TRUE(first) << first.error().message;
-    const std::string text = written(first->trace);
-    const auto second = read(text);
+    const std::string text = as_csv(first->trace);
+    const auto second = read_csv(text);
     ASSERT_TRUE(second) << second.error().message;
     EXPECT_EQ(second->trace, first->trace);
-    EXPECT_EQ(written(second->trace), text);
+    EXPECT_EQ(as_csv(second->trace), text);
 }
 
 TEST(VerbatimCsv, TheScenarioHasEveryEventOfTheFormat) {
@@ -91,7 +92,7 @@ TEST(VerbatimCsv, SuffixesFollowTheTurnThatCommitted) {
 
 TEST(VerbatimCsv, ColumnsMayBeLeftOutAndInAnyOrder) {
     const auto trace =
-        read("# verbatim-trace 1\ntokens,conversation,event\n# a comment\n\n7:0+3 7:8+2|9:1+4~,c,history\r\n");
+        read_csv("# verbatim-trace 1\ntokens,conversation,event\n# a comment\n\n7:0+3 7:8+2|9:1+4~,c,history\r\n");
     ASSERT_TRUE(trace) << trace.error().message;
     const Row& row = trace->trace.rows.at(0);
     EXPECT_EQ(row.prompt_tokens, 9);
@@ -158,14 +159,14 @@ TEST(VerbatimCsv, RowsAreCheckedAgainstEarlierRows) {
 }
 
 TEST(VerbatimCsv, TheFirstLineNamesFormatAndVersion) {
-    const auto trace = read("# verbatim-trace 2\nevent,conversation\n");
+    const auto trace = read_csv("# verbatim-trace 2\nevent,conversation\n");
     ASSERT_FALSE(trace);
     EXPECT_THAT(trace.error().message,
                 HasSubstr("t.csv:1: got '# verbatim-trace 2', wanted the line '# verbatim-trace 1'"));
 }
 
 TEST(VerbatimCsv, StopConditionsRoundTrip) {
-    const auto trace = read(
+    const auto trace = read_csv(
         "# verbatim-trace 1\nevent,conversation,tokens,stop_tokens,stop_strings\nhistory,c,1:0+5,3 5-9 "
         "4,1.2.3|7-9|4\n");
     ASSERT_TRUE(trace) << trace.error().message;
@@ -173,7 +174,7 @@ TEST(VerbatimCsv, StopConditionsRoundTrip) {
     EXPECT_THAT(options.stop_tokens, ::testing::ElementsAre(3, 5, 6, 7, 8, 9, 4));
     EXPECT_THAT(options.stop_strings, ::testing::ElementsAre(std::vector{1, 2, 3}, std::vector{7}, std::vector{8},
                                                              std::vector{9}, std::vector{4}));
-    EXPECT_THAT(written(trace->trace), HasSubstr(",3 5-9 4,1.2.3|7-9|4,"));
+    EXPECT_THAT(as_csv(trace->trace), HasSubstr(",3 5-9 4,1.2.3|7-9|4,"));
 }
 
 TEST(VerbatimCsv, FilesAreWrittenPlainGzipAndZstd) {

@@ -1,9 +1,9 @@
-// kernels/cpu/ops/attention_loops.h: AttendTileArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the
-// target.
+// kernels/cpu/ops/attention_loops.h: AttendTileArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside
+// the target.
 //
 // A tile is two small matmuls, as in matmul_loops.h: q rows by K, whose lanes are positions, and p rows by V, whose
-// lanes are dims; several rows share each word of the tile. The first rows ask memory for the same words of the next tile: its
-// pages lie apart, where the processor does not look for them by itself.
+// lanes are dims; several rows share each word of the tile. The first rows ask memory for the same words of the next
+// tile: its pages lie apart, where the processor does not look for them by itself.
 #pragma once
 
 #include <algorithm>

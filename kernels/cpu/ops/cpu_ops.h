@@ -127,8 +127,8 @@ struct CpuOps {
 };
 using reference::Profile;
 
-// REQUIRES: supported. kPortable's exact table is its fast one; in tensor.sm90 the matmuls are tensor_panel.h's on every
-// processor, and all else is exact.
+// REQUIRES: supported. kPortable's exact table is its fast one; in tensor.sm90 the matmuls are tensor_panel.h's on
+// every processor, and all else is exact.
 const CpuOps& cpu_ops(Isa isa, Profile profile = Profile::kExact);
 
 // Which table multiplies how many rows: the bits are the same, the speed is not.

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/lanes_avx512.h: 16 outputs per vector, for matmul_loops.h, attention_loops.h and scan_loops.h. Included
-// inside the target.
+// kernels/cpu/ops/lanes_avx512.h: 16 outputs per vector, for matmul_loops.h, attention_loops.h and scan_loops.h.
+// Included inside the target.
 //
 // A pair's odd half is the word with its low half cleared, its even half the word shifted up: N3's two fma.
 #pragma once

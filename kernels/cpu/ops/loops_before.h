@@ -1,5 +1,5 @@
-// kernels/cpu/ops/loops_before.h: what an instruction set's file includes before its target begins (kernels/cpu/ops/target.h), so
-// that nothing of it is compiled for that target.
+// kernels/cpu/ops/loops_before.h: what an instruction set's file includes before its target begins
+// (kernels/cpu/ops/target.h), so that nothing of it is compiled for that target.
 #pragma once
 
 #include <immintrin.h>

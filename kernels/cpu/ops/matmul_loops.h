@@ -1,8 +1,9 @@
-// kernels/cpu/ops/matmul_loops.h: PanelArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the target.
+// kernels/cpu/ops/matmul_loops.h: PanelArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the
+// target.
 //
-// Many rows go chunk by chunk of NUMERICS N3, so that a chunk of the panel (32 KiB) stays in the first cache while all of
-// them pass over it. Few rows pass over all chunks at once, and use what they take longer for than memory to fetch the
-// next ones.
+// Many rows go chunk by chunk of NUMERICS N3, so that a chunk of the panel (32 KiB) stays in the first cache while all
+// of them pass over it. Few rows pass over all chunks at once, and use what they take longer for than memory to fetch
+// the next ones.
 #pragma once
 
 #include <algorithm>
@@ -145,9 +146,9 @@ struct ChunkKernels {
                                           several_chunks<Lanes, kSix>};
 };
 
-// All rows over the same pairs. Where several passes share it, each asks memory for its part of the next chunk, which may
-// lie beyond the panel: the next panel stands there, or nothing that a prefetch would mind. Measured (docs/kernels.md):
-// 16 rows gain a quarter; a single pass loses, because the processor's own prefetching is better.
+// All rows over the same pairs. Where several passes share it, each asks memory for its part of the next chunk, which
+// may lie beyond the panel: the next panel stands there, or nothing that a prefetch would mind. Measured
+// (docs/kernels.md): 16 rows gain a quarter; a single pass loses, because the processor's own prefetching is better.
 template <typename Lanes>
 void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     constexpr int64_t kLanes = int64_t{Lanes::kVectors} * Lanes::kCount;

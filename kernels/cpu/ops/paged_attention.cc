@@ -32,7 +32,8 @@ public:
         v_direct_ ? find_v(first, num_visible, refs) : gather_v(first, num_visible, refs);
         return refs;
     }
-    // Where a tile that will be read soon lies, as a whole; null where there is no such tile or it has to be gathered first.
+    // Where a tile that will be read soon lies, as a whole; null where there is no such tile or it has to be gathered
+    // first.
     const KvTileRefs* find(int64_t first, int64_t num_visible) {
         if (!k_direct_ || !v_direct_ || num_visible < kKvTile) return nullptr;
         find_k(first, num_visible, refs_[1]);

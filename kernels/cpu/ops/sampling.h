@@ -1,5 +1,5 @@
-// kernels/cpu/ops/sampling.h: reference::sample over a whole vocabulary at once: the same token, with the noise computed side by
-// side and no more sorted than is kept.
+// kernels/cpu/ops/sampling.h: reference::sample over a whole vocabulary at once: the same token, with the noise
+// computed side by side and no more sorted than is kept.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The integer model of a tensor core over panels: a group of 16 of K for 32 outputs side by side, all rows over one group
-// before the next one, so that its weights are taken apart once.
+// The integer model of a tensor core over panels: a group of 16 of K for 32 outputs side by side, all rows over one
+// group before the next one, so that its weights are taken apart once.
 #include "kernels/cpu/ops/tensor_panel.h"
 
 #include <algorithm>

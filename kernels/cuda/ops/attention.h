@@ -1,6 +1,6 @@
-// kernels/cuda/ops/attention.h: N5's attention. Its work is a list of items, a run of 8 tiles for a few neighbouring query rows each: a fixed
-// number of blocks takes item after item for the heads of a KV head, however long the sequences are, and a second kernel merges
-// a row's runs left to right.
+// kernels/cuda/ops/attention.h: N5's attention. Its work is a list of items, a run of 8 tiles for a few neighbouring
+// query rows each: a fixed number of blocks takes item after item for the heads of a KV head, however long the
+// sequences are, and a second kernel merges a row's runs left to right.
 #pragma once
 
 #include "kernels/cuda/ops/matmul.h"
@@ -79,10 +79,10 @@ struct AttendMemory {
     simt::Shared<float> pv;        // [tiles of a pass][columns][head_dim]
 };
 
-// Items block_x, block_x + number of blocks, ... Blocks of (32, 8) threads. A run's scores are computed by all warps, then warp c weighs
-// them for column c; p·v is computed tile by tile, as many tiles in a pass as there are warps for, and warp c adds them in order to the
-// o of column c. Dots is whose products these are: scores<kBlockSize>() and values() of up to kColumns columns. kBlockSize is 0 but for the
-// usual one, which makes K's places constants.
+// Items block_x, block_x + number of blocks, ... Blocks of (32, 8) threads. A run's scores are computed by all warps,
+// then warp c weighs them for column c; p·v is computed tile by tile, as many tiles in a pass as there are warps for,
+// and warp c adds them in order to the o of column c. Dots is whose products these are: scores<kBlockSize>() and
+// values() of up to kColumns columns. kBlockSize is 0 but for the usual one, which makes K's places constants.
 template <typename Dots>
 struct AttendItems : AttendParameters {
     static constexpr int kColumns = Dots::kColumns;
@@ -195,8 +195,9 @@ struct AttendItems : AttendParameters {
         }
     }
 
-    // Warp c for column c: its scores become p, rounded to bf16; m and l over the run. A lane has positions 32 apart of every tile, so
-    // that N4's halving is a sum over lanes, 16 apart, then 8, 4, 2, 1; a sum or maximum is the same in every lane.
+    // Warp c for column c: its scores become p, rounded to bf16; m and l over the run. A lane has positions 32 apart of
+    // every tile, so that N4's halving is a sum over lanes, 16 apart, then 8, 4, 2, 1; a sum or maximum is the same in
+    // every lane.
     SIMT_FUNCTION void weigh(const AttendItem& item, int32_t position, const AttendMemory& memory,
                              Softmax& softmax) const {
         const simt::Shared<float> scores = memory.s.slice(simt::thread_y() * kRun, kRun);
@@ -273,8 +274,8 @@ struct AttendItems : AttendParameters {
     }
 };
 
-// N3's: a thread computes the scores of two positions for all columns, and two dims of a tile's p·v for all of them, so that K and V are
-// read and taken apart once.
+// N3's: a thread computes the scores of two positions for all columns, and two dims of a tile's p·v for all of them, so
+// that K and V are read and taken apart once.
 template <int kNumColumns>
 struct ExactDots {
     static constexpr int kColumns = kNumColumns;
@@ -351,8 +352,8 @@ struct ExactDots {
             if (dim + 1 < of.pages.head_dim) pv[c * of.pages.head_dim + dim + 1] = 0.0F + acc[c][1];
         }
     }
-    // Pairs of positions in order, the odd one first. kAllSeen: by every column, and V lies in pairs of dims. Otherwise what a column does
-    // not see adds nothing, whatever it is, and what nobody sees is not read.
+    // Pairs of positions in order, the odd one first. kAllSeen: by every column, and V lies in pairs of dims. Otherwise
+    // what a column does not see adds nothing, whatever it is, and what nobody sees is not read.
     template <bool kAllSeen>
     SIMT_FUNCTION static void add_positions(const AttendParameters& of, const AttendItem& item, int tile, int dim,
                                             const AttendMemory& memory, float (&acc)[kColumns][2]) {
@@ -392,8 +393,8 @@ struct AttendRun4 : AttendItems<ExactDots<4>> {};
 struct AttendRun5 : AttendItems<ExactDots<5>> {};
 struct AttendRun8 : AttendItems<ExactDots<8>> {};
 
-// Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head, a thread per pair of dims; the last
-// head's leaves what pads a row, too. Pairs are left when head_dim is even.
+// Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head, a thread per pair of
+// dims; the last head's leaves what pads a row, too. Pairs are left when head_dim is even.
 struct MergeRuns {
     simt::Global<const int32_t> first_runs;
     Workspace workspace;

@@ -1,5 +1,5 @@
-// kernels/cuda/ops/digest.h: a head's ElementSums (reference/head_digest.h) where it lies: every thread sums what it comes by, in no
-// order that matters.
+// kernels/cuda/ops/digest.h: a head's ElementSums (reference/head_digest.h) where it lies: every thread sums what it
+// comes by, in no order that matters.
 #pragma once
 
 #include "kernels/cuda/ops/attention.h"
@@ -35,8 +35,8 @@ struct SumFloats {
     }
 };
 
-// K, from blocks of threads with y = 0, and V, y = 1, of a sequence's first positions: elements of [length, n_kv_heads, head_dim]. Pages
-// are read as they lie.
+// K, from blocks of threads with y = 0, and V, y = 1, of a sequence's first positions: elements of [length, n_kv_heads,
+// head_dim]. Pages are read as they lie.
 struct SumKv {
     simt::Global<const int32_t> blocks;  // [num_blocks]
     int64_t num_blocks;

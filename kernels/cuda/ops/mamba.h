@@ -1,6 +1,6 @@
-// kernels/cuda/ops/mamba.h: Mamba-2's conv and strict recurrence. The conv's rows run side by side; the recurrence's time runs
-// inside a thread, channels and chunks of the state side by side. State is read from a sequence's source row and written to its own, and
-// on the way to its snapshots.
+// kernels/cuda/ops/mamba.h: Mamba-2's conv and strict recurrence. The conv's rows run side by side; the recurrence's
+// time runs inside a thread, channels and chunks of the state side by side. State is read from a sequence's source row
+// and written to its own, and on the way to its snapshots.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -43,9 +43,9 @@ struct ConvParameters {
     KernelRows<float> out;
 };
 
-// reference/ops/conv1d.h. A thread computes a channel of kRows neighbouring rows. What most rows look back at are rows of x, so they
-// depend on nothing. A sequence's first d_conv - 1 rows look into its window too, which may be the one that it writes: the thread of
-// the first one computes them all, and then writes windows, which are rows of x again.
+// reference/ops/conv1d.h. A thread computes a channel of kRows neighbouring rows. What most rows look back at are rows
+// of x, so they depend on nothing. A sequence's first d_conv - 1 rows look into its window too, which may be the one
+// that it writes: the thread of the first one computes them all, and then writes windows, which are rows of x again.
 template <int kRows>
 struct ConvRows : ConvParameters {
     static constexpr int kThreadRows = kRows;
@@ -222,15 +222,16 @@ struct ScanParameters {
     KernelRows<float> y;
 };
 
-// reference/ops/ssm_scan.h for one sequence and 32 · kChannels channels of one head, kChannels of them with one chunk of 16 state
-// elements in the registers of a thread (lane, chunk). Tokens come in tiles:
+// reference/ops/ssm_scan.h for one sequence and 32 · kChannels channels of one head, kChannels of them with one chunk
+// of 16 state elements in the registers of a thread (lane, chunk). Tokens come in tiles:
 //
 //   copies bring a tile's x, B, C, dt and decay to shared memory while the tile before is computed
 //   a thread leaves its chunk's sum of every token and channel in shared memory
-//   after the tile's only barrier, warps share the tokens of the tile before and add its chunks in order, while others go on
+//   after the tile's only barrier, warps share the tokens of the tile before and add its chunks in order, while others
+//   go on
 //
-// A tile: dt and decay of its tokens; then a row per token, of x of the channels, B and C. What is beyond d_state or head_dim is +0
-// there and written nowhere. Places are constants, so that a token's loads need next to no arithmetic.
+// A tile: dt and decay of its tokens; then a row per token, of x of the channels, B and C. What is beyond d_state or
+// head_dim is +0 there and written nowhere. Places are constants, so that a token's loads need next to no arithmetic.
 template <int kChannels, int kChunks>
 struct ScanTiles : ScanParameters {
     static constexpr int kBlockChannels = kChannels * kScanLanes;
@@ -440,8 +441,8 @@ struct ScanTiles : ScanParameters {
         return token;
     }
 
-    // So many tokens, two in a turn. A scheduler may have no more than two warps to choose from, so a thread reads ahead of itself.
-    // kWhole: the chunk has all of its elements.
+    // So many tokens, two in a turn. A scheduler may have no more than two warps to choose from, so a thread reads
+    // ahead of itself. kWhole: the chunk has all of its elements.
     template <bool kWhole>
     SIMT_FUNCTION static void advance(Inputs in, const Part& part, int32_t num_tokens, State& h) {
         Token now = read(in, 0);

@@ -1,6 +1,7 @@
-// kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator per output
-// and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which of the three kernels computes
-// an output is a matter of speed: how many rows there are, and how many blocks keep a device busy.
+// kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator
+// per output and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which
+// of the three kernels computes an output is a matter of speed: how many rows there are, and how many blocks keep a
+// device busy.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -38,9 +39,9 @@ struct MatmulParameters {
     }
 };
 
-// 16 of K of some outputs and rows, as binary32 in shared memory, in the order in which they are multiplied: slot 2j is the odd half of
-// pair j, slot 2j + 1 the even one. kThreads bring it, each its share through registers, so that the next stage's loads are under way
-// while one is multiplied.
+// 16 of K of some outputs and rows, as binary32 in shared memory, in the order in which they are multiplied: slot 2j is
+// the odd half of pair j, slot 2j + 1 the even one. kThreads bring it, each its share through registers, so that the
+// next stage's loads are under way while one is multiplied.
 template <int kNumOutputs, int kNumRows, int kThreads>
 struct MatmulStage {
     static constexpr int kOutputs = kNumOutputs;
@@ -111,7 +112,8 @@ struct MatmulStage {
     }
 };
 
-// The outputs and rows of a lane: quads of them, so that a warp covers 64 outputs. Lanes that differ in the outputs are neighbours.
+// The outputs and rows of a lane: quads of them, so that a warp covers 64 outputs. Lanes that differ in the outputs are
+// neighbours.
 template <int kRowLanes, int kRowsEach>
 struct MatmulLane {
     static constexpr int kLaneRows = kRowsEach;
@@ -157,8 +159,8 @@ struct MatmulLane {
     }
 };
 
-// Many rows: 128 outputs by 128 rows per block of (32, 8) threads, 8 by 8 a thread, sums and accumulators in registers. Two stages take
-// turns in shared memory.
+// Many rows: 128 outputs by 128 rows per block of (32, 8) threads, 8 by 8 a thread, sums and accumulators in registers.
+// Two stages take turns in shared memory.
 struct Matmul : MatmulParameters {
     static constexpr int kWarps = 8;
     static constexpr int kOutputWarps = 2;
@@ -209,8 +211,8 @@ struct Matmul : MatmulParameters {
     }
 };
 
-// Rows that are too few for that: a panel by some rows per block of (32, 8) threads. Its warps compute the sums of 8 chunks side by side,
-// each with a stage of its own; all of them add the sums up in order.
+// Rows that are too few for that: a panel by some rows per block of (32, 8) threads. Its warps compute the sums of 8
+// chunks side by side, each with a stage of its own; all of them add the sums up in order.
 template <int kRowLanes, int kRowsEach>
 struct MatmulByChunks : MatmulParameters {
     static constexpr int kWarps = 8;
@@ -247,7 +249,8 @@ struct MatmulByChunks : MatmulParameters {
         }
     }
 
-    // The sums of the chunk that begins at pair `begin`, if there is one, into the warp's memory, in which its stages were.
+    // The sums of the chunk that begins at pair `begin`, if there is one, into the warp's memory, in which its stages
+    // were.
     SIMT_FUNCTION void add_chunk(int64_t begin, int64_t first_row, const simt::Shared<float>& memory) const {
         if (begin >= num_pairs) return;
         const int64_t end = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
@@ -275,8 +278,9 @@ struct Matmul8 : MatmulByChunks<2, 4> {};
 struct Matmul16 : MatmulByChunks<4, 4> {};
 struct Matmul32 : MatmulByChunks<4, 8> {};
 
-// Up to kRows rows, which wait for weights and nothing else: a thread computes 4 outputs over one chunk, and has the weights of kAhead
-// pairs under way at once. Blocks of (quads of outputs, chunks), kMatvecThreads at most; the chunks' sums are added in order.
+// Up to kRows rows, which wait for weights and nothing else: a thread computes 4 outputs over one chunk, and has the
+// weights of kAhead pairs under way at once. Blocks of (quads of outputs, chunks), kMatvecThreads at most; the chunks'
+// sums are added in order.
 inline constexpr int kMatvecThreads = 128;
 inline constexpr int kMatvecRows = 4;  // at most
 template <int kRows>

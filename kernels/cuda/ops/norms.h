@@ -74,8 +74,8 @@ struct RmsNorm {
     }
 };
 
-// reference/ops/gated_norm.h, in place. One block per row and group; the last one of a row leaves what pads it, too. Pairs are left
-// when none lies in two groups.
+// reference/ops/gated_norm.h, in place. One block per row and group; the last one of a row leaves what pads it, too.
+// Pairs are left when none lies in two groups.
 struct GatedNorm {
     bool norms;
     bool gate_first;

@@ -63,7 +63,8 @@ struct KernelPages {
         return v.slice(wide_product(number, head_dim), head_dim);
     }
     [[nodiscard]] SIMT_FUNCTION bool has_v_pairs() const { return head_dim % 2 == 0; }
-    // Dims `dim` and `dim` + 1 of a slot's V, the second one +0 beyond head_dim. kInPairs: has_v_pairs(), and `dim` is even.
+    // Dims `dim` and `dim` + 1 of a slot's V, the second one +0 beyond head_dim. kInPairs: has_v_pairs(), and `dim` is
+    // even.
     template <bool kInPairs>
     SIMT_FUNCTION uint32_t v_pair(const simt::Global<uint16_t>& slot, int32_t dim) const {
         if constexpr (kInPairs) return simt::load2(slot, dim);

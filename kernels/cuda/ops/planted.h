@@ -1,5 +1,5 @@
-// kernels/cuda/ops/planted.h: faults that the emulated kernels can be told to have, so that a test can show that the emulator
-// finds and names each. Under nvcc there are none.
+// kernels/cuda/ops/planted.h: faults that the emulated kernels can be told to have, so that a test can show that the
+// emulator finds and names each. Under nvcc there are none.
 #pragma once
 
 #include <cstdint>

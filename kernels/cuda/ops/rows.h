@@ -1,4 +1,5 @@
-// kernels/cuda/ops/rows.h: operations of one element each: embedding, scaling, activations, the residual stream, rounding.
+// kernels/cuda/ops/rows.h: operations of one element each: embedding, scaling, activations, the residual stream,
+// rounding.
 #pragma once
 
 #include "kernels/cuda/ops/planted.h"
@@ -19,8 +20,8 @@ struct KernelRows {
     SIMT_FUNCTION int64_t at(int64_t row, int64_t i) const { return row * stride + i; }
 };
 
-// Rows as matmuls read them, bf16 pairs padded with +0 (row_pairs_of; NUMERICS N2, N3). An operation leaves its result here, too, when a
-// matmul is what comes next.
+// Rows as matmuls read them, bf16 pairs padded with +0 (row_pairs_of; NUMERICS N2, N3). An operation leaves its result
+// here, too, when a matmul is what comes next.
 struct KernelPairs {
     simt::Global<uint32_t> data;  // [num_rows, row_pairs]
     int64_t row_pairs;            // 0: nothing is left

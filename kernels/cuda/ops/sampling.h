@@ -1,5 +1,5 @@
-// kernels/cuda/ops/sampling.h: reference/ops/sampling.h on a device, from rows of logits to tokens. Sums are of integers and keys are
-// all different, so nothing depends on the order in which threads come; nothing is sorted.
+// kernels/cuda/ops/sampling.h: reference/ops/sampling.h on a device, from rows of logits to tokens. Sums are of
+// integers and keys are all different, so nothing depends on the order in which threads come; nothing is sorted.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -57,8 +57,9 @@ inline constexpr int kKeepThreads = 512;
 inline constexpr int kKeepAhead = 8;  // tokens of a thread
 inline constexpr int kDigits = 16;    // a key is found four bits at a time
 
-// Steps 3 and 4: the lowest key that is kept, 0 when all are. One block per row. The key is found digit by digit: what the tokens
-// with the digits so far amount to is added up by their next digit, each lane of a warp in a column of its own.
+// Steps 3 and 4: the lowest key that is kept, 0 when all are. One block per row. The key is found digit by digit: what
+// the tokens with the digits so far amount to is added up by their next digit, each lane of a warp in a column of its
+// own.
 struct KeepMost {
     simt::Global<const DeviceDraw> draws;
     KernelRows<const float> scaled;
@@ -237,7 +238,8 @@ SIMT_FUNCTION Best best_of_block(Best best, const simt::Shared<float>& scores, c
     return best;
 }
 
-// Step 5, or step 2 for a greedy row: the best of 1024 tokens. A thread takes four neighbours at a time, which share their noise's words.
+// Step 5, or step 2 for a greedy row: the best of 1024 tokens. A thread takes four neighbours at a time, which share
+// their noise's words.
 struct ScorePart {
     simt::Global<const DeviceDraw> draws;
     simt::Global<const uint64_t> lowest;

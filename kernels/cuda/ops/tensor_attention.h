@@ -1,5 +1,5 @@
-// kernels/cuda/ops/tensor_attention.h: attention's dot products on tensor cores (tensor.sm90). Rows of mma's result are 16 positions of K, or
-// 16 dims of V; its columns are the block's.
+// kernels/cuda/ops/tensor_attention.h: attention's dot products on tensor cores (tensor.sm90). Rows of mma's result are
+// 16 positions of K, or 16 dims of V; its columns are the block's.
 #pragma once
 
 #include "kernels/cuda/ops/attention.h"
@@ -129,8 +129,8 @@ struct TensorDots {
     SIMT_FUNCTION static uint32_t lower(uint32_t a, uint32_t b) { return (a & 0xFFFFU) | b << 16; }
     SIMT_FUNCTION static uint32_t upper(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xFFFF0000U); }
 
-    // Where they end for one row before another, a row multiplies by itself, by what it sees: a p of +0 would not hide a V that is not
-    // finite.
+    // Where they end for one row before another, a row multiplies by itself, by what it sees: a p of +0 would not hide
+    // a V that is not finite.
     template <bool kInPairs>
     SIMT_FUNCTION static void add_by_rows(const AttendParameters& of, const AttendItem& item, int tile, int first,
                                           int first_dim, const AttendMemory& memory, Sums& acc) {

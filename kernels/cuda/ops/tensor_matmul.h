@@ -1,6 +1,7 @@
-// kernels/cuda/ops/tensor_matmul.h: dot products on tensor cores. Those of tensor.sm90 (reference/numerics/tensor_sm90.h): an
-// accumulator takes a chunk's 32 groups of 16 in order from +0, chunk sums are added in order. Those of fast: in any order. Outputs are the rows of mma's
-// result and the batch's rows its columns, so that 8 rows are enough for one, and weights lie in memory as mma takes them:
+// kernels/cuda/ops/tensor_matmul.h: dot products on tensor cores. Those of tensor.sm90
+// (reference/numerics/tensor_sm90.h): an accumulator takes a chunk's 32 groups of 16 in order from +0, chunk sums are
+// added in order. Those of fast: in any order. Outputs are the rows of mma's result and the batch's rows its columns,
+// so that 8 rows are enough for one, and weights lie in memory as mma takes them:
 //
 //   fragments  [ceil(N/16)][ceil(K/16)][32 lanes][4 words]: 16 outputs by 16 of K, a lane's part of A in 16 bytes
 //   x          [num_rows][row_pairs] pairs, row_pairs = 8 · ceil(K/16), padded with +0
@@ -42,9 +43,9 @@ struct TensorParameters {
     }
 };
 
-// Many rows, in blocks of (32, 8) threads: four warps of 16 · kWarpTiles outputs by two of 64 rows. Stages of 64 of K come kStages deep
-// by asynchronous copies. Within a row of a stage the 16-byte vectors are exchanged by the row's last three bits, so that
-// load_matrices meets every bank once.
+// Many rows, in blocks of (32, 8) threads: four warps of 16 · kWarpTiles outputs by two of 64 rows. Stages of 64 of K
+// come kStages deep by asynchronous copies. Within a row of a stage the 16-byte vectors are exchanged by the row's last
+// three bits, so that load_matrices meets every bank once.
 template <int kWarpTiles, int kStages, bool kHasChunks>
 struct TensorBlocks : TensorParameters {
     static constexpr int kWarpRows = 64;
@@ -188,9 +189,9 @@ struct TensorMatmul : TensorBlocks<3, 4, true> {};
 // 256 outputs by 128 rows: one chunk needs no sums beside the accumulators.
 struct TensorFastMatmul : TensorBlocks<4, 3, false> {};
 
-// Few rows: 8 · kRowTiles of them. A warp computes 16 outputs over one chunk, straight from memory: 16 bytes of weights for each lane
-// and group. The chunks of an output are computed by chunk_warps warps side by side and added in order by the first of them. Blocks
-// of (32, 8) threads.
+// Few rows: 8 · kRowTiles of them. A warp computes 16 outputs over one chunk, straight from memory: 16 bytes of weights
+// for each lane and group. The chunks of an output are computed by chunk_warps warps side by side and added in order by
+// the first of them. Blocks of (32, 8) threads.
 template <int kRowTiles>
 struct TensorMatvec : TensorParameters {
     int chunk_warps;  // 1, 2, 4 or 8

@@ -1,4 +1,5 @@
-// kernels/cuda/simt/emulated.h: simt/simt.h's vocabulary over the emulator. Views know their bounds and look at every access.
+// kernels/cuda/simt/emulated.h: simt/simt.h's vocabulary over the emulator. Views know their bounds and look at every
+// access.
 #pragma once
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 //
 //   M1  an access outside its view, or of a cell that nobody has written, is found by construction
 //   M2  two accesses to a cell, one of them a write, by two threads of one launch are a race unless something orders
-//       them: a block barrier between threads of a block, sync_warp between the lanes of its mask. Blocks of one launch are
-//       never ordered.
+//       them: a block barrier between threads of a block, sync_warp between the lanes of its mask. Blocks of one launch
+//       are never ordered.
 //   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
 #pragma once
 

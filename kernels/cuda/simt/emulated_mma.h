@@ -1,4 +1,5 @@
-// kernels/cuda/simt/emulated_mma.h: what the lanes of a warp do together on matrices, once all of them have brought their parts.
+// kernels/cuda/simt/emulated_mma.h: what the lanes of a warp do together on matrices, once all of them have brought
+// their parts.
 #pragma once
 
 #include <cstdint>

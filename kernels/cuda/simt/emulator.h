@@ -1,6 +1,6 @@
 // kernels/cuda/simt/emulator.h: runs a kernel's grid on the host: one fiber per thread of a block, one block after
-// another, in an order that a seed chooses. What a kernel computes must not depend on that order; what it does wrong is found
-// and named:
+// another, in an order that a seed chooses. What a kernel computes must not depend on that order; what it does wrong is
+// found and named:
 //
 //   E1  every access is looked at (simt/emulated_memory.h): bounds, alignment, initialisation, races
 //   E2  a block barrier that some threads never reach, a warp operation whose mask names lanes that do not take part,

@@ -1,6 +1,6 @@
-// kernels/cuda/simt/simt.h: the little that our CUDA kernels say to the machine, in one vocabulary for two machines: under nvcc it
-// is the intrinsics (simt/device.h), under the host's compiler an emulator that runs every thread of a block as a fiber
-// and looks at every access (simt/emulated.h).
+// kernels/cuda/simt/simt.h: the little that our CUDA kernels say to the machine, in one vocabulary for two machines:
+// under nvcc it is the intrinsics (simt/device.h), under the host's compiler an emulator that runs every thread of a
+// block as a fiber and looks at every access (simt/emulated.h).
 //
 // A kernel is a struct of parameters with an operator(), launched over a grid of blocks:
 //
@@ -15,8 +15,8 @@
 //   };
 //
 //   Global<T>, Shared<T>        views of memory: [i], slice(first, count), from(first); T* underneath on the device
-//   SIMT_SHARED(T, name, N)     N elements that the block shares, up to 48 KiB; SIMT_LARGE_SHARED(T, name, N): one array of more, in a
-//                               kernel that says its size: static constexpr int kSharedBytes
+//   SIMT_SHARED(T, name, N)     N elements that the block shares, up to 48 KiB; SIMT_LARGE_SHARED(T, name, N): one
+//                               array of more, in a kernel that says its size: static constexpr int kSharedBytes
 //   thread_x/y  threads_x/y  block_x/y/z  blocks_x
 //   sync_block()                every thread of the block; orders their accesses
 //   sync_warp(mask)             the mask's lanes; orders their accesses
@@ -25,9 +25,10 @@
 //   load4(view, i)              four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), copy4_async(to, i, from, j, there), commit_async(), wait_async<N>()
 //                               lands when waited for, not before; copy4: four at once, zeros where there is nothing
-//   load_matrices(view, i)      four 8 x 8 matrices of bf16: lane l names the four words of row l % 8 of matrix l / 8, and receives
-//                               word l % 4 of row l / 4 of each; every lane of the warp takes part
-//   mma(a, b0, b1, acc)         acc += A·B on tensor cores, fragments as in simt/types.h; every lane of the warp takes part
+//   load_matrices(view, i)      four 8 x 8 matrices of bf16: lane l names the four words of row l % 8 of matrix l / 8,
+//                               and receives word l % 4 of row l / 4 of each; every lane of the warp takes part
+//   mma(a, b0, b1, acc)         acc += A·B on tensor cores, fragments as in simt/types.h; every lane of the warp takes
+//                               part
 //   atomic_min(view, i, value), atomic_add(view, i, value)     of integers
 #pragma once
 

@@ -19,8 +19,8 @@ struct Four {
     T values[4];
 };
 
-// mma multiplies A [16, 16] by B [16, 8], bf16, and adds to 16 x 8 binary32. Words are pairs, the lower k in the lower half. Lane
-// l = 4g + c of the warp holds (PTX, m16n8k16):
+// mma multiplies A [16, 16] by B [16, 8], bf16, and adds to 16 x 8 binary32. Words are pairs, the lower k in the lower
+// half. Lane l = 4g + c of the warp holds (PTX, m16n8k16):
 //
 //   of A, row and first k:     a[0] g, 2c    a[1] g + 8, 2c    a[2] g, 2c + 8    a[3] g + 8, 2c + 8
 //   of B, column and first k:  b0 g, 2c      b1 g, 2c + 8

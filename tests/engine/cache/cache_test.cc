@@ -10,7 +10,7 @@ namespace verbatim {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::iota_tokens;
+using tests::iota_tokens;
 
 constexpr const char* kNumerics = "a/1";
 

@@ -10,7 +10,7 @@
 #include "engine/cache/id_pool.h"
 #include "tests/support/random_cases.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 class PoolModel {
@@ -105,4 +105,4 @@ TEST(IdPoolModel, EveryRandomSequenceOfCallsAgrees) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -9,7 +9,7 @@ namespace {
 
 using Runs = std::vector<BlockRun>;
 
-BlockRun run(int32_t first, int32_t count) { return {BlockId{first}, count}; }
+BlockRun blocks(int32_t first, int32_t count) { return {BlockId{first}, count}; }
 
 // A head over `length` tokens whose sequence is gone.
 BlockTable make_head(KvGroup& kv, int64_t length, int64_t id = 0) {
@@ -82,7 +82,7 @@ TEST(KvGroup, ATableGrowsIntoTheBlockBehindItsLastOne) {
     ASSERT_TRUE(kv.grow(a, 12));    // 3: 2 is used
     kv.release_sequence(hole, kNoStep);
     ASSERT_TRUE(kv.grow(a, 24));
-    EXPECT_EQ(kv.runs(a), (Runs{run(0, 2), run(3, 4)}));
+    EXPECT_EQ(kv.runs(a), (Runs{blocks(0, 2), blocks(3, 4)}));
 }
 
 TEST(KvGroup, HandOverKeepsTheBlocksBelowTheLengthOnly) {
@@ -127,7 +127,7 @@ TEST(KvGroup, OnlyHeadsWhoseLastBlockNobodyElseHoldsAreOnTop) {
     kv.release_head(prompt, HeadId{1});
     EXPECT_TRUE(kv.top_heads(segment).empty());
     EXPECT_EQ(kv.pool().num_used(), 2);
-    EXPECT_EQ(kv.runs(attached->table), Runs{run(0, 2)});
+    EXPECT_EQ(kv.runs(attached->table), Runs{blocks(0, 2)});
 }
 
 TEST(KvGroup, ActiveBlocksAreThoseThatSequencesHold) {
@@ -163,7 +163,7 @@ TEST(KvGroup, ALoneConversationIsAFewSegments) {
     for (const int32_t place : {0, 1, 17, num_blocks / 2, num_blocks - 1}) {
         std::vector<BlockRun> one;
         kv.append_runs(heads.back(), place, place + 1, one);
-        EXPECT_EQ(one, Runs{run(index(kv.at(heads.back(), place)), 1)});
+        EXPECT_EQ(one, Runs{blocks(index(kv.at(heads.back(), place)), 1)});
     }
     kv.verify(std::vector<KvGroup::Holder>{{heads[499], HeadId{499}, false}, {heads[500], HeadId{500}, false}});
 }

@@ -12,7 +12,7 @@ namespace verbatim {
 namespace {
 
 // Heads with names of their own numbers, and the index over them.
-struct Scene {
+struct NamedHeads {
     HeadId add(const std::vector<TokenId>& tokens, std::optional<std::string> salt = {}, std::string numerics = "a/1") {
         Head& head = heads.emplace_back();
         head.id = HeadId{static_cast<int64_t>(heads.size())};
@@ -34,7 +34,7 @@ struct Scene {
 };
 
 TEST(PrefixIndex, FindsTheLongestPrefixWithinTheLength) {
-    Scene scene;
+    NamedHeads scene;
     const HeadId one = scene.add({1});
     const HeadId three = scene.add({1, 2, 3});
     scene.add({1, 2, 4});
@@ -45,7 +45,7 @@ TEST(PrefixIndex, FindsTheLongestPrefixWithinTheLength) {
 }
 
 TEST(PrefixIndex, TheNewestAmongEqualsIsFound) {
-    Scene scene;
+    NamedHeads scene;
     scene.add({1, 2});
     const HeadId second = scene.add({1, 2});
     EXPECT_EQ(scene.find({1, 2, 3}, 3), second);
@@ -54,7 +54,7 @@ TEST(PrefixIndex, TheNewestAmongEqualsIsFound) {
 }
 
 TEST(PrefixIndex, NoSaltAndTheEmptySaltAreDifferent) {
-    Scene scene;
+    NamedHeads scene;
     const HeadId unsalted = scene.add({1, 2});
     const HeadId empty = scene.add({1}, "");
     EXPECT_EQ(scene.find({1, 2, 3}, 3), unsalted);
@@ -63,7 +63,7 @@ TEST(PrefixIndex, NoSaltAndTheEmptySaltAreDifferent) {
 }
 
 TEST(PrefixIndex, HeadsOfOtherNumericsArePassedOver) {
-    Scene scene;
+    NamedHeads scene;
     const HeadId own = scene.add({1});
     scene.add({1, 2}, {}, "b/1");
     EXPECT_EQ(scene.find({1, 2, 3}, 3), own);
@@ -73,7 +73,7 @@ TEST(PrefixIndex, AgreesWithTryingEveryHead) {
     for (uint64_t seed = 0; seed < 200; ++seed) {
         SCOPED_TRACE(seed);
         Prng prng(seed);
-        Scene scene;
+        NamedHeads scene;
         const auto draw = [&] {
             std::vector<TokenId> tokens(1 + prng.below(6));
             for (TokenId& token : tokens) token = static_cast<TokenId>(prng.below(2));

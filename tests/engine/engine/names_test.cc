@@ -4,13 +4,11 @@
 
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 
 TEST(Names, AForkGoesOnFromTheSameHeadAndLeavesItsOriginAlone) {
     EngineScene scene;
@@ -217,4 +215,4 @@ TEST(Names, AForkIsNotGivenThePromptHeadThatAnAbortedTurnOfItsNameHadStaged) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -6,12 +6,10 @@
 
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 
 // Nothing is left of a refused request.
 void expect_untouched(EngineScene& scene) {
@@ -120,4 +118,4 @@ TEST(Refusals, ATurnThatDoesNotFitTheEmptyCacheIsTooLarge) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -4,13 +4,11 @@
 
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
-
-const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 
 TEST(Streams, AStopTokenIsReportedAndCommitted) {
     EngineScene scene;
@@ -195,4 +193,4 @@ TEST(Streams, TwoRunsOfTheSameCallsTellTheSame) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

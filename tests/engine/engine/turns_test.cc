@@ -4,12 +4,11 @@
 
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using ::testing::ElementsAre;
 
-const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 const std::vector<TokenId> kMore = iota_tokens(500, 5);
 
 TEST(Turns, TheLastSampledTokenIsCommittedAndNotResident) {
@@ -249,4 +248,4 @@ TEST(Turns, OlderTurnHeadsAreLetGoAndThatIsTheReason) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

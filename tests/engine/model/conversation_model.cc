@@ -4,7 +4,7 @@
 
 #include "tests/support/must.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 bool ends_with(const Tokens& tokens, const Tokens& end) {
@@ -250,4 +250,4 @@ void ConversationModel::check(const Ledger& ledger) const {
     }
 }
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

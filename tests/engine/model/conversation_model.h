@@ -1,7 +1,7 @@
 // tests/engine/model/conversation_model.h: what the engine should answer, said as simply as it can be.
 //
-// A conversation is a vector of tokens and the ends of its turns. There is no cache, no memory, no batch and no step: an answer is
-// drawn from the whole of its tokens when the request comes.
+// A conversation is a vector of tokens and the ends of its turns. There is no cache, no memory, no batch and no step:
+// an answer is drawn from the whole of its tokens when the request comes.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 #include "engine/engine/engine.h"
 #include "tests/support/hash_executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 using Tokens = std::vector<TokenId>;
 
@@ -99,4 +99,4 @@ private:
     std::map<RequestId, ModelRequest> running_;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

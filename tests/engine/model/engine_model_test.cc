@@ -1,6 +1,7 @@
 // The whole engine over the hash executor beside a model without cache, memory and batches (tests/engine/model).
 //
-// VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses 30 m worlds from n on.
+// VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses
+// 30 m worlds from n on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@
 #include "tests/engine/model/random_world.h"
 #include "tests/support/random_cases.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 constexpr int kOperations = 150;
@@ -57,4 +58,4 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

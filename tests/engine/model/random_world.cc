@@ -6,7 +6,7 @@
 
 #include "tests/support/must.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 template <typename T, size_t N>
@@ -451,4 +451,4 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     for (const auto& [reason, count] : other.finished) finished[reason] += count;
 }
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

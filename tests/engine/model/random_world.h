@@ -1,8 +1,8 @@
 // tests/engine/model/random_world.h: a random engine and random clients beside the model of what they should get.
 //
-// One seed draws everything: sizes of the pools, block size, budgets, lag of the executor, the weights of the operations, and the
-// operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and by checks of the
-// heads, the lookups and the counters that are made from scratch.
+// One seed draws everything: sizes of the pools, block size, budgets, lag of the executor, the weights of the
+// operations, and the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and
+// by checks of the heads, the lookups and the counters that are made from scratch.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 #include "tests/engine/model/conversation_model.h"
 #include "tests/support/hash_executor.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 
 struct WorldConfig {
     EngineConfig engine;
@@ -28,8 +28,8 @@ class RandomWorld final : private Recorder {
 public:
     explicit RandomWorld(uint64_t seed);
 
-    // `num_operations` of them, then the faults stop: everything ends or is aborted, within a bounded number of steps. Throws what is
-    // wrong.
+    // `num_operations` of them, then the faults stop: everything ends or is aborted, within a bounded number of steps.
+    // Throws what is wrong.
     void run(int num_operations);
 
     // What happened, so that a test can show that enough did.
@@ -100,4 +100,4 @@ private:
     bool failed_ = false;
 };
 
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

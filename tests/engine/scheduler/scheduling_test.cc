@@ -4,13 +4,11 @@
 
 #include "tests/support/engine_scene.h"
 
-namespace verbatim::testing {
+namespace verbatim::tests {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 
 int64_t tokens_of(const StepPlan& plan) {
     int64_t sum = 0;
@@ -351,4 +349,4 @@ TEST(Scheduling, AWriterThatLostItsLeaseIsToldSo) {
 }
 
 }  // namespace
-}  // namespace verbatim::testing
+}  // namespace verbatim::tests

@@ -23,8 +23,8 @@ void count_allocation() {
 }
 }  // namespace
 
-// The program's own: every `new`, and what kernels/cpu/aligned_array.h calls. Not inlined: the compiler would see malloc's memory
-// deleted.
+// The program's own: every `new`, and what kernels/cpu/aligned_array.h calls. Not inlined: the compiler would see
+// malloc's memory deleted.
 __attribute__((noinline)) void* operator new(size_t size) {
     count_allocation();
     void* memory = std::malloc(size);
@@ -49,14 +49,14 @@ namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
-using testing::iota;
+using tests::iota;
 
 class AllocationTest : public ::testing::Test {
 protected:
     // Slots 0 ... num_slots - 1 compute a prompt, then decode: allocations of each step of `num_steps`.
-    std::vector<int64_t> decode(const testing::SceneModel& model, CpuExecutor& executor, int32_t num_slots,
+    std::vector<int64_t> decode(const tests::SceneModel& model, CpuExecutor& executor, int32_t num_slots,
                                 int32_t num_steps) {
-        testing::PlanBuilder plans(model.model.config.vocab_size);
+        tests::PlanBuilder plans(model.model.config.vocab_size);
         const int32_t row = model.has_state ? 0 : -1;
         plans.next();
         for (int32_t slot = 0; slot < num_slots; ++slot) {
@@ -97,7 +97,7 @@ TEST_F(AllocationTest, DecodingTakesNoMemory) {
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
                                       Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
         for (const Isa isa : supported_isas()) {
-            const testing::SceneModel model(reference::draw_small_config(family, 31), 31);
+            const tests::SceneModel model(reference::draw_small_config(family, 31), 31);
             CpuExecutor executor(
                 model.model.config, model.model.weights,
                 {.block_size = 16, .num_blocks = 64, .num_state_rows = 8, .num_threads = 2, .isa = isa});

@@ -8,18 +8,18 @@
 #include "reference/reference_executor.h"
 #include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
-using testing::iota;
-using testing::PoisonedModel;
-using testing::Scene;
-using testing::SceneModel;
+using tests::iota;
+using tests::kFamilies;
+using tests::PoisonedModel;
+using tests::Scene;
+using tests::SceneModel;
 
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
 constexpr int32_t kBlockSizes[] = {1, 3, 16, 20, 64};
 
 CpuExecutorConfig config_of(int32_t block_size, int32_t num_threads = 1) {

@@ -5,16 +5,16 @@
 
 #include "kernels/cpu/cpu_executor.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
-using testing::iota;
-using testing::SceneModel;
+using tests::iota;
+using tests::kFamilies;
+using tests::SceneModel;
 
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
 constexpr int32_t kLength = 150;
 
 CpuExecutorConfig config_of(Profile profile, WeightFormat weights, std::optional<Isa> isa = {}) {
@@ -30,7 +30,7 @@ CpuExecutorConfig config_of(Profile profile, WeightFormat weights, std::optional
 // The logits after kLength tokens, the last of which is decoded.
 std::vector<float> logits_of(const SceneModel& model, const CpuExecutorConfig& config) {
     CpuExecutor executor(model.model.config, model.model.weights, config);
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
     StepResult result;
     plans.next().start({.slot = 0, .tokens = model.tokens(kLength, 1)});

@@ -5,23 +5,25 @@
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
 using reference::LockstepExecutor;
-using testing::iota;
-using testing::SceneModel;
+using tests::iota;
+using tests::kFamilies;
+using tests::SceneModel;
 
 // A prefill in two chunks with a snapshot that cuts the reference's walk, then a decode.
 void run(const SceneModel& model, LockstepExecutor& lockstep) {
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     const auto tokens = model.tokens(300, 1);
     const auto blocks = model.has_kv ? iota(0, 20) : iota(0, 0);
     const int32_t row = model.has_state ? 0 : -1;
     StepResult result;
-    testing::SequenceSpec first{.slot = 0, .num_new_tokens = 290, .state_dst = row, .new_blocks = blocks};
+    tests::SequenceSpec first{.slot = 0, .num_new_tokens = 290, .state_dst = row, .new_blocks = blocks};
     if (model.has_state) first.state_writes = {{100, StateIndex{1}}};
     plans.next().start({.slot = 0, .tokens = tokens}).compute(first);
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
@@ -49,8 +51,6 @@ void run(const SceneModel& model, LockstepExecutor& lockstep) {
     EXPECT_GT(lockstep.counts().compared_operations, 301 * 4);
 }
 
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
 constexpr CpuExecutorConfig kOneThread{.block_size = 16, .num_blocks = 32, .num_state_rows = 4, .num_threads = 1};
 constexpr CpuExecutorConfig kThreeThreads{.block_size = 16, .num_blocks = 32, .num_state_rows = 4, .num_threads = 3};
 

@@ -1,9 +1,10 @@
-// tests/kernels/cuda/attention_case.h: attention over pages on a device, for the last rows of some sequences, and its bits by the
-// definition.
+// tests/kernels/cuda/attention_case.h: attention over pages on a device, for the last rows of some sequences, and its
+// bits by the definition.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -56,8 +57,8 @@ public:
         std::fill_n(v_.at(sequence).begin() + position * kv_width(), kv_width(), value);
     }
 
-    // As many rows at once as the shape allows, or one by one. The first output that differs from the definition's, and how; "" when none
-    // does.
+    // As many rows at once as the shape allows, or one by one. The first output that differs from the definition's, and
+    // how; "" when none does.
     std::string difference(reference::Profile profile, bool together = true) {
         const std::vector<float> got = computed(profile, together);
         const std::vector<float> want = defined(profile);

@@ -1,4 +1,5 @@
-// Attention's kernels in the emulator, by themselves: one row after another or several in one mma, the bits are the definition's.
+// Attention's kernels in the emulator, by themselves: one row after another or several in one mma, the bits are the
+// definition's.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -24,8 +25,8 @@ void expect_definition(const AttentionCaseShape& shape, Profile profile, bool to
         shape.head_dim, shape.block_size, static_cast<int>(profile), together, static_cast<int>(schedule));
 }
 
-// Groups of heads that fill eight columns, or do not, or need two blocks; ends of tiles and runs between the rows of one item; rows
-// that are left over; sequences of one row beside long ones.
+// Groups of heads that fill eight columns, or do not, or need two blocks; ends of tiles and runs between the rows of
+// one item; rows that are left over; sequences of one row beside long ones.
 TEST(CudaAttention, RowsThatAttendTogetherHaveTheBitsOfTheDefinition) {
     const AttentionCaseShape shapes[] = {{1, 1, 5, 16, {{0, 21}, {60, 9}}},  {4, 2, 16, 3, {{61, 6}, {30, 1}}},
                                          {3, 1, 24, 16, {{0, 1}, {127, 3}}}, {4, 1, 33, 8, {{13, 7}, {63, 2}, {5, 1}}},

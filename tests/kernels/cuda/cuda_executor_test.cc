@@ -23,10 +23,10 @@ using reference::Architecture;
 using reference::Profile;
 using simt::Emulator;
 using simt::Schedule;
-using testing::iota;
-using testing::PoisonedModel;
-using testing::Scene;
-using testing::SceneModel;
+using tests::iota;
+using tests::PoisonedModel;
+using tests::Scene;
+using tests::SceneModel;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
                                       Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
@@ -53,9 +53,9 @@ struct Emulated {
 void run_beside(const SceneModel& model, reference::NumericExecutor& beside, int32_t length) {
     Emulated cuda(model);
     reference::LockstepExecutor lockstep(cuda.executor, beside);
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
-    testing::SequenceSpec first{.slot = 0, .num_new_tokens = length, .state_dst = row};
+    tests::SequenceSpec first{.slot = 0, .num_new_tokens = length, .state_dst = row};
     first.new_blocks = model.has_kv ? iota(0, (length + 3 + 15) / 16) : iota(0, 0);
     if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {18, StateIndex{2}}};
     StepResult result;
@@ -97,7 +97,8 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
     }
 }
 
-// Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after all layers.
+// Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after
+// all layers.
 TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
     for (const Architecture family : kFamilies) {
         const SceneModel model(reference::draw_small_config(family, 37), 37);
@@ -118,7 +119,7 @@ TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
                               .state_dst = 0});
         scene.step();
         const auto got = executor.logits(SequenceSlot{0});
-        const auto want = testing::uncached(model.reference, tokens).logits;
+        const auto want = tests::uncached(model.reference, tokens).logits;
         double difference = 0.0;
         double length = 0.0;
         for (size_t i = 0; i < want.size(); ++i) {
@@ -198,7 +199,8 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
     cuda.expect_no_findings();
 }
 
-// In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in the logits.
+// In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in
+// the logits.
 TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama}) {
         const PoisonedModel model(family);
@@ -241,7 +243,7 @@ TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
 TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
     for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
         const PoisonedModel model(Architecture::kGraniteHybrid, profile);
-        for (int32_t length = 1; length <= 18; length += testing::kSanitized ? 4 : 1) {
+        for (int32_t length = 1; length <= 18; length += tests::kSanitized ? 4 : 1) {
             Emulated cuda(model.scene, 3);
             Scene scene(model.scene, cuda.executor, 3);
             scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
@@ -279,8 +281,9 @@ TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
     }
 }
 
-// Of a step that draws one token: an operation is a launch, but for a scan (2), rotary (q and k), attention (2) and a draw (5). Rounding is one
-// where an input is multiplied first, or another mixer has come between, or a pair of what is left for the matmul would lie in two blocks.
+// Of a step that draws one token: an operation is a launch, but for a scan (2), rotary (q and k), attention (2) and a
+// draw (5). Rounding is one where an input is multiplied first, or another mixer has come between, or a pair of what is
+// left for the matmul would lie in two blocks.
 int64_t launches_of_a_step(const reference::ModelConfig& config) {
     const auto unless_one = [](std::initializer_list<double> multipliers) {
         return std::ssize(multipliers) - std::ranges::count(multipliers, 1.0);
@@ -320,14 +323,15 @@ TEST(CudaExecutor, AStepLaunchesWhatTheWalkAsksForAndNoMore) {
     }
 }
 
-// Whichever allocation finds no room, of weights and pools or in the middle of a run: an error that says so, and nothing else.
+// Whichever allocation finds no room, of weights and pools or in the middle of a run: an error that says so, and
+// nothing else.
 TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
     const auto run = [&](int64_t fail_at, DeviceCounts& counts) -> Status {
         simt::Emulator emulator;
         const auto device = make_emulated_device(emulator, {.fail_at_allocation = fail_at});
         CudaExecutor executor(model.model.config, model.model.weights, *device, {.num_blocks = 8, .num_state_rows = 1});
-        testing::PlanBuilder plans(model.model.config.vocab_size);
+        tests::PlanBuilder plans(model.model.config.vocab_size);
         StepResult result;
         plans.next().start({.slot = 0, .tokens = model.tokens(39, 1)});
         plans.compute({.slot = 0, .num_new_tokens = 38, .state_dst = 0, .new_blocks = iota(0, 3)});
@@ -409,7 +413,7 @@ TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 34), 34);
     Emulated cuda(model);
     planted_kernel_bug() = KernelBug::kReadPastPage;
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next().start({.slot = 0, .tokens = model.tokens(9, 1)});
     plans.compute({.slot = 0, .num_new_tokens = 9, .new_blocks = iota(0, 1)});
     StepResult result;

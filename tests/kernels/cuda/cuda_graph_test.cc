@@ -1,5 +1,6 @@
-// Decode steps as graphs: launches recorded once and run again with the parameters that they had then. The bits are the uncached
-// ones at every length, so no parameter depends on one; and a step neither allocates nor waits but for its results.
+// Decode steps as graphs: launches recorded once and run again with the parameters that they had then. The bits are the
+// uncached ones at every length, so no parameter depends on one; and a step neither allocates nor waits but for its
+// results.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace {
 
 using reference::Architecture;
 using simt::Schedule;
-using testing::SceneModel;
+using tests::SceneModel;
 
 class EmulatedDecoding {
 public:
@@ -61,7 +62,7 @@ TEST(CudaGraph, SequencesThatWriteNothingFillABatchUp) {
 
 TEST(CudaGraph, AReplayedStepKnowsNothingOfTheLengthThatItWasRecordedAt) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 33), 33);
-    const int64_t first = testing::kSanitized ? 124 : 508;  // without a new run, a fifth of the accesses
+    const int64_t first = tests::kSanitized ? 124 : 508;  // without a new run, a fifth of the accesses
     EmulatedDecoding decoding(model, Schedule::kOneWarpAhead, {first, 60});
     EXPECT_EQ(decoding.step(2, false).graph_launches, 0);
     for (int n = 0; n < 7; ++n) expect_graph(decoding.step(2, n % 3 == 0));  // a new tile at 64, a new run at 512

@@ -14,7 +14,7 @@ namespace verbatim::cuda {
 namespace {
 
 using simt::Schedule;
-using testing::SamplingCase;
+using tests::SamplingCase;
 
 class DrawingDevice {
 public:
@@ -72,11 +72,11 @@ TEST(CudaSampling, ARowThatIsNotFiniteEndsAndDisturbsNoOther) {
 
 // The executor's own way: what a sequence knows of its prefix, and a graph whose draws change from step to step.
 TEST(CudaSampling, TheExecutorDrawsWithItsOwnPrefixPositionAndSeed) {
-    const testing::SceneModel model(reference::draw_small_config(reference::Architecture::kMamba2, 9), 9);
+    const tests::SceneModel model(reference::draw_small_config(reference::Architecture::kMamba2, 9), 9);
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator);
     CudaExecutor executor(model.model.config, model.model.weights, *device, {.num_state_rows = 2});
-    testing::Scene scene(model, executor, 16);
+    tests::Scene scene(model, executor, 16);
     const SamplingParams params[] = {{.temperature = 1.5F,
                                       .repetition_penalty = 1.4F,
                                       .presence_penalty = 0.3F,

@@ -12,11 +12,12 @@ namespace verbatim::cuda {
 
 inline constexpr int32_t kBlocksEach = 40;  // of 16 tokens
 
-// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's reference.
+// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's
+// reference.
 class Decoding {
 public:
     // Borrows both.
-    Decoding(const testing::SceneModel& model, Device& device, const std::vector<int64_t>& lengths)
+    Decoding(const tests::SceneModel& model, Device& device, const std::vector<int64_t>& lengths)
         : device_(device),
           executor_(model.model.config, model.model.weights, device,
                     {.block_size = 16,
@@ -33,7 +34,7 @@ public:
                             .num_new_tokens = static_cast<int32_t>(length),
                             .samples = true,
                             .state_dst = slot,
-                            .new_blocks = testing::iota(slot * kBlocksEach, kBlocksEach)});
+                            .new_blocks = tests::iota(slot * kBlocksEach, kBlocksEach)});
         }
         scene_.step();
         num_live_ = lengths.size();
@@ -71,7 +72,7 @@ public:
 private:
     Device& device_;
     CudaExecutor executor_;
-    testing::Scene scene_;
+    tests::Scene scene_;
     std::vector<std::vector<TokenId>> tokens_;
     size_t num_live_ = 0;
 };

@@ -11,7 +11,7 @@
 
 namespace verbatim::cuda {
 
-inline DeviceDraw describe(const testing::SamplingCase& one, std::vector<DeviceTokenCount>& counts) {
+inline DeviceDraw describe(const tests::SamplingCase& one, std::vector<DeviceTokenCount>& counts) {
     std::map<int32_t, int32_t> times;
     for (const int32_t id : one.prompt()) times[id];
     for (const int32_t id : one.generated()) ++times[id];
@@ -30,13 +30,13 @@ inline DeviceDraw describe(const testing::SamplingCase& one, std::vector<DeviceT
 }
 
 // The tokens that a device draws for rows of one width.
-inline std::vector<int32_t> draw_on(Device& device, const std::vector<testing::SamplingCase>& cases) {
+inline std::vector<int32_t> draw_on(Device& device, const std::vector<tests::SamplingCase>& cases) {
     const auto num_rows = static_cast<int64_t>(cases.size());
     const auto width = static_cast<int64_t>(cases.front().logits.size());
     std::vector<float> logits;
     std::vector<DeviceDraw> draws;
     std::vector<DeviceTokenCount> counts(1);  // one that is nobody's
-    for (const testing::SamplingCase& one : cases) {
+    for (const tests::SamplingCase& one : cases) {
         logits.insert(logits.end(), one.logits.begin(), one.logits.end());
         draws.push_back(describe(one, counts));
     }

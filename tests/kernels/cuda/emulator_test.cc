@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/simt/simt.h"
 
 namespace verbatim::simt {
@@ -25,8 +27,8 @@ struct Memory32 {
     int32_t* data;
 };
 
-const std::vector<Schedule> kSchedules = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom,
-                                          Schedule::kOneWarpAhead};
+const std::vector<Schedule> kOrders = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom,
+                                       Schedule::kOneWarpAhead};
 
 // Every thread takes its neighbour's number, `distance` further on in its block.
 struct Rotate {
@@ -42,7 +44,7 @@ struct Rotate {
 };
 
 TEST(Emulator, ABarrierMakesTheBlocksWritesVisibleInAnyOrder) {
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         Emulator emulator(schedule, 5);
         const Memory32 out(emulator, 192);
         emulator.launch("rotate", {2}, {96}, Rotate{out.view(), 40, true});
@@ -54,7 +56,7 @@ TEST(Emulator, ABarrierMakesTheBlocksWritesVisibleInAnyOrder) {
 }
 
 TEST(Emulator, WithoutTheBarrierItIsFoundInAnyOrder) {
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         Emulator emulator(schedule, 5);
         const Memory32 out(emulator, 96);
         emulator.launch("rotate", {1}, {96}, Rotate{out.view(), 40, false});
@@ -92,7 +94,7 @@ TEST(Emulator, AWarpBarrierOrdersItsLanesOnly) {
             out[thread_x()] = numbers[thread_x() ^ distance];
         }
     };
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         Emulator within(schedule, 1);
         const Memory32 a(within, 64);
         within.launch("neighbours", {1}, {64}, Neighbours{a.view(), 1});
@@ -271,7 +273,7 @@ TEST(Emulator, ABarrierOfSomeLanesOrdersThoseOnly) {
             if (thread_x() == 0) out[0] = numbers[reads_lane];
         }
     };
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         for (const int lane : {3, 4}) {
             Emulator emulator(schedule, 5);
             const Memory32 out(emulator, 1);
@@ -295,7 +297,7 @@ TEST(Emulator, WhatABarrierOrdersIsHandedOn) {
             if (lane == 2) out[0] = number[0];
         }
     };
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         for (const bool meets : {true, false}) {
             Emulator emulator(schedule, 5);
             const Memory32 out(emulator, 1);
@@ -314,7 +316,7 @@ TEST(Emulator, VotesAreCountedAmongTheMasksLanes) {
             if (thread_x() < 8) out[thread_x()] = static_cast<int32_t>(ballot(mask, thread_x() % 3 == 0));
         }
     };
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         Emulator emulator(schedule, 5);
         const Memory32 out(emulator, 8);
         emulator.launch("vote", {1}, {32}, Vote{out.view(), 0xFF});
@@ -338,7 +340,7 @@ TEST(Emulator, UnorderedAccessesOfTwoThreadsAreARaceUnlessBothAreAtomic) {
             if (what == 2) atomic_min(cell, 0, 3);
         }
     };
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kOrders) {
         for (int first = 0; first < 3; ++first) {
             for (int second = 0; second < 3; ++second) {
                 Emulator emulator(schedule, 5);

@@ -1,4 +1,5 @@
-// tests/kernels/cuda/head_case.h: heads that a device sums where they lie, beside what the host makes of the same bytes.
+// tests/kernels/cuda/head_case.h: heads that a device sums where they lie, beside what the host makes of the same
+// bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,17 +17,16 @@ inline void expect_heads_summed_where_they_lie(Device& device, int32_t block_siz
     for (reference::LayerConfig& layer : config.layers) {
         if (layer.attention) layer.attention->head_dim = 7;
     }
-    const testing::SceneModel model(config, 8);
+    const tests::SceneModel model(config, 8);
     CudaExecutor executor(model.model.config, model.model.weights, device,
                           {.block_size = block_size, .num_blocks = 400 / block_size, .num_state_rows = 8});
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     StepResult result;
     std::vector<int64_t> waits;
     for (const int32_t length : {1, 23, 61}) {
         const int32_t num_blocks = (length + block_size - 1) / block_size;
         plans.next().start({.slot = 0, .tokens = model.tokens(length, 1)});
-        plans.compute(
-            {.slot = 0, .num_new_tokens = length, .state_dst = 3, .new_blocks = testing::iota(2, num_blocks)});
+        plans.compute({.slot = 0, .num_new_tokens = length, .state_dst = 3, .new_blocks = tests::iota(2, num_blocks)});
         ASSERT_TRUE(executor.execute(plans.plan(), result));
         const BlockRun run{BlockId{2}, num_blocks};
         const HeadImage head{.writer = SequenceSlot{0}, .length = length, .blocks = {&run, 1}, .state = StateIndex{3}};

@@ -1,5 +1,5 @@
-// tests/kernels/cuda/mamba_case.h: a scan and a conv of several sequences on a device, beside their definitions in reference/ops, bit by bit:
-// outputs, every row of the state pool, faults.
+// tests/kernels/cuda/mamba_case.h: a scan and a conv of several sequences on a device, beside their definitions in
+// reference/ops, bit by bit: outputs, every row of the state pool, faults.
 #pragma once
 
 #include <fmt/format.h>
@@ -269,7 +269,8 @@ private:
     std::vector<float> weight_, bias_;
 };
 
-// A prefill with snapshots inside, at the ends of and beside tiles of 6 and 12 tokens, one that starts anew, one token, one that is not kept.
+// A prefill with snapshots inside, at the ends of and beside tiles of 6 and 12 tokens, one that starts anew, one token,
+// one that is not kept.
 inline std::vector<MambaSequence> mixed_sequences() {
     return {{.num_tokens = 27, .start = Start::kOwnRow, .snapshots = {1, 2, 5, 6, 8, 12, 13, 17, 24, 27}},
             {.num_tokens = 10, .start = Start::kZero, .snapshots = {3}},
@@ -322,7 +323,8 @@ inline void expect_convs(Device& device) {
     }
 }
 
-// N8: what a sequence leaves in its own row marks it, in the lowest layer; what has gone by, or is kept by nobody, does not.
+// N8: what a sequence leaves in its own row marks it, in the lowest layer; what has gone by, or is kept by nobody, does
+// not.
 inline void expect_faults_of_states(Device& device) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const std::vector<MambaSequence> list = {

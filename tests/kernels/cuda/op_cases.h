@@ -142,8 +142,8 @@ inline void expect_activations(Device& device, int64_t num_rows, int64_t width) 
 
 // The shapes at which every kernel has neighbours, tails, several chunks and its greatest size.
 inline void expect_every_op(Device& device) {
-    // Each kernel, with rows that are not there and with one more than it takes at once; K of one chunk and of more than a block takes
-    // at once; outputs of one panel and of several.
+    // Each kernel, with rows that are not there and with one more than it takes at once; K of one chunk and of more
+    // than a block takes at once; outputs of one panel and of several.
     for (const MatmulShape& shape : {MatmulShape{1, 1, 1},
                                      {1, 131, 257},
                                      {1, 40, 8500},

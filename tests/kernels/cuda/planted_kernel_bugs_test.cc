@@ -19,8 +19,8 @@ namespace verbatim::cuda {
 namespace {
 
 using simt::FindingKind;
-using testing::iota;
-using testing::SceneModel;
+using tests::iota;
+using tests::SceneModel;
 
 // A prefill of 24 tokens and a decode step: what the emulator found.
 std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model, simt::Schedule schedule,
@@ -30,7 +30,7 @@ std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model,
     CudaExecutor executor(model.model.config, model.model.weights, *device,
                           {.block_size = 8, .num_blocks = 16, .num_state_rows = 4}, profile);
     planted_kernel_bug() = bug;
-    testing::PlanBuilder plans(model.model.config.vocab_size);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
     const auto blocks = model.has_kv ? iota(0, 4) : iota(0, 0);
     StepResult result;
@@ -180,7 +180,7 @@ constexpr Expected kExpectedInDraws[] = {
 
 TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
     Prng prng(9);
-    std::vector<testing::SamplingCase> cases;
+    std::vector<tests::SamplingCase> cases;
     for (int row = 0; row < 3; ++row) {
         SamplingParams& params = cases.emplace_back(prng, 203, 0).params;
         params.temperature = 0.8F;

@@ -1,6 +1,7 @@
 // tests/kernels/cuda/schedules.h: owns the orders of threads in which a test runs kernels.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/simt/emulator.h"
@@ -11,8 +12,19 @@ namespace verbatim::cuda {
 // All that there are; under a sanitizer the least orderly one, for a kernel touches the same memory in each.
 inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
-    if (testing::kSanitized) return {Schedule::kRandom};
+    if (tests::kSanitized) return {Schedule::kRandom};
     return {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
+}
+
+// For the name of a test.
+inline std::string name_of(simt::Schedule schedule) {
+    switch (schedule) {
+        case simt::Schedule::kForward: return "Forward";
+        case simt::Schedule::kReverse: return "Reverse";
+        case simt::Schedule::kRandom: return "Random";
+        case simt::Schedule::kOneWarpAhead: return "OneWarpAhead";
+    }
+    return "";
 }
 
 }  // namespace verbatim::cuda

@@ -70,7 +70,8 @@ TEST(TensorMatvec, MoreRowsAreSeveralBlocks) {
     one.expect_bits_of_definition();
 }
 
-// In any order, so within what cutting at every step may lose: half a unit in 2^24 of the terms' magnitudes per group, at most.
+// In any order, so within what cutting at every step may lose: half a unit in 2^24 of the terms' magnitudes per group,
+// at most.
 TEST(TensorFastMatmul, IsNearTheExactDots) {
     for (const TensorShape& shape : {TensorShape{2, 40, 1500}, {33, 1, 1}, {70, 260, 1090}, {129, 30, 600}}) {
         for (const Schedule schedule : {Schedule::kReverse, Schedule::kRandom}) {

@@ -30,7 +30,8 @@ TEST(Presets, AreSoundAndSurviveTheirConfigJson) {
 }
 
 TEST(Presets, HaveThePublishedNumberOfParameters) {
-    // From the model cards and the safetensors metadata on the Hugging Face Hub; to the last parameter where published so.
+    // From the model cards and the safetensors metadata on the Hugging Face Hub; to the last parameter where published
+    // so.
     EXPECT_EQ(geometry_of("llama-3.2-1b").num_parameters, 1'235'814'400);
     EXPECT_EQ(geometry_of("nemotron-nano-9b-v2").num_parameters, 8'888'227'328);
     EXPECT_EQ(geometry_of("granite-4.0-h-350m").num_parameters, 340'332'224);
@@ -60,7 +61,8 @@ TEST(Presets, HaveThePublishedLayersByKind) {
     EXPECT_EQ(falcon.num_attention_layers, 24);
 }
 
-// The multipliers of 0.5B and 7B are published; those of 1.5B follow from the rule that they obey (reference/model/presets.cc).
+// The multipliers of 0.5B and 7B are published; those of 1.5B follow from the rule that they obey
+// (reference/model/presets.cc).
 TEST(Presets, MultipliersOfFalconH1FollowOneRule) {
     const double root2 = std::sqrt(2.0);
     for (const char* name : {"falcon-h1-0.5b", "falcon-h1-1.5b", "falcon-h1-7b"}) {
@@ -108,7 +110,8 @@ TEST(Presets, AnUnknownNameGetsTheListOfNames) {
 }
 
 TEST(ModelGeometry, CountsBytesOfKvAndStateByHand) {
-    // tiny-granite: one attention layer of 2 KV heads of 16; three Mamba layers of 6 heads of 16 with d_state 16, n_groups 2.
+    // tiny-granite: one attention layer of 2 KV heads of 16; three Mamba layers of 6 heads of 16 with d_state 16,
+    // n_groups 2.
     const ModelConfig config = *preset("tiny-granite");
     const ModelGeometry g = geometry(config);
     EXPECT_EQ(g.kv_bytes_per_token, 2 * 2 * 16 * 2);

@@ -23,7 +23,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 }
 
 TEST(StateTensors, AreThoseOfEachLayerInOrder) {
-    // tiny-granite: one layer is attention with 2 KV heads of 16, the others Mamba with 6 heads of 16, d_state 16, 2 groups.
+    // tiny-granite: one layer is attention with 2 KV heads of 16, the others Mamba with 6 heads of 16, d_state 16, 2
+    // groups.
     const StateTensors tensors = state_tensors(*preset("tiny-granite"));
     ASSERT_EQ(tensors.size(), 8u);
     const auto mamba = [](int32_t layer, size_t which) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <string>
 
 #include "engine/base/prng.h"
 #include "tests/reference/ops/op_values.h"

@@ -13,7 +13,7 @@
 namespace verbatim::reference {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
 struct Group {
     uint16_t a[kTensorGroup] = {};
@@ -64,13 +64,13 @@ TEST(TensorSm90, AProductsExponentIsTheSumOfItsFactors) {
 }
 
 TEST(TensorSm90, WhatIsNotFiniteDecides) {
-    EXPECT_EQ(Group{}.set(0, kInfinity, 2.0F).with(1.0F), kInfinity);
-    EXPECT_EQ(Group{}.set(0, kInfinity, -2.0F).with(1.0F), -kInfinity);
-    EXPECT_TRUE(std::isnan(Group{}.set(0, kInfinity, 0.0F).with(1.0F)));
-    EXPECT_TRUE(std::isnan(Group{}.set(0, kInfinity, 1.0F).with(-kInfinity)));
+    EXPECT_EQ(Group{}.set(0, kInf, 2.0F).with(1.0F), kInf);
+    EXPECT_EQ(Group{}.set(0, kInf, -2.0F).with(1.0F), -kInf);
+    EXPECT_TRUE(std::isnan(Group{}.set(0, kInf, 0.0F).with(1.0F)));
+    EXPECT_TRUE(std::isnan(Group{}.set(0, kInf, 1.0F).with(-kInf)));
     EXPECT_TRUE(std::isnan(Group{}.with(std::numeric_limits<float>::quiet_NaN())));
-    EXPECT_EQ(Group{}.set(0, 0x1p+127F, 0x1p+127F).with(0.0F), kInfinity);
-    EXPECT_EQ(Group{}.set(0, -0x1p+127F, 2.0F).with(0.0F), -kInfinity);
+    EXPECT_EQ(Group{}.set(0, 0x1p+127F, 0x1p+127F).with(0.0F), kInf);
+    EXPECT_EQ(Group{}.set(0, -0x1p+127F, 2.0F).with(0.0F), -kInf);
 }
 
 TEST(TensorSm90, SmallResultsAreCutAmongSubnormals) {
@@ -79,8 +79,8 @@ TEST(TensorSm90, SmallResultsAreCutAmongSubnormals) {
     EXPECT_EQ(Group{}.with(0x1.8p-130F), 0x1.8p-130F);
 }
 
-// Against binary64, which holds sums of such products exactly: never further from zero, and by less than the terms' cuts
-// and the result's together.
+// Against binary64, which holds sums of such products exactly: never further from zero, and by less than the terms'
+// cuts and the result's together.
 TEST(TensorSm90, IsNeverFurtherFromZeroThanTheCutsAllow) {
     Prng prng(11);
     for (int round = 0; round < 20000; ++round) {

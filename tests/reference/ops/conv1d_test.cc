@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "reference/numerics/math.h"
@@ -13,14 +14,14 @@
 namespace verbatim::reference {
 namespace {
 
-struct Case {
+struct ConvCase {
     int64_t d_conv;
     int64_t dim;
     int64_t num_tokens;
     bool has_bias;
     std::vector<float> x, weight, bias;
 
-    Case(int64_t taps, int64_t channels, int64_t tokens, bool with_bias, uint64_t seed)
+    ConvCase(int64_t taps, int64_t channels, int64_t tokens, bool with_bias, uint64_t seed)
         : d_conv(taps), dim(channels), num_tokens(tokens), has_bias(with_bias) {
         x = draw_values(num_tokens * dim, seed);
         weight = draw_values(dim * d_conv, seed + 1);
@@ -29,13 +30,13 @@ struct Case {
     [[nodiscard]] int64_t window_size() const { return (d_conv - 1) * dim; }
 };
 
-struct Outcome {
+struct ConvOutcome {
     std::vector<float> out, window;
 };
 
 // Tokens in pieces that end at `ends`, the window carried from call to call in place.
-Outcome run(const Case& c, const std::vector<int64_t>& ends) {
-    Outcome outcome{std::vector<float>(c.x.size()), std::vector<float>(c.window_size(), 0.0F)};
+ConvOutcome run(const ConvCase& c, const std::vector<int64_t>& ends) {
+    ConvOutcome outcome{std::vector<float>(c.x.size()), std::vector<float>(c.window_size(), 0.0F)};
     int64_t first = 0;
     for (const int64_t end : ends) {
         conv1d({.d_conv = c.d_conv,
@@ -54,8 +55,8 @@ Outcome run(const Case& c, const std::vector<int64_t>& ends) {
 TEST(Conv1d, IsBiasThenTapsInAscendingTimeThenSilu) {
     for (const int64_t d_conv : {2, 3, 4}) {
         for (const bool has_bias : {false, true}) {
-            const Case c(d_conv, 5, 9, has_bias, static_cast<uint64_t>(d_conv));
-            const Outcome outcome = run(c, {9});
+            const ConvCase c(d_conv, 5, 9, has_bias, static_cast<uint64_t>(d_conv));
+            const ConvOutcome outcome = run(c, {9});
             for (int64_t t = 0; t < 9; ++t) {
                 for (int64_t channel = 0; channel < 5; ++channel) {
                     float acc = has_bias ? c.bias[channel] : 0.0F;
@@ -71,7 +72,7 @@ TEST(Conv1d, IsBiasThenTapsInAscendingTimeThenSilu) {
 }
 
 TEST(Conv1d, TheWindowHoldsTheLastInputsOldestFirst) {
-    const Case c(4, 3, 8, true, 1);
+    const ConvCase c(4, 3, 8, true, 1);
     EXPECT_EQ(run(c, {8}).window, std::vector<float>(c.x.end() - 9, c.x.end()));
     // After fewer tokens than taps, zeros stand before position 0.
     const std::vector<float> window = run(c, {2}).window;
@@ -81,25 +82,25 @@ TEST(Conv1d, TheWindowHoldsTheLastInputsOldestFirst) {
 
 TEST(Conv1d, InputsBeforePositionZeroAreMultiplied) {
     // An infinite weight times +0 is NaN: N8 will say so, as it would for any other input.
-    Case c(2, 1, 1, false, 2);
+    ConvCase c(2, 1, 1, false, 2);
     c.weight = {std::numeric_limits<float>::infinity(), 1.0F};
     EXPECT_TRUE(std::isnan(run(c, {1}).out[0]));
 }
 
 RC_GTEST_PROP(Conv1d, AnyDivisionIntoCallsGivesTheSameBits, (uint64_t seed)) {
-    const Case c(*rc::gen::inRange<int64_t>(2, 5), *rc::gen::inRange<int64_t>(1, 20), *rc::gen::inRange<int64_t>(1, 30),
-                 *rc::gen::arbitrary<bool>(), seed);
+    const ConvCase c(*rc::gen::inRange<int64_t>(2, 5), *rc::gen::inRange<int64_t>(1, 20),
+                     *rc::gen::inRange<int64_t>(1, 30), *rc::gen::arbitrary<bool>(), seed);
     auto ends = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(0, c.num_tokens + 1));
     ends.push_back(c.num_tokens);
     std::sort(ends.begin(), ends.end());
-    const Outcome whole = run(c, {c.num_tokens});
-    const Outcome pieces = run(c, ends);
+    const ConvOutcome whole = run(c, {c.num_tokens});
+    const ConvOutcome pieces = run(c, ends);
     RC_ASSERT(bits_of(pieces.out) == bits_of(whole.out));
     RC_ASSERT(bits_of(pieces.window) == bits_of(whole.window));
 }
 
 TEST(Conv1d, SnapshotsAreTheWindowsOfShorterCalls) {
-    const Case c(4, 6, 20, true, 3);
+    const ConvCase c(4, 6, 20, true, 3);
     std::vector<float> out(c.x.size());
     std::vector<float> window(c.window_size());
     std::vector<std::vector<float>> windows(3, std::vector<float>(c.window_size()));

@@ -12,39 +12,39 @@
 namespace verbatim::reference {
 namespace {
 
-constexpr int64_t kWidth = 96;
+constexpr int64_t kNormWidth = 96;
 constexpr float kEps = 1e-5F;
 
-struct Case {
-    std::vector<float> y = draw_values(2 * kWidth, 1);
-    std::vector<float> z = draw_values(2 * kWidth, 2);
-    std::vector<float> weight = draw_values(kWidth, 3);
+struct NormCase {
+    std::vector<float> y = draw_values(2 * kNormWidth, 1);
+    std::vector<float> z = draw_values(2 * kNormWidth, 2);
+    std::vector<float> weight = draw_values(kNormWidth, 3);
 
     [[nodiscard]] std::vector<float> run(MambaGate gate, int64_t n_groups) const {
         std::vector<float> out = y;
         gated_norm({.gate = gate,
                     .n_groups = n_groups,
-                    .z = dense_rows(z.data(), 2, kWidth),
+                    .z = dense_rows(z.data(), 2, kNormWidth),
                     .weight = weight.data(),
                     .eps = kEps,
-                    .y = dense_rows(out.data(), 2, kWidth)});
+                    .y = dense_rows(out.data(), 2, kNormWidth)});
         return out;
     }
     void apply_gate(std::vector<float>& values) const {
         for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] * silu_f32(z[i]);
     }
     void apply_norm(std::vector<float>& values, int64_t n_groups) const {
-        const int64_t width = kWidth / n_groups;
-        for (int64_t first = 0; first < 2 * kWidth; first += width) {
+        const int64_t width = kNormWidth / n_groups;
+        for (int64_t first = 0; first < 2 * kNormWidth; first += width) {
             const float mean = sum_squares_n4(&values[first], width) / static_cast<float>(width);
             const float scale = 1.0F / std::sqrt(mean + kEps);
-            for (int64_t i = first; i < first + width; ++i) values[i] = (values[i] * scale) * weight[i % kWidth];
+            for (int64_t i = first; i < first + width; ++i) values[i] = (values[i] * scale) * weight[i % kNormWidth];
         }
     }
 };
 
 TEST(GatedNorm, GatesAloneBeforeOrAfterTheNorm) {
-    const Case c;
+    const NormCase c;
     for (const int64_t n_groups : {1, 2, 8}) {
         std::vector<float> gate_only = c.y;
         c.apply_gate(gate_only);
@@ -63,16 +63,16 @@ TEST(GatedNorm, GatesAloneBeforeOrAfterTheNorm) {
 }
 
 TEST(GatedNorm, GroupsAreNormedApart) {
-    Case c;
+    NormCase c;
     const std::vector<float> before = c.run(MambaGate::kGateThenNorm, 2);
-    for (int64_t i = kWidth / 2; i < kWidth; ++i) c.y[i] *= 100.0F;
+    for (int64_t i = kNormWidth / 2; i < kNormWidth; ++i) c.y[i] *= 100.0F;
     const std::vector<float> after = c.run(MambaGate::kGateThenNorm, 2);
-    for (int64_t i = 0; i < kWidth / 2; ++i) ASSERT_EQ(after[i], before[i]);
+    for (int64_t i = 0; i < kNormWidth / 2; ++i) ASSERT_EQ(after[i], before[i]);
     EXPECT_NE(bits_of(c.run(MambaGate::kGateThenNorm, 1)), bits_of(after));
 }
 
 TEST(GatedNormDeathTest, RefusesGroupsThatDoNotDivideTheRow) {
-    EXPECT_DEATH((void)Case{}.run(MambaGate::kGateThenNorm, 5), "1 vs 0");
+    EXPECT_DEATH((void)NormCase{}.run(MambaGate::kGateThenNorm, 5), "1 vs 0");
 }
 
 }  // namespace

@@ -22,13 +22,13 @@ struct Shape {
     int64_t num_tokens = 12;
 };
 
-struct Case {
+struct ScanCase {
     Shape shape;
     float dt_min = 0.0F;
     float dt_max = std::numeric_limits<float>::infinity();
     std::vector<float> x, b, c, dt, a, d, dt_bias;
 
-    Case(const Shape& of, uint64_t seed) : shape(of) {
+    ScanCase(const Shape& of, uint64_t seed) : shape(of) {
         x = draw_values(of.num_tokens * inner(), seed);
         b = draw_values(of.num_tokens * of.n_groups * of.d_state, seed + 1);
         c = draw_values(of.num_tokens * of.n_groups * of.d_state, seed + 2);
@@ -65,12 +65,12 @@ struct Case {
     }
 };
 
-struct Outcome {
+struct ScanOutcome {
     std::vector<float> y, state;
 };
 
-Outcome run(const Case& c, const std::vector<int64_t>& ends) {
-    Outcome outcome{std::vector<float>(c.x.size()), std::vector<float>(c.state_size(), 0.0F)};
+ScanOutcome run(const ScanCase& c, const std::vector<int64_t>& ends) {
+    ScanOutcome outcome{std::vector<float>(c.x.size()), std::vector<float>(c.state_size(), 0.0F)};
     int64_t first = 0;
     for (const int64_t end : ends) {
         ssm_scan(c.args(first, end, outcome.state.data(), outcome.y.data()));
@@ -80,9 +80,9 @@ Outcome run(const Case& c, const std::vector<int64_t>& ends) {
 }
 
 // N6 in words, one channel of one head at a time over all tokens.
-Outcome by_definition(const Case& c) {
+ScanOutcome by_definition(const ScanCase& c) {
     const Shape& s = c.shape;
-    Outcome outcome{std::vector<float>(c.x.size()), std::vector<float>(c.state_size())};
+    ScanOutcome outcome{std::vector<float>(c.x.size()), std::vector<float>(c.state_size())};
     for (int64_t head = 0; head < s.n_heads; ++head) {
         const int64_t group = head / (s.n_heads / s.n_groups);
         for (int64_t p = 0; p < s.head_dim; ++p) {
@@ -115,37 +115,37 @@ RC_GTEST_PROP(SsmScan, IsTheDefinitionForAnyShape, (uint64_t seed)) {
     shape.head_dim = *rc::gen::inRange<int64_t>(1, 20);
     shape.d_state = *rc::gen::inRange<int64_t>(1, 70);
     shape.num_tokens = *rc::gen::inRange<int64_t>(1, 10);
-    const Case c(shape, seed);
-    const Outcome wanted = by_definition(c);
-    const Outcome got = run(c, {shape.num_tokens});
+    const ScanCase c(shape, seed);
+    const ScanOutcome wanted = by_definition(c);
+    const ScanOutcome got = run(c, {shape.num_tokens});
     RC_ASSERT(bits_of(got.y) == bits_of(wanted.y));
     RC_ASSERT(bits_of(got.state) == bits_of(wanted.state));
 }
 
 RC_GTEST_PROP(SsmScan, AnyDivisionIntoCallsGivesTheSameBits, (uint64_t seed)) {
-    const Case c({}, seed);
+    const ScanCase c({}, seed);
     auto ends = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(0, c.shape.num_tokens + 1));
     ends.push_back(c.shape.num_tokens);
     std::sort(ends.begin(), ends.end());
-    const Outcome whole = run(c, {c.shape.num_tokens});
-    const Outcome pieces = run(c, ends);
+    const ScanOutcome whole = run(c, {c.shape.num_tokens});
+    const ScanOutcome pieces = run(c, ends);
     RC_ASSERT(bits_of(pieces.y) == bits_of(whole.y));
     RC_ASSERT(bits_of(pieces.state) == bits_of(whole.state));
 }
 
 TEST(SsmScan, LimitsApplyToDtAfterSoftplus) {
-    Case c({}, 1);
-    const Outcome free = by_definition(c);
+    ScanCase c({}, 1);
+    const ScanOutcome free = by_definition(c);
     c.dt_min = 0.3F;
     c.dt_max = 0.9F;
-    const Outcome limited = run(c, {12});
+    const ScanOutcome limited = run(c, {12});
     EXPECT_EQ(bits_of(limited.y), bits_of(by_definition(c).y));
     EXPECT_NE(bits_of(limited.y), bits_of(free.y));
 }
 
 TEST(SsmScan, TheHeadsOfAGroupReadItsBAndC) {
     // Heads 0, 1 belong to group 0 and 2, 3 to group 1: with group 1's B at zero only the first two gather state.
-    Case c({.num_tokens = 1}, 2);
+    ScanCase c({.num_tokens = 1}, 2);
     std::fill(c.b.begin() + c.shape.d_state, c.b.end(), 0.0F);
     const std::vector<float> state = run(c, {1}).state;
     const auto half = static_cast<int64_t>(state.size() / 2);
@@ -154,7 +154,7 @@ TEST(SsmScan, TheHeadsOfAGroupReadItsBAndC) {
 }
 
 TEST(SsmScan, SnapshotsAreTheStatesOfShorterCallsAndTheSourceStays) {
-    const Case c({}, 3);
+    const ScanCase c({}, 3);
     const std::vector<float> source = draw_values(c.state_size(), 4);
     std::vector<float> untouched = source;
     std::vector<std::vector<float>> states(2, std::vector<float>(c.state_size()));
@@ -174,7 +174,7 @@ TEST(SsmScan, SnapshotsAreTheStatesOfShorterCallsAndTheSourceStays) {
 }
 
 TEST(SsmScan, NoSourceMeansTheZeroState) {
-    const Case c({}, 5);
+    const ScanCase c({}, 5);
     std::vector<float> y(c.x.size());
     std::vector<float> state(c.state_size(), 123.0F);
     SsmScanArgs args = c.args(0, 12, state.data(), y.data());
@@ -193,7 +193,7 @@ TEST(SsmScan, DecayRatesAreMinusTheExponentials) {
 }
 
 TEST(SsmScanDeathTest, RefusesGroupsThatDoNotDivideTheHeads) {
-    const Case c({}, 6);
+    const ScanCase c({}, 6);
     std::vector<float> y(c.x.size());
     std::vector<float> state(c.state_size());
     SsmScanArgs args = c.args(0, 12, state.data(), y.data());

@@ -13,11 +13,11 @@ using reference::bf16_to_float;
 using reference::bits_from_float;
 using reference::Values;
 
-struct Shape {
+struct PanelShape {
     int64_t num_rows, num_outputs, num_k;
 };
 
-std::string name_of(Isa isa, Values kind, const Shape& shape) {
+std::string panel_name(Isa isa, Values kind, const PanelShape& shape) {
     return fmt::format("{}, values {}, {} rows, {} outputs, K {}", isa_name(isa), static_cast<int>(kind),
                        shape.num_rows, shape.num_outputs, shape.num_k);
 }
@@ -34,7 +34,7 @@ struct PackedPanels {
     PackedMatrix matrix;
 };
 
-void expect_definition(Isa isa, Profile profile, Values kind, const Shape& shape) {
+void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& shape) {
     const auto dot = profile == Profile::kExact ? reference::dot_n3 : reference::tensor_dot;
     const auto a = reference::draw_bf16(shape.num_rows * shape.num_k, 1, kind);
     const auto b = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
@@ -66,18 +66,18 @@ void expect_definition(Isa isa, Profile profile, Values kind, const Shape& shape
                 const float total = dot(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k);
                 const float want = has_bias ? total + bias[n] : total;
                 ASSERT_EQ(bits_from_float(out[r * kStride + lane]), bits_from_float(want))
-                    << name_of(isa, kind, shape) << ": row " << r << " output " << n;
+                    << panel_name(isa, kind, shape) << ": row " << r << " output " << n;
             }
         }
     }
 }
 
 TEST(Panel, EveryInstructionSetHasTheBitsOfTheDefinition) {
-    const Shape shapes[] = {{1, 1, 1},     {1, 64, 2},  {2, 65, 255}, {3, 63, 256},  {4, 64, 257},
-                            {5, 130, 600}, {6, 64, 64}, {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
+    const PanelShape shapes[] = {{1, 1, 1},     {1, 64, 2},  {2, 65, 255}, {3, 63, 256},  {4, 64, 257},
+                                 {5, 130, 600}, {6, 64, 64}, {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
-            for (const Shape& shape : shapes) {
+            for (const PanelShape& shape : shapes) {
                 expect_definition(isa, Profile::kExact, kind, shape);
                 expect_definition(isa, Profile::kTensorSm90, kind, shape);
             }

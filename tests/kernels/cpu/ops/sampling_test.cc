@@ -9,8 +9,8 @@
 namespace verbatim::cpu {
 namespace {
 
-using testing::draw_logit;
-using testing::SamplingCase;
+using tests::draw_logit;
+using tests::SamplingCase;
 
 TEST(CpuSampling, NoisesAreThoseOfTheDefinition) {
     for (const size_t count : {1, 4, 255, 256, 257, 1000}) {

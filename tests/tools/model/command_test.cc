@@ -1,0 +1,119 @@
+#include "tools/model/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/reference/model/checkpoint_builder.h"
+#include "tests/reference/model/scratch_folder.h"
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using reference::ScratchFolder;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+Outcome run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "model");
+    return run_verbatim(std::move(arguments));
+}
+
+std::string golden(const std::string& name) { return VERBATIM_SOURCE_DIR "/tests/data/golden/" + name; }
+
+TEST(ModelCommand, InitWritesWhatInfoReads) {
+    const ScratchFolder scratch;
+    const std::string folder = scratch.path() / "model";
+    const Outcome init = run({"init", "--preset", "tiny-granite", "--seed", "9", "--out", folder, "--format", "json"});
+    ASSERT_EQ(init.exit_code, kExitOk) << init.err;
+    EXPECT_EQ(Json::parse(init.out)["seed"], 9);
+    const Outcome of_folder = run({"info", folder, "--format", "json"});
+    const Outcome of_preset = run({"info", "tiny-granite", "--format", "json"});
+    ASSERT_EQ(of_folder.exit_code, kExitOk) << of_folder.err;
+    Json a = Json::parse(of_folder.out);
+    Json b = Json::parse(of_preset.out);
+    EXPECT_EQ(a["load"]["rounded_values"], 0);
+    a.erase("load");
+    a.erase("model");
+    b.erase("model");
+    EXPECT_EQ(a, b);
+}
+
+TEST(ModelCommand, InfoCountsWhatFitsIntoMemory) {
+    const Json info = Json::parse(run({"info", "granite-4.0-h-350m", "--memory", "4GiB", "--format", "json"}).out);
+    EXPECT_EQ(info["parameters"], 340332224);
+    EXPECT_EQ(info["layers"]["mamba"], 28);
+    EXPECT_EQ(info["tied"], true);
+    EXPECT_EQ(info["break_even_tokens"], 5523);
+    const int64_t left = (int64_t{4} << 30) - info["weight_bytes"].get<int64_t>();
+    EXPECT_EQ(info["sequences_that_fit"]["8192"], left / (8192 * 4096 + 22622208));
+    EXPECT_FALSE(info["sequences_that_fit"].contains("131072"));  // the model has 32768 positions
+}
+
+TEST(ModelCommand, InfoSaysWhatRoundingToBf16Changed) {
+    const ScratchFolder scratch;
+    const std::string folder = scratch.path() / "model";
+    std::filesystem::copy(golden("llama"), folder, std::filesystem::copy_options::recursive);
+    const std::string weights = folder + "/model.safetensors";
+    reference::FileTensors tensors = reference::read_tensors(file_bytes(weights));
+    reference::FileTensor& matrix = reference::find_tensor(tensors, "model.embed_tokens.weight");
+    matrix.layout.dtype = reference::TensorDtype::kF32;
+    matrix.bytes.assign(2 * matrix.bytes.size(), '\0');
+    matrix.bytes.replace(0, 8, std::string("\x00\x00\x80\x3F\x01\x00\x80\x3F", 8));  // 1, which is exact, and 1 + 2^-23
+    std::ofstream(weights, std::ios::binary) << reference::write_tensors(tensors);
+    const Outcome info = run({"info", folder, "--format", "json"});
+    ASSERT_EQ(info.exit_code, kExitOk) << info.err;
+    const Json load = Json::parse(info.out)["load"];
+    EXPECT_EQ(load["float32_values"], 160 * 64);
+    EXPECT_EQ(load["rounded_values"], 1);
+    EXPECT_GT(load["max_relative_change"], 1e-7);
+    EXPECT_LT(load["max_relative_change"], 1.3e-7);
+    EXPECT_THAT(run({"info", folder}).out, HasSubstr("rounded to bf16"));
+}
+
+TEST(ModelCommand, CheckSaysHowFarBothModelsAreFromTheTruth) {
+    const Outcome check = run({"check", golden("llama"), "--format", "json"});
+    ASSERT_EQ(check.exit_code, kExitOk) << check.err;
+    const Json json = Json::parse(check.out);
+    EXPECT_EQ(json["checkpoint"], golden("llama"));
+    EXPECT_EQ(json["positions"], 219);
+    EXPECT_LT(json["double"]["max_error"], 1e-9);
+    EXPECT_LT(json["exact"]["rms_error"], 0.0235);
+    EXPECT_GE(json["exact"]["max_error"], json["exact"]["rms_error"]);
+}
+
+TEST(ModelCommand, CheckFailsWhenTheGoldenIsOfOtherWeights) {
+    const ScratchFolder scratch;
+    const std::string folder = scratch.path() / "model";
+    // The golden's own config.json, other weights.
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy(golden("mamba2"), folder, std::filesystem::copy_options::recursive);
+    std::string weights = folder + "/model.safetensors";
+    std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 2);
+    std::ofstream(weights, std::ios::binary | std::ios::app) << "\x40\x40";  // one element of the last matrix
+    const Outcome check = run({"check", folder});
+    EXPECT_EQ(check.exit_code, kExitDifference) << check.err;
+    EXPECT_THAT(check.out, HasSubstr("WRONG"));
+}
+
+TEST(ModelCommand, WrongUseHasItsExitCodeAndSaysWhatToDo) {
+    const Outcome no_preset = run({"init", "--preset", "tiny", "--out", "/nonexistent/x"});
+    EXPECT_EQ(no_preset.exit_code, kExitBadUsage);
+    EXPECT_THAT(no_preset.err, HasSubstr("there is no preset \"tiny\": wanted one of tiny-granite"));
+    const Outcome no_verb = run({});
+    EXPECT_EQ(no_verb.exit_code, kExitBadUsage);
+    const Outcome no_model = run({"info", "nothing-here"});
+    EXPECT_EQ(no_model.exit_code, kExitBadInput);
+    EXPECT_THAT(no_model.err, HasSubstr("neither a folder nor a preset"));
+    const Outcome no_golden = run({"check", golden("llama"), "--golden", "/nonexistent/golden"});
+    EXPECT_EQ(no_golden.exit_code, kExitBadInput);
+    const Outcome unwritable = run({"init", "--preset", "tiny-llama", "--out", "/proc/nothing"});
+    EXPECT_EQ(unwritable.exit_code, kExitMachine);
+    EXPECT_EQ(unwritable.out, "");
+}
+
+}  // namespace
+}  // namespace verbatim::tools

@@ -1,0 +1,147 @@
+#include "tools/program/cli.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ParseBytes, ReadsPowersOf1024AndOf1000) {
+    EXPECT_EQ(parse_bytes("0").value(), 0u);
+    EXPECT_EQ(parse_bytes("4096").value(), 4096u);
+    EXPECT_EQ(parse_bytes("3B").value(), 3u);
+    EXPECT_EQ(parse_bytes("64KiB").value(), 65536u);
+    EXPECT_EQ(parse_bytes("64kB").value(), 64000u);
+    EXPECT_EQ(parse_bytes("2GiB").value(), uint64_t{2} << 30);
+    EXPECT_EQ(parse_bytes("18446744073709551615").value(), UINT64_MAX);
+    EXPECT_EQ(parse_bytes("16777215TiB").value(), uint64_t{16777215} << 40);
+}
+
+TEST(ParseBytes, RefusesWhatIsNoNumberOfBytes) {
+    for (const char* text : {"", "MiB", "-1", "+1", " 1", "1 MiB", "1.5GiB", "1e9", "0x10", "64mib", "64K", "64KiBs"}) {
+        EXPECT_FALSE(parse_bytes(text)) << text;
+    }
+    EXPECT_THAT(parse_bytes("64mib").error().message, HasSubstr("\"mib\", which is no unit of bytes"));
+}
+
+TEST(ParseBytes, RefusesMoreThan64Bits) {
+    for (const char* text : {"18446744073709551616", "16777216TiB", "99999999999999999999KiB"}) {
+        ASSERT_FALSE(parse_bytes(text)) << text;
+        EXPECT_THAT(parse_bytes(text).error().message, HasSubstr("more than 2^64 - 1")) << text;
+    }
+}
+
+TEST(FormatBytes, ShowsOneDecimalRoundedDown) {
+    EXPECT_EQ(format_bytes(0), "0 B");
+    EXPECT_EQ(format_bytes(1023), "1023 B");
+    EXPECT_EQ(format_bytes(1024), "1.0 KiB");
+    EXPECT_EQ(format_bytes(1024 * 1024 - 1), "1023.9 KiB");
+    EXPECT_EQ(format_bytes(uint64_t{3} << 29), "1.5 GiB");
+    EXPECT_EQ(format_bytes(UINT64_MAX), "16777215.9 TiB");
+}
+
+TEST(Table, AlignsNumbersRightAndWordsLeft) {
+    Table table({"name", "count"});
+    table.add_row({"a", "5"});
+    table.add_row({"longer name", "12345"});
+    EXPECT_EQ(table.to_string(),
+              "name         count\n"
+              "a                5\n"
+              "longer name  12345\n");
+}
+
+TEST(Table, LeavesNoSpaceAtALinesEnd) {
+    Table table;
+    table.add_row({"1", "x"});
+    table.add_row({"22", "longer"});
+    table.add_row({"-3", ""});
+    EXPECT_EQ(table.to_string(), " 1  x\n22  longer\n-3\n");
+}
+
+TEST(Table, WithoutRowsShowsItsHeader) {
+    EXPECT_EQ(Table({"a", "b"}).to_string(), "a  b\n");
+    EXPECT_EQ(Table().to_string(), "");
+}
+
+TEST(Flags, AreReadIntoWhatTheyName) {
+    CLI::App app;
+    OutputFormat format = OutputFormat::kTable;
+    uint64_t seed = 1;
+    uint64_t bytes = 0;
+    add_format_option(app, format);
+    add_seed_option(app, seed);
+    int64_t threads = 4;
+    add_count_option(app, "--threads", threads, 1, "");
+    add_bytes_option(app, "--kv-bytes", bytes, "");
+    app.parse("--format json --seed 18446744073709551615 --kv-bytes 3MiB --threads 1");
+    EXPECT_EQ(format, OutputFormat::kJson);
+    EXPECT_EQ(seed, UINT64_MAX);
+    EXPECT_EQ(bytes, 3u << 20);
+    EXPECT_EQ(threads, 1);
+}
+
+TEST(Flags, WrongOnesAreParseErrors) {
+    for (const char* line : {"--format xml", "--seed -1", "--seed x", "--seed 18446744073709551616", "--threads 0",
+                             "--threads 4x", "--threads 9223372036854775808", "--kv-bytes 1.5GiB"}) {
+        CLI::App app;
+        OutputFormat format = OutputFormat::kTable;
+        uint64_t seed = 1;
+        uint64_t bytes = 0;
+        int64_t threads = 4;
+        add_format_option(app, format);
+        add_seed_option(app, seed);
+        add_count_option(app, "--threads", threads, 1, "");
+        add_bytes_option(app, "--kv-bytes", bytes, "");
+        EXPECT_THROW(app.parse(line), CLI::ParseError) << line;
+    }
+}
+
+TEST(Program, WithoutAVerbExplainsItselfOnStderr) {
+    const Outcome outcome = run_verbatim({});
+    EXPECT_EQ(outcome.exit_code, kExitBadUsage);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr("Exit codes:"));
+}
+
+TEST(Program, HelpAndVersionAreResults) {
+    const Outcome version = run_verbatim({"--version"});
+    EXPECT_EQ(version.exit_code, kExitOk);
+    EXPECT_THAT(version.out, testing::MatchesRegex("verbatim [0-9.]+\n"));
+    const Outcome help = run_verbatim({"--help"});
+    EXPECT_EQ(help.exit_code, kExitOk);
+    EXPECT_THAT(help.out, HasSubstr("Exit codes:"));
+    EXPECT_EQ(help.err, "");
+}
+
+TEST(Program, AnUnknownFlagOrVerbIsBadUsage) {
+    for (const char* argument : {"--no-such-flag", "no-such-verb"}) {
+        const Outcome outcome = run_verbatim({argument});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage);
+        EXPECT_EQ(outcome.out, "");
+        EXPECT_THAT(outcome.err, testing::StartsWith("verbatim: error: "));
+        EXPECT_THAT(outcome.err, HasSubstr(argument));
+    }
+}
+
+TEST(ReportError, PrintsOneLineAndReturnsTheCode) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(report_error(Error{"x.csv:3: no such row"}), kExitBadInput);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "verbatim: error: x.csv:3: no such row\n");
+}
+
+TEST(ReportError, TheKindIsTheExitCode) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(report_error(Error{"no memory left", ErrorKind::kMachine}), kExitMachine);
+    EXPECT_EQ(report_error(Error{"a race", ErrorKind::kCheck}), kExitDifference);
+    EXPECT_EQ(report_error(Error{"no such row", ErrorKind::kMachine}, kExitBadUsage), kExitBadUsage);
+    testing::internal::GetCapturedStderr();
+}
+
+}  // namespace
+}  // namespace verbatim::tools

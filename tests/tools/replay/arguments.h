@@ -1,0 +1,27 @@
+// tests/tools/replay/arguments.h: `verbatim replay` and the scenario, as several tests run it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+
+inline Outcome run_replay(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "replay");
+    return run_verbatim(std::move(arguments));
+}
+
+inline std::string scenario() { return repository_path("traces/scenario.csv"); }
+
+// The scenario under the pressure that the samples are run with.
+inline std::vector<std::string> pressed_scenario(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"--trace", scenario(), "--kv-bytes", "160KiB",   "--state-bytes",
+                                          "1MiB",    "--lookup", "prefix",     "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+}  // namespace verbatim::tools

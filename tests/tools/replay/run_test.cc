@@ -1,0 +1,256 @@
+// `verbatim replay` as people and scripts use it: exit codes, keys, errors; and what it must find.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "kernels/cpu/packed_file.h"
+#include "tests/tools/replay/arguments.h"
+#include "tools/program/executor_choice.h"
+#include "tools/program/isa_option.h"
+#include "tools/program/model_choice.h"
+#include "tools/replay/report.h"
+#include "tools/replay/run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
+    const Outcome ran = run_replay(pressed_scenario());
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
+    const json result = json::parse(ran.out);
+    for (const char* key : {"requests", "turns", "reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies",
+                            "state_copies", "preemptions", "evictions", "commits", "discards", "forks",
+                            "compared_logits", "compared_states", "identical", "first_difference", "digest"}) {
+        EXPECT_TRUE(result.contains(key)) << key;
+    }
+}
+
+struct PackedReplay : testing::Test {
+    PackedReplay() : model(scratch.path("model")), packed(scratch.path("model.packed")) {
+        const Outcome made = run_verbatim({"model", "init", "--preset", "tiny-granite", "--out", model});
+        CHECK_EQ(made.exit_code, kExitOk);
+    }
+    [[nodiscard]] Outcome replay(std::vector<std::string> more = {}) const {
+        more.insert(more.end(), {"--model", model, "--packed", packed});
+        return run_replay(pressed_scenario(std::move(more)));
+    }
+    ScratchFiles scratch;
+    std::string model;
+    std::string packed;
+};
+
+TEST_F(PackedReplay, KeptWeightsGiveTheSameRun) {
+    const Outcome without = run_replay(pressed_scenario({"--model", model, "--beside", "none"}));
+    const Outcome first = replay({"--beside", "none"});
+    const Outcome second = replay({"--beside", "none"});
+    EXPECT_THAT(first.err, HasSubstr("packed weights written to " + packed));
+    EXPECT_THAT(second.err, HasSubstr("packed weights read from " + packed));
+    EXPECT_EQ(second.exit_code, kExitOk) << second.err;
+    EXPECT_EQ(first.out, without.out);
+    EXPECT_EQ(second.out, without.out);
+}
+
+TEST_F(PackedReplay, WeightsOfAnotherModelUnderThisNameAreADifference) {
+    const auto model_here = choose_model(model, 0);
+    auto other = choose_model("tiny-granite", 9);
+    ASSERT_TRUE(model_here && other);
+    other->source = model_here->source;
+    reference::WorkerPool pool(1);
+    ASSERT_TRUE(cpu::keep_packed(packed, *other, pool));
+    EXPECT_EQ(replay().exit_code, kExitDifference);
+}
+
+TEST_F(PackedReplay, WhatCannotBeKeptIsAnError) {
+    const Outcome preset = run_replay(pressed_scenario({"--packed", packed}));
+    EXPECT_EQ(preset.exit_code, kExitBadUsage);
+    EXPECT_THAT(preset.err, HasSubstr("--model tiny-granite is a preset"));
+    const Outcome nobody = replay({"--executor", "cuda-emulated"});
+    EXPECT_EQ(nobody.exit_code, kExitBadUsage);
+    EXPECT_THAT(nobody.err, HasSubstr("neither --executor cuda-emulated nor --beside reference packs weights"));
+    std::filesystem::create_directory(packed);
+    const Outcome folder = replay();
+    EXPECT_EQ(folder.exit_code, kExitBadInput);
+    EXPECT_THAT(folder.err, HasSubstr("is not a regular file"));
+}
+
+// Two conversations of two turns, side by side: a tail copied, states handed on.
+constexpr const char* kTwoConversations =
+    "# verbatim-trace 1\n"
+    "event,conversation,start,tokens,max_tokens\n"
+    "history,a,arrival,1:0+21,4\n"
+    "history,b,arrival,2:0+16,3\n"
+    "suffix,a,answer,3:0+5,3\n"
+    "suffix,b,answer,4:0+9,2\n";
+
+TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
+#endif
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    for (const auto& [model, profile] : {std::pair{"tiny-granite", "exact"},
+                                         {"tiny-falcon-h1", "exact"},
+                                         {"tiny-granite", "tensor.sm90"},
+                                         {"tiny-nemotron-h", "tensor.sm90"}}) {
+        const Outcome ran = run_replay({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",
+                                        profile, "--format", "json"});
+        ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
+        const json result = json::parse(ran.out);
+        EXPECT_EQ(result["identical"], true);
+        EXPECT_GT(result["reused_tokens"], 30);
+        EXPECT_GT(result["tail_copies"], 0);
+        EXPECT_GT(result["state_copies"], 0);
+        EXPECT_GT(result["compared_logits"], 0);
+    }
+}
+
+// The fast profile promises no bits: the other side is exact, and the first difference is told like any other.
+TEST(ReplayCommand, FastBesideExactTellsTheFirstDifference) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    const Outcome alone = run_replay({"--profile", "fast", "--beside", "none", "--trace", trace, "--format", "json"});
+    ASSERT_EQ(alone.exit_code, kExitOk) << alone.err << alone.out;
+    EXPECT_EQ(json::parse(alone.out)["numerics"], "fast/1");
+    const Outcome emulated = run_replay(
+        {"--profile", "fast", "--executor", "cuda-emulated", "--beside", "none", "--trace", trace, "--format", "json"});
+    ASSERT_EQ(emulated.exit_code, kExitOk) << emulated.err << emulated.out;
+    EXPECT_EQ(json::parse(emulated.out)["numerics"], "fast/1");
+    const auto beside_exact = [&](const char* isa) {
+        return run_replay({"--profile", "fast", "--isa", isa, "--trace", trace, "--format", "json"});
+    };
+    EXPECT_EQ(beside_exact("portable").exit_code, kExitOk) << "its portable loops are the exact ones";
+    if (!parse_isa("avx512")) GTEST_SKIP() << "its own loops need AVX-512";
+    const Outcome beside = beside_exact("avx512");
+    ASSERT_EQ(beside.exit_code, kExitDifference) << beside.err << beside.out;
+    EXPECT_FALSE(json::parse(beside.out)["first_difference"].is_null());
+}
+
+TEST(ReplayCommand, AProfileThatAnExecutorLacksIsRefused) {
+    const Outcome reference = run_replay({"--profile", "fast", "--executor", "reference"});
+    EXPECT_EQ(reference.exit_code, kExitBadUsage);
+    EXPECT_THAT(reference.err, HasSubstr("--profile fast: the executor reference computes in exact, tensor.sm90 only"));
+    EXPECT_EQ(run_replay({"--profile", "exactly"}).exit_code, kExitBadUsage);
+}
+
+TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {
+    const ScratchFiles files;
+    const Outcome ran = run_replay({"--executor", "cuda", "--trace", files.write("two.csv", kTwoConversations)});
+    if (ran.exit_code == kExitOk) GTEST_SKIP() << "there is a GPU: tests_gpu looks at it";
+    EXPECT_EQ(ran.exit_code, kExitMachine);
+    EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("GPU: cudaSetDevice: "), HasSubstr("built without CUDA")));
+}
+
+// tests/gpu asks which device computes in what.
+TEST(ReplayCommand, WithoutAGpuTheProfileIsExactUnlessGiven) {
+    for (const char* name : {"cpu", "reference", "cuda-emulated"}) {
+        EXPECT_EQ(default_profile(name), reference::Profile::kExact) << name;
+    }
+}
+
+TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
+    EXPECT_EQ(run_replay({"--executor", "abacus"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--block-size", "0"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--kv-bytes", "lots"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--lookup", "everywhere"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--no-such-flag"}).exit_code, kExitBadUsage);
+}
+
+TEST(ReplayCommand, WrongInputEndsWithExitCode3AndSaysWhatAndWhere) {
+    const Outcome no_trace = run_replay({"--trace", "/no/such/trace.csv"});
+    EXPECT_EQ(no_trace.exit_code, kExitBadInput);
+    EXPECT_THAT(no_trace.err, HasSubstr("/no/such/trace.csv"));
+    const Outcome no_model = run_replay({"--trace", scenario(), "--model", "gpt-17"});
+    EXPECT_EQ(no_model.exit_code, kExitBadInput);
+    EXPECT_THAT(no_model.err, HasSubstr("tiny-granite"));
+    const Outcome no_room = run_replay({"--trace", scenario(), "--kv-bytes", "100"});
+    EXPECT_EQ(no_room.exit_code, kExitBadInput);
+    EXPECT_THAT(no_room.err, HasSubstr("one block takes 2048"));
+    const ScratchFiles files;
+    const std::string whole = file_bytes(repository_path("traces/data/agentic_slice.jsonl.gz"));
+    const Outcome truncated = run_replay({"--trace", files.write("truncated.jsonl.gz", whole.substr(0, 1000))});
+    EXPECT_EQ(truncated.exit_code, kExitBadInput);
+    EXPECT_THAT(truncated.err, HasSubstr("truncated.jsonl.gz"));
+}
+
+// The two sides of a replay must be able to differ, and the report to say so.
+TEST(ReplayReport, AFirstDifferenceIsAProblemWithItsPlace) {
+    ReplayRun run;
+    run.trace = "t";
+    EXPECT_THAT(run.problems(), IsEmpty());
+    run.difference = reference::Difference{7, RequestId{3}, 41, 2, "scan mixed", 5, 1.5, 1.25};
+    const auto result = replay_json({run});
+    EXPECT_EQ(result["identical"], false);
+    EXPECT_EQ(result["first_difference"]["step"], 7);
+    EXPECT_EQ(result["first_difference"]["layer"], 2);
+    EXPECT_EQ(result["first_difference"]["op"], "scan mixed");
+    EXPECT_THAT(run.problems(), Contains(HasSubstr("scan mixed")));
+    EXPECT_THAT(replay_table({run}), HasSubstr("scan mixed"));
+    EXPECT_THAT(replay_summary({run}), HasSubstr("scan mixed"));
+}
+
+// Every request was too long: a cache that was never used is not shown to be right.
+TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    const Outcome ran = run_replay({"--trace", trace, "--context", "8"});
+    EXPECT_EQ(ran.exit_code, kExitDifference) << ran.err << ran.out;
+    EXPECT_THAT(ran.out, HasSubstr("nothing was compared: 0 requests came to a turn, 4 were too long, 0 were refused"));
+    EXPECT_THAT(ran.out, testing::Not(HasSubstr("identical")));
+    const Outcome told = run_replay({"--trace", trace, "--context", "8", "--format", "json"});
+    EXPECT_EQ(told.exit_code, kExitDifference);
+    EXPECT_EQ(json::parse(told.out)["identical"], false);
+    // Nobody asked for a comparison.
+    const Outcome alone = run_replay({"--trace", trace, "--beside", "none"});
+    EXPECT_EQ(alone.exit_code, kExitOk) << alone.err;
+    EXPECT_THAT(alone.out, HasSubstr("nothing compared"));
+}
+
+TEST(ReplayReport, TheSummaryHasALineForEveryRunAndOneDigestOfAll) {
+    const ScratchFiles files;
+    const std::string trace = files.write("two.csv", kTwoConversations);
+    const Outcome one = run_replay({"--trace", trace});
+    EXPECT_EQ(one.exit_code, kExitOk) << one.err;
+    EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 4) << one.out;
+    const auto told = json::parse(run_replay({"--trace", trace, "--format", "json"}).out);
+    EXPECT_THAT(one.out, HasSubstr("digest " + told["digest"].get<std::string>()));
+    EXPECT_THAT(one.out, HasSubstr("fingerprint " + told["fingerprint"].get<std::string>()));
+    ReplayRun first, second;
+    second.digest.low = 1;
+    EXPECT_NE(replay_summary({first, second}), replay_summary({second, first}));
+}
+
+TEST(ReplayReport, AnExecutorThatFailedUntoldIsAProblem) {
+    ReplayRun run;
+    run.replaced_executors = 1;
+    EXPECT_THAT(run.problems(), IsEmpty());
+    run.failures.emplace_back("an executor failed and was replaced: GPU: attend_run");
+    EXPECT_THAT(run.problems(), Contains(HasSubstr("attend_run")));
+}
+
+TEST(ReplayReport, AScenarioWhoseCounterStaysZeroFails) {
+    auto model = choose_model("tiny-granite", 1);
+    ASSERT_TRUE(model);
+    const auto trace = traces::read_trace(scenario(), {.limit = 4});
+    ASSERT_TRUE(trace) << trace.error().message;
+    ReplayConfig config;
+    config.all_counters = true;
+    const auto run = run_replay(config, *model, "tiny-granite", "scenario", trace->trace);
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_THAT(run->problems(), Contains(HasSubstr("preemptions stayed 0")));
+}
+
+TEST(ModelChoice, TheDigestSeesTheSeed) {
+    EXPECT_EQ(model_digest(*choose_model("tiny-llama", 1)), model_digest(*choose_model("tiny-llama", 1)));
+    EXPECT_NE(model_digest(*choose_model("tiny-llama", 1)), model_digest(*choose_model("tiny-llama", 2)));
+}
+
+}  // namespace
+}  // namespace verbatim::tools

@@ -1,0 +1,143 @@
+// `verbatim bench`: how fast a model runs here, beside what this machine could do at most.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "reference/model/presets.h"
+#include "tools/bench/report.h"
+#include "tools/bench/run.h"
+#include "tools/program/cli.h"
+#include "tools/program/isa_option.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct BenchOptions {
+    BenchConfig bench;
+    std::string preset;
+    std::string folder;
+    std::vector<std::string> phases = {"prefill", "decode"};
+    std::string plot;  // empty: none
+    bool operations = false;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+BenchPhases phases_named(const std::vector<std::string>& names) {
+    const auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
+    return {.prefill = has("prefill"),
+            .decode = has("decode"),
+            .turn = has("ttft"),
+            .behind = has("behind"),
+            .load = has("load")};
+}
+
+int write_plot(const std::string& path, const BenchReport& report) {
+    std::ofstream out(path, std::ios::binary);
+    out << bench_svg(report);
+    out.close();
+    if (out) return kExitOk;
+    return report_error(Error{fmt::format("{}: the picture cannot be written: is the folder there?", path)},
+                        kExitMachine);
+}
+
+int run_bench_command(BenchOptions options) {
+    if (const auto known = reference::preset(options.preset); !options.preset.empty() && !known) {
+        return report_error(known.error(), kExitBadUsage);
+    }
+    options.bench.model = options.preset.empty() ? options.folder : options.preset;
+    options.bench.phases = phases_named(options.phases);
+    const auto report = run_bench(options.bench);
+    if (!report) return report_error(report.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", bench_json(*report).dump(2));
+    } else {
+        fmt::print("{}", bench_table(*report, options.operations));
+    }
+    if (!options.plot.empty()) {
+        if (const int code = write_plot(options.plot, *report); code != kExitOk) return code;
+    }
+    return report->wrong() ? kExitDifference : kExitOk;
+}
+
+// A list of whole numbers in a range, separated by commas.
+CLI::Option* add_list_option(CLI::App& verb, const std::string& flag, std::vector<int64_t>& list, int64_t least,
+                             int64_t most, const std::string& description) {
+    return verb.add_option(flag, list, description)
+        ->delimiter(',')
+        ->check(CLI::Range(least, most))
+        ->type_name("N,N,...")
+        ->capture_default_str();
+}
+
+void add_model_options(CLI::App& verb, BenchOptions& options) {
+    CLI::Option_group* model = verb.add_option_group("model", "what runs");
+    model->add_option("--preset", options.preset, "an architecture with random weights by --seed");
+    model->add_option("--model", options.folder, "a checkpoint's folder");
+    model->require_option(1);
+}
+
+void add_profile_option(CLI::App& verb, BenchConfig& bench) {
+    std::vector<std::string> names;
+    for (const BenchProfile& profile : bench_profiles()) names.emplace_back(profile.name);
+    verb.add_option("--profile", bench.profiles, "the arithmetic; several are compared")
+        ->delimiter(',')
+        ->check(CLI::IsMember(names))
+        ->capture_default_str();
+}
+
+void add_size_options(CLI::App& verb, BenchConfig& bench) {
+    constexpr int64_t kMaxTokens = int64_t{1} << 24;
+    verb.add_option("--threads", bench.num_threads, "threads that compute, and that the machine is measured with")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    add_isa_option(verb, bench.isa);
+    add_list_option(verb, "--contexts", bench.contexts, 1, kMaxTokens, "lengths of prompts, in tokens");
+    add_list_option(verb, "--batches", bench.batches, 1, 4096, "sequences that run side by side");
+    add_list_option(verb, "--heads", bench.heads, 2, kMaxTokens, "ttft: lengths of heads that a turn attaches to");
+    add_list_option(verb, "--behind", bench.behind, 1, kMaxTokens,
+                    "behind: lengths of contexts (at least a block) behind which a step of --step-tokens and single "
+                    "tokens are computed");
+    verb.add_option("--suffix", bench.suffix_tokens, "ttft: tokens of a turn beyond its head")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->capture_default_str();
+    verb.add_option("--repeats", bench.repeats, "repetitions of a row; of decoding, steps times four")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    verb.add_option("--row-seconds", bench.row_seconds, "no repetition of a row starts later than this")
+        ->check(CLI::Range(0, 1'000'000))
+        ->capture_default_str();
+    verb.add_option("--step-tokens", bench.step_tokens, "tokens computed in a step, at most")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    verb.add_option("--block-size", bench.block_size, "tokens of a KV block")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    add_bytes_option(verb, "--stream-bytes", bench.stream_bytes,
+                     "the buffer that is read to measure the memory; else four times the last-level cache");
+    verb.add_option("--scratch", bench.scratch, "load: the folder where a preset's checkpoint lies meanwhile");
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<BenchOptions>();
+    options->bench.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    CLI::App* verb = app.add_subcommand("bench", "how fast a model runs here, beside this machine's own limits");
+    add_model_options(*verb, *options);
+    verb->add_option("--phases", options->phases, "what is measured")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"prefill", "decode", "ttft", "behind", "load"}))
+        ->capture_default_str();
+    add_profile_option(*verb, options->bench);
+    add_size_options(*verb, options->bench);
+    verb->add_flag("--operations", options->operations, "also a table of every operation's share");
+    verb->add_option("--plot", options->plot, "also a picture, as SVG")->type_name("FILE");
+    add_seed_option(*verb, options->bench.seed);
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_bench_command(*options); });
+}
+
+}  // namespace verbatim::tools

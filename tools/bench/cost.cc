@@ -1,0 +1,172 @@
+#include "tools/bench/cost.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace reference;
+
+constexpr double kBf16Bytes = 2;
+constexpr double kFloatBytes = 4;
+
+// [N, K] of a matmul.
+struct MatrixShape {
+    int64_t outputs = 0;
+    int64_t k = 0;
+    bool bias = false;
+};
+
+MatrixShape shape_of(const ModelConfig& config, MatrixId id) {
+    const int64_t hidden = config.hidden_size;
+    if (id.matrix == Matrix::kLmHead) return {config.vocab_size, hidden, false};
+    const LayerConfig& layer = config.layers[id.layer];
+    switch (id.matrix) {
+        case Matrix::kInProj: return {layer.mamba->in_rows(), hidden, layer.mamba->in_bias};
+        case Matrix::kOutProj: return {hidden, layer.mamba->d_inner(), layer.mamba->out_bias};
+        case Matrix::kQ: return {layer.attention->q_rows(), hidden, layer.attention->qkv_bias};
+        case Matrix::kK:
+        case Matrix::kV: return {layer.attention->kv_rows(), hidden, layer.attention->qkv_bias};
+        case Matrix::kO: return {hidden, layer.attention->q_rows(), layer.attention->o_bias};
+        case Matrix::kGate:
+        case Matrix::kUp: return {layer.mlp->d_ff, hidden, layer.mlp->up_bias};
+        case Matrix::kDown: return {hidden, layer.mlp->d_ff, layer.mlp->down_bias};
+        case Matrix::kLmHead: break;
+    }
+    return {};
+}
+
+// Calls for every operation what it costs.
+class CostBackend final : public WalkBackend {
+public:
+    CostBackend(const ModelConfig& config, int32_t bytes_per_weight, std::vector<OpCost>& ops)
+        : config_(config), bytes_per_weight_(bytes_per_weight), ops_(ops) {}
+
+    void begin(const WalkBatch& batch) override { batch_ = batch; }
+    void embed(float) override {
+        add(WalkOp::kEmbed, num_rows() * config_.hidden_size * kBf16Bytes, num_rows() * config_.hidden_size);
+    }
+    void norm(int32_t, Norm norm, float) override {
+        const double elements = (norm == Norm::kFinal ? num_logit_rows() : num_rows()) * config_.hidden_size;
+        add(norm == Norm::kFinal ? WalkOp::kFinalNorm : WalkOp::kNorm, config_.hidden_size * kFloatBytes, 4 * elements);
+    }
+    void matmul(MatrixId id, Buffer in, float, Buffer) override {
+        const MatrixShape shape = shape_of(config_, id);
+        const double rows = in == Buffer::kHead ? num_logit_rows() : num_rows();
+        const double elements = static_cast<double>(shape.outputs) * static_cast<double>(shape.k);
+        const double bias_bytes = shape.bias ? static_cast<double>(shape.outputs) * kFloatBytes : 0;
+        const double scale_bytes = bytes_per_weight_ == 1 ? static_cast<double>(shape.outputs) * kFloatBytes : 0;
+        add(WalkOp::kMatmul, elements * bytes_per_weight_ + scale_bytes + bias_bytes, 2 * elements * rows);
+    }
+    void scale(Buffer, Columns columns, float) override {
+        add(WalkOp::kScale, 0, num_rows() * static_cast<double>(columns.count));
+    }
+    void conv(int32_t, const MambaConfig& mamba) override {
+        const auto channels = static_cast<double>(mamba.conv_dim());
+        const double window_bytes = (mamba.d_conv - 1) * channels * kFloatBytes;
+        add(WalkOp::kConv, (mamba.d_conv + 1) * channels * kFloatBytes + window_bytes * state_passes(),
+            num_rows() * channels * (2 * mamba.d_conv + 4));  // 4: silu
+    }
+    void scan(int32_t, const MambaConfig& mamba) override {
+        const auto elements = static_cast<double>(mamba.d_inner() * mamba.d_state);
+        add(WalkOp::kScan, elements * kFloatBytes * state_passes(), 5 * elements * num_rows());
+    }
+    void check_state(int32_t) override {}
+    void gated_norm(int32_t, const MambaConfig& mamba, float) override {
+        const auto width = static_cast<double>(mamba.d_inner());
+        add(WalkOp::kGatedNorm, width * kFloatBytes, 9 * width * num_rows());
+    }
+    void rope(int32_t, const AttentionConfig& attention) override {
+        const double heads = attention.n_heads + attention.n_kv_heads;
+        add(WalkOp::kRope, 0, 3 * heads * attention.rope.n_rotary_dims * num_rows());
+    }
+    void store_kv(int32_t, const AttentionConfig& attention) override {
+        add(WalkOp::kAttention, num_rows() * kv_bytes(attention), 0);
+    }
+    void attention(int32_t, const AttentionConfig& attention, float) override {
+        double read = 0;
+        double pairs = 0;  // of a query row and a position that it sees
+        for (const WalkSequence& part : batch_.sequences) {
+            const auto before = static_cast<double>(part.first_position);
+            const double rows = part.num_rows;
+            read += before + rows;
+            pairs += rows * before + rows * (rows + 1) / 2;
+        }
+        add(WalkOp::kAttention, read * kv_bytes(attention), pairs * attention.n_heads * (4.0 * attention.head_dim + 4));
+    }
+    void activation(int32_t, const MlpConfig& mlp) override {
+        add(WalkOp::kActivation, 0, (mlp.kind == MlpKind::kGatedSilu ? 6.0 : 2.0) * mlp.d_ff * num_rows());
+    }
+    void add_branch(float, float) override { add(WalkOp::kAddBranch, 0, 3 * config_.hidden_size * num_rows()); }
+    void scale_logits(float, float) override { add(WalkOp::kLogits, 0, 2 * config_.vocab_size * num_logit_rows()); }
+    void check_logits() override {}
+
+private:
+    void add(WalkOp op, double bytes, double operations) { ops_.push_back({op, bytes, operations}); }
+    [[nodiscard]] double num_rows() const { return static_cast<double>(batch_.num_rows()); }
+    [[nodiscard]] double num_logit_rows() const { return static_cast<double>(batch_.num_logit_rows()); }
+    // Of one position: K and V.
+    static double kv_bytes(const AttentionConfig& attention) {
+        return 2 * static_cast<double>(attention.kv_rows()) * kBf16Bytes;
+    }
+    // How often a sequence's state crosses the memory bus, over all sequences: once out, once in unless it is new.
+    [[nodiscard]] double state_passes() const {
+        double passes = 0;
+        for (const WalkSequence& part : batch_.sequences) passes += part.first_position > 0 ? 2 : 1;
+        return passes;
+    }
+
+    const ModelConfig& config_;
+    int32_t bytes_per_weight_;
+    std::vector<OpCost>& ops_;
+    WalkBatch batch_;
+};
+
+}  // namespace
+
+double OpCost::limit_s(const MachineLimits& machine) const {
+    return std::max(bytes / machine.stream_bytes_per_s, operations / machine.peak_flops());
+}
+
+void WalkCost::add_step(const ModelConfig& config, std::span<const WalkSequence> parts, int64_t num_logit_rows) {
+    CHECK_LE(num_logit_rows, static_cast<int64_t>(parts.size()));
+    int32_t num_rows = 0;
+    std::vector<WalkSequence> sequences;
+    std::vector<int32_t> logit_rows;
+    for (const WalkSequence& part : parts) {
+        sequences.push_back({num_rows, part.num_rows, part.first_position});
+        num_rows += part.num_rows;
+        if (static_cast<int64_t>(logit_rows.size()) < num_logit_rows) logit_rows.push_back(num_rows - 1);
+    }
+    const std::vector<TokenId> tokens(num_rows);
+    CostBackend backend(config, bytes_per_weight_, ops_);
+    walk(config, {tokens, sequences, logit_rows}, backend);
+}
+
+double WalkCost::bytes() const {
+    double sum = 0;
+    for (const OpCost& op : ops_) sum += op.bytes;
+    return sum;
+}
+
+double WalkCost::operations() const {
+    double sum = 0;
+    for (const OpCost& op : ops_) sum += op.operations;
+    return sum;
+}
+
+double WalkCost::limit_s(const MachineLimits& machine) const {
+    double sum = 0;
+    for (const OpCost& op : ops_) sum += op.limit_s(machine);
+    return sum;
+}
+
+std::array<double, kNumWalkOps> WalkCost::limit_by_op_s(const MachineLimits& machine) const {
+    std::array<double, kNumWalkOps> limits{};
+    for (const OpCost& op : ops_) limits[static_cast<size_t>(op.op)] += op.limit_s(machine);
+    return limits;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,18 @@
+// tools/bench/load.h: a checkpoint becomes an executor that can compute: how long, beside reading its file, and how
+// much memory stays. Row "load" finds the file in the system's page cache, row "load_cold" on the disk; "load_packed"
+// and "load_packed_cold" read the packed weights of a former load (kernels/cpu/packed_file.h).
+#pragma once
+
+#include <vector>
+
+#include "engine/base/result.h"
+#include "kernels/cpu/cpu_executor.h"
+#include "tools/bench/run.h"
+
+namespace verbatim::tools {
+
+// A preset's checkpoint with random weights is written below config.scratch and removed again. Errors: the checkpoint
+// cannot be written or loaded.
+Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools);
+
+}  // namespace verbatim::tools

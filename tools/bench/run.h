@@ -1,0 +1,122 @@
+// tools/bench/run.h: what `verbatim bench` measures, and the figures it finds.
+//
+//   B1  every repetition computes other tokens
+//   B2  what an exact row computed is checked after its clock has stopped: its logits have the bits of a run in other
+//       chunks (up to kMaxCheckedTokens; beyond that they are finite), and those of a short prompt the bits of the
+//       uncached reference. Rows of the other profiles are finite
+//   B3  the first steps of a row are not timed; a row's figure is the median
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cpu/packed_weights.h"
+#include "reference/model/model_config.h"
+#include "tools/bench/cost.h"
+#include "tools/bench/machine.h"
+
+namespace verbatim::tools {
+
+inline constexpr int64_t kMaxCheckedTokens = 4096;
+
+struct BenchPhases {
+    bool prefill = true;  // prompts of every context and batch
+    bool decode = true;   // one token each for every batch, after every context
+    bool turn = false;    // first token of a turn that attaches to a head of every length
+    bool behind = false;  // a chunk, and one token, behind a context of every length
+    bool load = false;    // a checkpoint from its file
+};
+
+// "exact", "fast" (bf16 weights), "fast_int8".
+struct BenchProfile {
+    std::string_view name;
+    cpu::Profile profile = cpu::Profile::kExact;
+    cpu::WeightFormat weights = cpu::WeightFormat::kBf16;
+
+    [[nodiscard]] bool is_exact() const { return profile == cpu::Profile::kExact; }
+    [[nodiscard]] int32_t bytes_per_weight() const { return weights == cpu::WeightFormat::kInt8 ? 1 : 2; }
+};
+std::span<const BenchProfile> bench_profiles();
+
+struct BenchConfig {
+    std::string model;  // a preset's name or a checkpoint's folder
+    int32_t num_threads = 1;
+    std::optional<cpu::Isa> isa;
+    uint64_t seed = 0;
+    BenchPhases phases;
+    std::vector<std::string> profiles = {"exact"};          // names of bench_profiles()
+    std::vector<int64_t> contexts = {512};                  // tokens
+    std::vector<int64_t> batches = {1, 16};                 // sequences
+    std::vector<int64_t> heads = {1024, 1031, 4096, 4103};  // tokens
+    std::vector<int64_t> behind = {32768, 131072};          // tokens
+    int64_t suffix_tokens = 64;
+    int64_t repeats = 5;       // of a prefill; decoding times four steps for each
+    int64_t row_seconds = 20;  // no repetition starts later than this
+    int64_t step_tokens = 512;
+    int32_t block_size = 16;    // tokens
+    uint64_t stream_bytes = 0;  // of the buffer that the machine is measured with; 0: four times the last-level cache
+    std::string scratch;        // where a preset's checkpoint is written to be loaded; empty: the system's folder
+};
+
+// Median, least and most of some times in seconds.
+struct Spread {
+    double median = 0;
+    double min = 0;
+    double max = 0;
+};
+Spread spread_of(std::vector<double> times_s);  // REQUIRES: not empty
+
+// What loading a checkpoint took.
+struct LoadFigures {
+    int64_t file_bytes = 0;
+    std::vector<double> read_times_s;   // reading the file alone, into memory that is there
+    std::vector<double> fresh_times_s;  // getting as many bytes of fresh memory from the system
+    int64_t resident_bytes = 0;         // what loading added to this process
+    int64_t wanted_bytes = 0;           // weights and pools
+};
+
+struct BenchRow {
+    // "prefill", "decode", "ttft_cached", "prefill_behind", "decode_behind", "load" and its like (bench_load.h)
+    std::string phase;
+    std::string_view profile = "exact";
+    int64_t batch = 1;
+    int64_t context = 0;     // of a prefill: tokens of a prompt; else those that were there before
+    int64_t num_tokens = 0;  // that one repetition computes
+    std::vector<double> times_s;
+    WalkCost cost;                                    // of one repetition
+    std::array<double, kNumWalkOps> op_times_s = {};  // of one watched repetition; zeros: none was watched
+    double watched_s = 0;                             // its time as a whole
+    std::string check;                                // "recomputed", "finite"
+    bool wrong = false;                               // the check failed
+    std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
+    std::optional<LoadFigures> load;
+    double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
+    MachineLimits nearby;        // the best of the machine between the row's repetitions
+    std::vector<double> streams_before;  // bytes per second, just before each repetition; empty: not measured
+};
+
+struct BenchReport {
+    BenchConfig config;
+    std::string isa;
+    reference::ModelGeometry geometry;
+    int64_t stream_buffer_bytes = 0;
+    MachineLimits machine;         // the best of before, between and after the rows
+    int64_t reference_tokens = 0;  // of the prompt that was compared with the uncached reference
+    bool reference_wrong = false;
+    std::vector<BenchRow> rows;
+
+    // Something that was checked does not hold.
+    [[nodiscard]] bool wrong() const;
+};
+
+// Errors: no such model; positions that a checkpoint does not have; more memory than there is.
+Result<BenchReport> run_bench(const BenchConfig& config);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,22 @@
+// tools/bench/throughput.h: prefill and decode, row by row.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tools/bench/rounds.h"
+#include "tools/bench/run.h"
+#include "tools/bench/sequences.h"
+
+namespace verbatim::tools {
+
+// Tokens that a sequence decodes at most behind its context.
+int64_t decoded_tokens(const BenchConfig& config);
+// What the rows of one context and batch need: the sequences, and one more to check them.
+SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context);
+
+// Rows of config.phases' prefill and decode for one context and batch, in this order; the subjects take turns.
+std::vector<BenchRow> bench_throughput(const BenchConfig& config, std::span<const BenchSubject> subjects,
+                                       MachineProbe& probe, int64_t batch, int64_t context);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,19 @@
+// tools/bench/turns.h: the time to first token of a cached turn: what an attach adds to computing the suffix.
+//
+// A turn attaches to a head of `length` tokens (full blocks by reference, the tail by one copy, the state by its row)
+// and computes a suffix up to its first token, all in one step. Beside it, in turns, another slot that stands at the
+// same position with blocks and state of its own computes the same suffix. Both draw the same token from the same bits.
+#pragma once
+
+#include "tools/bench/rounds.h"
+#include "tools/bench/run.h"
+#include "tools/bench/sequences.h"
+
+namespace verbatim::tools {
+
+SequencePools turn_pools(const BenchConfig& config, int64_t head_length);
+
+// REQUIRES: head_length > 1.
+BenchRow bench_turn(const BenchConfig& config, const BenchSubject& subject, int64_t head_length);
+
+}  // namespace verbatim::tools

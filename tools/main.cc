@@ -1,3 +1,0 @@
-#include "tools/cli.h"
-
-int main(int argc, char** argv) { return verbatim::tools::run_program(argc, argv); }

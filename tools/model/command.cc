@@ -1,0 +1,145 @@
+#include "tools/model/command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "reference/model/golden_check.h"
+#include "reference/model/load_model.h"
+#include "reference/model/presets.h"
+#include "reference/model/write_checkpoint.h"
+#include "tools/model/report.h"
+#include "tools/program/cli.h"
+
+namespace verbatim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace verbatim::reference;
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done; 1 the check failed; 2 bad flag or preset; 3 a file cannot be read or is wrong;\n"
+    "4 a file cannot be written.";
+
+struct ModelOptions {
+    std::string preset;
+    std::string folder;  // of init and check
+    std::string model;   // of info: folder or preset
+    std::string golden;
+    uint64_t seed = 1;
+    uint64_t memory_bytes = 0;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+int run_init(const ModelOptions& options) {
+    const auto config = preset(options.preset);
+    if (!config) return report_error(config.error(), kExitBadUsage);
+    const int64_t num_parameters = geometry(*config).num_parameters;
+    {
+        ProgressBar bar("writing", static_cast<uint64_t>(num_parameters));
+        const Status written = write_random_checkpoint(*config, options.seed, options.folder,
+                                                       [&](int64_t done) { bar.update(static_cast<uint64_t>(done)); });
+        if (!written) return report_error(written.error(), kExitMachine);
+    }
+    if (options.format == OutputFormat::kJson) {
+        const nlohmann::ordered_json json = {{"preset", options.preset},
+                                             {"seed", options.seed},
+                                             {"folder", options.folder},
+                                             {"parameters", num_parameters}};
+        print(json.dump(2) + "\n");
+    } else {
+        print(fmt::format("{}: {} parameters of {}, seed {}\n", options.folder, num_parameters, options.preset,
+                          options.seed));
+    }
+    return kExitOk;
+}
+
+int run_info(const ModelOptions& options) {
+    ModelInfo info;
+    info.name = options.model;
+    info.memory_bytes = options.memory_bytes;
+    // A folder of a preset's name is meant as the folder: its weights are there to look at.
+    if (std::error_code ignored; fs::is_directory(options.model, ignored)) {
+        auto model = load_model(options.model);
+        if (!model) return report_error(model.error());
+        info.config = model->config;
+        info.load = model->report;
+    } else {
+        const auto config = preset(options.model);
+        if (!config)
+            return report_error(
+                Error{fmt::format("{:?} is neither a folder nor a preset: {}", options.model, config.error().message)});
+        info.config = *config;
+    }
+    print(options.format == OutputFormat::kJson ? info_json(info) : info_table(info));
+    return kExitOk;
+}
+
+int run_check(const ModelOptions& options) {
+    const fs::path folder = options.folder;
+    const auto model = load_model(folder);
+    if (!model) return report_error(model.error());
+    const fs::path golden = options.golden.empty() ? folder / "golden.safetensors" : fs::path(options.golden);
+    const auto prompts = load_golden(golden, model->config);
+    if (!prompts) return report_error(prompts.error());
+    const GoldenReport report = check_golden(*model, *prompts);
+    print(options.format == OutputFormat::kJson ? check_json(options.folder, report)
+                                                : check_table(options.folder, report));
+    return report.passes() ? kExitOk : kExitDifference;
+}
+
+using Options = std::shared_ptr<ModelOptions>;
+
+void add_init(CLI::App& model, const Options& options, int& exit_code) {
+    CLI::App* verb = model.add_subcommand("init", "write a checkpoint with random weights of a preset's shapes");
+    std::string names;
+    for (const std::string_view name : preset_names()) names += fmt::format("\n  {}", name);
+    verb->footer(fmt::format("Presets:{}\n{}", names, kExitCodes));
+    verb->add_option("--preset", options->preset, "whose shapes")->required()->type_name("NAME");
+    add_seed_option(*verb, options->seed);
+    verb->add_option("--out", options->folder, "the folder to make; it must not have a checkpoint yet")
+        ->required()
+        ->type_name("DIR");
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_init(*options); });
+}
+
+void add_info(CLI::App& model, const Options& options, int& exit_code) {
+    CLI::App* verb =
+        model.add_subcommand("info", "layers, parameters, bytes of KV and state of a checkpoint or preset");
+    verb->footer(kExitCodes);
+    verb->add_option("model", options->model, "a checkpoint's folder, or a preset's name")
+        ->required()
+        ->type_name("DIR|PRESET");
+    add_bytes_option(*verb, "--memory", options->memory_bytes, "say what fits into this much beside the weights");
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_info(*options); });
+}
+
+void add_check(CLI::App& model, const Options& options, int& exit_code) {
+    CLI::App* verb = model.add_subcommand("check", "compare the double and the exact model with a golden file");
+    verb->footer(
+        fmt::format("Right are: double, max error / max logit <= {:g}; exact, rms error / rms logit <= {:g}.\n{}",
+                    kDoubleTolerance, kExactTolerance, kExitCodes));
+    verb->add_option("folder", options->folder, "a checkpoint's folder")->required()->type_name("DIR");
+    verb->add_option("--golden", options->golden, "the golden file; DIR/golden.safetensors by default")
+        ->type_name("FILE");
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_check(*options); });
+}
+
+}  // namespace
+
+void add_model_command(CLI::App& app, int& exit_code) {
+    CLI::App* model = app.add_subcommand("model", "make, describe and check models");
+    model->require_subcommand(1);
+    model->footer(kExitCodes);
+    add_init(*model, std::make_shared<ModelOptions>(), exit_code);
+    add_info(*model, std::make_shared<ModelOptions>(), exit_code);
+    add_check(*model, std::make_shared<ModelOptions>(), exit_code);
+}
+
+}  // namespace verbatim::tools

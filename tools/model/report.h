@@ -1,0 +1,27 @@
+// tools/model/report.h: what `verbatim model info` and `model check` print.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "reference/model/golden_check.h"
+#include "reference/model/model_config.h"
+#include "reference/model/weights.h"
+
+namespace verbatim::tools {
+
+struct ModelInfo {
+    std::string name;
+    reference::ModelConfig config;
+    std::optional<reference::LoadReport> load;  // of a checkpoint
+    uint64_t memory_bytes = 0;                  // 0: not asked
+};
+
+std::string info_table(const ModelInfo& info);
+std::string info_json(const ModelInfo& info);
+
+std::string check_table(const std::string& checkpoint, const reference::GoldenReport& report);
+std::string check_json(const std::string& checkpoint, const reference::GoldenReport& report);
+
+}  // namespace verbatim::tools

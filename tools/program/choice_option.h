@@ -1,0 +1,38 @@
+// tools/program/choice_option.h: flags whose value is one of some names; --help shows them as a|b|c.
+#pragma once
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbatim::tools {
+
+template <typename T>
+using Choices = std::vector<std::pair<std::string, T>>;
+
+// `value` is set where the flag is given. What it holds now is the default that --help shows, if it is one of the
+// choices.
+template <typename T, typename Value>
+CLI::Option* add_choice_option(CLI::App& command, const std::string& flag, Value& value, const Choices<T>& choices,
+                               const std::string& description) {
+    std::vector<std::string> names;
+    std::string current;
+    for (const auto& [name, choice] : choices) {
+        names.push_back(name);
+        if (value == choice) current = name;
+    }
+    const auto set = [&value, choices](const std::string& given) {
+        for (const auto& [name, choice] : choices) {
+            if (name == given) value = choice;
+        }
+    };
+    return command.add_option_function<std::string>(flag, set, description)
+        ->check(CLI::IsMember(names).description(""))  // the type name says it
+        ->type_name(fmt::format("{}", fmt::join(names, "|")))
+        ->default_str(current);
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,102 @@
+// tools/program/cli.h: what every command of the `verbatim` program shares: exit codes, common flags, errors, tables,
+// progress.
+//
+// A verb is a folder, tools/NAME/, whose command.cc has one function that adds it; the build finds the folders.
+// Flags live in a struct that the callback keeps; the callback runs the command and leaves its exit code:
+//
+//   void add_model_command(CLI::App& app, int& exit_code) {
+//       auto options = std::make_shared<ModelOptions>();
+//       CLI::App* verb = app.add_subcommand("model", "make, show and check models");
+//       add_format_option(*verb, options->format);
+//       verb->callback([options, &exit_code] { exit_code = run_model(*options); });
+//   }
+//
+// Results go to stdout and depend on the flags and files alone; errors and progress go to stderr.
+#pragma once
+
+#include "engine/base/result.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace verbatim::tools {
+
+// What the program returns to the shell; `verbatim --help` prints this list.
+enum ExitCode : int {
+    kExitOk = 0,          // done, and what was checked holds
+    kExitDifference = 1,  // ran to the end and found a difference, or a check failed
+    kExitBadUsage = 2,    // a flag or verb is unknown, missing or out of range
+    kExitBadInput = 3,    // a file, model or trace cannot be read or is wrong
+    kExitMachine = 4,  // the machine is in the way: out of memory, a device that fails, output that cannot be written
+};
+
+// Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it; without one, that
+// of its kind.
+int report_error(const Error& error, ExitCode code);
+int report_error(const Error& error);
+
+enum class OutputFormat { kTable, kJson };
+
+// --format table|json
+CLI::Option* add_format_option(CLI::App& command, OutputFormat& format);
+// --seed N; the value that `seed` holds when this is called is the default that --help shows.
+CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed);
+// A flag that takes a whole number from `least` on, read strictly (CLI11 itself lets -1 and 2^64 through).
+CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_t& count, int64_t least,
+                              const std::string& description);
+// A flag that takes a number of bytes as parse_bytes reads it; the value that `bytes` holds is the default.
+CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
+                              const std::string& description);
+
+// A file of the repository as this program was built from it: "traces/data/scenario.csv" from any working directory.
+std::string repository_path(std::string_view path);
+
+// Bytes from "4096", "64KiB", "2GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "2GB" (powers of 1000: kB MB GB TB).
+// Whole numbers only. Errors: empty, not a number, unknown unit, more than 2^64 - 1.
+Result<uint64_t> parse_bytes(std::string_view text);
+
+// "512 B", "64.0 KiB", "1.5 GiB": one decimal, rounded down, the largest unit that leaves at least 1.
+std::string format_bytes(uint64_t bytes);
+
+// Columns as wide as their widest cell, two spaces apart, no space at a line's end. A column is aligned to the right
+// when every cell below the header starts with a digit or '-', to the left otherwise.
+class Table {
+public:
+    Table() = default;  // no header line: rows of name and value
+    explicit Table(std::vector<std::string> header);
+    void add_row(std::vector<std::string> cells);  // REQUIRES: as many cells as the header or the first row
+    [[nodiscard]] std::string to_string() const;   // every line ends in '\n'
+
+private:
+    std::vector<std::string> header_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+// One line on stderr, redrawn when the shown percentage changes; nothing at all when stderr is no terminal.
+// The destructor erases the line, so that what is printed next starts clean.
+class ProgressBar {
+public:
+    ProgressBar(std::string label, uint64_t total);
+    ~ProgressBar();
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
+    void update(uint64_t done);  // at most `total` is shown
+
+private:
+    std::string label_;
+    uint64_t total_;
+    int shown_percent_ = -1;
+    bool visible_;
+};
+
+// Reads the flags, runs the verb, returns the exit code. What main() calls; tests call it too.
+int run_program(int argc, const char* const* argv);
+
+}  // namespace verbatim::tools

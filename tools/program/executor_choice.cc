@@ -1,0 +1,106 @@
+#include "tools/program/executor_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/cpu_executor.h"
+#include "kernels/cpu/packed_file.h"
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/emulated_device.h"
+#include "reference/reference_executor.h"
+#if defined(VERBATIM_HAS_CUDA)
+#include "kernels/cuda/gpu_device.h"
+#endif
+
+namespace verbatim::tools {
+namespace {
+
+using reference::Profile;
+
+constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
+
+Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorPools& pools, const reference::Model& model) {
+    const cpu::CpuExecutorConfig config{.block_size = pools.block_size,
+                                        .num_blocks = pools.num_blocks,
+                                        .num_state_rows = pools.num_state_rows,
+                                        .num_threads = pools.num_threads,
+                                        .isa = pools.isa,
+                                        .profile = pools.profile};
+    if (pools.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
+    reference::WorkerPool threads(pools.num_threads);
+    ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(pools.packed_file, model, threads));
+    fmt::print(stderr, "verbatim: packed weights {} {}\n", kept.were_kept ? "read from" : "written to",
+               pools.packed_file);
+    return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
+}
+
+std::vector<Profile> profiles_of(const std::string& name) {
+    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
+    return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
+}
+
+Result<std::unique_ptr<cuda::Device>> gpu() {
+#if defined(VERBATIM_HAS_CUDA)
+    return cuda::make_gpu_device();
+#else
+    return error("cuda: this program was built without CUDA: nvcc was not found then; cuda-emulated runs everywhere");
+#endif
+}
+
+Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
+    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
+    const auto problems = cuda::unsupported(model.config, sizes, chosen.device->limits());
+    if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
+    RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
+    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes,
+                                                           pools.profile, pools.num_threads);
+    Status made = chosen.device->synchronize();
+    if (!made) made.error().message += ": is there room for the weights and for the cache that the flags ask for?";
+    return made;
+}
+
+}  // namespace
+
+std::span<const std::string_view> executor_names() { return kExecutorNames; }
+
+Status computes_in(const std::string& name, Profile profile) {
+    const std::vector<Profile> profiles = profiles_of(name);
+    if (std::ranges::count(profiles, profile) > 0) return {};
+    std::vector<std::string_view> names;
+    for (const Profile one : profiles) names.push_back(reference::name(one));
+    return error("--profile {}: the executor {} computes in {} only", reference::name(profile), name,
+                 fmt::join(names, ", "));
+}
+
+Result<Profile> default_profile(const std::string& name) {
+    if (name != "cuda") return Profile::kExact;
+    ASSIGN_OR_RETURN(const auto device, gpu());
+    return device->computes_in(Profile::kTensorSm90) ? Profile::kTensorSm90 : Profile::kExact;
+}
+
+Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
+                                       const reference::Model& model) {
+    ChosenExecutor chosen;
+    RETURN_IF_ERROR(computes_in(name, pools.profile));
+    if (name == "reference") {
+        chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads,
+                                                                         pools.profile);
+    } else if (name == "cpu") {
+        ASSIGN_OR_RETURN(chosen.executor, make_cpu_executor(pools, model));
+    } else if (name == "cuda-emulated") {
+        chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, pools.seed);
+        chosen.device = cuda::make_emulated_device(*chosen.emulator);
+        RETURN_IF_ERROR(run_on(chosen, pools, model));
+    } else if (name == "cuda") {
+        ASSIGN_OR_RETURN(chosen.device, gpu());
+        RETURN_IF_ERROR(run_on(chosen, pools, model));
+    } else {
+        return error("no executor is called '{}': there are {}", name, fmt::join(kExecutorNames, ", "));
+    }
+    return chosen;
+}
+
+}  // namespace verbatim::tools

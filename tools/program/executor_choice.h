@@ -1,0 +1,58 @@
+// tools/program/executor_choice.h: executors by the names that --executor and --beside take, in the profile of
+// --profile.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/simt/emulator.h"
+#include "reference/model/weights.h"
+#include "reference/numeric_executor.h"
+#include "reference/numerics/profile.h"
+
+namespace verbatim::tools {
+
+// "cpu", "reference", "cuda", "cuda-emulated".
+std::span<const std::string_view> executor_names();
+
+struct ExecutorPools {
+    int32_t block_size = 16;     // tokens
+    int32_t num_blocks = 0;      // unused by a model without attention
+    int32_t num_state_rows = 0;  // unused by a model without state
+    int32_t num_threads = 1;
+    uint64_t seed = 0;            // of the order in which emulated threads run
+    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+    // Of "cpu", for a checkpoint's packed weights (kernels/cpu/packed_file.h); empty: none is kept.
+    std::string packed_file;
+    reference::Profile profile = reference::Profile::kExact;
+};
+
+// An executor with what it stands on.
+struct ChosenExecutor {
+    std::unique_ptr<simt::Emulator> emulator;
+    std::unique_ptr<cuda::Device> device;
+    std::unique_ptr<reference::NumericExecutor> executor;
+};
+
+// What the executor of that name computes in unless it is told: exact, but tensor.sm90 on a device that has it. Error:
+// the machine lacks what it stands on.
+Result<reference::Profile> default_profile(const std::string& name);
+
+// Whether the executor of that name computes in that profile.
+Status computes_in(const std::string& name, reference::Profile profile);
+// In which the other side of a comparison computes: the same, or exact where the profile promises no bits.
+constexpr reference::Profile witness_profile(reference::Profile profile) {
+    return profile == reference::Profile::kFast ? reference::Profile::kExact : profile;
+}
+
+// Borrows the model. Errors: no such name, no such device, a model or a profile that it cannot take.
+Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
+                                       const reference::Model& model);
+
+}  // namespace verbatim::tools

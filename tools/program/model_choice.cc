@@ -1,0 +1,65 @@
+#include "tools/program/model_choice.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "reference/model/config_json.h"
+#include "reference/model/presets.h"
+#include "reference/model/random_model.h"
+#include "reference/ops/rope.h"
+#include "reference/walk.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace reference;
+
+void add(Digester& digester, const Linear& linear) {
+    digester.add(linear.weight.rows);
+    digester.add(linear.weight.cols);
+    digester.bytes(linear.weight.data, static_cast<size_t>(linear.weight.rows * linear.weight.cols) * sizeof(uint16_t));
+    digester.add_all(linear.bias);
+}
+
+void add(Digester& digester, const LayerConfig& config, const LayerWeights& weights) {
+    digester.add_all(weights.mixer_norm);
+    digester.add_all(weights.mlp_norm);
+    const MambaWeights& mamba = weights.mamba;
+    for (const VectorView vector :
+         {mamba.conv_weight, mamba.conv_bias, mamba.a_log, mamba.d, mamba.dt_bias, mamba.norm}) {
+        digester.add_all(vector);
+    }
+    if (config.attention && config.attention->rope.kind != RopeKind::kNone) {
+        constexpr int64_t kPositions = 4096;
+        digester.add(RopeTable(config.attention->rope, kPositions).digest(kPositions));
+    }
+}
+
+}  // namespace
+
+bool is_preset(const std::string& name_or_folder) { return std::ranges::count(preset_names(), name_or_folder) > 0; }
+
+Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, const LoadOptions& options) {
+    if (is_preset(name_or_folder)) {
+        ASSIGN_OR_RETURN(const ModelConfig config, preset(name_or_folder));
+        return make_random_model(config, seed);
+    }
+    std::error_code ignored;
+    if (std::filesystem::is_directory(name_or_folder, ignored)) return load_model(name_or_folder, options);
+    return error("--model {}: neither a checkpoint's folder nor a preset ({})", name_or_folder,
+                 fmt::join(preset_names(), ", "));
+}
+
+Digest model_digest(const Model& model) {
+    Digester digester;
+    if (const auto config = write_config(model.config)) digester.add(*config);
+    const ModelWeights& weights = model.weights;
+    digester.bytes(weights.embedding.data,
+                   static_cast<size_t>(weights.embedding.rows * weights.embedding.cols) * sizeof(uint16_t));
+    for (const MatrixId id : matrices_of(model.config)) add(digester, linear_of(weights, id));
+    for (size_t i = 0; i < weights.layers.size(); ++i) add(digester, model.config.layers[i], weights.layers[i]);
+    digester.add_all(weights.final_norm);
+    return digester.digest();
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,23 @@
+// tools/program/model_choice.h: the model that a command's --model names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/base/digest.h"
+#include "engine/base/result.h"
+#include "reference/model/load_model.h"
+#include "reference/model/weights.h"
+
+namespace verbatim::tools {
+
+// A preset's name gives that architecture with random weights by seed, anything else is a checkpoint's folder. The
+// error for a name that is neither lists the presets.
+Result<reference::Model> choose_model(const std::string& name_or_folder, uint64_t seed,
+                                      const reference::LoadOptions& options = {});
+bool is_preset(const std::string& name_or_folder);
+
+// Of everything that enters the arithmetic: config, weights, rotary tables (their first 4096 positions).
+Digest model_digest(const reference::Model& model);
+
+}  // namespace verbatim::tools

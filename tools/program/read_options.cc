@@ -1,0 +1,110 @@
+#include "tools/program/read_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "traces/strict.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace verbatim::traces;
+
+// "A..B", both inclusive, or one number.
+std::optional<SessionRange> parse_sessions(std::string_view text) {
+    const size_t dots = text.find("..");
+    const auto first = parse_number<int64_t>(text.substr(0, dots));
+    const auto last = dots == std::string_view::npos ? first : parse_number<int64_t>(text.substr(dots + 2));
+    if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
+    return SessionRange{*first, *last};
+}
+
+CLI::Option* add_sessions(CLI::App& verb, std::optional<SessionRange>& sessions) {
+    const auto set = [&sessions](const std::string& text) {
+        sessions = parse_sessions(text);
+        if (!sessions) {
+            throw CLI::ValidationError("--sessions",
+                                       fmt::format("got {}, wanted A..B with 0 <= A <= B, or one number", shown(text)));
+        }
+    };
+    return verb.add_option_function<std::string>("--sessions", set, "only sessions A..B, counted from 0")
+        ->type_name("A..B");
+}
+
+CLI::Option* add_format(CLI::App& verb, std::optional<Format>& format) {
+    Choices<Format> formats;
+    for (const char* name : {"verbatim", "agentic", "mooncake", "azure", "burstgpt"}) {
+        formats.emplace_back(name, *format_by_name(name));
+    }
+    return add_choice_option(verb, "--input-format", format, formats,
+                             "the trace is in this format, whatever its content looks like");
+}
+
+CLI::Option* add_max_context(CLI::App& verb, std::optional<OverContext>& over_context) {
+    const Choices<OverContext> choices = {
+        {"reject", OverContext::kReject}, {"drop", OverContext::kDrop}, {"scale", OverContext::kScale}};
+    return add_choice_option(verb, "--max-context", over_context, choices,
+                             "rows that exceed --context: reject, drop, or scale the whole trace");
+}
+
+// Read as strictly as a field of a trace: no sign, no hexadecimal, no "nan".
+CLI::Option* add_factor(CLI::App& verb, const std::string& flag, double& factor, const std::string& description) {
+    const auto set = [&factor, flag](const std::string& text) {
+        const std::optional<double> number = parse_number<double>(text);
+        if (!number) throw CLI::ValidationError(flag, fmt::format("got {}, wanted a number", shown(text)));
+        factor = *number;
+    };
+    return verb.add_option_function<std::string>(flag, set, description)
+        ->type_name("X")
+        ->default_str(fmt::format("{}", factor));
+}
+
+}  // namespace
+
+OverContext ReadFlags::over_context() const { return max_context.value_or(OverContext::kReject); }
+
+std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning) {
+    ReadOptions& read = flags.read;
+    const auto count = [&](const char* flag, int64_t& value, const std::string& description) {
+        return add_count_option(verb, flag, value, 1, description);
+    };
+    const auto set_context = [&flags](const std::string& text) {
+        flags.context = parse_number<int64_t>(text);
+        if (!flags.context || *flags.context < 1) {
+            throw CLI::ValidationError("--context",
+                                       fmt::format("got {}, wanted a whole number from 1 on", shown(text)));
+        }
+    };
+    return {
+        add_format(verb, read.format),
+        count("--tokens-per-id", read.tokens_per_id, "scale down: a block of the trace becomes N tokens")
+            ->default_str("as recorded"),
+        count("--limit", read.limit, "read only the first N rows")->default_str("all"),
+        add_sessions(verb, read.sessions),
+        add_max_context(verb, flags.max_context),
+        verb.add_option_function<std::string>(
+                "--context", set_context,
+                fmt::format("tokens of prompt and output that the model takes; {}", context_meaning))
+            ->type_name("N"),
+        add_factor(verb, "--rate-scale", read.rate_scale, "arrivals this many times as fast"),
+        add_factor(verb, "--think-scale", read.think_scale, "think times this many times as long"),
+        add_factor(verb, "--session-rate", read.session_rate, "agentic: sessions started per second"),
+        count("--sessions-scale", read.sessions_scale, "this many copies of every session, with fresh ids"),
+    };
+}
+
+Result<ReadOptions> read_options(const ReadFlags& flags, int64_t default_context) {
+    ReadOptions read = flags.read;
+    if (flags.max_context || flags.context) {
+        read.max_context = flags.context.value_or(default_context);
+        read.over_context = flags.over_context();
+    }
+    RETURN_IF_ERROR(validate(read));
+    return read;
+}
+
+}  // namespace verbatim::tools

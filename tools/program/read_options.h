@@ -1,0 +1,35 @@
+// tools/program/read_options.h: the flags that say how a trace is read, for every verb that reads one: `trace convert`,
+// `trace stats`, `replay`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "traces/read.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace verbatim::tools {
+
+// What the flags say. --seed is not among them: a verb has one, and passes it on.
+struct ReadFlags {
+    traces::ReadOptions read;                        // max_context and over_context are not filled in
+    std::optional<traces::OverContext> max_context;  // --max-context
+    std::optional<int64_t> context;                  // --context, tokens
+
+    // What --max-context says; to reject, if only --context is given.
+    [[nodiscard]] traces::OverContext over_context() const;
+};
+
+// Adds the flags to `verb`; `context_meaning` says what --context is by default. Every flag that was added.
+std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning);
+
+// For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is
+// given. Error: a value out of range.
+Result<traces::ReadOptions> read_options(const ReadFlags& flags, int64_t default_context);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,14 @@
+// tools/program/svg.h: what our pictures have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace verbatim::tools {
+
+// The start of a picture on white; "</svg>\n" ends it.
+std::string svg_begin(int width, int height);
+// A line of text at (x, y), escaped; `more`: attributes.
+std::string svg_text(int x, int y, std::string_view text, std::string_view more = "");
+
+}  // namespace verbatim::tools

@@ -1,0 +1,219 @@
+// `verbatim replay`: the main job. Runs a trace through the engine with the cache and, beside it, through another
+// executor, by default the uncached reference; compares every logit and every head, bit by bit.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <thread>
+
+#include "kernels/cpu/packed_file.h"
+#include "reference/model/presets.h"
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/executor_choice.h"
+#include "tools/program/isa_option.h"
+#include "tools/program/model_choice.h"
+#include "tools/program/read_options.h"
+#include "tools/replay/run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
+constexpr const char* kSampleScenario = "traces/scenario.csv";
+
+struct ReplayOptions {
+    std::string trace;  // empty: the two samples
+    std::string model = "tiny-granite";
+    ReadFlags read;
+    ReplayConfig replay;
+    uint64_t cache_bytes = uint64_t{256} << 20;
+    uint64_t kv_bytes = 0;
+    uint64_t state_bytes = 0;
+    int64_t failure_step = 0;
+    CLI::Option* has_failure = nullptr;
+    CLI::Option* has_profile = nullptr;
+    CLI::Option* has_model = nullptr;
+    CLI::Option* has_kv_bytes = nullptr;
+    CLI::Option* has_state_bytes = nullptr;
+    OutputFormat format = OutputFormat::kTable;
+    bool details = false;
+};
+
+// What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts
+// them.
+Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const reference::Model& model) {
+    const int64_t positions = model.config.max_position_embeddings;
+    if (flags.context && *flags.context > positions) {
+        return error("--context: got {}, but the model has {} positions", *flags.context, positions);
+    }
+    traces::ReadOptions read = flags.read;
+    read.over_context = flags.over_context();
+    if (read.over_context != traces::OverContext::kReject) read.max_context = flags.context.value_or(positions);
+    return read;
+}
+
+Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
+                              const ReadFlags& flags) {
+    reference::LoadOptions load{.num_threads = config.num_threads};
+    ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
+    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, load));
+    ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
+    read.seed = config.seed;
+    ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
+    ReplayConfig bounded = config;
+    bounded.max_context = flags.context;
+    ASSIGN_OR_RETURN(ReplayRun run,
+                     run_replay(bounded, model, model_name, path.substr(path.find_last_of('/') + 1), trace.trace));
+    if (read.over_context == traces::OverContext::kDrop) run.dropped = trace.report.over_context;
+    return run;
+}
+
+// The recorded sessions, scaled down to a tiny model and pressed together in time, so that several run at once.
+Result<ReplayRun> replay_sessions(const ReplayOptions& options) {
+    ReadFlags flags;
+    flags.read.tokens_per_id = 1;
+    flags.read.session_rate = 2;
+    flags.read.think_scale = 0.01;
+    return replay_file(options.replay, options.model, repository_path(kSampleSessions), flags);
+}
+
+// The scenario under memory pressure, where heads are also found by prefix, and every counter must move.
+Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::string& model) {
+    ReplayConfig pressed = options.replay;
+    pressed.all_counters = true;
+    pressed.lookup = LookupMode::kPrefix;
+    if (!pressed.kv_bytes) pressed.num_blocks = 80;
+    if (!pressed.state_bytes) pressed.num_state_rows = 40;
+    return replay_file(pressed, model, repository_path(kSampleScenario), {});
+}
+
+// The sessions on the model that --model names, the scenario on it and, when it names none, on a model of every family.
+Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
+    std::vector<ReplayRun> runs;
+    ASSIGN_OR_RETURN(runs.emplace_back(), replay_sessions(options));
+    if (options.has_model->count() > 0) {
+        ASSIGN_OR_RETURN(runs.emplace_back(), replay_scenario(options, options.model));
+        return runs;
+    }
+    for (const std::string_view name : reference::preset_names()) {
+        if (!name.starts_with("tiny-")) continue;
+        ASSIGN_OR_RETURN(runs.emplace_back(), replay_scenario(options, std::string(name)));
+    }
+    return runs;
+}
+
+Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
+    options.replay.cache_bytes = static_cast<int64_t>(options.cache_bytes);
+    if (options.has_kv_bytes->count() > 0) options.replay.kv_bytes = static_cast<int64_t>(options.kv_bytes);
+    if (options.has_state_bytes->count() > 0) options.replay.state_bytes = static_cast<int64_t>(options.state_bytes);
+    if (options.has_failure->count() > 0) options.replay.fail_executor_at = options.failure_step;
+    if (options.trace.empty()) return replay_samples(options);
+    ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
+    return std::vector{std::move(run)};
+}
+
+Status check_profile(const ReplayConfig& replay) {
+    RETURN_IF_ERROR(computes_in(replay.executor, replay.profile));
+    return replay.beside == "none" ? Status{} : computes_in(replay.beside, witness_profile(replay.profile));
+}
+
+Status check_packed_file(const ReplayOptions& options) {
+    if (options.replay.packed_file.empty()) return {};
+    if (is_preset(options.model))
+        return error(
+            "--packed: keeps a checkpoint's weights, but --model {} is a preset: make it a checkpoint first "
+            "(verbatim model init)",
+            options.model);
+    if (options.replay.executor != "cpu" && options.replay.beside != "cpu")
+        return error("--packed: neither --executor {} nor --beside {} packs weights as cpu does",
+                     options.replay.executor, options.replay.beside);
+    return {};
+}
+
+int run_replay_command(ReplayOptions options) {
+    if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    const auto usual = default_profile(options.replay.executor);
+    const auto beside = default_profile(options.replay.beside);
+    if (!usual) return report_error(usual.error(), kExitMachine);
+    if (!beside) return report_error(beside.error(), kExitMachine);
+    if (options.has_profile->count() == 0) options.replay.profile = *usual;
+    const auto runs = replay(options);
+    if (!runs) return report_error(runs.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", replay_json(*runs).dump(2));
+    } else {
+        fmt::print("{}", options.details ? replay_table(*runs) : replay_summary(*runs));
+    }
+    for (const ReplayRun& run : *runs) {
+        if (!run.problems().empty()) return kExitDifference;
+    }
+    return kExitOk;
+}
+
+CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
+    Choices<reference::Profile> profiles;
+    for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
+        profiles.emplace_back(reference::name(one), one);
+    }
+    return add_choice_option(
+        verb, "--profile", profile, profiles,
+        "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact; "
+        "not given, a Hopper GPU computes in tensor.sm90");
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<ReplayOptions>();
+    options->replay.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    CLI::App* verb =
+        app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
+    CLI::Option* trace =
+        verb->add_option("--trace", options->trace,
+                         "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
+    for (CLI::Option* flag : add_read_options(*verb, options->read, "the model's own unless given")) flag->needs(trace);
+    options->has_model =
+        verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
+            ->capture_default_str();
+    Choices<std::string> names;
+    for (const std::string_view name : executor_names()) names.emplace_back(name, name);
+    add_choice_option(*verb, "--executor", options->replay.executor, names, "who computes, with the cache");
+    names.emplace_back("none", "none");
+    add_choice_option(*verb, "--beside", options->replay.beside, names, "who it is compared with");
+    options->has_profile = add_profile_option(*verb, options->replay.profile);
+    verb->add_option("--threads", options->replay.num_threads,
+                     "threads of an executor; the result does not depend on it")
+        ->check(CLI::Range(1, 1024));
+    add_isa_option(*verb, options->replay.isa);
+    verb->add_option(
+            "--packed", options->replay.packed_file,
+            "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not")
+        ->type_name("FILE");
+    verb->add_option("--block-size", options->replay.block_size, "tokens of a KV block")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    verb->add_option("--step-tokens", options->replay.step_tokens, "tokens computed in a step, at most")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    add_bytes_option(*verb, "--cache-bytes", options->cache_bytes, "for KV and state together");
+    options->has_kv_bytes =
+        add_bytes_option(*verb, "--kv-bytes", options->kv_bytes, "for KV; else half of --cache-bytes");
+    options->has_state_bytes =
+        add_bytes_option(*verb, "--state-bytes", options->state_bytes, "for Mamba states; else half of --cache-bytes");
+    const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
+    add_choice_option(*verb, "--lookup", options->replay.lookup, lookups,
+                      "find heads by conversation id, or also by prefix in the salt");
+    verb->add_flag("--logits-only", options->replay.logits_only,
+                   "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
+    options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
+                                            "the executor fails at this step and a fresh one goes on")
+                               ->default_str("none");
+    add_seed_option(*verb, options->replay.seed);
+    add_format_option(*verb, options->format);
+    verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");
+    verb->callback([options, &exit_code] { exit_code = run_replay_command(*options); });
+}
+
+}  // namespace verbatim::tools

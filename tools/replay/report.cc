@@ -1,0 +1,243 @@
+#include "tools/replay/report.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "tools/program/cli.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kShortDigest = 8;  // hexadecimal digits in a line among others
+
+struct Counter {
+    const char* key;    // in JSON
+    const char* label;  // in the table
+    std::function<int64_t(const ReplayRun&)> value;
+    // A scenario in which it stays zero has not tested it, unless the model lacks the memory group that it needs.
+    enum { kNever, kAlways, kWithKv, kWithState } engages = kAlways;
+};
+
+bool must_move(const Counter& counter, const ReplayRun& run) {
+    switch (counter.engages) {
+        case Counter::kNever: return false;
+        case Counter::kAlways: return true;
+        case Counter::kWithKv: return run.kv.capacity > 0;
+        case Counter::kWithState: return run.state.capacity > 0;
+    }
+    return true;
+}
+
+int64_t computed_tokens(const ReplayRun& run) {
+    return run.stats.computed_prompt_tokens + run.stats.computed_output_tokens;
+}
+
+// Every counter of a run, in the order in which it is shown.
+const std::vector<Counter>& counters() {
+    static const std::vector<Counter> all = {
+        {"requests", "requests", [](const ReplayRun& r) { return r.stats.requests; }},
+        {"turns", "turns", [](const ReplayRun& r) { return r.driver.turns; }},
+        {"reused_tokens", "tokens reused", [](const ReplayRun& r) { return r.stats.reused_tokens; }},
+        {"computed_tokens", "tokens computed", computed_tokens},
+        {"recomputed_tokens", "tokens recomputed", [](const ReplayRun& r) { return r.stats.recomputed_tokens; },
+         Counter::kWithKv},
+        {"generated_tokens", "tokens generated", [](const ReplayRun& r) { return r.stats.generated_tokens; }},
+        {"tail_copies", "tail copies", [](const ReplayRun& r) { return r.stats.tail_copies; }, Counter::kWithKv},
+        {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }, Counter::kWithState},
+        {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }, Counter::kWithKv},
+        {"evictions", "evictions", [](const ReplayRun& r) { return r.stats.evictions; }},
+        {"commits", "commits", [](const ReplayRun& r) { return r.stats.commits; }},
+        {"discards", "discards", [](const ReplayRun& r) { return r.stats.discards; }},
+        {"forks", "forks", [](const ReplayRun& r) { return r.stats.forks; }},
+        {"rewinds", "rewinds", [](const ReplayRun& r) { return r.stats.rewinds; }},
+        {"aborts", "aborts", [](const ReplayRun& r) { return r.stats.aborts; }},
+        {"refused", "refused", [](const ReplayRun& r) { return r.driver.refused; }},
+        {"repeats", "answered from the ledger", [](const ReplayRun& r) { return r.stats.repeats; }},
+        {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
+        {"client_wait_ms", "client wait, ms", [](const ReplayRun& r) { return r.driver.client_wait_ns / 1'000'000; },
+         Counter::kNever},
+        {"virtual_ms", "virtual time, ms", [](const ReplayRun& r) { return r.driver.virtual_ns / 1'000'000; }},
+        {"steps", "steps", [](const ReplayRun& r) { return r.stats.steps; }},
+        {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
+        {"kv_bytes", "KV bytes, peak", [](const ReplayRun& r) { return r.kv.peak; }, Counter::kWithKv},
+        {"state_bytes", "state bytes, peak", [](const ReplayRun& r) { return r.state.peak; }, Counter::kWithState},
+        {"compared_logits", "compared logits", [](const ReplayRun& r) { return r.compared_logits; }},
+        {"compared_states", "compared states", [](const ReplayRun& r) { return r.compared_states; }},
+    };
+    return all;
+}
+
+ordered_json difference_json(const ReplayRun& run) {
+    if (!run.difference) return nullptr;
+    const reference::Difference& d = *run.difference;
+    return {{"trace", run.trace},     {"step", d.step},   {"request", index(d.request)},
+            {"position", d.position}, {"layer", d.layer}, {"op", d.op},
+            {"element", d.element},   {"got", d.primary}, {"wanted", d.secondary}};
+}
+
+ordered_json reasons_json(const EngineStats& stats) {
+    ordered_json reasons;
+    for (size_t i = 0; i < stats.not_reused.size(); ++i) {
+        reasons[name(static_cast<NotReused>(i))] = stats.not_reused[i];
+    }
+    return reasons;
+}
+
+ordered_json run_json(const ReplayRun& run) {
+    ordered_json json;
+    json["trace"] = run.trace;
+    json["model"] = run.model;
+    json["numerics"] = run.numerics;
+    json["seed"] = run.seed;
+    json["fingerprint"] = run.fingerprint.hex();
+    for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
+    json["dropped"] = run.dropped;
+    json["replaced_executors"] = run.replaced_executors;
+    json["resent"] = run.driver.resent;
+    json["kv_capacity_bytes"] = run.kv.capacity;
+    json["state_capacity_bytes"] = run.state.capacity;
+    json["not_reused"] = reasons_json(run.stats);
+    json["identical"] = run.identical();
+    json["first_difference"] = difference_json(run);
+    json["problems"] = run.problems();
+    json["digest"] = run.digest.hex();
+    return json;
+}
+
+std::string verdict(const ReplayRun& run) {
+    return run.difference ? "see below" : run.identical() ? "identical" : "nothing compared";
+}
+
+std::string problem_lines(const ReplayRun& run) {
+    std::string text;
+    for (const std::string& problem : run.problems()) {
+        text += fmt::format("{}, {}: {}\n", run.trace, run.model, problem);
+    }
+    return text;
+}
+
+// What a reader of the summary must know and does not expect.
+std::string remark_lines(const ReplayRun& run) {
+    std::string text;
+    const auto add = [&](int64_t count, const char* what) {
+        if (count > 0) text += fmt::format("{}, {}: {} {}\n", run.trace, run.model, count, what);
+    };
+    add(run.driver.rejected, "rejected (too long)");
+    add(run.dropped, "dropped (too long)");
+    add(run.replaced_executors, "executors replaced");
+    return text;
+}
+
+// One digest: its own. Several: of all, in order.
+Digest chain_of(const std::vector<ReplayRun>& runs, Digest ReplayRun::*digest) {
+    if (runs.size() == 1) return runs.front().*digest;
+    Digester chain;
+    for (const ReplayRun& run : runs) chain.add(run.*digest);
+    return chain.digest();
+}
+
+void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label,
+             const std::function<std::string(const ReplayRun&)>& cell) {
+    std::vector<std::string> cells{std::move(label)};
+    for (const ReplayRun& run : runs) cells.push_back(cell(run));
+    table.add_row(std::move(cells));
+}
+
+}  // namespace
+
+bool ReplayRun::identical() const { return !difference && compared_logits + compared_states > 0; }
+
+std::vector<std::string> ReplayRun::problems() const {
+    std::vector<std::string> found = driver.unexpected;
+    found.insert(found.end(), failures.begin(), failures.end());
+    if (difference) found.push_back("first difference: " + to_string(*difference));
+    if (has_witness && !difference && !identical()) {
+        found.push_back(
+            fmt::format("nothing was compared: {} requests came to a turn, {} were too long, {} were refused",
+                        driver.turns, driver.rejected, driver.refused));
+    }
+    if (!all_counters) return found;
+    for (const Counter& counter : counters()) {
+        if (must_move(counter, *this) && counter.value(*this) == 0) {
+            found.push_back(fmt::format("{} stayed 0: the scenario did not test it", counter.key));
+        }
+    }
+    return found;
+}
+
+std::string replay_summary(const std::vector<ReplayRun>& runs) {
+    Table table({"trace", "model", "requests", "reused", "computed", "preempted", "evicted", "logits", "states",
+                 "first difference", "digest"});
+    for (const ReplayRun& run : runs) {
+        std::vector<std::string> cells = {run.trace, run.model};
+        for (const int64_t count :
+             {run.stats.requests, run.stats.reused_tokens, computed_tokens(run), run.stats.preemptions,
+              run.stats.evictions, run.compared_logits, run.compared_states}) {
+            cells.push_back(fmt::format("{}", count));
+        }
+        cells.push_back(verdict(run));
+        cells.push_back(run.digest.hex().substr(0, kShortDigest));
+        table.add_row(std::move(cells));
+    }
+    std::string text;
+    if (!runs.empty()) {
+        text += fmt::format("{}, seed {}, fingerprint {}\n", runs.front().numerics, runs.front().seed,
+                            chain_of(runs, &ReplayRun::fingerprint).hex());
+    }
+    text += table.to_string();
+    for (const ReplayRun& run : runs) text += remark_lines(run) + problem_lines(run);
+    return text + fmt::format("digest {} (--details shows every counter)\n", chain_of(runs, &ReplayRun::digest).hex());
+}
+
+std::string replay_table(const std::vector<ReplayRun>& runs) {
+    std::vector<std::string> header{"trace"};
+    for (const ReplayRun& run : runs) header.push_back(run.trace);
+    Table table(std::move(header));
+    add_row(table, runs, "model", [](const ReplayRun& run) { return run.model; });
+    add_row(table, runs, "numerics", [](const ReplayRun& run) { return run.numerics; });
+    for (const Counter& counter : counters()) {
+        add_row(table, runs, counter.label,
+                [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });
+    }
+    for (size_t i = 0; i < static_cast<size_t>(NotReused::kCount); ++i) {
+        add_row(table, runs, fmt::format("not reused: {}", name(static_cast<NotReused>(i))),
+                [&](const ReplayRun& run) { return fmt::format("{}", run.stats.not_reused[i]); });
+    }
+    if (std::ranges::any_of(runs, [](const ReplayRun& run) { return run.dropped > 0; }))
+        add_row(table, runs, "dropped (too long)", [](const ReplayRun& run) { return fmt::format("{}", run.dropped); });
+    if (std::ranges::any_of(runs, [](const ReplayRun& run) { return run.replaced_executors > 0; })) {
+        add_row(table, runs, "executors replaced",
+                [](const ReplayRun& run) { return fmt::format("{}", run.replaced_executors); });
+        add_row(table, runs, "turns sent again",
+                [](const ReplayRun& run) { return fmt::format("{}", run.driver.resent); });
+    }
+    add_row(table, runs, "first difference", verdict);
+    std::string text = table.to_string();
+    for (const ReplayRun& run : runs) {
+        text += fmt::format("{}, {}: seed {}, fingerprint {}, digest {}\n", run.trace, run.model, run.seed,
+                            run.fingerprint.hex(), run.digest.hex());
+        text += problem_lines(run);
+    }
+    return text;
+}
+
+ordered_json replay_json(const std::vector<ReplayRun>& runs) {
+    if (runs.size() == 1) return run_json(runs.front());
+    ordered_json json;
+    for (const Counter& counter : counters()) {
+        int64_t sum = 0;
+        for (const ReplayRun& run : runs) sum += counter.value(run);
+        json[counter.key] = sum;
+    }
+    const auto differs = std::ranges::find_if(runs, [](const ReplayRun& run) { return run.difference.has_value(); });
+    json["identical"] = std::ranges::all_of(runs, &ReplayRun::identical);
+    json["first_difference"] = differs == runs.end() ? ordered_json(nullptr) : difference_json(*differs);
+    json["digest"] = chain_of(runs, &ReplayRun::digest).hex();
+    json["runs"] = ordered_json::array();
+    for (const ReplayRun& run : runs) json["runs"].push_back(run_json(run));
+    return json;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,57 @@
+// tools/replay/report.h: what a replay found, as values, and how it is shown.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/base/digest.h"
+#include "engine/stats.h"
+#include "reference/lockstep_executor.h"
+#include "simulator/trace_driver.h"
+
+namespace verbatim::tools {
+
+// Bytes of the two memory groups.
+struct GroupBytes {
+    int64_t capacity = 0;
+    int64_t peak = 0;  // most in use at the end of a step
+};
+
+struct ReplayRun {
+    std::string trace;
+    std::string model;
+    std::string numerics;  // what computed, e.g. "exact/1"
+    uint64_t seed = 0;
+    Digest fingerprint;  // of model, numerics, configuration and trace
+    DriverReport driver;
+    int64_t dropped = 0;  // rows too long for the context that were left out of the trace
+    EngineStats stats;
+    GroupBytes kv;
+    GroupBytes state;
+    bool has_witness = false;     // another executor ran beside, to be compared with
+    int64_t compared_logits = 0;  // values
+    int64_t compared_states = 0;
+    std::optional<reference::Difference> difference;  // the first one
+    int64_t replaced_executors = 0;                   // that had failed
+    std::vector<std::string> failures;                // of executors that were not told to fail
+    bool all_counters = false;                        // a counter that stays zero is a failure
+    Digest digest;                                    // of plans, tokens and cache events
+
+    // Something was compared, and nothing differs.
+    [[nodiscard]] bool identical() const;
+    // What keeps the run from being a success; empty: nothing.
+    [[nodiscard]] std::vector<std::string> problems() const;
+};
+
+// One line per run, then what is wrong, and the digest of all.
+std::string replay_summary(const std::vector<ReplayRun>& runs);
+// One column per run, a row per counter, then the first difference or "identical".
+std::string replay_table(const std::vector<ReplayRun>& runs);
+// One run: its object. Several: their sums, with one object each under "runs".
+nlohmann::ordered_json replay_json(const std::vector<ReplayRun>& runs);
+
+}  // namespace verbatim::tools

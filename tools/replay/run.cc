@@ -1,0 +1,174 @@
+#include "tools/replay/run.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "engine/cache/budget.h"
+#include "engine/engine/engine.h"
+#include "reference/lockstep_executor.h"
+#include "tools/program/cli.h"
+#include "tools/program/executor_choice.h"
+#include "tools/program/failing_executor.h"
+#include "tools/program/model_choice.h"
+#include "traces/requests.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace reference;
+
+UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
+    return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
+}
+
+Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
+    const ModelGeometry shape = geometry(model);
+    const UnitBytes unit = unit_bytes(shape, config.block_size);
+    ASSIGN_OR_RETURN(const Budget budget,
+                     split_budget({config.cache_bytes, config.kv_bytes, config.state_bytes}, unit));
+    EngineConfig engine;
+    engine.cache.has_kv = unit.kv_block > 0;
+    engine.cache.has_state = unit.state_row > 0;
+    engine.cache.block_size = config.block_size;
+    engine.cache.num_blocks = unit.kv_block == 0 ? 0 : config.num_blocks.value_or(budget.num_blocks);
+    engine.cache.num_state_rows = unit.state_row == 0 ? 0 : config.num_state_rows.value_or(budget.num_state_rows);
+    engine.cache.lookup = config.lookup;
+    engine.scheduler.step_tokens = config.step_tokens;
+    engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
+    engine.seed = config.seed;
+    engine.digest_heads = true;
+    RETURN_IF_ERROR(validate(engine));
+    return engine;
+}
+
+ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
+    return {.block_size = engine.cache.block_size,
+            .num_blocks = engine.cache.num_blocks,
+            .num_state_rows = engine.cache.num_state_rows,
+            .num_threads = config.num_threads,
+            .seed = config.seed,
+            .isa = config.isa,
+            .packed_file = config.packed_file,
+            .profile = config.profile};
+}
+
+Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
+                      const std::string& numerics_id, const traces::Trace& trace) {
+    Digester digester;
+    digester.add(model_digest(model));
+    digester.add(std::string_view(config.executor));
+    digester.add(std::string_view(numerics_id));
+    for (const int64_t value :
+         {int64_t{engine.cache.num_blocks}, int64_t{engine.cache.num_state_rows}, int64_t{engine.cache.block_size},
+          int64_t{config.step_tokens}, int64_t{config.max_num_sequences}, static_cast<int64_t>(config.lookup),
+          config.step_ns, static_cast<int64_t>(config.seed), static_cast<int64_t>(trace.rows.size())}) {
+        digester.add(value);
+    }
+    if (config.max_context) digester.add(*config.max_context);
+    for (const traces::Row& row : trace.rows) {
+        for (const int64_t value :
+             {row.arrival_ns, row.prompt_tokens, row.max_tokens, int64_t{index(row.conversation)}}) {
+            digester.add(value);
+        }
+    }
+    return digester.digest();
+}
+
+void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
+    group.peak = std::max(group.peak, used_units * unit);
+}
+
+// The executor that computes, beside another one where one is asked for; all fresh.
+class Executors {
+public:
+    static Result<std::unique_ptr<Executors>> create(const ReplayConfig& config, const ExecutorPools& pools,
+                                                     const Model& model) {
+        auto made = std::make_unique<Executors>();
+        ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, pools, model));
+        if (config.beside == "none") return made;
+        ExecutorPools beside = pools;
+        beside.profile = witness_profile(config.profile);
+        ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, beside, model));
+        made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor,
+                                                             LockstepOptions{.watch_operations = !config.logits_only});
+        return made;
+    }
+    void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(working(), step); }
+    [[nodiscard]] bool told_to_fail() const { return failing_ != nullptr; }
+    [[nodiscard]] Executor& executor() { return failing_ ? *failing_ : working(); }
+    // Adds what was compared.
+    void report(ReplayRun& run) const {
+        if (!lockstep_) return;
+        run.compared_logits += lockstep_->counts().compared_logits;
+        run.compared_states += lockstep_->counts().compared_states;
+        if (!run.difference) run.difference = lockstep_->first_difference();
+    }
+
+private:
+    [[nodiscard]] Executor& working() { return lockstep_ ? static_cast<Executor&>(*lockstep_) : *primary_.executor; }
+
+    ChosenExecutor primary_;
+    ChosenExecutor witness_;
+    std::unique_ptr<LockstepExecutor> lockstep_;
+    std::unique_ptr<FailingExecutor> failing_;
+};
+
+}  // namespace
+
+Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
+                             const std::string& trace_name, const traces::Trace& trace) {
+    ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
+    const ExecutorPools pools = pools_of(config, engine_settings);
+    ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, Executors::create(config, pools, model));
+    if (config.fail_executor_at) executors->fail_at(*config.fail_executor_at);
+
+    TokenStore store(model.config.vocab_size);
+    LruEviction policy;
+    DigestRecorder recorder;
+    Engine engine(engine_settings, executors->executor(), policy, store, recorder);
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
+    TraceDriver driver({.step_ns = config.step_ns}, trace, requests, engine, store);
+
+    ReplayRun run;
+    run.trace = trace_name;
+    run.model = model_name;
+    run.has_witness = config.beside != "none";
+    run.seed = config.seed;
+    run.numerics = executors->executor().numerics_id();
+    run.all_counters = config.all_counters;
+    run.fingerprint = fingerprint_of(config, engine_settings, model, run.numerics, trace);
+    const CacheConfig& cache = engine_settings.cache;
+    const UnitBytes unit = unit_bytes(geometry(model.config), cache.block_size);
+    run.kv.capacity = cache.num_blocks * unit.kv_block;
+    run.state.capacity = cache.num_state_rows * unit.state_row;
+    ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
+    const auto after_step = [&](int64_t rows_over) {
+        measure(run.kv, engine.cache().kv().pool().num_used(), unit.kv_block);
+        measure(run.state, engine.cache().state().pool().num_used(), unit.state_row);
+        progress.update(static_cast<uint64_t>(rows_over));
+    };
+    // The old executors go first: their memory is needed.
+    const auto recover = [&](const Error& failure) -> Status {
+        if (!executors->told_to_fail())
+            run.failures.push_back("an executor failed and was replaced: " + failure.message);
+        ++run.replaced_executors;
+        executors->report(run);
+        executors.reset();
+        ASSIGN_OR_RETURN(executors, Executors::create(config, pools, model));
+        engine.replace_executor(executors->executor());
+        return {};
+    };
+    ASSIGN_OR_RETURN(run.driver, driver.run(after_step, recover));
+    engine.verify();
+    run.stats = engine.stats();
+    run.digest = recorder.digest();
+    executors->report(run);
+    if (executors->told_to_fail()) {
+        run.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config.fail_executor_at));
+    }
+    return run;
+}
+
+}  // namespace verbatim::tools

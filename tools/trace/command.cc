@@ -1,0 +1,164 @@
+// `verbatim trace`: convert any supported request log into Verbatim's own CSV, say what a trace is like, make one up.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/read_options.h"
+#include "tools/trace/report.h"
+#include "traces/generate.h"
+#include "traces/read.h"
+#include "traces/verbatim_csv.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace verbatim::traces;
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done; 2 bad flag; 3 the trace cannot be read or is wrong; 4 a file cannot be written.";
+
+constexpr int64_t kDefaultContext = 131072;  // tokens; of many published models
+
+struct TraceOptions {
+    std::string input;
+    std::string output;
+    std::string picture;
+    ReadFlags read;
+    uint64_t seed = 0;
+    GenerateOptions generate;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+Result<ReadOptions> read_options(const TraceOptions& options) {
+    ASSIGN_OR_RETURN(ReadOptions read, read_options(options.read, kDefaultContext));
+    read.seed = options.seed;
+    return read;
+}
+
+int run_convert(const TraceOptions& options) {
+    const auto read = read_options(options);
+    if (!read) return report_error(read.error(), kExitBadUsage);
+    const auto trace = read_trace(options.input, *read);
+    if (!trace) return report_error(trace.error());
+    if (const Status written = write_verbatim_csv(trace->trace, options.output); !written)
+        return report_error(written.error(), kExitMachine);
+    const bool json = options.format == OutputFormat::kJson;
+    print(json ? conversion_json(trace->report, trace->trace).dump(2) + "\n"
+               : conversion_table(trace->report, trace->trace));
+    return kExitOk;
+}
+
+int run_stats(const TraceOptions& options) {
+    auto read = read_options(options);
+    if (!read) return report_error(read.error(), kExitBadUsage);
+    read->keep_blocks = true;
+    const auto trace = read_trace(options.input, *read);
+    if (!trace) return report_error(trace.error());
+    const TraceReport report = make_trace_report(options.input.substr(options.input.find_last_of('/') + 1), *trace);
+    if (!options.picture.empty()) {
+        std::ofstream file(options.picture, std::ios::binary);
+        file << trace_svg(report, trace->trace) << std::flush;
+        if (!file)
+            return report_error({fmt::format("{}: cannot be written: is the folder there?", options.picture)},
+                                kExitMachine);
+    }
+    print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
+    return kExitOk;
+}
+
+int run_generate(TraceOptions options) {
+    options.generate.seed = options.seed;
+    if (const Status valid = validate(options.generate); !valid) return report_error(valid.error(), kExitBadUsage);
+    const Trace trace = generate(options.generate);
+    if (const Status written = write_verbatim_csv(trace, options.output); !written)
+        return report_error(written.error(), kExitMachine);
+    const ReadTrace whole{trace, {}, {}};
+    TraceReport report = make_trace_report(options.output, whole);
+    print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
+    return kExitOk;
+}
+
+void add_input(CLI::App& verb, TraceOptions& options) {
+    verb.add_option("IN", options.input, "a trace: plain, gzip or zstd")->required();
+    add_read_options(verb, options.read, "131072 if only --max-context is given");
+    add_seed_option(verb, options.seed);
+    add_format_option(verb, options.format);
+}
+
+void add_lengths(CLI::App& verb, const std::string& flag, LengthDistribution& of, const std::string& what) {
+    verb.add_option(flag, of.median, what + ": median")->capture_default_str();
+    verb.add_option(flag + "-sigma", of.sigma, what + ": sigma of the logarithm")->capture_default_str();
+}
+
+void add_generate_options(CLI::App& verb, TraceOptions& options) {
+    GenerateOptions& generate = options.generate;
+    verb.add_option("--to", options.output, "the CSV to write; .gz or .zst compresses it")->required();
+    add_count_option(verb, "--conversations", generate.conversations, 1, "how many");
+    const Choices<ArrivalProcess> processes = {{"poisson", ArrivalProcess::kPoisson},
+                                               {"uniform", ArrivalProcess::kUniform},
+                                               {"bursty", ArrivalProcess::kBursty}};
+    add_choice_option(verb, "--arrivals", generate.arrivals, processes, "how conversations start");
+    verb.add_option("--rate", generate.rate, "conversations started per second")->capture_default_str();
+    verb.add_option("--turns", generate.mean_turns, "turns per conversation: mean of a geometric distribution")
+        ->capture_default_str();
+    add_lengths(verb, "--first-tokens", generate.first_tokens, "own tokens of a first turn");
+    add_lengths(verb, "--turn-tokens", generate.turn_tokens, "own tokens of a later turn");
+    add_lengths(verb, "--output-tokens", generate.output_tokens, "tokens of an answer");
+    verb.add_option("--think", generate.mean_think_seconds,
+                    "seconds a client thinks: mean of an exponential distribution")
+        ->capture_default_str();
+    add_count_option(verb, "--system-prompts", generate.system_prompts, 0, "different system prompts");
+    add_count_option(verb, "--system-prompt-tokens", generate.system_prompt_tokens, 1, "tokens of each");
+    add_count_option(verb, "--salts", generate.salts, 0, "different cache salts");
+    verb.add_option("--suffix-share", generate.suffix_share, "of conversations whose clients send only what is new")
+        ->capture_default_str();
+    verb.add_option("--deterministic-share", generate.deterministic_share, "of deterministic conversations")
+        ->capture_default_str();
+    verb.add_option("--fork", generate.fork_chance, "per turn: somebody else goes on from it too")
+        ->capture_default_str();
+    verb.add_option("--edit", generate.edit_chance, "per later turn: what was said is changed")->capture_default_str();
+    verb.add_option("--regenerate", generate.regenerate_chance, "per turn: another answer is asked for")
+        ->capture_default_str();
+    verb.add_option("--abort", generate.abort_chance, "per turn: the client leaves within the answer")
+        ->capture_default_str();
+    add_seed_option(verb, options.seed);
+    add_format_option(verb, options.format);
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& app, int& exit_code) {
+    CLI::App* trace = app.add_subcommand("trace", "convert, describe and make up request traces");
+    trace->require_subcommand(1);
+    trace->footer(kExitCodes);
+    const auto add_verb = [&](const char* name, const char* what) {
+        auto options = std::make_shared<TraceOptions>();
+        return std::pair{trace->add_subcommand(name, what), options};
+    };
+    {
+        auto [verb, options] = add_verb("convert", "any supported request log as Verbatim's own CSV");
+        add_input(*verb, *options);
+        verb->add_option("--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
+        verb->callback([options = options, &exit_code] { exit_code = run_convert(*options); });
+    }
+    {
+        auto [verb, options] = add_verb("stats", "what a trace is like, and what caches would reuse of it");
+        add_input(*verb, *options);
+        verb->add_option("--picture", options->picture, "also write a picture, an SVG that needs no other file");
+        verb->callback([options = options, &exit_code] { exit_code = run_stats(*options); });
+    }
+    {
+        auto [verb, options] = add_verb("generate", "make up a trace by seed");
+        add_generate_options(*verb, *options);
+        verb->callback([options = options, &exit_code] { exit_code = run_generate(*options); });
+    }
+}
+
+}  // namespace verbatim::tools
