@@ -40,7 +40,7 @@ std::string CpuExecutor::numerics_id() const {
 }
 
 TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) const {
-    return sample(args, *choice_.many->rows, sampling_);
+    return sample(args, *choice_.many.ops->rows, sampling_);
 }
 
 }  // namespace verbatim::cpu
