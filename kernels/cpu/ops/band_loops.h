@@ -1,8 +1,8 @@
 // kernels/cpu/ops/band_loops.h: PanelArgs for rows in bands, where a pair takes two fma. Included inside the target.
 //
-// A band's rows stand in registers against one vector of outputs, so that a weight is unpacked once for all of them, and
-// every element of theirs is an operand at a constant distance from one address. A chunk of NUMERICS N3 of a panel (32 KiB)
-// stays in the first cache while the bands pass over it.
+// A band's rows stand in registers against one vector of outputs, so that a weight is unpacked once for all of them,
+// and every element of theirs is an operand at a constant distance from one address. A chunk of NUMERICS N3 of a panel
+// (32 KiB) stays in the first cache while the bands pass over it.
 #pragma once
 
 #include <algorithm>
@@ -72,8 +72,8 @@ void band_chunk_of(int64_t width, const BandArgs& args) {
 }
 static_assert(kMinBandRows == 8 && kBandRows == 24, "band_chunk_of knows these widths");
 
-// The first band asks memory for the panel's next chunk, which may lie beyond the panel: the next panel stands there, or
-// nothing that a prefetch would mind. The others ask for the next band's part of this chunk.
+// The first band asks memory for the panel's next chunk, which may lie beyond the panel: the next panel stands there,
+// or nothing that a prefetch would mind. The others ask for the next band's part of this chunk.
 template <typename Lanes>
 void panel_of_bands(const PanelArgs& args) {
     constexpr int64_t kChunkPairs = reference::kDotChunk / 2;
