@@ -142,7 +142,10 @@ constexpr int64_t kColdPanels = 32;  // 3 MiB: long enough that a race's beginni
 // The fastest of the tables' loops. Few rows wait for memory, many compute.
 MatmulLoop fastest_loop(std::span<const Isa> isas, int64_t num_rows) {
     std::vector<MatmulLoop> loops;
-    for (const Isa isa : isas) std::ranges::copy(matmul_loops(cpu_ops(isa), num_rows), std::back_inserter(loops));
+    for (const Isa isa : isas) {
+        if (isa == Isa::kPortable && isas.size() > 1) continue;  // never wins, and takes long to lose
+        std::ranges::copy(matmul_loops(cpu_ops(isa), num_rows), std::back_inserter(loops));
+    }
     if (loops.size() == 1) return loops[0];
     const bool few = num_rows <= MatmulChoice::kFewRows;
     return Race(num_rows, few ? kColdPanels : 1, few ? 3 : 16).winner(loops);
