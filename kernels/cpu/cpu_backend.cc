@@ -18,11 +18,14 @@ using reference::StateKind;
 namespace {
 
 constexpr int64_t kRowGrain = 4;        // rows of cheap operations that one thread takes at a time
-constexpr int64_t kMatmulRows = 128;    // rows that share a panel's trip through the cache
+constexpr int64_t kMatmulRows = 120;    // rows that share a panel's trip through the cache: whole bands, and tiles of 6
+constexpr int64_t kBandColumns = 256;   // columns of a band that one thread rounds at a time
 constexpr int64_t kFewRows = 32;        // up to here weights and states pass once, and memory likes long reads
 constexpr int64_t kPartsPerThread = 8;  // of such a pass: enough to end together
 constexpr int64_t kConvChannels = 512;  // channels that one thread takes at a time
 constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes at a time
+
+static_assert(kMatmulRows % kBandRows == 0);
 
 }  // namespace
 
@@ -31,7 +34,7 @@ CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const M
     : model_(model),
       weights_(weights),
       choice_(choice),
-      ops_(*choice.many),
+      ops_(*choice.many.ops),
       kv_(kv),
       states_(states),
       pool_(pool),
@@ -194,48 +197,71 @@ void CpuBackend::scale_logits(float multiplier, float divisor) {
 
 // --- matmul
 
-// The rows as `ops` takes them, rounded once for the matmuls that share them.
-RoundedRows CpuBackend::round_rows(const CpuOps& ops, Buffer buffer, int64_t width, float multiplier) {
+// The rows in the form that a loop takes, rounded once for the matmuls that share them.
+RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, float multiplier) {
     const ConstFloatRows x = rows(buffer, width);
     const int64_t pairs = num_pairs(width);
-    const Rounded wanted{buffer, activations(buffer).version, multiplier, ops.takes_pairs};
-    float* floats = ops.takes_pairs ? nullptr : rounded_floats_.ensure(x.num_rows * pairs * 2);
-    Pair* words = ops.takes_pairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
-    if (wanted != rounded_) {
+    const Rounded wanted{buffer, activations(buffer).version, multiplier, form};
+    const int64_t num_floats = (x.num_rows + (form == RowForm::kBands ? kBandRows : 0)) * pairs * 2;
+    float* floats = form == RowForm::kPairs ? nullptr : rounded_floats_.ensure(num_floats);
+    Pair* words = form == RowForm::kPairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
+    if (wanted != rounded_ && form == RowForm::kBands) round_to_bands(x, multiplier, floats);
+    if (wanted != rounded_ && form != RowForm::kBands) {
         for_rows(x.num_rows, [&](int64_t r) {
-            if (ops.takes_pairs) ops.rows->round_to_pairs(x.row(r), width, multiplier, words + r * pairs);
-            if (!ops.takes_pairs) ops.rows->round_to_floats(x.row(r), width, multiplier, floats + r * pairs * 2);
+            form == RowForm::kPairs ? row_ops().round_to_pairs(x.row(r), width, multiplier, words + r * pairs)
+                                    : row_ops().round_to_floats(x.row(r), width, multiplier, floats + r * pairs * 2);
         });
-        rounded_ = wanted;
     }
-    return {floats, words, x.num_rows, pairs};
+    rounded_ = wanted;
+    return {.floats = form == RowForm::kFloats ? floats : nullptr,
+            .pairs = words,
+            .bands = form == RowForm::kBands ? floats : nullptr,
+            .num_rows = x.num_rows,
+            .num_pairs = pairs};
+}
+
+void CpuBackend::round_to_bands(ConstFloatRows x, float multiplier, float* bands) {
+    const int64_t parts = (x.width + kBandColumns - 1) / kBandColumns;
+    pool_.for_each((x.num_rows + kBandRows - 1) / kBandRows * parts, [&](int64_t part) {
+        const int64_t first_row = part / parts * kBandRows;
+        const int64_t first = part % parts * kBandColumns;
+        const int64_t width = band_width(x.num_rows - first_row);
+        row_ops().round_to_band({.x = x.row(first_row) + first,
+                                 .stride = x.stride,
+                                 .num_rows = std::min(width, x.num_rows - first_row),
+                                 .count = std::min(kBandColumns, x.width - first),
+                                 .multiplier = multiplier,
+                                 .width = width,
+                                 .out = bands + first_row * num_pairs(x.width) * 2 + first * width});
+    });
 }
 
 namespace {
 
 // Some rows by one panel, into their columns of y. `widened` holds a panel's pairs for int8 weights.
-void multiply_panel(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
+void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
                     int64_t panel, Pair* widened, FloatRows y) {
+    const CpuOps& ops = *loop.ops;
     const int64_t first = panel * kPanelOutputs;
     const int64_t count = matrix.outputs_in(panel);
     if (count == kPanelOutputs && !matrix.is_int8()) {
-        ops.panel({.rows = x,
-                   .panel = matrix.panel(panel),
-                   .bias = bias != nullptr ? bias + first : nullptr,
-                   .out = y.data + first,
-                   .out_stride = y.stride});
+        loop.run({.rows = x,
+                  .panel = matrix.panel(panel),
+                  .bias = bias != nullptr ? bias + first : nullptr,
+                  .out = y.data + first,
+                  .out_stride = y.stride});
         return;
     }
     alignas(64) float out[kMatmulRows * kPanelOutputs];
     PanelArgs args{.rows = x, .out = out};
-    const bool directly = matrix.is_int8() && ops.panel_int8 != nullptr && x.num_rows <= MatmulChoice::kManyRows;
+    const bool directly = matrix.is_int8() && ops.panel_int8 != nullptr && x.num_rows <= MatmulChoice::kFewRows;
     if (!matrix.is_int8()) args.panel = matrix.panel(panel);
     if (directly) args.int8_panel = matrix.int8_panel(panel);
     if (matrix.is_int8() && !directly) {
         ops.rows->widen_int8(matrix.int8_panel(panel), matrix.panel_pairs(), widened);
         args.panel = widened;
     }
-    directly ? ops.panel_int8(args) : ops.panel(args);
+    directly ? ops.panel_int8(args) : loop.run(args);
     for (int64_t r = 0; r < y.num_rows; ++r) {
         const float* total = out + r * kPanelOutputs;
         float* to = y.row(r) + first;
@@ -251,8 +277,8 @@ void multiply_panel(const CpuOps& ops, const PackedMatrix& matrix, const float* 
 void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     const PackedMatrix& matrix = weights_.matrix(id);
     const reference::VectorView bias = linear_of(model_.weights(), id).bias;
-    const CpuOps& ops = choice_.of_rows(num_rows(in));
-    const RoundedRows x = round_rows(ops, in, matrix.num_k(), in_multiplier);
+    const MatmulLoop& loop = choice_.of_rows(num_rows(in));
+    const RoundedRows x = round_rows(loop.form(), in, matrix.num_k(), in_multiplier);
     const FloatRows y = fresh(out, matrix.num_outputs());
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
     const int64_t group = neighbours(matrix.num_panels());
@@ -260,11 +286,12 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     for (AlignedArray<Pair>& widened : widened_) widened.ensure(matrix.is_int8() ? matrix.panel_pairs() : 0);
     pool_.for_each(row_blocks * num_groups, [&](int64_t part) {
         Pair* widened = widened_[reference::WorkerPool::thread_index()].data();
-        const int64_t first_row = part % row_blocks * kMatmulRows;
+        // Bands stay in the second cache while panels, which ask for the next one, pass over them. Else a panel stays.
+        const int64_t first_row = (loop.bands ? part / num_groups : part % row_blocks) * kMatmulRows;
         const int64_t count = std::min(kMatmulRows, x.num_rows - first_row);
-        const int64_t first = part / row_blocks * group;
+        const int64_t first = (loop.bands ? part % num_groups : part / row_blocks) * group;
         for (int64_t panel = first; panel < std::min(first + group, matrix.num_panels()); ++panel) {
-            multiply_panel(ops, matrix, bias.empty() ? nullptr : bias.data(), x.rows(first_row, count), panel, widened,
+            multiply_panel(loop, matrix, bias.empty() ? nullptr : bias.data(), x.rows(first_row, count), panel, widened,
                            y.rows(first_row, count));
         }
     });

@@ -78,7 +78,7 @@ private:
         reference::Buffer buffer = reference::Buffer::kResidual;
         int64_t version = -1;
         float multiplier = 1.0F;
-        bool pairs = false;
+        RowForm form = RowForm::kFloats;
         friend bool operator==(const Rounded&, const Rounded&) = default;
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
@@ -87,10 +87,11 @@ private:
     reference::FloatRows fresh(reference::Buffer buffer, int64_t width);
     reference::ConstFloatRows rows(reference::Buffer buffer, int64_t width) const;
     reference::FloatRows changing(reference::Buffer buffer, int64_t width);
+    void round_to_bands(reference::ConstFloatRows x, float multiplier, float* bands);
     template <typename Row>
     void for_rows(int64_t num_rows, const Row& row);
     [[nodiscard]] int64_t neighbours(int64_t count) const;
-    RoundedRows round_rows(const CpuOps& ops, reference::Buffer buffer, int64_t width, float multiplier);
+    RoundedRows round_rows(RowForm form, reference::Buffer buffer, int64_t width, float multiplier);
     void list_snapshots(int32_t layer, reference::StateKind kind);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
     void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);

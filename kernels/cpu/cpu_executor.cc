@@ -41,7 +41,7 @@ std::string CpuExecutor::numerics_id() const {
 }
 
 TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) {
-    return sample(args, *choice_.many->rows, sampling_);
+    return sample(args, *choice_.many.ops->rows, sampling_);
 }
 
 }  // namespace verbatim::cpu

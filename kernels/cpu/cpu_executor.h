@@ -42,7 +42,7 @@ public:
     // The profile's, or "fast/1 int8": heads of one are never attached in another.
     [[nodiscard]] std::string numerics_id() const override;
     // Of everything but matmuls of few rows.
-    [[nodiscard]] Isa isa() const { return choice_.many->isa; }
+    [[nodiscard]] Isa isa() const { return choice_.many.ops->isa; }
 
 protected:
     [[nodiscard]] PooledBackend& backend() override { return backend_; }

@@ -22,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "the file is written a
 
 constexpr int64_t kHeaderBytes = 4096;    // so that the pairs begin at a page
 constexpr int64_t kChunkBytes = 1 << 20;  // read and digested at a time, while it is in the second cache
+constexpr int64_t kPageChunks = 2;        // that one thread reads: of a large page, which two would both clear
 constexpr uint32_t kVersion = 1;          // of header, pairs and panels
 constexpr std::array<char, 16> kMagic = {"verbatim packed"};
 
@@ -87,13 +88,17 @@ Status read_pairs(const PackedFile& packed, std::span<std::byte> pairs, referenc
     std::vector<Digest> chunks(static_cast<size_t>(num_chunks(pairs)));
     std::mutex mutex;
     Status status;  // the first error's
-    pool.for_each(num_chunks(pairs), [&](int64_t i) {
+    const auto read_chunk = [&](int64_t i) {
         const std::span<std::byte> part = chunk(pairs, i);
         if (Status read = packed.file.read(kHeaderBytes + i * kChunkBytes, part); !read) {
             const std::lock_guard lock(mutex);
             if (status) status = std::move(read);
         }
         chunks[static_cast<size_t>(i)] = digest_of(part);
+    };
+    pool.for_each((num_chunks(pairs) + kPageChunks - 1) / kPageChunks, [&](int64_t page) {
+        const int64_t first = page * kPageChunks;
+        for (int64_t i = first; i < std::min(first + kPageChunks, num_chunks(pairs)); ++i) read_chunk(i);
     });
     RETURN_IF_ERROR(std::move(status));
     if (content_digest(packed.header, chunks) == packed.header.content) return {};

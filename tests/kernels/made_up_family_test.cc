@@ -52,7 +52,8 @@ public:
         EXPECT_GT(lockstep.counts().compared_states, 0);
         for (const Head* head : engine.cache().heads()) {
             const auto tokens = head->tokens.to_vector();
-            const auto now = pooled.head_digest({kNoSlot, head->length(), head->blocks.runs(), head->state});
+            const auto blocks = engine.cache().kv().runs(head->blocks);
+            const auto now = pooled.head_digest({kNoSlot, head->length(), blocks, head->state});
             EXPECT_EQ(now->hex(), uncached_digest(tokens).hex()) << tokens.size() << " tokens";
         }
         EXPECT_FALSE(engine.cache().heads().empty());

@@ -18,7 +18,9 @@ namespace verbatim::cpu {
 
 const CpuOps kAvx512Ops{.isa = Isa::kAvx512,
                         .takes_pairs = false,
+                        .single_pass = true,
                         .panel = panel_of<Bf16Weights<Avx512>>,
+                        .panel_of_bands = panel_of_bands<Avx512>,
                         .attend_tile = attend_tile_of<Avx512>,
                         .merge_run = merge_run,
                         .scan = scan_of<Avx512>,

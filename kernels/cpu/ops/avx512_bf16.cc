@@ -18,6 +18,7 @@ namespace verbatim::cpu {
 
 const CpuOps kAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
                             .takes_pairs = true,
+                            .single_pass = true,
                             .panel = panel_of<Bf16Weights<Avx512Bf16>>,
                             .attend_tile = attend_tile_of<Avx512Bf16>,
                             .merge_run = merge_run,

@@ -1,9 +1,13 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <iterator>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "engine/base/check.h"
 #include "kernels/cpu/aligned_array.h"
@@ -42,7 +46,9 @@ std::vector<uint16_t> test_values(int64_t count, uint64_t seed, uint32_t spread)
         AlignedArray<float> out(kPanelOutputs);
         for (int64_t j = 0; j < kPairs; ++j) row.data()[j] = make_pair_of(a[2 * j], a[2 * j + 1]);
         pack_panel({b.data(), kPanelOutputs, kSize}, 0, panel.data());
-        ops.panel({.rows = {nullptr, row.data(), 1, kPairs}, .panel = panel.data(), .out = out.data()});
+        ops.panel({.rows = {.pairs = row.data(), .num_rows = 1, .num_pairs = kPairs},
+                   .panel = panel.data(),
+                   .out = out.data()});
         for (int64_t lane = 0; lane < kPanelOutputs; ++lane) {
             const float want = reference::dot_n3(a.data(), &b[lane * kSize], kSize);
             if (reference::bits_from_float(out.data()[lane]) != reference::bits_from_float(want)) return false;
@@ -68,30 +74,107 @@ std::vector<Isa> find_isas() {
     return isas;
 }
 
-// The shortest of a few runs of `num_rows` rows over one panel that fits the caches.
-int64_t panel_time_ns(const CpuOps& ops, int64_t num_rows) {
-    constexpr int64_t kPairs = 256;
-    AlignedArray<float> floats(num_rows * kPairs * 2);
-    AlignedArray<Pair> pairs(num_rows * kPairs);
-    AlignedArray<Pair> panel(kPairs * kPanelOutputs);
-    AlignedArray<float> out(num_rows * kPanelOutputs);
-    const PanelArgs args{
-        .rows = {floats.data(), pairs.data(), num_rows, kPairs}, .panel = panel.data(), .out = out.data()};
-    int64_t best = INT64_MAX;
-    for (int run = 0; run < 16; ++run) {
-        const auto begin = std::chrono::steady_clock::now();
-        ops.panel(args);
-        const auto time = std::chrono::steady_clock::now() - begin;
-        best = std::min<int64_t>(best, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+#if defined(__x86_64__)
+__attribute__((target("clflushopt"))) void flush_lines(void* memory, int64_t num_bytes) {
+    for (int64_t i = 0; i < num_bytes; i += 64) _mm_clflushopt(static_cast<std::byte*>(memory) + i);
+    _mm_sfence();
+}
+#endif
+
+// A race's track: rows, and the panels that they meet. In turns of all that take part the fastest turn counts, so that
+// a moment that belonged to somebody else decides nothing.
+class Race {
+public:
+    Race(int64_t num_rows, int64_t num_panels, int num_turns)
+        : num_rows_(num_rows),
+          num_panels_(num_panels),
+          num_turns_(num_turns),
+          rows_(2 * kPairs * (num_rows + kBandRows)),
+          panels_(kPairs * kPanelOutputs * num_panels),
+          out_(num_rows * kPanelOutputs) {
+        std::fill_n(panels_.data(), panels_.size(), Pair{0x3F803F80});  // what is not written has no memory of its own
     }
-    return best;
+
+    MatmulLoop winner(std::span<const MatmulLoop> loops) {
+        std::vector<int64_t> best(loops.size(), INT64_MAX);
+        for (int turn = 0; turn < num_turns_; ++turn) {
+            for (size_t i = 0; i < loops.size(); ++i) best[i] = std::min(best[i], time_ns(loops[i]));
+        }
+        return loops[std::ranges::min_element(best) - best.begin()];
+    }
+
+private:
+    static constexpr int64_t kPairs = 384;  // three chunks: a panel of 96 KiB, as of a narrow model
+
+    int64_t time_ns(const MatmulLoop& loop) {
+        if (num_panels_ > 1) leave_caches();
+        const auto begin = std::chrono::steady_clock::now();
+        for (int64_t i = 0; i < num_panels_; ++i) {
+            loop.run({.rows = {.floats = rows_.data(),
+                               .pairs = reinterpret_cast<const Pair*>(rows_.data()),
+                               .bands = rows_.data(),
+                               .num_rows = num_rows_,
+                               .num_pairs = kPairs},
+                      .panel = panels_.data() + i * kPairs * kPanelOutputs,
+                      .out = out_.data()});
+        }
+        const auto time = std::chrono::steady_clock::now() - begin;
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    }
+
+    // The panels come from memory the next time, however large the caches are.
+    void leave_caches() {
+#if defined(__x86_64__)
+        if (!__builtin_cpu_supports("clflushopt")) return;
+        flush_lines(panels_.data(), panels_.size() * int64_t{sizeof(Pair)});
+#endif
+    }
+
+    int64_t num_rows_, num_panels_;
+    int num_turns_;
+    AlignedArray<float> rows_;
+    AlignedArray<Pair> panels_;
+    AlignedArray<float> out_;
+};
+
+constexpr int64_t kColdPanels = 32;  // 3 MiB: long enough that a race's beginning and end do not count
+
+// The fastest of the tables' loops. Few rows wait for memory, many compute.
+MatmulLoop fastest_loop(std::span<const Isa> isas, int64_t num_rows) {
+    std::vector<MatmulLoop> loops;
+    for (const Isa isa : isas) {
+        if (isa == Isa::kPortable && isas.size() > 1) continue;  // never wins, and takes long to lose
+        std::ranges::copy(matmul_loops(cpu_ops(isa), num_rows), std::back_inserter(loops));
+    }
+    if (loops.size() == 1) return loops[0];
+    const bool few = num_rows <= MatmulChoice::kFewRows;
+    return Race(num_rows, few ? kColdPanels : 1, few ? 3 : 16).winner(loops);
 }
 
-Isa fastest_isa(int64_t num_rows) {
-    const auto isas = supported_isas();
-    return *std::min_element(isas.begin(), isas.end(), [&](Isa a, Isa b) {
-        return panel_time_ns(cpu_ops(a), num_rows) < panel_time_ns(cpu_ops(b), num_rows);
-    });
+MatmulChoice fastest_loops(std::span<const Isa> isas) {
+    return {fastest_loop(isas, 1), fastest_loop(isas, 4), fastest_loop(isas, 16)};
+}
+
+// Races are run once, when they are asked for.
+const MatmulChoice& choice_of_all() {
+    static const MatmulChoice choice = fastest_loops(supported_isas());
+    return choice;
+}
+template <Isa isa>
+const MatmulChoice& choice_of() {
+    static constexpr Isa kIsa = isa;
+    static const MatmulChoice choice = fastest_loops({&kIsa, 1});
+    return choice;
+}
+const MatmulChoice& exact_choice(std::optional<Isa> isa) {
+    if (!isa) return choice_of_all();
+    switch (*isa) {
+        case Isa::kPortable: return choice_of<Isa::kPortable>();
+        case Isa::kAvx2: return choice_of<Isa::kAvx2>();
+        case Isa::kAvx512: return choice_of<Isa::kAvx512>();
+        case Isa::kAvx512Bf16: return choice_of<Isa::kAvx512Bf16>();
+    }
+    return choice_of_all();
 }
 
 // A table for each instruction set, made when the first one is asked for.
@@ -102,6 +185,8 @@ const CpuOps& tensor_ops(Isa isa) {
             CpuOps& table = made.emplace_back(cpu_ops(one));
             table.takes_pairs = true;
             table.panel = tensor_panel;
+            table.panel_of_bands = nullptr;
+            table.single_pass = false;
             table.attend_tile = attend_tile_tensor;
         }
         return made;
@@ -126,12 +211,27 @@ std::span<const Isa> supported_isas() {
     return isas;
 }
 
-Isa best_isa() { return matmul_choice({}).many->isa; }
+Isa best_isa() { return matmul_choice({}).many.ops->isa; }
+
+std::vector<MatmulLoop> matmul_loops(const CpuOps& ops, int64_t num_rows) {
+    std::vector<MatmulLoop> loops = {{.ops = &ops}};
+    if (num_rows > MatmulChoice::kFewRows) {
+        if (ops.panel_of_bands != nullptr) loops.push_back({.ops = &ops, .bands = true});
+    } else if (ops.single_pass) {
+        loops.push_back({.ops = &ops, .reads_ahead = true});
+    }
+    return loops;
+}
 
 MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile) {
-    static const std::array<Isa, 3> fastest{fastest_isa(1), fastest_isa(4), fastest_isa(12)};
-    const auto of = [&](size_t i) { return &cpu_ops(isa ? *isa : fastest[i], profile); };
-    return {of(0), of(1), of(2)};
+    CHECK(!isa || std::ranges::count(supported_isas(), *isa) > 0, "{} is not supported here", isa_name(*isa));
+    const auto in_profile = [&](MatmulLoop loop) {
+        loop.ops = &cpu_ops(loop.ops->isa, profile);
+        loop.bands = loop.bands && loop.ops->panel_of_bands != nullptr;
+        return loop;
+    };
+    const MatmulChoice& exact = exact_choice(isa);
+    return {in_profile(exact.one), in_profile(exact.few), in_profile(exact.many)};
 }
 
 const CpuOps& cpu_ops(Isa isa, Profile profile) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/cpu/ops/row_ops.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -25,20 +26,25 @@ enum class Isa : uint8_t {
 std::string_view isa_name(Isa isa);
 // Of this processor, kPortable first. VDPBF16PS counts when it has passed a test against reference/ops/matmul.h.
 std::span<const Isa> supported_isas();
-Isa best_isa();  // by a short race between their matmuls of many rows
+Isa best_isa();  // whose matmul of many rows wins matmul_choice's race
 
-// Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. Both forms hold the same
-// values.
+// Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. All forms hold the same
+// values; a loop reads one of them.
+enum class RowForm : uint8_t { kFloats, kPairs, kBands };
 struct RoundedRows {
     const float* floats = nullptr;  // [num_rows, 2 · num_pairs]
     const Pair* pairs = nullptr;    // [num_rows, num_pairs]
+    const float* bands = nullptr;   // by kBandRows rows: [2 · num_pairs, band_width(rows from there on)]
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
 
-    // Rows [first, first + count).
+    // Rows [first, first + count). REQUIRES: with bands, that `first` begins one.
     [[nodiscard]] RoundedRows rows(int64_t first, int64_t count) const {
-        return {floats != nullptr ? floats + first * 2 * num_pairs : nullptr,
-                pairs != nullptr ? pairs + first * num_pairs : nullptr, count, num_pairs};
+        return {.floats = floats != nullptr ? floats + first * 2 * num_pairs : nullptr,
+                .pairs = pairs != nullptr ? pairs + first * num_pairs : nullptr,
+                .bands = bands != nullptr ? bands + first * 2 * num_pairs : nullptr,
+                .num_rows = count,
+                .num_pairs = num_pairs};
     }
 };
 
@@ -50,6 +56,7 @@ struct PanelArgs {
     const float* bias = nullptr;           // [64] or null: nothing is added
     float* out = nullptr;                  // [num_rows, 64]
     int64_t out_stride = kPanelOutputs;
+    bool reads_ahead = false;  // for few rows: what comes next is asked for by instruction
 };
 
 inline constexpr int64_t kGroup = 16;  // KV positions whose K stands side by side
@@ -116,7 +123,9 @@ struct ScanArgs {
 struct CpuOps {
     Isa isa = Isa::kPortable;
     bool takes_pairs = false;  // which form of RoundedRows panel() reads
+    bool single_pass = false;  // panel() reads the weights of few rows once, from first to last, and can ask ahead
     void (*panel)(const PanelArgs& args) = nullptr;
+    void (*panel_of_bands)(const PanelArgs& args) = nullptr;  // of rows in bands; null where it would gain nothing
     void (*panel_int8)(const PanelArgs& args) = nullptr;  // of the fast profile, for a few rows; null where it has none
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // A run of tiles joins those before it, left to right.
@@ -131,18 +140,38 @@ using reference::Profile;
 // every processor, and all else is exact.
 const CpuOps& cpu_ops(Isa isa, Profile profile = Profile::kExact);
 
-// Which table multiplies how many rows: the bits are the same, the speed is not.
-struct MatmulChoice {
-    const CpuOps* one = nullptr;
-    const CpuOps* few = nullptr;   // fewer rows than kManyRows
-    const CpuOps* many = nullptr;  // and everything but matmuls
+// One way to multiply rows by a panel.
+struct MatmulLoop {
+    const CpuOps* ops = nullptr;
+    bool bands = false;  // by panel_of_bands
+    bool reads_ahead = false;
 
-    static constexpr int64_t kManyRows = 6;
-    [[nodiscard]] const CpuOps& of_rows(int64_t num_rows) const {
-        return num_rows == 1 ? *one : num_rows < kManyRows ? *few : *many;
+    [[nodiscard]] RowForm form() const {
+        return bands ? RowForm::kBands : ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
+    }
+    // `args.rows` in that form.
+    void run(PanelArgs args) const {
+        args.reads_ahead = reads_ahead;
+        bands ? ops->panel_of_bands(args) : ops->panel(args);
+    }
+    friend bool operator==(const MatmulLoop&, const MatmulLoop&) = default;
+};
+// All ways of a table that may be the fastest for so many rows.
+std::vector<MatmulLoop> matmul_loops(const CpuOps& ops, int64_t num_rows);
+
+// Which one multiplies how many rows: the bits are the same, the speed is not.
+struct MatmulChoice {
+    MatmulLoop one;
+    MatmulLoop few;   // up to kFewRows
+    MatmulLoop many;  // and its table everything but matmuls
+
+    static constexpr int64_t kFewRows = 6;  // a tile in registers
+    [[nodiscard]] const MatmulLoop& of_rows(int64_t num_rows) const {
+        return num_rows == 1 ? one : num_rows <= kFewRows ? few : many;
     }
 };
-// The same for all; none: the fastest for each, by a short race between those that this processor has.
+// Of one instruction set; none: of all that this processor has. By a short race: of few rows over weights that come
+// from memory, of many over one panel.
 MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile = Profile::kExact);
 
 }  // namespace verbatim::cpu

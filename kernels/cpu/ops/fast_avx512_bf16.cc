@@ -18,6 +18,7 @@ namespace verbatim::cpu {
 
 const CpuOps kFastAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
                                 .takes_pairs = true,
+                                .single_pass = true,
                                 .panel = panel_of<Bf16Weights<FreeOrder<Avx512Bf16>>>,
                                 .panel_int8 = panel_of<Int8Weights<FreeOrder<Avx512Bf16>>>,
                                 .attend_tile = attend_tile_of<Avx512Bf16>,

@@ -14,7 +14,8 @@ namespace {
 struct Avx2 {
     static constexpr int kCount = 8;
     static constexpr int kVectors = 2;
-    static constexpr int kRows = 4;  // 8 accumulators of 16 registers
+    static constexpr int kRows = 4;        // 8 accumulators of 16 registers
+    static constexpr int kScanTokens = 1;  // side by side: 16 rows of the state fill the registers
     using Floats = __m256;
     using Words = __m256i;
     using Bits = uint32_t __attribute__((vector_size(32)));

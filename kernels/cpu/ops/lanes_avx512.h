@@ -16,8 +16,9 @@ namespace {
 
 struct Avx512 {
     static constexpr int kCount = 16;
-    static constexpr int kVectors = 4;  // side by side
-    static constexpr int kRows = 6;     // rows x vectors accumulators of 32 registers, and room for the weights
+    static constexpr int kVectors = 4;     // side by side
+    static constexpr int kRows = 6;        // rows x vectors accumulators of 32 registers, and room for the weights
+    static constexpr int kScanTokens = 4;  // side by side: beside 16 rows of the state their values fit the registers
     using Floats = __m512;
     using Words = __m512i;
     // Written with vector operators: GCC 12 takes the shift's intrinsic for a read of an uninitialised value.
@@ -49,6 +50,9 @@ struct Avx512 {
         return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
     }
     static Words load_words(const Pair* x) { return _mm512_loadu_si512(x); }
+    // The halves as binary32.
+    static Floats odd_of(Words pairs) { return (Floats)((Bits)pairs & 0xFFFF0000U); }
+    static Floats even_of(Words pairs) { return (Floats)((Bits)pairs << 16); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
 
     // Both bytes of each as bf16, by adding them to 2^23 where they stand in the last place (pair.h).
@@ -70,11 +74,11 @@ struct Avx512 {
                                                                const Words (&w)[vectors], Floats (&acc)[num][vectors]) {
         for (int r = 0; r < num; ++r) {
             const Floats odd = broadcast(a[r * stride + 1]);
-            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(odd, (Floats)((Bits)w[v] & 0xFFFF0000U), acc[r][v]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(odd, odd_of(w[v]), acc[r][v]);
         }
         for (int r = 0; r < num; ++r) {
             const Floats even = broadcast(a[r * stride]);
-            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(even, (Floats)((Bits)w[v] << 16), acc[r][v]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(even, even_of(w[v]), acc[r][v]);
         }
     }
 };

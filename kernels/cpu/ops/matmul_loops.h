@@ -3,7 +3,7 @@
 //
 // Many rows go chunk by chunk of NUMERICS N3, so that a chunk of the panel (32 KiB) stays in the first cache while all
 // of them pass over it. Few rows pass over all chunks at once, and use what they take longer for than memory to fetch
-// the next ones.
+// the next ones. Where a pair takes two fma, more rows than a tile's come in bands (kernels/cpu/ops/band_loops.h).
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,11 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;  // of the caches
 constexpr int64_t kFetchRows = 32;  // with more, computing takes longer than memory
+
+// How far ahead a single pass asks for what it reads, into the first cache and, before that, into the second. Of 512 to
+// 4096 and 2 K to 32 K bytes these read the fastest on Emerald Rapids (docs/kernels.md).
+constexpr int64_t kNearBytes = 2 << 10;
+constexpr int64_t kFarBytes = 8 << 10;
 
 // The fast profile's: few rows add all of K in one go.
 template <typename Lanes>
@@ -63,11 +68,21 @@ struct ChunkArgs {
     int64_t chunk_pairs = 0;                        // after how many the total grows
     const typename Lanes::Weight* fetch = nullptr;  // what to ask memory for meanwhile
     int64_t fetch_step = 0;                         // weights of it per pair
+    bool reads_ahead = false;                       // of the pair itself: kNearBytes and kFarBytes
     float* out = nullptr;                           // the first row's total, first output
     int64_t out_stride = 0;
     bool first = false;           // of the panel: the total is +0, and +0 + acc is acc, which cannot be -0
     const float* bias = nullptr;  // added in the end, or null
 };
+
+template <typename Lanes>
+inline void ask_ahead(const typename Lanes::Weight* pair) {
+    const auto* bytes = reinterpret_cast<const char*>(pair);
+    for (int64_t i = 0; i < kPanelOutputs * int64_t{sizeof(*pair)}; i += kLineBytes) {
+        __builtin_prefetch(bytes + kFarBytes + i, 0, 2);
+        __builtin_prefetch(bytes + kNearBytes + i, 0, 3);
+    }
+}
 
 // The chunk of pairs from `first` on.
 template <typename Lanes, int num>
@@ -85,6 +100,7 @@ inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count
         for (int64_t i = 0; i < args.fetch_step; i += kLineWeights<Lanes>) {
             __builtin_prefetch(args.fetch + j * args.fetch_step + i, 0, 2);
         }
+        if (args.reads_ahead) ask_ahead<Lanes>(args.panel + j * kPanelOutputs);
         Lanes::template dot_pair<num, kVectors>(args.a + j * Lanes::kPerPair, args.stride, w, acc);
     }
 }
@@ -148,7 +164,8 @@ struct ChunkKernels {
 
 // All rows over the same pairs. Where several passes share it, each asks memory for its part of the next chunk, which
 // may lie beyond the panel: the next panel stands there, or nothing that a prefetch would mind. Measured
-// (docs/kernels.md): 16 rows gain a quarter; a single pass loses, because the processor's own prefetching is better.
+// (docs/kernels.md): 16 rows gain a quarter. Whether a single pass gains by asking, or the processor's own prefetching
+// is better, depends on the processor.
 template <typename Lanes>
 void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     constexpr int64_t kLanes = int64_t{Lanes::kVectors} * Lanes::kCount;
@@ -160,6 +177,7 @@ void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     const int64_t lines_per_pair = (kPanelOutputs / kLineWeights<Lanes> + num_passes - 1) / num_passes;
     if (num_passes > 1 && args.rows.num_rows <= kFetchRows) chunk.fetch_step = lines_per_pair * kLineWeights<Lanes>;
     chunk.fetch = panel + chunk.count * kPanelOutputs;
+    chunk.reads_ahead = args.reads_ahead && num_passes == 1;
     for (int64_t r = 0; r < args.rows.num_rows; r += Lanes::kRows) {
         const int64_t num = std::min<int64_t>(Lanes::kRows, args.rows.num_rows - r);
         for (int64_t lane = 0; lane < kPanelOutputs; lane += kLanes) {

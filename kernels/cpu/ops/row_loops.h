@@ -4,6 +4,8 @@
 // Lanes are different outputs; a sum has the partials of NUMERICS N4. VERBATIM_LOOP says how a loop is compiled.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/cpu/ops/row_ops.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
@@ -25,6 +27,44 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
         out[j] = upper_bits(x[2 * j] * multiplier) >> 16 | upper_bits(x[2 * j + 1] * multiplier);
     }
     if (count % 2 == 1) out[count / 2] = upper_bits(x[count - 1] * multiplier) >> 16;
+}
+
+// Columns [0, kBandStep) of kBandStep rows become rows of the band.
+inline void transpose_to_band(const float* rows, int64_t stride, int64_t width, float* out) {
+    using Four = float __attribute__((vector_size(16)));
+    static_assert(sizeof(Four) == kBandStep * sizeof(float));
+    Four row[kBandStep], column[kBandStep];
+    for (int64_t r = 0; r < kBandStep; ++r) std::memcpy(&row[r], rows + r * stride, sizeof(Four));
+    const Four ab_low = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+    const Four cd_low = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+    const Four ab_high = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+    const Four cd_high = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    column[0] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    column[1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    column[2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    column[3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+    for (int64_t k = 0; k < kBandStep; ++k) std::memcpy(out + k * width, &column[k], sizeof(Four));
+}
+
+VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
+    constexpr int64_t kBlock = 64;  // of K, rounded at a time
+    float rounded[kBandRows][kBlock] = {};
+    for (int64_t first = 0; first < args.count; first += kBlock) {
+        const int64_t count = args.count - first < kBlock ? args.count - first : kBlock;
+        const int64_t padded = 2 * num_pairs(count);
+        float* out = args.out + first * args.width;
+        for (int64_t r = 0; r < args.num_rows; ++r) {
+            round_to_floats(args.x + r * args.stride + first, count, args.multiplier, rounded[r]);
+        }
+        for (int64_t k = 0; k + kBandStep <= padded; k += kBandStep) {
+            for (int64_t r = 0; r < args.width; r += kBandStep) {
+                transpose_to_band(&rounded[r][k], kBlock, args.width, out + k * args.width + r);
+            }
+        }
+        for (int64_t k = padded / kBandStep * kBandStep; k < padded; ++k) {
+            for (int64_t r = 0; r < args.width; ++r) out[k * args.width + r] = rounded[r][k];
+        }
+    }
 }
 
 VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {
@@ -161,6 +201,7 @@ VERBATIM_LOOP int32_t arg_max(const float* x, int64_t count) {
 
 constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
                          .round_to_pairs = round_to_pairs,
+                         .round_to_band = round_to_band,
                          .widen_int8 = widen_int8,
                          .rms_norm = rms_norm,
                          .silu_gate = silu_gate,

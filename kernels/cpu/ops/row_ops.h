@@ -2,6 +2,7 @@
 // loops (kernels/cpu/ops/row_loops.h) compiled for each; the bits are those of reference/ops/.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/pair.h"
@@ -9,6 +10,25 @@
 namespace verbatim::cpu {
 
 inline constexpr int64_t kMaxConvTaps = 4;
+
+// Rows of a matmul side by side, element by element: [K, width]. Rows that do not exist are +0.
+inline constexpr int64_t kBandRows = 24;    // the accumulators that fit 32 registers
+inline constexpr int64_t kMinBandRows = 8;  // those that two units with four steps of latency keep busy
+inline constexpr int64_t kBandStep = 4;     // a side of what is transposed in registers
+constexpr int64_t band_width(int64_t num_rows) {
+    return std::clamp((num_rows + kBandStep - 1) / kBandStep * kBandStep, kMinBandRows, kBandRows);
+}
+
+// out[k · width + r] = bf16(x[r · stride + k] · multiplier), K padded with +0 to whole pairs.
+struct RoundBandArgs {
+    const float* x = nullptr;  // [num_rows, count]
+    int64_t stride = 0;        // between rows
+    int64_t num_rows = 0;      // up to `width`
+    int64_t count = 0;
+    float multiplier = 1.0F;
+    int64_t width = 0;     // band_width(num_rows)
+    float* out = nullptr;  // [2 · num_pairs(count), width]
+};
 
 // One token and some channels of reference/ops/conv1d.h.
 struct ConvRowArgs {
@@ -37,6 +57,7 @@ struct RowOps {
     // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
     void (*round_to_floats)(const float* x, int64_t count, float multiplier, float* out) = nullptr;
     void (*round_to_pairs)(const float* x, int64_t count, float multiplier, Pair* out) = nullptr;
+    void (*round_to_band)(const RoundBandArgs& args) = nullptr;
     // The fast profile's weights as pairs: out[i] = bf16 of both halves of in[i].
     void (*widen_int8)(const Int8Pair* in, int64_t count, Pair* out) = nullptr;
     // x and out may be the same.                                                           reference/ops/rms_norm.h

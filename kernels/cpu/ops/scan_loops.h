@@ -1,7 +1,8 @@
 // kernels/cpu/ops/scan_loops.h: ScanArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the target.
 //
 // Lanes are channels; n runs in NUMERICS N6's chunks of 16. Many tokens: a chunk of the state stays in registers over
-// all of them. Few tokens: the state passes through once, in the order in which it lies in memory.
+// a block of them, whose B, C, x and y stay in the first cache over all chunks. Few tokens: the state passes through
+// once, in the order in which it lies in memory.
 #pragma once
 
 #include <algorithm>
@@ -15,34 +16,61 @@ namespace verbatim::cpu {
 namespace {
 
 constexpr int64_t kFewTokens = 2;
+constexpr int64_t kTokenBlock = 32;
 constexpr int64_t kFetchAhead = 2048;  // floats: 8 KiB, found by measuring; beyond a head stands the next one
 
-// One chunk of n (kFull: 16 of them) of Lanes::kCount channels over all tokens. y is the total over the chunks so far.
-// Returns h · 0 over the state that it leaves: all zeros when that is finite.
+// Some tokens and Lanes::kCount channels of one chunk of n.
+struct ScanChunk {
+    int64_t begin = 0;  // tokens
+    int64_t end = 0;
+    int64_t first_n = 0;
+    int64_t first_p = 0;
+    float* totals = nullptr;  // [end - begin, Lanes::kCount] over the chunks so far
+};
+
+// Tokens [t, t + kTokens), `count` rows of the state in h. A token's sum over n waits for itself at every step; side by
+// side, the tokens' sums do not wait for each other.
+template <typename Lanes, int kTokens>
+inline __attribute__((always_inline)) void scan_tokens(const ScanArgs& args, const ScanChunk& chunk, int64_t t,
+                                                       int64_t count,
+                                                       typename Lanes::Floats (&h)[reference::kScanChunk]) {
+    const float* b = args.b + t * args.stride + chunk.first_n;
+    const float* c = args.c + t * args.stride + chunk.first_n;
+    typename Lanes::Floats u[kTokens], decay[kTokens], acc[kTokens];
+    for (int i = 0; i < kTokens; ++i) {
+        const auto x = Lanes::load(args.x + (t + i) * args.stride + chunk.first_p);
+        u[i] = Lanes::mul(Lanes::broadcast(args.dt[(t + i) * args.dt_stride]), x);
+        decay[i] = Lanes::broadcast(args.decay[(t + i) * args.dt_stride]);
+        acc[i] = Lanes::zero();
+    }
+#pragma GCC unroll 16
+    for (int64_t n = 0; n < count; ++n) {
+        for (int i = 0; i < kTokens; ++i) {
+            h[n] = Lanes::fma(h[n], decay[i], Lanes::mul(u[i], Lanes::broadcast(b[i * args.stride + n])));
+            acc[i] = Lanes::fma(Lanes::broadcast(c[i * args.stride + n]), h[n], acc[i]);
+        }
+    }
+    for (int i = 0; i < kTokens; ++i) {
+        float* total = chunk.totals + (t + i - chunk.begin) * Lanes::kCount;
+        Lanes::store(total, Lanes::add(Lanes::load(total), acc[i]));
+    }
+}
+
+// kFull: 16 n. Returns h · 0 over the state that it leaves: all zeros when that is finite.
 template <typename Lanes, bool kFull>
-typename Lanes::Floats scan_chunk(const ScanArgs& args, int64_t first_n, int64_t first_p) {
-    const int64_t count = kFull ? reference::kScanChunk : args.d_state - first_n;
-    const int64_t at = first_n * args.head_dim + first_p;
+typename Lanes::Floats scan_chunk(const ScanArgs& args, const ScanChunk& chunk) {
+    const int64_t count = kFull ? reference::kScanChunk : args.d_state - chunk.first_n;
+    const int64_t at = chunk.first_n * args.head_dim + chunk.first_p;
+    const float* state_in = chunk.begin == 0 ? args.state_in : args.state_out;
     typename Lanes::Floats h[reference::kScanChunk];
     for (int64_t n = 0; n < count; ++n) {
-        h[n] = args.state_in != nullptr ? Lanes::load(args.state_in + at + n * args.head_dim) : Lanes::zero();
+        h[n] = state_in != nullptr ? Lanes::load(state_in + at + n * args.head_dim) : Lanes::zero();
     }
-    for (int64_t t = 0; t < args.num_tokens; ++t) {
-        const float* b = args.b + t * args.stride + first_n;
-        const float* c = args.c + t * args.stride + first_n;
-        const auto x = Lanes::load(args.x + t * args.stride + first_p);
-        const auto u = Lanes::mul(Lanes::broadcast(args.dt[t * args.dt_stride]), x);
-        const auto decay = Lanes::broadcast(args.decay[t * args.dt_stride]);
-        auto acc = Lanes::zero();
-        for (int64_t n = 0; n < count; ++n) {
-            h[n] = Lanes::fma(h[n], decay, Lanes::mul(u, Lanes::broadcast(b[n])));
-            acc = Lanes::fma(Lanes::broadcast(c[n]), h[n], acc);
-        }
-        float* y = args.y + t * args.y_stride + first_p;
-        auto total = Lanes::add(first_n == 0 ? Lanes::zero() : Lanes::load(y), acc);
-        if (first_n + count == args.d_state) total = Lanes::fma(Lanes::broadcast(args.d), x, total);
-        Lanes::store(y, total);
+    int64_t t = chunk.begin;
+    for (; t + Lanes::kScanTokens <= chunk.end; t += Lanes::kScanTokens) {
+        scan_tokens<Lanes, Lanes::kScanTokens>(args, chunk, t, count, h);
     }
+    for (; t < chunk.end; ++t) scan_tokens<Lanes, 1>(args, chunk, t, count, h);
     auto faults = Lanes::zero();
     for (int64_t n = 0; n < count; ++n) {
         Lanes::store(args.state_out + at + n * args.head_dim, h[n]);
@@ -51,14 +79,34 @@ typename Lanes::Floats scan_chunk(const ScanArgs& args, int64_t first_n, int64_t
     return faults;
 }
 
+// All of n for Lanes::kCount channels and a block of tokens. The totals stand side by side meanwhile: rows of y often
+// lie a multiple of 4 KiB apart, where a load waits for the store before it.
+template <typename Lanes>
+typename Lanes::Floats scan_block(const ScanArgs& args, int64_t begin, int64_t end, int64_t first_p) {
+    alignas(64) float totals[kTokenBlock * Lanes::kCount];
+    std::fill_n(totals, (end - begin) * Lanes::kCount, 0.0F);
+    auto faults = Lanes::zero();
+    for (int64_t n = 0; n < args.d_state; n += reference::kScanChunk) {
+        const ScanChunk chunk{begin, end, n, first_p, totals};
+        const bool full = n + reference::kScanChunk <= args.d_state;
+        faults =
+            Lanes::add(faults, full ? scan_chunk<Lanes, true>(args, chunk) : scan_chunk<Lanes, false>(args, chunk));
+    }
+    for (int64_t t = begin; t < end; ++t) {
+        const auto x = Lanes::load(args.x + t * args.stride + first_p);
+        const auto total = Lanes::load(totals + (t - begin) * Lanes::kCount);
+        Lanes::store(args.y + t * args.y_stride + first_p, Lanes::fma(Lanes::broadcast(args.d), x, total));
+    }
+    return faults;
+}
+
 template <typename Lanes>
 bool scan_many(const ScanArgs& args) {
     auto faults = Lanes::zero();
-    for (int64_t p = 0; p < args.head_dim; p += Lanes::kCount) {
-        for (int64_t n = 0; n < args.d_state; n += reference::kScanChunk) {
-            const bool full = n + reference::kScanChunk <= args.d_state;
-            const auto chunk = full ? scan_chunk<Lanes, true>(args, n, p) : scan_chunk<Lanes, false>(args, n, p);
-            faults = Lanes::add(faults, chunk);
+    for (int64_t t = 0; t < args.num_tokens; t += kTokenBlock) {
+        faults = Lanes::zero();
+        for (int64_t p = 0; p < args.head_dim; p += Lanes::kCount) {
+            faults = Lanes::add(faults, scan_block<Lanes>(args, t, std::min(t + kTokenBlock, args.num_tokens), p));
         }
     }
     return Lanes::all_zero(faults);

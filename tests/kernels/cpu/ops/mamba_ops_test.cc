@@ -126,8 +126,8 @@ TEST(Scan, ANanOrAnInfinityInTheStateIsSeen) {
 }
 
 TEST(Scan, EveryInstructionSetHasTheBitsOfTheDefinition) {
-    const ScanShape shapes[] = {{1, 1, 1},    {7, 15, 3},  {16, 16, 5},  {20, 17, 4}, {33, 40, 2},
-                                {64, 128, 9}, {5, 128, 1}, {80, 31, 20}, {48, 48, 1}};
+    const ScanShape shapes[] = {{1, 1, 1},   {7, 15, 3},   {16, 16, 5}, {20, 17, 4},  {33, 40, 2},  {64, 128, 9},
+                                {5, 128, 1}, {80, 31, 20}, {48, 48, 1}, {32, 64, 32}, {16, 31, 33}, {48, 128, 71}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
             for (const ScanShape& shape : shapes) expect_scan(isa, kind, shape);

@@ -34,6 +34,32 @@ struct PackedPanels {
     PackedMatrix matrix;
 };
 
+// Rows of bf16 bits, in every form.
+struct RowForms {
+    RowForms(const std::vector<uint16_t>& a, int64_t rows, int64_t num_k)
+        : num_rows(rows),
+          pairs(num_pairs(num_k)),
+          floats(rows * pairs * 2),
+          words(rows * pairs),
+          bands((rows + kBandRows) * pairs * 2) {
+        for (int64_t r = 0; r < rows; ++r) {
+            const int64_t before = r / kBandRows * kBandRows;
+            for (int64_t k = 0; k < num_k; ++k) {
+                const uint16_t bits = a[r * num_k + k];
+                floats[r * pairs * 2 + k] = bf16_to_float(bits);
+                words[r * pairs + k / 2] |= Pair{bits} << (k % 2 * 16);
+                bands[before * pairs * 2 + k * band_width(rows - before) + r - before] = bf16_to_float(bits);
+            }
+        }
+    }
+    [[nodiscard]] RoundedRows rows() const { return {floats.data(), words.data(), bands.data(), num_rows, pairs}; }
+
+    int64_t num_rows, pairs;
+    std::vector<float> floats;
+    std::vector<Pair> words;
+    std::vector<float> bands;
+};
+
 void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& shape) {
     const auto dot = profile == Profile::kExact ? reference::dot_n3 : reference::tensor_dot;
     const auto a = reference::draw_bf16(shape.num_rows * shape.num_k, 1, kind);
@@ -41,33 +67,28 @@ void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& 
     const PackedPanels packed({b.data(), shape.num_outputs, shape.num_k});
     const auto bias = reference::draw_values(packed.matrix.num_panels() * kPanelOutputs, 3, kind);
     const bool has_bias = shape.num_k % 2 == 1;
-    const int64_t pairs = num_pairs(shape.num_k);
-    std::vector<float> floats(shape.num_rows * pairs * 2);
-    std::vector<Pair> words(shape.num_rows * pairs);
-    for (int64_t r = 0; r < shape.num_rows; ++r) {
-        for (int64_t k = 0; k < shape.num_k; ++k) {
-            const uint16_t bits = a[r * shape.num_k + k];
-            floats[r * pairs * 2 + k] = bf16_to_float(bits);
-            words[r * pairs + k / 2] |= Pair{bits} << (k % 2 * 16);
-        }
-    }
+    const RowForms forms(a, shape.num_rows, shape.num_k);
     constexpr int64_t kStride = kPanelOutputs + 5;
-    std::vector<float> out(shape.num_rows * kStride, 77.0F);
+    std::vector<float> out((shape.num_rows + 1) * kStride);
     for (int64_t panel = 0; panel < packed.matrix.num_panels(); ++panel) {
-        cpu_ops(isa, profile)
-            .panel({.rows = {floats.data(), words.data(), shape.num_rows, pairs},
-                    .panel = packed.matrix.panel(panel),
-                    .bias = has_bias ? &bias[panel * kPanelOutputs] : nullptr,
-                    .out = out.data(),
-                    .out_stride = kStride});
+        std::vector<float> want(out.size(), 77.0F);  // beyond the rows and the outputs nothing is written
         for (int64_t r = 0; r < shape.num_rows; ++r) {
-            for (int64_t lane = 0; lane < packed.matrix.outputs_in(panel); ++lane) {
+            for (int64_t lane = 0; lane < kPanelOutputs; ++lane) {
                 const int64_t n = panel * kPanelOutputs + lane;
-                const float total = dot(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k);
-                const float want = has_bias ? total + bias[n] : total;
-                ASSERT_EQ(bits_from_float(out[r * kStride + lane]), bits_from_float(want))
-                    << panel_name(isa, kind, shape) << ": row " << r << " output " << n;
+                const bool real = lane < packed.matrix.outputs_in(panel);
+                const float total = real ? dot(&a[r * shape.num_k], &b[n * shape.num_k], shape.num_k) : 0.0F;
+                want[r * kStride + lane] = has_bias ? total + bias[n] : total;
             }
+        }
+        for (const MatmulLoop& loop : matmul_loops(cpu_ops(isa, profile), shape.num_rows)) {
+            std::ranges::fill(out, 77.0F);
+            loop.run({.rows = forms.rows(),
+                      .panel = packed.matrix.panel(panel),
+                      .bias = has_bias ? &bias[panel * kPanelOutputs] : nullptr,
+                      .out = out.data(),
+                      .out_stride = kStride});
+            ASSERT_EQ(reference::bits_of(out), reference::bits_of(want))
+                << panel_name(isa, kind, shape) << (loop.bands ? ", bands" : "") << (loop.reads_ahead ? ", ahead" : "");
         }
     }
 }
@@ -75,12 +96,15 @@ void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& 
 TEST(Panel, EveryInstructionSetHasTheBitsOfTheDefinition) {
     const PanelShape shapes[] = {{1, 1, 1},     {1, 64, 2},  {2, 65, 255}, {3, 63, 256},  {4, 64, 257},
                                  {5, 130, 600}, {6, 64, 64}, {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
+    const PanelShape shapes_of_bands[] = {{8, 64, 2},    {9, 64, 259},  {16, 65, 514}, {20, 64, 31},
+                                          {24, 64, 256}, {25, 64, 258}, {41, 64, 33}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
             for (const PanelShape& shape : shapes) {
                 expect_definition(isa, Profile::kExact, kind, shape);
                 expect_definition(isa, Profile::kTensorSm90, kind, shape);
             }
+            for (const PanelShape& shape : shapes_of_bands) expect_definition(isa, Profile::kExact, kind, shape);
         }
     }
 }
@@ -98,6 +122,17 @@ TEST(Panel, PackingKeepsEveryElementAndPadsWithZeros) {
             }
         }
     }
+}
+
+TEST(Panel, TheRaceIsWonByALoopOfTheTablesThatTookPart) {
+    for (const Isa isa : supported_isas()) {
+        const MatmulChoice choice = matmul_choice(isa);
+        for (const int64_t num_rows : {1, 2, 6, 7, 100}) {
+            const auto loops = matmul_loops(cpu_ops(isa), num_rows);
+            EXPECT_EQ(std::ranges::count(loops, choice.of_rows(num_rows)), 1) << isa_name(isa) << " " << num_rows;
+        }
+    }
+    EXPECT_FALSE(matmul_choice({}, Profile::kTensorSm90).many.bands);
 }
 
 TEST(Isa, TheFastestIsSupported) {

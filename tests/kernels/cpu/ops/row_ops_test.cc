@@ -67,6 +67,32 @@ TEST_F(RowOpsTest, RoundingHasTheBitsOfTheDefinition) {
     });
 }
 
+TEST_F(RowOpsTest, ABandHoldsTheRoundedRowsSideBySide) {
+    for_all([&] {
+        for (const int64_t num_rows : {1, 8, 9, 13, 20, 21, 24}) {
+            const int64_t width = band_width(num_rows);
+            const int64_t stride = count + 3;
+            const auto rows = draw_values(num_rows * stride, 3, Values::kNormal);
+            std::vector<float> band(2 * num_pairs(count) * width, 77.0F);
+            ops->round_to_band({.x = rows.data(),
+                                .stride = stride,
+                                .num_rows = num_rows,
+                                .count = count,
+                                .multiplier = 0.3F,
+                                .width = width,
+                                .out = band.data()});
+            for (int64_t i = 0; i < 2 * num_pairs(count) * width; ++i) {
+                const int64_t k = i / width;
+                const int64_t r = i % width;
+                const bool real = k < count && r < num_rows;
+                const uint16_t want = real ? reference::round_to_bf16(rows[r * stride + k] * 0.3F) : uint16_t{0};
+                ASSERT_EQ(reference::bits_from_float(band[i]), uint32_t{want} << 16)
+                    << where << ", row " << r << " of " << num_rows << ", " << k;
+            }
+        }
+    });
+}
+
 TEST_F(RowOpsTest, NormHasTheBitsOfTheDefinition) {
     for_all([&] {
         std::vector<float> want(count), got(count), in_place = x;

@@ -1,0 +1,68 @@
+// Whichever loop a race has chosen, a model's logits are the same bits.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "reference/model/presets.h"
+#include "reference/model/random_model.h"
+#include "tests/reference/ops/op_values.h"
+
+namespace verbatim::cpu {
+namespace {
+
+using namespace reference;
+
+constexpr int32_t kBlockSize = 16;
+constexpr int32_t kNumThreads = 2;
+
+// All logits of a sequence, computed at once.
+std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int32_t num_rows) {
+    const int32_t num_blocks = (num_rows + kBlockSize - 1) / kBlockSize;
+    WorkerPool pool(kNumThreads);
+    KernelModel kernel_model(model.config, model.weights);
+    const PackedWeights packed(model.config, model.weights, pool);
+    const StateTensors tensors = state_tensors(model.config);
+    PagedKv kv(tensors, kBlockSize, num_blocks);
+    StateRows states(tensors, 1);
+    CpuBackend backend(kernel_model, packed, choice, kv, states, pool);
+
+    std::vector<BlockId> blocks(num_blocks);
+    for (int32_t i = 0; i < num_blocks; ++i) blocks[i] = BlockId{i};
+    PooledSequence sequence;
+    sequence.blocks = blocks;
+    sequence.state_dst = StateIndex{0};
+    std::vector<TokenId> tokens(num_rows);
+    for (int32_t i = 0; i < num_rows; ++i) tokens[i] = i * 37 % model.config.vocab_size;
+    std::vector<int32_t> logit_rows(num_rows);
+    std::iota(logit_rows.begin(), logit_rows.end(), 0);
+    const WalkSequence part{0, num_rows, 0};
+    backend.set_sequences({&sequence, 1}, nullptr);
+    walk(model.config, {tokens, {&part, 1}, logit_rows}, backend);
+
+    std::vector<float> all;
+    for (int32_t row = 0; row < num_rows; ++row) {
+        const auto logits = backend.logits(row);
+        all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+}
+
+// Rows around a tile, a band and the rows that share a panel's trip through the cache.
+TEST(MatmulChoice, EveryLoopOfEveryTableGivesAModelTheSameBits) {
+    const Model model = make_random_model(preset("tiny-granite").value(), 1);
+    for (const int32_t num_rows : {1, 6, 7, 16, 25, 120, 131}) {
+        const MatmulLoop portable{.ops = &cpu_ops(Isa::kPortable)};
+        const auto want = bits_of(logits_of(model, {portable, portable, portable}, num_rows));
+        for (const Isa isa : supported_isas()) {
+            for (const MatmulLoop& loop : matmul_loops(cpu_ops(isa), num_rows)) {
+                EXPECT_EQ(bits_of(logits_of(model, {loop, loop, loop}, num_rows)), want)
+                    << num_rows << " rows, " << isa_name(isa) << (loop.bands ? ", bands" : "")
+                    << (loop.reads_ahead ? ", ahead" : "");
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::cpu
