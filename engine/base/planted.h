@@ -18,7 +18,6 @@ enum class Planted : uint8_t {
     kSampledTokenInHead,     // the turn head claims the last sampled token as resident
     kLeaseUnchecked,         // a commit does not look at the lease's generation
     kGroupsDiffer,           // the prompt head's state is one token older than its KV
-    kDigestSkipsLastLayer,   // digests of heads leave out the last layer
     kReuseUnfenced,          // a unit freed in an open step is allocated again in it
     kPinForgotten,           // an attached head is not pinned until its copies are materialised
     kPrefixUnchecked,        // the deepest head is attached without comparing tokens
@@ -28,14 +27,12 @@ enum class Planted : uint8_t {
     kRetryRecomputes,        // a known turn_id is computed again
     kOldestPreempted,        // room is made by preempting the oldest
     kSeamDropped,            // a suffix follows the resident tokens instead of the committed ones
-    kPositionFromAttach,     // sampling counts positions from the attached length
-    kTilesFromAttach,        // attention tiles are anchored at the chunk's first position
     kStopStringUncommitted,  // the tokens of a stop string are not committed
     kCount,
 };
 
 #if VERBATIM_PLANTED_BUGS
-// The fault named by the environment variable VERBATIM_BUG, read once. Stops the program when the name is unknown.
+// The fault named by the environment variable VERBATIM_BUG, read once.
 bool planted(Planted fault);
 const char* name(Planted fault);
 #else

@@ -1,7 +1,6 @@
 // kernels/cuda/ops/rows.h: operations of one element each: embedding, scaling, activations, the residual stream, rounding.
 #pragma once
 
-#include "kernels/cuda/ops/planted.h"
 #include "kernels/cuda/simt/simt.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/math.h"
@@ -45,7 +44,7 @@ struct Embed {
         const int64_t row = simt::block_x();
         const int64_t i = element_of_row();
         if (i >= out.width) return;
-        const int64_t token = tokens[SIMT_BUG(kPaddingRead) ? row + 1 : row];
+        const int64_t token = tokens[row];
         out.data[out.at(row, i)] = reference::bf16_to_float(table[token * out.width + i]) * multiplier;
     }
 };
