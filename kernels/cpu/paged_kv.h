@@ -14,7 +14,7 @@
 
 #include "engine/step_plan.h"
 #include "kernels/cpu/aligned_array.h"
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 #include "reference/model/model_config.h"
 
 namespace verbatim::cpu {

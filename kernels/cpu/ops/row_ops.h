@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 
 namespace verbatim::cpu {
 
