@@ -1,4 +1,4 @@
-// tests/planted/fault.h: owns which of the faults of tests/planted/faults/ is switched on in this program: none, or one.
+// tests/planted/fault.h: owns which of the faults of tests/planted/faults/ is on in this program: none, or one.
 #pragma once
 
 #include <string_view>
@@ -18,8 +18,8 @@ extern const std::vector<Fault> kFaults;
 // names the fault that is on.
 bool is_on(int fault);
 
-// Switches a fault on in place of any other, and off again at its end. The empty name is no fault. Stops the program when there
-// is no such fault.
+// Switches a fault on in place of any other, and off again at its end. The empty name is no fault; an unknown
+// one stops the program.
 class SwitchedOn {
 public:
     explicit SwitchedOn(std::string_view name);
