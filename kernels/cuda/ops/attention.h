@@ -231,7 +231,7 @@ struct AttendItems : AttendParameters {
             const int j = h * simt::kWarpSize + simt::thread_x();
             float p = 0.0F;
             if (j < seen) p = reference::exp_f32(scores[tile * kTile + j] - m);
-            if (j < seen) scores[tile * kTile + j] = reference::bf16_value(p);
+            scores[tile * kTile + j] = reference::bf16_value(p);
             sum = sum + p;
         }
         return over_lanes(sum, [](float a, float b) { return a + b; });
