@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 #include "reference/numerics/float_environment.h"
 
 namespace verbatim::reference {
@@ -40,11 +39,10 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const
     const int64_t end = sequence.num_computed_tokens + sequence.num_new_tokens;
     const int64_t num_prompt = table.num_prompt_tokens;
     const std::span<const TokenId> known(table.tokens);
-    const int64_t position = planted(Planted::kPositionFromAttach) ? end - table.num_attached_tokens : end;
     return {.logits = {},
             .params = table.sampling,
             .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
-            .position = static_cast<uint64_t>(position)};
+            .position = static_cast<uint64_t>(end)};
 }
 
 SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) {
@@ -62,12 +60,7 @@ std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
 }
 
 bool NumericExecutor::sum_head(const HeadImage& image, HeadDigester& digester) {
-    const auto last_layer = static_cast<int32_t>(config_.layers.size()) - 1;
-    return read_head(image, [&](const HeadPiece& piece) {
-        if (planted(Planted::kDigestSkipsLastLayer) && piece.tensor.layer == last_layer)
-            return digester.add(piece.tensor, std::vector<std::byte>(piece.bytes.size()));
-        digester.add(piece.tensor, piece.bytes);
-    });
+    return read_head(image, [&](const HeadPiece& piece) { digester.add(piece.tensor, piece.bytes); });
 }
 
 }  // namespace verbatim::reference

@@ -4,17 +4,8 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
-namespace {
-
-ConversationKey key_of(const ConversationKey& key) {
-    return planted(Planted::kSaltDropped) ? ConversationKey{{}, key.conversation_id} : key;
-}
-
-}  // namespace
-
 std::vector<std::string> problems_of(const CacheConfig& config) {
     std::vector<std::string> problems;
     if (config.block_size < 1) problems.push_back(fmt::format("block_size: {} is not >= 1", config.block_size));
@@ -60,7 +51,7 @@ HeadId Cache::deepest_of_name(const LookupQuery& query) const {
         if (entry.length > query.max_length() || entry.length < length) continue;
         const Head& head = *find(entry.head);
         if (!query.accepts(head)) continue;
-        if (!planted(Planted::kPrefixUnchecked) && !query.tokens.starts_with(head.tokens)) continue;
+        if (!query.tokens.starts_with(head.tokens)) continue;
         deepest = entry.head;
         length = entry.length;
     }
@@ -113,10 +104,7 @@ std::optional<SequenceMemory> Cache::attach(HeadId id) {
     const auto row = state_.allocate();
     if (!row) return std::nullopt;
     memory.state = *row;
-    if (id == kNoHead) {
-        if (planted(Planted::kStaleStateRow)) memory.state_src = memory.state;
-        return memory;
-    }
+    if (id == kNoHead) return memory;
     const Head& head = head_ref(id);
     auto attached = kv_.attach(head.blocks, head.length());
     if (!attached) {
@@ -126,17 +114,17 @@ std::optional<SequenceMemory> Cache::attach(HeadId id) {
     memory.blocks = attached->table;
     memory.num_shared_blocks = attached->num_shared_blocks;
     memory.copy = attached->copy;
-    memory.state_src = planted(Planted::kSkipStateCopy) ? memory.state : head.state;
+    memory.state_src = head.state;
     memory.pinned = id;
     order_.use(id);
-    if (!planted(Planted::kPinForgotten)) order_.pin(id);
+    order_.pin(id);
     CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(head.length()));
     return memory;
 }
 
 void Cache::unpin(SequenceMemory& memory) {
     const HeadId id = std::exchange(memory.pinned, kNoHead);
-    if (id == kNoHead || planted(Planted::kPinForgotten)) return;
+    if (id == kNoHead) return;
     order_.unpin(id);
     destroy_if_unreachable(id, NotReused::kNotRetained);
 }
@@ -218,7 +206,7 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     head.in_prefix_index = config_.lookup == LookupMode::kPrefix;
     if (head.in_prefix_index) prefixes_.insert(head);
 
-    auto& name = names_[key_of(draft.key)];
+    auto& name = names_[draft.key];
     if (!name) name = std::make_unique<Name>(Name{.key = draft.key});
     const HeadId published = head.id;
     if (head.kind == HeadKind::kTurn) {
@@ -297,17 +285,16 @@ void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
     const Name* origin = find(from);
     if (origin == nullptr) return;
     remove(to);
-    auto& name = names_[key_of(to)];
+    auto& name = names_[to];
     name = std::make_unique<Name>(*origin);
     name->key = to;
     name->committed = true;
-    if (planted(Planted::kForkUncounted)) return;
     for (const NamedHead& entry : name->heads) head_ref(entry.head).names.push_back(name.get());
     for (const HeadId id : name->former) head_ref(id).former_names.push_back(name.get());
 }
 
 void Cache::rewind(const ConversationKey& key, int64_t length) {
-    const auto found = names_.find(key_of(key));
+    const auto found = names_.find(key);
     if (found == names_.end()) return;
     Name& name = *found->second;
     for (size_t i = name.heads.size(); i-- > 0;) {
@@ -317,7 +304,7 @@ void Cache::rewind(const ConversationKey& key, int64_t length) {
 }
 
 void Cache::remove(const ConversationKey& key) {
-    const auto found = names_.find(key_of(key));
+    const auto found = names_.find(key);
     if (found == names_.end()) return;
     Name& name = *found->second;
     for (const NamedHead& entry : std::exchange(name.heads, {})) disown(name, entry.head);
@@ -338,7 +325,7 @@ void Cache::disown(Name& name, HeadId id) {
 // A name without heads that never committed is nobody's: a conversation that was never there.
 void Cache::drop_if_empty(Name& name) {
     if (name.committed || name.has_heads()) return;
-    names_.erase(key_of(name.key));
+    names_.erase(ConversationKey(name.key));  // a copy: the name takes its key along
 }
 
 void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
@@ -389,7 +376,7 @@ const Head* Cache::find(HeadId id) const {
 }
 
 const Name* Cache::find(const ConversationKey& key) const {
-    const auto found = names_.find(key_of(key));
+    const auto found = names_.find(key);
     return found == names_.end() ? nullptr : found->second.get();
 }
 

@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
 
@@ -58,7 +57,7 @@ void IdPool<Id>::release(Run run, int64_t busy_through) {
     CHECK(std::count(first, first + run.count, uint8_t{1}) == run.count, "one of units [{}, +{}) is free already",
           index(run.first), run.count);
     std::fill_n(first, run.count, uint8_t{0});
-    if (busy_through > complete_step_ && !planted(Planted::kReuseUnfenced)) {
+    if (busy_through > complete_step_) {
         fenced_.push_back({busy_through, run});
         num_fenced_ += run.count;
     } else {

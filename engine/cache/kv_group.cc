@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
 
@@ -23,19 +22,13 @@ auto KvGroup::attach(const BlockTable& head, int64_t length) -> std::optional<At
           head.num_blocks);
     const auto tail_slots = static_cast<int32_t>(length % block_size_);
     attached.num_shared_blocks = static_cast<int32_t>(length / block_size_);
-    if (tail_slots > 0 && planted(Planted::kTailShared)) {
-        attached.table = {make_segment(prefix(head, blocks_for(length))), blocks_for(length)};
-        hold(attached.table, true);
-        return attached;
-    }
     if (tail_slots > 0 && pool_.num_free() < 1) return std::nullopt;
     attached.table = {make_segment(prefix(head, attached.num_shared_blocks)), attached.num_shared_blocks};
     hold(attached.table, true);
     if (tail_slots > 0) {
         CHECK(grow(attached.table, length));
-        const int32_t copied = planted(Planted::kTailCopyOneShort) ? tail_slots - 1 : tail_slots;
         attached.copy =
-            BlockCopy{at(head, attached.num_shared_blocks), at(attached.table, attached.num_shared_blocks), copied};
+            BlockCopy{at(head, attached.num_shared_blocks), at(attached.table, attached.num_shared_blocks), tail_slots};
     }
     return attached;
 }

@@ -5,25 +5,16 @@
 #include <tuple>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
-namespace {
-
-std::strong_ordering compare_salts(const CacheSalt& a, const CacheSalt& b) {
-    return planted(Planted::kSaltDropped) ? std::strong_ordering::equal : a <=> b;
-}
-
-}  // namespace
-
 bool PrefixIndex::Order::operator()(const Head* a, const Head* b) const {
-    if (const auto salts = compare_salts(a->salt, b->salt); salts != 0) return salts < 0;
+    if (const auto salts = a->salt <=> b->salt; salts != 0) return salts < 0;
     if (const auto tokens = a->tokens <=> b->tokens; tokens != 0) return tokens < 0;
     return a->id < b->id;
 }
 
 bool PrefixIndex::Order::operator()(const Query& query, const Head* head) const {
-    if (const auto salts = compare_salts(query.salt, head->salt); salts != 0) return salts < 0;
+    if (const auto salts = query.salt <=> head->salt; salts != 0) return salts < 0;
     return query.tokens < head->tokens;
 }
 
@@ -49,7 +40,7 @@ std::optional<HeadId> PrefixIndex::longest_prefix(const CacheSalt& salt, const T
     auto place = heads_.upper_bound(Query{salt, wanted});
     while (place != heads_.begin()) {
         const Head& head = **std::prev(place);
-        if (compare_salts(head.salt, salt) != 0) return std::nullopt;
+        if (head.salt != salt) return std::nullopt;
         const int64_t common = wanted.common_prefix(head.tokens);
         if (common == head.length() && (numerics_id == nullptr || head.numerics_id == *numerics_id)) return head.id;
         if (common == 0 && head.length() > 0) return std::nullopt;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
 namespace {
@@ -139,18 +138,7 @@ bool Engine::abort(RequestId request) {
     Sequence& sequence = *found->second;
     ++stats_.aborts;
     event(EventKind::kAbort, request);
-    if (planted(Planted::kAbortPublishes) && sequence.status == SequenceStatus::kRunning && !sequence.output.empty()) {
-        stage_turn(sequence, FinishReason::kAborted);
-        while (auto pending = publication_.take_ready(plan_.step)) {
-            if (pending->is_turn() && pending->request == request) {
-                commit(sequence, *std::move(pending));
-                return true;
-            }
-            publish(*std::move(pending));
-        }
-    }
     publication_.discard_turn(request);
-    if (planted(Planted::kLeakOnAbort)) sequence.memory.state = kNoState;
     end(sequence, {.reason = FinishReason::kAborted});
     return true;
 }
@@ -285,7 +273,7 @@ void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason)
 // The turn's resident tokens: all but the last sampled one, which is committed and not computed (the seam).
 void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
     sequence.store_output(store_);
-    const bool seam = !sequence.output.empty() && !planted(Planted::kSampledTokenInHead);
+    const bool seam = !sequence.output.empty();
     TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
     event(EventKind::kStage, sequence.id, tokens.size());
     publication_.stage_turn(sequence, std::move(tokens), reason, plan_.step);
@@ -313,7 +301,7 @@ HeadId Engine::publish(Pending pending) {
 
 void Engine::commit(Sequence& sequence, Pending pending) {
     const FinishReason reason = *pending.finish;
-    if (!ledger_.is_live(sequence.turn.lease) && !planted(Planted::kLeaseUnchecked)) {
+    if (!ledger_.is_live(sequence.turn.lease)) {
         publication_.discard(std::move(pending));
         return end(sequence, {.reason = FinishReason::kLeaseLost});
     }
@@ -321,19 +309,15 @@ void Engine::commit(Sequence& sequence, Pending pending) {
         CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     }
     const HeadId head = publish(std::move(pending));
-    int64_t end_of_output = sequence.num_tokens();
-    if (planted(Planted::kStopStringUncommitted)) {
-        end_of_output = sequence.num_prompt_tokens() + static_cast<int64_t>(sequence.num_emitted);
-    }
-    const TokenSeq output = sequence.known.slice(sequence.num_prompt_tokens(), end_of_output);
+    const TokenSeq output = sequence.known.slice(sequence.num_prompt_tokens(), sequence.num_tokens());
     Turn turn;
     turn.finish = reason;
     turn.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
     const auto version = ledger_.commit(sequence.turn, sequence.request, output, std::move(turn));
-    CHECK(version || planted(Planted::kLeaseUnchecked));
+    CHECK(version.has_value());
     event(EventKind::kCommit, sequence.id, sequence.num_tokens(), head);
     ++stats_.commits;
-    end(sequence, {.reason = reason, .committed = true, .head = head, .version = version.value_or(kNoVersion)});
+    end(sequence, {.reason = reason, .committed = true, .head = head, .version = *version});
 }
 
 Digest Engine::digest_of(const Pending& pending) {

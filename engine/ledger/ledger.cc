@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
 namespace {
@@ -57,7 +56,7 @@ const char* name(RefusalReason reason) {
 Ledger::Ledger(const LedgerConfig& config) : config_(config) {}
 
 OrRefusal<std::optional<RecordedTurn>> Ledger::recorded(const ChatRequest& request) const {
-    if (!request.turn_id || planted(Planted::kRetryRecomputes)) return std::nullopt;
+    if (!request.turn_id) return std::nullopt;
     const Conversation* conversation = find(request.conversation);
     const std::string& id = request.conversation.conversation_id;
     if (conversation != nullptr) {
@@ -114,10 +113,6 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
     switch (request.input) {
         case InputKind::kSuffix: {
             start.prompt = conversation.committed;
-            const Turn& last = conversation.turns.back();
-            if (planted(Planted::kSeamDropped) && last.end > last.prompt_end) {
-                start.prompt = start.prompt.slice(0, last.end - 1);
-            }
             if (config_.token_template.end_of_turn &&
                 start.prompt.at(start.prompt.size() - 1) != *config_.token_template.end_of_turn) {
                 start.prompt.append(store.store({&*config_.token_template.end_of_turn, 1}));
@@ -159,8 +154,7 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
 std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest& request, const TokenSeq& output,
                                       Turn turn) {
     const auto found = conversations_.find(start.lease.key);
-    const bool live = is_live(start.lease);
-    if (found == conversations_.end() || (!live && !planted(Planted::kLeaseUnchecked))) return std::nullopt;
+    if (found == conversations_.end() || !is_live(start.lease)) return std::nullopt;
     Conversation& conversation = *found->second;
     CHECK_LE(start.num_kept_turns, conversation.turns.size());
     CHECK(turn.num_text_tokens >= 0 && turn.num_text_tokens <= output.size(), "{} of {} tokens are text",

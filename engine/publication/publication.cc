@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
 
@@ -40,7 +39,7 @@ void Publication::stage_turn(Sequence& sequence, TokenSeq resident, FinishReason
 
 std::optional<Pending> Publication::take_ready(int64_t materialised) {
     if (pendings_.empty()) return std::nullopt;
-    if (pendings_.front().staged_step > materialised && !planted(Planted::kPublishEarly)) return std::nullopt;
+    if (pendings_.front().staged_step > materialised) return std::nullopt;
     Pending ready = std::move(pendings_.front());
     pendings_.pop_front();
     return ready;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/planted.h"
 
 namespace verbatim {
 namespace {
@@ -118,7 +117,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     }
     while (!cache_.make_room({.kv_blocks = owed_blocks_ + missing}, {.spare_expected = false})) {
         short_of_room_ = true;
-        Sequence& victim = planted(Planted::kOldestPreempted) ? *running_.front() : *running_.back();
+        Sequence& victim = *running_.back();
         if (&victim == &sequence) break;
         preempt(victim);
     }
@@ -141,7 +140,7 @@ void Scheduler::preempt(Sequence& sequence) {
     end_slot(sequence);
     std::erase(running_, &sequence);
     sequence.store_output(store_);
-    if (!planted(Planted::kResumeKeepsComputed)) sequence.num_computed_tokens = 0;
+    sequence.num_computed_tokens = 0;
     wait(sequence);
 }
 
@@ -312,8 +311,7 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
             ++stats_.snapshots_without_room;
             continue;
         }
-        const bool one_short = planted(Planted::kGroupsDiffer) && snapshot.length - 1 > sequence.num_computed_tokens;
-        if (*row != kNoState) plan.state_writes.push_back({one_short ? snapshot.length - 1 : snapshot.length, *row});
+        if (*row != kNoState) plan.state_writes.push_back({snapshot.length, *row});
         event(EventKind::kStage, sequence, snapshot.length);
     }
     return {begin, static_cast<uint32_t>(plan.state_writes.size()) - begin};

@@ -1,6 +1,6 @@
 // kernels/cpu/packed_weights.h: owns a model's weights as the CPU's kernels read them, made once at load.
 //
-//   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/cpu/packed_matrix.h)
+//   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/packed_matrix.h)
 //   P2  packing is shared out among the threads; a matrix that is packed leaves memory where it lay in a mapped file,
 //       so a checkpoint is resident once, before and after
 #pragma once
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_array.h"
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/packed_matrix.h"
 #include "reference/model/weights.h"
 #include "reference/walk.h"
 #include "reference/worker_pool.h"

@@ -16,7 +16,7 @@
 
 #include "engine/step_plan.h"
 #include "kernels/cpu/aligned_array.h"
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 #include "reference/model/state_tensors.h"
 
 namespace verbatim::cpu {

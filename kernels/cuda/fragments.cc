@@ -1,7 +1,7 @@
 #include "kernels/cuda/fragments.h"
 
-#include "kernels/cpu/packed_matrix.h"
 #include "kernels/cuda/simt/types.h"
+#include "kernels/packed_matrix.h"
 
 namespace verbatim::cuda {
 
@@ -21,10 +21,10 @@ uint32_t pair_at(const reference::MatrixView& weight, int64_t n, int64_t k) {
 }  // namespace
 
 std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight, reference::WorkerPool& threads) {
-    std::vector<uint32_t> pairs(static_cast<size_t>(cpu::PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
-    const cpu::PackedMatrix packed(weight.rows, weight.cols, pairs.data());
+    std::vector<uint32_t> pairs(static_cast<size_t>(PackedMatrix::num_pairs_of(weight.rows, weight.cols)));
+    const PackedMatrix packed(weight.rows, weight.cols, pairs.data());
     threads.for_each(packed.num_panels(),
-                     [&](int64_t i) { cpu::pack_panel(weight, i, pairs.data() + i * packed.panel_pairs()); });
+                     [&](int64_t i) { pack_panel(weight, i, pairs.data() + i * packed.panel_pairs()); });
     return pairs;
 }
 

@@ -230,7 +230,7 @@ void round_row(benchmark::State& state, const cpu::CpuOps& ops) {
     constexpr int64_t kCount = 4096;
     const std::vector<float> x(kCount, 0.3F);
     cpu::AlignedArray<float> floats(kCount);
-    cpu::AlignedArray<cpu::Pair> pairs(kCount / 2);
+    cpu::AlignedArray<Pair> pairs(kCount / 2);
     for (auto _ : state) {
         if (ops.takes_pairs) ops.rows->round_to_pairs(x.data(), kCount, 1.5F, pairs.data());
         if (!ops.takes_pairs) ops.rows->round_to_floats(x.data(), kCount, 1.5F, floats.data());

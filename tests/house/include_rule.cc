@@ -47,8 +47,30 @@ std::string at(const SourceFile& file, size_t line) { return fmt::format("{}:{}"
 // Made by the build in the folder of the target that includes it (tools/CMakeLists.txt).
 bool is_generated(const std::string& name) { return name == "verbatim_commands.inc"; }
 
-// Empty when `file` may include `name`.
-std::string why_not(const std::string& folder, const std::string& name, bool quoted) {
+// Between the libraries of kernels/ (kernels/CMakeLists.txt): what files like these do not include.
+struct Wall {
+    std::regex file;
+    std::regex included;
+    const char* why;
+};
+
+const std::vector<Wall>& walls_in_kernels() {
+    static const std::vector<Wall> kWalls = {
+        {std::regex("kernels/[^/]+"), std::regex("kernels/.+/.*"), "what is shared knows nobody who shares it"},
+        {std::regex("kernels/cpu/.*"), std::regex("kernels/cuda/.*"), "the CPU's kernels do not know CUDA's"},
+        {std::regex("kernels/cuda/.*"), std::regex("kernels/cpu/.*"), "CUDA's kernels do not know the CPU's"},
+        {std::regex("kernels/cuda/simt/.*"), std::regex("kernels/(?!cuda/simt/).*"),
+         "the machine does not know what runs on it"},
+        {std::regex(R"(kernels/cuda/(?!simt/|emulated_device\.).*)"),
+         std::regex("kernels/cuda/(simt/emulat|emulated_device).*"), "what runs on a GPU does not know the emulator"},
+        {std::regex("kernels/(?!cuda/simt/).*"), std::regex("boost/.*"), "fibers are the emulator's"},
+    };
+    return kWalls;
+}
+
+// Empty when the file may include `name`.
+std::string why_not(const std::string& path, const std::string& name, bool quoted) {
+    const std::string folder = first_part(path);
     const std::string target = first_part(name);
     const bool ours = visible_folders().contains(target) && target != name;
     if (quoted && !ours && !is_generated(name)) return "an include in quotes starts at the repository's root";
@@ -58,6 +80,9 @@ std::string why_not(const std::string& folder, const std::string& name, bool quo
     }
     if (folder == "engine" && headers_engine_must_not_use().contains(name)) {
         return "engine/ has no floating point, threads, wall clock or chance of its own";
+    }
+    for (const Wall& wall : walls_in_kernels()) {
+        if (std::regex_match(path, wall.file) && std::regex_match(name, wall.included)) return wall.why;
     }
     return "";
 }
@@ -78,15 +103,14 @@ void find_all(const SourceFile& file, const std::regex& pattern, std::string_vie
 
 Violations forbidden_includes(const SourceFile& file) {
     static const std::regex kInclude(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
-    const std::string folder = first_part(file.path);
     Violations found;
-    if (!visible_folders().contains(folder))
+    if (!visible_folders().contains(first_part(file.path)))
         return {file.path + ": tests/house/include_rule.cc does not know the folder"};
     const std::vector<std::string> lines = split_lines(blank_comments(file.text, /*keep_strings=*/true));
     for (size_t i = 0; i < lines.size(); ++i) {
         std::smatch match;
         if (!std::regex_search(lines[i], match, kInclude)) continue;
-        const std::string reason = why_not(folder, match[2], match[1] == "\"");
+        const std::string reason = why_not(file.path, match[2], match[1] == "\"");
         if (!reason.empty()) found.push_back(fmt::format("{}: includes {}: {}", at(file, i), match[2].str(), reason));
     }
     return found;

@@ -6,6 +6,9 @@
 //          engine/              sees nothing of ours: integers only; no floating point, threads or wall clock
 //      traces/                  sees engine/
 //
+// In kernels/, cpu/ and cuda/ see what is directly below kernels/ and not each other. What runs on a GPU does not see
+// the emulator: kernels/cuda/simt/emul* is known to kernels/cuda/simt/ and kernels/cuda/emulated_device.* alone.
+//
 // The one place of engine/ with floating point is engine/request/sampling.h: numbers carried through to the executor.
 #pragma once
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Shows that every fault of engine/base/planted.h is caught, and by which tests.
+"""Shows that every fault of the engine and its executors is caught, and by which tests.
 
-Runs test programs that were compiled with VERBATIM_PLANTED_BUGS once without a fault (everything must pass), then once
-per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine or
-of an executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been run.
+Runs test programs of which some sources are faulty copies (plant.py) once without a fault (everything must pass), then
+once per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine
+or of an executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been
+run.
 Fails when a fault is not caught, or when two faults are caught by one and the same assertion only.
 
 planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault NAME ...] [--markdown]
@@ -12,6 +13,7 @@ planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault 
 import argparse
 import collections
 import concurrent.futures
+import glob
 import os
 import re
 import subprocess
@@ -31,10 +33,16 @@ class Catch:
         self.place = place
 
 
-def fault_names(source):
-    with open(os.path.join(source, "engine/base/planted.cc"), encoding="utf-8") as file:
-        table = re.search(r"kNames = \{(.*?)\};", file.read(), re.S).group(1)
-    return [name for name in re.findall(r'"(\w+)"', table) if name != "none"]
+def read_deeds(source):
+    """What each fault does, by its name. Those of the CUDA kernels are another program's (kernel_faults_test.cc)."""
+    deeds = {}
+    folder = os.path.join(source, "tests/planted/faults")
+    for path in sorted(glob.glob(folder + "/**/*.fault", recursive=True)):
+        if os.path.relpath(path, folder).startswith("kernels/cuda/"):
+            continue
+        with open(path, encoding="utf-8") as file:
+            deeds[os.path.splitext(os.path.basename(path))[0]] = file.readline().strip()
+    return deeds
 
 
 def places_of(text, source):
@@ -99,7 +107,7 @@ def run_fault(arguments, fault):
     return catches, num_tests
 
 
-def print_table(results, markdown):
+def print_table(results, deeds, markdown):
     """The most telling tests first: those whose own assertion fails, and that catch the fewest other faults."""
     tests_of = {fault: list(dict.fromkeys(catch.test for catch in catches)) for fault, catches in results.items()}
     num_faults = collections.Counter(test for tests in tests_of.values() for test in tests)
@@ -110,7 +118,7 @@ def print_table(results, markdown):
         if markdown:
             shown = ", ".join(f"`{test}`" for test in tests[:2]) or "nothing"
             more = f" and {len(tests) - 2} more" if len(tests) > 2 else ""
-            print(f"| `{fault}` | {len(places)} | {shown}{more} |")
+            print(f"| `{fault}` | {deeds[fault]} | {shown}{more} |")
         else:
             print(f"{fault}: {len(tests)} tests, {len(places)} assertions")
             for test in tests[:4]:
@@ -145,11 +153,12 @@ def main():
     if catches or num_tests == 0:
         print("\n".join(f"    {catch.test}  {catch.place}" for catch in catches))
         return 1
-    faults = arguments.fault or fault_names(arguments.source)
+    deeds = read_deeds(arguments.source)
+    faults = arguments.fault or list(deeds)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(lambda fault: run_fault(arguments, fault)[0], faults)
         results = dict(zip(faults, found))
-    print_table(results, arguments.markdown)
+    print_table(results, deeds, arguments.markdown)
     problems = problems_of(results)
     for problem in problems:
         print(f"error: {problem}")

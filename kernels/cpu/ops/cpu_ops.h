@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/cpu/ops/row_ops.h"
-#include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/pair.h"
+#include "kernels/packed_matrix.h"
+#include "kernels/pair.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/profile.h"
 

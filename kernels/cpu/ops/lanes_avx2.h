@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 
 namespace verbatim::cpu {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 
 namespace verbatim::cpu {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/base/planted.h"
-
 namespace verbatim::cpu {
 
 using reference::kKvTile;
@@ -18,8 +16,8 @@ public:
         : args_(args),
           kv_head_(kv_head),
           block_size_(args.kv->block_size()),
-          k_direct_(block_size_ % kGroup == 0 && !planted(Planted::kTilesFromAttach)),
-          v_direct_(block_size_ % 2 == 0 && !planted(Planted::kTilesFromAttach)),
+          k_direct_(block_size_ % kGroup == 0),
+          v_direct_(block_size_ % 2 == 0),
           k_(scratch.k.data()),
           v_(scratch.v.data()) {}
 
@@ -121,16 +119,14 @@ public:
 
     void attend() {
         round_queries();
-        const int64_t anchor =
-            planted(Planted::kTilesFromAttach) ? (kKvTile - args_.first_position % kKvTile) % kKvTile : 0;
-        const int64_t last = args_.first_position + positions_.end - 1 + anchor;
+        const int64_t last = args_.first_position + positions_.end - 1;
         const int64_t num_tiles = last / kKvTile + 1;
         for (int64_t first = 0; first < num_tiles; first += kRunTiles) {
-            const int64_t first_row = rows_before(first * kKvTile - anchor);
+            const int64_t first_row = rows_before(first * kKvTile);
             for (int64_t tile = first; tile < std::min(first + kRunTiles, num_tiles); ++tile) {
-                add_tile({.begin = std::max<int64_t>(tile * kKvTile - anchor, 0),
-                          .end = (tile + 1) * kKvTile - anchor,
-                          .last = last - anchor,
+                add_tile({.begin = tile * kKvTile,
+                          .end = (tile + 1) * kKvTile,
+                          .last = last,
                           .of_run = first > 0,
                           .first_of_run = tile == first});
             }

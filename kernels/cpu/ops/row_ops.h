@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 
 namespace verbatim::cpu {
 

@@ -160,22 +160,20 @@ struct AttendItems : AttendParameters {
                 Dots::values(*this, item, first + in_pass, column % parts * kPartDims, memory,
                              memory.pv.slice(in_pass * size, size));
             }
-            if (!SIMT_BUG(kValuesEarly)) simt::sync_block();
+            simt::sync_block();
             for (int t = first; column < kColumns && t < first + tiles_at_once && t < item.num_tiles(); ++t) {
                 if (item.seen_of(t, own.position) > 0) add_tile(t, t - first, memory, softmax);
             }
             simt::sync_block();
         }
-        const bool sees_some = own.position >= item.run * kRun || (SIMT_BUG(kRunOfNobody) && own.is_there);
-        if (column < kColumns && sees_some) {
+        if (column < kColumns && own.position >= item.run * kRun) {
             store(softmax, workspace.state(first_runs[own.row] + item.run, own.head));
         }
     }
 
     // Of the positions that somebody sees.
     SIMT_FUNCTION void find_places(const AttendItem& item, const AttendMemory& memory) const {
-        const int num_read = item.num_visible + (SIMT_BUG(kReadPastPage) ? 1 : 0);
-        for (int j = simt::thread_y() * simt::kWarpSize + simt::thread_x(); j < num_read; j += kAttendThreads) {
+        for (int j = simt::thread_y() * simt::kWarpSize + simt::thread_x(); j < item.num_visible; j += kAttendThreads) {
             const int32_t position = item.run * kRun + j;
             const int32_t slot = position % pages.block_size;
             const int32_t block = blocks[item.first_block + position / pages.block_size];
@@ -234,7 +232,7 @@ struct AttendItems : AttendParameters {
             const int j = h * simt::kWarpSize + simt::thread_x();
             float p = 0.0F;
             if (j < seen) p = reference::exp_f32(scores[tile * kTile + j] - m);
-            if (j < seen || !SIMT_BUG(kUninitialisedShared)) scores[tile * kTile + j] = reference::bf16_value(p);
+            scores[tile * kTile + j] = reference::bf16_value(p);
             sum = sum + p;
         }
         return over_lanes(sum, [](float a, float b) { return a + b; });
@@ -286,9 +284,8 @@ struct ExactDots {
     template <int kBlockSize>
     SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, const AttendMemory& memory) {
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
-        const int num_read = item.num_visible + (SIMT_BUG(kReadPastPage) ? 1 : 0);
-        if (thread >= num_read) return;
-        const int second = thread + kAttendThreads < num_read ? thread + kAttendThreads : thread;
+        if (thread >= item.num_visible) return;
+        const int second = thread + kAttendThreads < item.num_visible ? thread + kAttendThreads : thread;
         const int j[kPositions] = {thread, second};
         const simt::Global<uint32_t> k[kPositions] = {k_of(of, memory, j[0]), k_of(of, memory, j[1])};
         const int32_t stride = kBlockSize > 0 ? kBlockSize : of.pages.block_size;

@@ -57,8 +57,7 @@ struct ConvRows : ConvParameters {
     };
 
     SIMT_FUNCTION void operator()() const {
-        const int64_t blocks_apart = SIMT_BUG(kTwoWriters) ? simt::threads_x() - 1 : simt::threads_x();
-        const int64_t c = simt::block_y() * blocks_apart + simt::thread_x();
+        const int64_t c = int64_t{simt::block_y()} * simt::threads_x() + simt::thread_x();
         if (c >= x.width) return;
         const int64_t first = (int64_t{simt::block_x()} * kConvGroups + simt::thread_y()) * kRows;
         if (first >= x.num_rows) return;
@@ -94,7 +93,7 @@ struct ConvRows : ConvParameters {
     SIMT_FUNCTION bool all_inside(int64_t first, int64_t end) const {
         if (end - first < kRows) return false;
         const int32_t sequence = row_sequences[first];
-        if (row_sequences[end - 1] != sequence && !SIMT_BUG(kConvOtherSequence)) return false;
+        if (row_sequences[end - 1] != sequence) return false;
         const DeviceSequence of = batch.sequences[sequence];
         return first - of.first_row >= d_conv - 1;
     }
@@ -112,8 +111,7 @@ struct ConvRows : ConvParameters {
         const int32_t number = row_sequences[row];
         const DeviceSequence sequence = batch.sequences[number];
         const int64_t before = row - sequence.first_row;
-        if (before == 0 || (SIMT_BUG(kConvEachFirstRow) && before < d_conv - 1))
-            return begin(number, sequence, c, filter);
+        if (before == 0) return begin(number, sequence, c, filter);
         if (before < d_conv - 1) return;
         float inputs[kConvTaps] = {};
         SIMT_UNROLL
@@ -278,14 +276,14 @@ struct ScanTiles : ScanParameters {
         const int32_t num_tiles = (part.sequence.num_rows + kTokens - 1) / kTokens;
         SIMT_ONE_BY_ONE
         for (int32_t tile = 0; tile < num_tiles; ++tile) {
-            if (!SIMT_BUG(kScanNotAwaited)) simt::wait_async<0>();
+            simt::wait_async<0>();
             simt::sync_block();
             if (tile + 1 < num_tiles) stage(shared, part, tile + 1);
             if (tile > 0) add_chunks(shared, part, tile - 1);
             if (part.count > 0) compute(shared, part, tile, stop, h);
         }
         if (part.sequence.state_dst >= 0 && !store(h, part, part.sequence.state_dst)) states.mark(simt::block_x());
-        if (!SIMT_BUG(kMissingBarrier)) simt::sync_block();
+        simt::sync_block();
         if (num_tiles > 0) add_chunks(shared, part, num_tiles - 1);
     }
 
@@ -303,8 +301,7 @@ struct ScanTiles : ScanParameters {
         return part;
     }
     SIMT_FUNCTION static simt::Shared<float> tile_of(const simt::Shared<float>& shared, uint32_t tile) {
-        const uint32_t places = SIMT_BUG(kScanTooFewTiles) ? 2 : kScanTiles;
-        return shared.from(tile % places * kTileFloats);
+        return shared.from(tile % kScanTiles * kTileFloats);
     }
     SIMT_FUNCTION static simt::Shared<float> sums_of(const simt::Shared<float>& shared, uint32_t tile) {
         return shared.from(kScanTiles * kTileFloats + tile % 2 * kTileSums);
@@ -390,7 +387,7 @@ struct ScanTiles : ScanParameters {
         SIMT_ONE_BY_ONE
         while (done < num_tokens) {
             const bool stops = stop.num_tokens <= before + num_tokens;
-            const int32_t end = stops && !SIMT_BUG(kScanSnapshotLate) ? stop.num_tokens - before : num_tokens;
+            const int32_t end = stops ? stop.num_tokens - before : num_tokens;
             if (part.p < head_dim) {
                 if (part.count == kScanState) {
                     advance<true>(in, part, end - done, h);
@@ -486,7 +483,7 @@ struct ScanTiles : ScanParameters {
         const int32_t first_row = part.sequence.first_row + tile * kTokens;
         SIMT_UNROLL
         for (int i = 0; i < kTokens; i += kChunks) {
-            const int32_t t = SIMT_BUG(kRedundantWriters) ? i : i + simt::thread_y();
+            const int32_t t = i + simt::thread_y();
             if (t >= num_tokens) continue;
             const simt::Shared<float> x = in.from(t * kRowFloats);
             float total[kChannels] = {};

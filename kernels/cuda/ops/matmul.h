@@ -97,7 +97,7 @@ struct MatmulStage {
         for (int i = 0; i < kInputQuads; ++i) {
             const int quad = thread + i * kThreads;
             if (quad >= kAllInputQuads) continue;
-            const int row = quad % kRows + (SIMT_BUG(kTileOffByOne) ? 1 : 0);
+            const int row = quad % kRows;
             SIMT_UNROLL
             for (int j = 0; j < 4; ++j) {
                 const int slot = (quad / kRows * 4 + j) * 2;
@@ -181,7 +181,7 @@ struct Matmul : MatmulParameters {
         Lane::Sums acc = {};
         auto fetched = Stage::fetch(*this, thread, first_panel, first_row, 0);
         int parity = 0;
-        for (int64_t pair = 0; pair < num_pairs; pair += Stage::kPairs, parity ^= SIMT_BUG(kStageTooEarly) ? 0 : 1) {
+        for (int64_t pair = 0; pair < num_pairs; pair += Stage::kPairs, parity ^= 1) {
             const simt::Shared<float> stage = memory.slice(parity * Stage::kWords, Stage::kWords);
             Stage::store(fetched, thread, stage);
             simt::sync_block();
@@ -259,7 +259,7 @@ struct MatmulByChunks : MatmulParameters {
         auto fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, begin);
         for (int64_t pair = begin; pair < end; pair += Stage::kPairs) {
             Stage::store(fetched, lane, memory);
-            if (!SIMT_BUG(kStageNotThere)) simt::sync_warp();
+            simt::sync_warp();
             fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, pair + Stage::kPairs);
             Lane::template multiply<Stage>(memory, lane, 0, 0, acc);
             simt::sync_warp();
@@ -328,8 +328,7 @@ struct MatvecOf : MatmulParameters {
         }
     }
     SIMT_FUNCTION void add_pairs(int64_t quad, int64_t first_pair, int64_t end, Sums& acc) const {
-        const int64_t place = (quad / kPanelQuads * num_pairs + first_pair) * kPanel + quad % kPanelQuads * 4 +
-                              (SIMT_BUG(kUnalignedLoad) ? 1 : 0);
+        const int64_t place = (quad / kPanelQuads * num_pairs + first_pair) * kPanel + quad % kPanelQuads * 4;
         simt::Four<uint32_t> w[kAhead] = {};
         simt::Four<uint32_t> inputs[kRows][kAhead / 4] = {};
         SIMT_UNROLL

@@ -14,18 +14,13 @@ static_assert(kPartials == 2 * simt::kWarpSize, "halving starts between two warp
 // block's barrier are the caller's: every thread of the block comes here.
 SIMT_FUNCTION float halve(float partial, const simt::Shared<float>& partials) {
     const int lane = simt::thread_x();
-    if (!SIMT_BUG(kBarrierInBranch) || lane < simt::kWarpSize) partials[lane] = partial;
-    if (!SIMT_BUG(kBarrierInBranch) || lane < simt::kWarpSize) simt::sync_block();
+    partials[lane] = partial;
+    simt::sync_block();
     if (lane < simt::kWarpSize) {
         const float other = partials[lane + simt::kWarpSize];
         float sum = partial + other;
-        if (SIMT_BUG(kWarpOrderAssumed)) {
-            partials[lane] = sum;
-            sum = partials[lane] + partials[lane ^ 1];
-        }
         for (int lanes = simt::kWarpSize / 2; lanes >= 1; lanes /= 2) {
-            const uint32_t mask = SIMT_BUG(kWrongMask) && lane < 16 ? 0x0000FFFFU : simt::kFullWarp;
-            sum = sum + simt::shuffle_down(mask, sum, lanes);
+            sum = sum + simt::shuffle_down(simt::kFullWarp, sum, lanes);
         }
         if (lane == 0) partials[kPartials] = sum;
     }

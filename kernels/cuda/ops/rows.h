@@ -2,7 +2,6 @@
 // rounding.
 #pragma once
 
-#include "kernels/cuda/ops/planted.h"
 #include "kernels/cuda/simt/simt.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/math.h"
@@ -46,7 +45,7 @@ struct Embed {
         const int64_t row = simt::block_x();
         const int64_t i = element_of_row();
         if (i >= out.width) return;
-        const int64_t token = tokens[SIMT_BUG(kPaddingRead) ? row + 1 : row];
+        const int64_t token = tokens[row];
         out.data[out.at(row, i)] = reference::bf16_to_float(table[token * out.width + i]) * multiplier;
     }
 };

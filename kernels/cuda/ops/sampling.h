@@ -33,8 +33,7 @@ struct Penalise {
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
         const DeviceDraw draw = draws[row];
-        const int32_t num_counts = draw.num_counts + (SIMT_BUG(kPenaltyOverrun) ? 1 : 0);
-        for (int32_t i = simt::thread_x(); i < num_counts; i += simt::threads_x()) {
+        for (int32_t i = simt::thread_x(); i < draw.num_counts; i += simt::threads_x()) {
             const DeviceTokenCount token = counts[draw.first_count + i];
             const float l = reference::penalised_logit(logits.data[logits.at(row, token.id)],
                                                        {draw.repetition, draw.presence, draw.frequency}, token.count);
@@ -126,11 +125,7 @@ struct KeepMost {
                 if (k < low || k >> shift >> 4 != prefix) return;
                 const auto digit = static_cast<int64_t>(k >> shift & (kDigits - 1));
                 const int64_t at = digit * simt::kWarpSize + simt::thread_x() % simt::kWarpSize;
-                if (SIMT_BUG(kDrawNotAtomic)) {
-                    memory.columns[at] += amount(logit);
-                } else {
-                    simt::atomic_add(memory.columns, at, amount(logit));
-                }
+                simt::atomic_add(memory.columns, at, amount(logit));
             });
             add_columns(memory);
             if (simt::thread_x() == 0) {
@@ -139,7 +134,7 @@ struct KeepMost {
                 memory.answer[0] = static_cast<uint64_t>(digit);
                 memory.answer[1] = target;
             }
-            if (!SIMT_BUG(kDrawAnswerEarly)) simt::sync_block();
+            simt::sync_block();
             prefix = prefix << 4 | memory.answer[0];
             target = memory.answer[1];
         }
@@ -186,7 +181,6 @@ struct KeepMost {
 
     // REQUIRES: a barrier since somebody read the columns.
     SIMT_FUNCTION void clear(const Memory& memory) const {
-        if (SIMT_BUG(kDrawNotCleared)) return;
         for (int i = simt::thread_x(); i < kDigits * simt::kWarpSize; i += kKeepThreads) memory.columns[i] = 0;
         simt::sync_block();
     }
@@ -220,20 +214,15 @@ static_assert(kScoreThreads == 2 * simt::kWarpSize, "two warps are compared at t
 // Of a block of 64 threads, known to thread 0.
 SIMT_FUNCTION Best best_of_block(Best best, const simt::Shared<float>& scores, const simt::Shared<int32_t>& ids) {
     for (int lanes = simt::kWarpSize / 2; lanes >= 1; lanes /= 2) {
-        const uint32_t mask = SIMT_BUG(kDrawHalfMask) ? (1U << lanes) - 1 : simt::kFullWarp;
-        const float score = simt::shuffle_down(mask, best.score, lanes);
-        const int32_t id = simt::shuffle_down(mask, best.id, lanes);
+        const float score = simt::shuffle_down(simt::kFullWarp, best.score, lanes);
+        const int32_t id = simt::shuffle_down(simt::kFullWarp, best.id, lanes);
         best.take(score, id);
     }
     if (simt::thread_x() % simt::kWarpSize == 0) {
         scores[simt::thread_x() / simt::kWarpSize] = best.score;
         ids[simt::thread_x() / simt::kWarpSize] = best.id;
     }
-    if (SIMT_BUG(kDrawWarpOnly)) {
-        simt::sync_warp();
-    } else {
-        simt::sync_block();
-    }
+    simt::sync_block();
     if (simt::thread_x() == 0) best.take(scores[1], ids[1]);
     return best;
 }
@@ -268,10 +257,9 @@ struct ScorePart {
         if (first >= scaled.width) return;
         const reference::PhiloxWords words =
             reference::noise_words(draw.seed, draw.position, static_cast<uint32_t>(first / 4));
-        const int64_t end = scaled.width + (SIMT_BUG(kDrawTailOverrun) ? 1 : 0);
         SIMT_UNROLL
         for (int i = 0; i < 4; ++i) {
-            if (first + i >= end) continue;
+            if (first + i >= scaled.width) continue;
             const float l = scaled.data[scaled.at(row, first + i)];
             if (order_key(l, first + i, scaled.width) < low) continue;
             best.take(draw.temperature == 0.0F ? l : l + reference::gumbel_of(words.word[i]),

@@ -104,7 +104,6 @@ struct TensorDots {
     template <bool kInPairs>
     SIMT_FUNCTION static void add_positions(const AttendParameters& of, int tile, int first, int end, int first_dim,
                                             const AttendMemory& memory, Sums& acc) {
-        const int num_read = end + (SIMT_BUG(kTensorUnseenValues) ? 1 : 0);
         const int j = first + simt::thread_x() % 4 * 2;
         const int p = own_column() * kRun + tile * kTile + j;
         const uint32_t b0 = pair_of(memory.s, p);
@@ -112,14 +111,14 @@ struct TensorDots {
         const int own[4] = {j, j + 1, j + 8, j + 9};  // positions of this lane
         int32_t numbers[4];
         SIMT_UNROLL
-        for (int i = 0; i < 4; ++i) numbers[i] = memory.places[tile * kTile + (own[i] < num_read ? own[i] : first)];
+        for (int i = 0; i < 4; ++i) numbers[i] = memory.places[tile * kTile + (own[i] < end ? own[i] : first)];
         SIMT_UNROLL
         for (int d = 0; d < kPartDims / simt::kMmaRows; ++d) {
             const int dim = dim_of(first_dim, d);
             uint32_t v[4] = {};  // two dims of each position
             SIMT_UNROLL
             for (int i = 0; i < 4; ++i) {
-                if (own[i] >= num_read || dim >= of.pages.head_dim) continue;
+                if (own[i] >= end || dim >= of.pages.head_dim) continue;
                 v[i] = of.pages.template v_pair<kInPairs>(of.pages.v_of(numbers[i]), dim);
             }
             simt::mma({{lower(v[0], v[1]), upper(v[0], v[1]), lower(v[2], v[3]), upper(v[2], v[3])}}, b0, b1, acc[d]);
@@ -141,8 +140,7 @@ struct TensorDots {
             if (own_end <= first) continue;
             Sums own;
             for_all([&](int d, int i) { own[d][i] = acc[d][i]; });
-            add_positions<kInPairs>(of, tile, first, SIMT_BUG(kTensorLaterRow) ? item.seen_by_last(tile) : own_end,
-                                    first_dim, memory, own);
+            add_positions<kInPairs>(of, tile, first, own_end, first_dim, memory, own);
             for_all([&](int d, int i) {
                 if ((simt::thread_x() % 4 * 2 + i % 2) / of.heads == row) acc[d][i] = own[d][i];
             });

@@ -75,8 +75,8 @@ struct TensorBlocks : TensorParameters {
         Sums acc = {};
         for (int stage = 0; stage < kStages - 1; ++stage) fetch(memory, stage, num_stages);
         for (int stage = 0; stage < num_stages; ++stage) {
-            if (!SIMT_BUG(kTensorNotAwaited)) simt::wait_async<kStages - 2>();
-            if (!SIMT_BUG(kTensorNoBarrier)) simt::sync_block();
+            simt::wait_async<kStages - 2>();
+            simt::sync_block();
             fetch(memory, stage + kStages - 1, num_stages);
             if (!has_part) continue;
             multiply(memory.slice(stage % kStages * kStageWords, kStageWords), acc);
@@ -157,9 +157,7 @@ struct TensorBlocks : TensorParameters {
             }
             SIMT_UNROLL
             for (int j = 0; j < kWarpRows / simt::kMmaColumns; j += 2) {
-                const int named = SIMT_BUG(kTensorWrongLane) ? row ^ 1 : row;
-                const simt::Four<uint32_t> b = simt::load_matrices(rows, place_of(named + j * 8, 2 * g + lane / 8 % 2));
-                if (SIMT_BUG(kTensorHalfWarp) && lane >= 16) continue;
+                const simt::Four<uint32_t> b = simt::load_matrices(rows, place_of(row + j * 8, 2 * g + lane / 8 % 2));
                 SIMT_UNROLL
                 for (int i = 0; i < kWarpTiles; ++i) {
                     simt::mma(a[i], b.values[0], b.values[1], acc[i][j]);

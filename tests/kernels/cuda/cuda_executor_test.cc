@@ -8,7 +8,6 @@
 
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cuda/emulated_device.h"
-#include "kernels/cuda/ops/planted.h"
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/head_case.h"
@@ -407,22 +406,6 @@ TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
         unsupported(beyond, pools, limits),
         std::vector<std::string>{"layer 0: num_blocks · block_size · n_kv_heads = 2147483648, the CUDA kernels take "
                                  "up to 2147483647"});
-}
-
-TEST(CudaExecutor, WhatTheEmulatorFindsIsTheStepsError) {
-    const SceneModel model(reference::draw_small_config(Architecture::kLlama, 34), 34);
-    Emulated cuda(model);
-    planted_kernel_bug() = KernelBug::kReadPastPage;
-    tests::PlanBuilder plans(model.model.config.vocab_size);
-    plans.next().start({.slot = 0, .tokens = model.tokens(9, 1)});
-    plans.compute({.slot = 0, .num_new_tokens = 9, .new_blocks = iota(0, 1)});
-    StepResult result;
-    const Status failed = cuda.executor.execute(plans.plan(), result);
-    planted_kernel_bug() = KernelBug::kNone;
-    ASSERT_FALSE(failed);
-    EXPECT_EQ(failed.error().kind, ErrorKind::kCheck);
-    EXPECT_NE(failed.error().message.find("attend_run: block ("), std::string::npos) << failed.error().message;
-    EXPECT_FALSE(cuda.executor.tables().is_live(SequenceSlot{0}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Faults planted in the CUDA kernels: the emulator finds each, and says in which kernel and what it is.
+// The faults of tests/planted/faults/kernels/cuda: the emulator finds each, and says in which kernel and what it is.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -6,13 +6,13 @@
 
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
-#include "kernels/cuda/ops/planted.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/mamba_case.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
+#include "tests/planted/fault.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -23,13 +23,13 @@ using tests::iota;
 using tests::SceneModel;
 
 // A prefill of 24 tokens and a decode step: what the emulator found.
-std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model, simt::Schedule schedule,
+std::vector<simt::Finding> findings_with(std::string_view fault, const SceneModel& model, simt::Schedule schedule,
                                          reference::Profile profile = reference::Profile::kExact) {
     simt::Emulator emulator(schedule, 3);
     const auto device = make_emulated_device(emulator);
     CudaExecutor executor(model.model.config, model.model.weights, *device,
                           {.block_size = 8, .num_blocks = 16, .num_state_rows = 4}, profile);
-    planted_kernel_bug() = bug;
+    const planted::SwitchedOn on(fault);
     tests::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
     const auto blocks = model.has_kv ? iota(0, 4) : iota(0, 0);
@@ -45,7 +45,6 @@ std::vector<simt::Finding> findings_with(KernelBug bug, const SceneModel& model,
                               .state_dst = row});
         (void)executor.execute(plans.plan(), result);
     }
-    planted_kernel_bug() = KernelBug::kNone;
     return emulator.findings();
 }
 
@@ -63,8 +62,10 @@ SceneModel wide_model() {
     return SceneModel(config, 5);
 }
 
+constexpr std::string_view kNoFault;
+
 struct Expected {
-    KernelBug bug;
+    std::string_view fault;
     const char* kernel;
     FindingKind kind;
     reference::Profile profile = reference::Profile::kExact;
@@ -77,108 +78,106 @@ void expect_named(const std::vector<simt::Finding>& findings, const Expected& ex
         all += finding.text + '\n';
         named |= finding.kind == expected.kind && finding.text.starts_with(std::string(expected.kernel) + ": block (");
     }
-    EXPECT_TRUE(named) << "bug " << static_cast<int>(expected.bug) << ", schedule " << static_cast<int>(schedule)
-                       << ": wanted " << simt::name(expected.kind) << " in " << expected.kernel << ", got\n"
+    EXPECT_TRUE(named) << expected.fault << ", schedule " << static_cast<int>(schedule) << ": wanted "
+                       << simt::name(expected.kind) << " in " << expected.kernel << ", got\n"
                        << all;
 }
 
 constexpr Expected kExpected[] = {
-    {KernelBug::kMissingBarrier, "scan", FindingKind::kRace},
-    {KernelBug::kBarrierInBranch, "rms_norm", FindingKind::kBarrierNotReached},
-    {KernelBug::kWrongMask, "rms_norm", FindingKind::kWarpMask},
-    {KernelBug::kUnalignedLoad, "matvec", FindingKind::kMisaligned},
-    {KernelBug::kReadPastPage, "attend_run", FindingKind::kUninitialised},
-    {KernelBug::kUninitialisedShared, "attend_run", FindingKind::kUninitialised},
-    {KernelBug::kTwoWriters, "conv", FindingKind::kRace},
-    {KernelBug::kWarpOrderAssumed, "rms_norm", FindingKind::kRace},
-    {KernelBug::kRedundantWriters, "scan", FindingKind::kRace},
-    {KernelBug::kPaddingRead, "embed", FindingKind::kOutOfBounds},
-    {KernelBug::kScanNotAwaited, "scan", FindingKind::kUninitialised},
-    {KernelBug::kTensorUnseenValues, "tensor_attend_run", FindingKind::kUninitialised, reference::Profile::kTensorSm90},
-    {KernelBug::kValuesEarly, "attend_run", FindingKind::kRace},
-    {KernelBug::kValuesEarly, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
+    {"missing_barrier", "scan", FindingKind::kRace},
+    {"barrier_in_branch", "rms_norm", FindingKind::kBarrierNotReached},
+    {"wrong_mask", "rms_norm", FindingKind::kWarpMask},
+    {"unaligned_load", "matvec", FindingKind::kMisaligned},
+    {"read_past_page", "attend_run", FindingKind::kUninitialised},
+    {"uninitialised_shared", "attend_run", FindingKind::kUninitialised},
+    {"two_writers", "conv", FindingKind::kRace},
+    {"warp_order_assumed", "rms_norm", FindingKind::kRace},
+    {"redundant_writers", "scan", FindingKind::kRace},
+    {"padding_read", "embed", FindingKind::kOutOfBounds},
+    {"scan_not_awaited", "scan", FindingKind::kUninitialised},
+    {"tensor_unseen_values", "tensor_attend_run", FindingKind::kUninitialised, reference::Profile::kTensorSm90},
+    {"values_early", "attend_run", FindingKind::kRace},
+    {"values_early", "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
-TEST(PlantedKernelBugs, EachIsFoundAndNamedInAnyOrderOfThreads) {
+TEST(KernelFaults, EachIsFoundAndNamedInAnyOrderOfThreads) {
     const SceneModel model = wide_model();
     for (const simt::Schedule schedule : schedules()) {
         for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
-            ASSERT_TRUE(findings_with(KernelBug::kNone, model, schedule, profile).empty());
+            ASSERT_TRUE(findings_with(kNoFault, model, schedule, profile).empty());
         }
         for (const Expected& expected : kExpected) {
-            expect_named(findings_with(expected.bug, model, schedule, expected.profile), expected, schedule);
+            expect_named(findings_with(expected.fault, model, schedule, expected.profile), expected, schedule);
         }
     }
 }
 
 // Matmuls of few rows and of many.
 constexpr Expected kExpectedInMatmuls[] = {
-    {KernelBug::kTileOffByOne, "matmul16", FindingKind::kOutOfBounds},
-    {KernelBug::kStageNotThere, "matmul16", FindingKind::kRace},
-    {KernelBug::kTileOffByOne, "matmul", FindingKind::kOutOfBounds},
-    {KernelBug::kStageTooEarly, "matmul", FindingKind::kRace},
+    {"tile_off_by_one", "matmul16", FindingKind::kOutOfBounds},
+    {"stage_not_there", "matmul16", FindingKind::kRace},
+    {"tile_off_by_one", "matmul", FindingKind::kOutOfBounds},
+    {"stage_too_early", "matmul", FindingKind::kRace},
 };
 
-TEST(PlantedKernelBugs, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
+TEST(KernelFaults, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
     for (const simt::Schedule schedule : schedules()) {
-        const auto findings_of = [schedule](KernelBug bug, int64_t num_rows) {
+        const auto findings_of = [schedule](std::string_view fault, int64_t num_rows) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
-            planted_kernel_bug() = bug;
+            const planted::SwitchedOn on(fault);
             (void)multiplies_as_defined(*device, {num_rows, 70, 300}, Values::kNormal);
-            planted_kernel_bug() = KernelBug::kNone;
             return emulator.findings();
         };
         for (const Expected& expected : kExpectedInMatmuls) {
             const int64_t num_rows = expected.kernel == std::string_view("matmul") ? 40 : 12;
-            ASSERT_TRUE(findings_of(KernelBug::kNone, num_rows).empty());
-            expect_named(findings_of(expected.bug, num_rows), expected, schedule);
+            ASSERT_TRUE(findings_of(kNoFault, num_rows).empty());
+            expect_named(findings_of(expected.fault, num_rows), expected, schedule);
         }
     }
 }
 
 // A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
 constexpr Expected kExpectedOnTensorCores[] = {
-    {KernelBug::kTensorNotAwaited, "tensor_matmul", FindingKind::kUninitialised},
-    {KernelBug::kTensorNoBarrier, "tensor_matmul", FindingKind::kRace},
-    {KernelBug::kTensorHalfWarp, "tensor_matmul", FindingKind::kWarpMask},
+    {"tensor_not_awaited", "tensor_matmul", FindingKind::kUninitialised},
+    {"tensor_no_barrier", "tensor_matmul", FindingKind::kRace},
+    {"tensor_half_warp", "tensor_matmul", FindingKind::kWarpMask},
 };
 
-TEST(PlantedKernelBugs, OfTensorCoresAreFoundOrShownAsWrongBits) {
+TEST(KernelFaults, OfTensorCoresAreFoundOrShownAsWrongBits) {
     // How many outputs are wrong.
-    const auto run = [](simt::Emulator& emulator, KernelBug bug) {
+    const auto run = [](simt::Emulator& emulator, std::string_view fault) {
         const auto device = make_emulated_device(emulator);
         TensorCase one(*device, {40, 50, 600});
-        planted_kernel_bug() = bug;
+        const planted::SwitchedOn on(fault);
         one.multiply();
-        planted_kernel_bug() = KernelBug::kNone;
         return one.num_wrong();
     };
     for (const simt::Schedule schedule : schedules()) {
         for (const Expected& expected : kExpectedOnTensorCores) {
             simt::Emulator emulator(schedule, 3);
-            run(emulator, expected.bug);
+            run(emulator, expected.fault);
             expect_named(emulator.findings(), expected, schedule);
         }
         // Every access is in order; only the sums are of other rows.
         simt::Emulator emulator(schedule, 3);
-        EXPECT_GT(run(emulator, KernelBug::kTensorWrongLane), 40 * 50 * 9 / 10);
+        EXPECT_GT(run(emulator, "tensor_wrong_lane"), 40 * 50 * 9 / 10);
         EXPECT_TRUE(emulator.findings().empty());
     }
 }
 
 // Draws with penalties, top-k and top-p.
 constexpr Expected kExpectedInDraws[] = {
-    {KernelBug::kPenaltyOverrun, "penalise", FindingKind::kOutOfBounds},
-    {KernelBug::kDrawNotAtomic, "keep_most", FindingKind::kRace},
-    {KernelBug::kDrawNotCleared, "keep_most", FindingKind::kUninitialised},
-    {KernelBug::kDrawAnswerEarly, "keep_most", FindingKind::kRace},
-    {KernelBug::kDrawTailOverrun, "score_part", FindingKind::kOutOfBounds},
-    {KernelBug::kDrawHalfMask, "score_part", FindingKind::kWarpMask},
-    {KernelBug::kDrawWarpOnly, "pick_token", FindingKind::kRace},
+    {"penalty_overrun", "penalise", FindingKind::kOutOfBounds},
+    {"draw_not_atomic", "keep_most", FindingKind::kRace},
+    {"draw_not_cleared", "keep_most", FindingKind::kUninitialised},
+    {"draw_answer_early", "keep_most", FindingKind::kRace},
+    {"draw_tail_overrun", "score_part", FindingKind::kOutOfBounds},
+    {"draw_half_mask", "score_part", FindingKind::kWarpMask},
+    {"draw_warp_only", "pick_token", FindingKind::kRace},
 };
 
-TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
+TEST(KernelFaults, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
     Prng prng(9);
     std::vector<tests::SamplingCase> cases;
     for (int row = 0; row < 3; ++row) {
@@ -189,54 +188,52 @@ TEST(PlantedKernelBugs, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
         params.repetition_penalty = 1.2F;
     }
     for (const simt::Schedule schedule : schedules()) {
-        const auto findings_of = [&](KernelBug bug) {
+        const auto findings_of = [&](std::string_view fault) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
-            planted_kernel_bug() = bug;
+            const planted::SwitchedOn on(fault);
             (void)draw_on(*device, cases);
-            planted_kernel_bug() = KernelBug::kNone;
             return emulator.findings();
         };
-        ASSERT_TRUE(findings_of(KernelBug::kNone).empty());
-        for (const Expected& expected : kExpectedInDraws) expect_named(findings_of(expected.bug), expected, schedule);
+        ASSERT_TRUE(findings_of(kNoFault).empty());
+        for (const Expected& expected : kExpectedInDraws) expect_named(findings_of(expected.fault), expected, schedule);
     }
 }
 
 // Rows that attend together across the end of a run of tiles; before it a value is not finite.
 constexpr Expected kExpectedInRowsTogether[] = {
-    {KernelBug::kRunOfNobody, "attend_run", FindingKind::kRace},
-    {KernelBug::kRunOfNobody, "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
+    {"run_of_nobody", "attend_run", FindingKind::kRace},
+    {"run_of_nobody", "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
-TEST(PlantedKernelBugs, OfRowsTogetherAreFoundOrShownAsWrongBits) {
+TEST(KernelFaults, OfRowsTogetherAreFoundOrShownAsWrongBits) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
         AttentionCase one(*device, {2, 1, 8, 16, {{507, 9}}});
         one.set_value(0, 510, std::numeric_limits<float>::infinity());
-        const auto difference = [&](KernelBug bug, reference::Profile profile) {
+        const auto difference = [&](std::string_view fault, reference::Profile profile) {
             emulator.clear_findings();
-            planted_kernel_bug() = bug;
+            const planted::SwitchedOn on(fault);
             const std::string text = one.difference(profile);
-            planted_kernel_bug() = KernelBug::kNone;
             return text;
         };
         for (const Expected& expected : kExpectedInRowsTogether) {
-            EXPECT_EQ(difference(KernelBug::kNone, expected.profile), "");
-            difference(expected.bug, expected.profile);
+            EXPECT_EQ(difference(kNoFault, expected.profile), "");
+            difference(expected.fault, expected.profile);
             expect_named(emulator.findings(), expected, schedule);
         }
         // Every access is in order.
-        EXPECT_NE(difference(KernelBug::kTensorLaterRow, reference::Profile::kTensorSm90), "");
+        EXPECT_NE(difference("tensor_later_row", reference::Profile::kTensorSm90), "");
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }
 
 // Sequences side by side in a step.
-constexpr Expected kExpectedInConvs[] = {{KernelBug::kConvEachFirstRow, "conv", FindingKind::kRace}};
-constexpr Expected kExpectedInScans[] = {{KernelBug::kScanTooFewTiles, "scan", FindingKind::kRace}};
+constexpr Expected kExpectedInConvs[] = {{"conv_each_first_row", "conv", FindingKind::kRace}};
+constexpr Expected kExpectedInScans[] = {{"scan_too_few_tiles", "scan", FindingKind::kRace}};
 
-TEST(PlantedKernelBugs, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
+TEST(KernelFaults, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
@@ -244,58 +241,75 @@ TEST(PlantedKernelBugs, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
         const MambaSequence in_place{.num_tokens = 31, .start = Start::kOwnRow, .snapshots = {3}};
         ConvCase conv(*device, 66, 4, true, {in_place, in_place});
         ScanCase scan(*device, {2, 40, 20, 1, 4, 0.0F, 1.0F}, {in_place, in_place});
-        const auto difference = [&](KernelBug bug, auto& one) {
+        const auto difference = [&](std::string_view fault, auto& one) {
             emulator.clear_findings();
-            planted_kernel_bug() = bug;
+            const planted::SwitchedOn on(fault);
             const std::string text = one.difference();
-            planted_kernel_bug() = KernelBug::kNone;
             return text;
         };
-        EXPECT_EQ(difference(KernelBug::kNone, conv), "");
-        EXPECT_EQ(difference(KernelBug::kNone, scan), "");
+        EXPECT_EQ(difference(kNoFault, conv), "");
+        EXPECT_EQ(difference(kNoFault, scan), "");
         for (const Expected& expected : kExpectedInConvs) {
-            difference(expected.bug, conv);
+            difference(expected.fault, conv);
             expect_named(emulator.findings(), expected, schedule);
         }
         for (const Expected& expected : kExpectedInScans) {
-            difference(expected.bug, scan);
+            difference(expected.fault, scan);
             expect_named(emulator.findings(), expected, schedule);
         }
         // Every access is in order.
-        EXPECT_NE(difference(KernelBug::kConvOtherSequence, conv), "");
+        EXPECT_NE(difference("conv_other_sequence", conv), "");
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
-        EXPECT_NE(difference(KernelBug::kScanSnapshotLate, scan), "");
+        EXPECT_NE(difference("scan_snapshot_late", scan), "");
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }
 
-constexpr Expected kExpectedInDigests[] = {{KernelBug::kSumNotCleared, "sum_floats", FindingKind::kUninitialised}};
+constexpr Expected kExpectedInDigests[] = {{"sum_not_cleared", "sum_floats", FindingKind::kUninitialised}};
 
-TEST(PlantedKernelBugs, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
+TEST(KernelFaults, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
     for (const simt::Schedule schedule : schedules()) {
-        const auto findings_of = [schedule](KernelBug bug) {
+        const auto findings_of = [schedule](std::string_view fault) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
             const std::vector<float> values(1000, 1.0F);
             const DeviceArray<float> floats(*device, std::span<const float>(values));
             const std::vector<uint64_t> zeros(2);
             const DeviceArray<uint64_t> sum(*device, std::span<const uint64_t>(zeros));
-            planted_kernel_bug() = bug;
+            const planted::SwitchedOn on(fault);
             device->sum_floats(floats.data(), floats.count(), sum.data());
             (void)device->synchronize();
-            planted_kernel_bug() = KernelBug::kNone;
             return emulator.findings();
         };
-        ASSERT_TRUE(findings_of(KernelBug::kNone).empty());
-        for (const Expected& expected : kExpectedInDigests) expect_named(findings_of(expected.bug), expected, schedule);
+        ASSERT_TRUE(findings_of(kNoFault).empty());
+        for (const Expected& expected : kExpectedInDigests)
+            expect_named(findings_of(expected.fault), expected, schedule);
     }
 }
 
-TEST(PlantedKernelBugs, NoneIsLeftOut) {
-    std::set<KernelBug> shown = {KernelBug::kTensorWrongLane, KernelBug::kTensorLaterRow, KernelBug::kConvOtherSequence,
-                                 KernelBug::kScanSnapshotLate};  // as wrong bits
+TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
+    const SceneModel model(reference::draw_small_config(reference::Architecture::kLlama, 34), 34);
+    simt::Emulator emulator(simt::Schedule::kForward, 7);
+    const auto device = make_emulated_device(emulator);
+    CudaExecutor executor(model.model.config, model.model.weights, *device,
+                          {.block_size = 16, .num_blocks = 50, .num_state_rows = 8});
+    const planted::SwitchedOn on("read_past_page");
+    tests::PlanBuilder plans(model.model.config.vocab_size);
+    plans.next().start({.slot = 0, .tokens = model.tokens(9, 1)});
+    plans.compute({.slot = 0, .num_new_tokens = 9, .new_blocks = iota(0, 1)});
+    StepResult result;
+    const Status failed = executor.execute(plans.plan(), result);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().kind, ErrorKind::kCheck);
+    EXPECT_NE(failed.error().message.find("attend_run: block ("), std::string::npos) << failed.error().message;
+    EXPECT_FALSE(executor.tables().is_live(SequenceSlot{0}));
+}
+
+TEST(KernelFaults, NoneIsLeftOut) {
+    std::set<std::string_view> shown = {"tensor_wrong_lane", "tensor_later_row", "conv_other_sequence",
+                                        "scan_snapshot_late"};  // as wrong bits
     const auto add = [&](const auto& all) {
-        for (const Expected& expected : all) shown.insert(expected.bug);
+        for (const Expected& expected : all) shown.insert(expected.fault);
     };
     add(kExpected);
     add(kExpectedInMatmuls);
@@ -305,7 +319,9 @@ TEST(PlantedKernelBugs, NoneIsLeftOut) {
     add(kExpectedInConvs);
     add(kExpectedInScans);
     add(kExpectedInDigests);
-    EXPECT_EQ(shown.size(), static_cast<size_t>(KernelBug::kCount) - 1);
+    std::set<std::string_view> planted;
+    for (const planted::Fault& fault : planted::kFaults) planted.insert(fault.name);
+    EXPECT_EQ(shown, planted);
 }
 
 }  // namespace

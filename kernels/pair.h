@@ -1,4 +1,4 @@
-// kernels/cpu/pair.h: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low half,
+// kernels/pair.h: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low half,
 // 2j + 1 in the high half. It is what VDPBF16PS takes, and two shifts make two binary32 of it.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include "reference/numerics/float_bits.h"
 
-namespace verbatim::cpu {
+namespace verbatim {
 
 using Pair = uint32_t;
 
@@ -25,4 +25,4 @@ constexpr uint16_t odd_bits(Pair pair) { return static_cast<uint16_t>(pair >> 16
 
 constexpr int64_t num_pairs(int64_t count) { return (count + 1) / 2; }
 
-}  // namespace verbatim::cpu
+}  // namespace verbatim

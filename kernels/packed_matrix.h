@@ -1,4 +1,4 @@
-// kernels/cpu/packed_matrix.h: a matmul's weights in the order in which its kernel reads them.
+// kernels/packed_matrix.h: a matmul's weights in the order in which the CPU's kernels and a device's read them.
 //
 // [ceil(N/64)][ceil(K/2)][64] pairs: a panel of 64 outputs, one per vector lane, walks along K without a horizontal
 // sum. Outputs beyond N and the partner of an odd K's last element are +0.
@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/pair.h"
+#include "kernels/pair.h"
 #include "reference/model/weights.h"
 
-namespace verbatim::cpu {
+namespace verbatim {
 
 inline constexpr int64_t kPanelOutputs = 64;
 
@@ -54,4 +54,4 @@ void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out);
 // stands in place of an output or element that does not exist meets a scale or an activation of 0.
 void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out, float* scales);
 
-}  // namespace verbatim::cpu
+}  // namespace verbatim

@@ -1,4 +1,4 @@
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/packed_matrix.h"
 
 #include <bit>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "reference/numerics/bf16.h"
 
-namespace verbatim::cpu {
+namespace verbatim {
 namespace {
 
 constexpr int64_t kBlockPairs = 16;  // of an output: a cache line
@@ -87,4 +87,4 @@ void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out,
     }
 }
 
-}  // namespace verbatim::cpu
+}  // namespace verbatim
