@@ -10,7 +10,7 @@
 // writes the state out there too.
 //   P1  sequences are in order of slots' admission (oldest request first), each slot at most once
 //   P2  a block written in this step is referenced by its writer alone, or holds a head's slots below the written ones
-//   P3  no id freed while this step is open appears in it as a destination
+//   P3  a destination was written by no step that is not complete, and nobody else reads or writes it in this step
 #pragma once
 
 #include <cstdint>

@@ -1,21 +1,13 @@
 // What policies decide, in figures, on a recorded trace: exact bits would not show a cache that reuses nothing.
 #include <gtest/gtest.h>
 
-#include <unordered_map>
-
 #include "simulator/trace_driver.h"
 #include "tests/support/null_executor.h"
+#include "tests/support/plain_lru.h"
 #include "traces/read.h"
 
 namespace verbatim {
 namespace {
-
-// The plain rival: heads go in the order of their last use, whatever that frees.
-class PlainLru final : public EvictionPolicy {
-public:
-    [[nodiscard]] int64_t rank(const HeadUse& use) override { return use.now; }
-    [[nodiscard]] bool passes_over_held_blocks() const override { return false; }
-};
 
 const traces::Trace& first_part_of_mooncake() {
     static const traces::ReadTrace read =
