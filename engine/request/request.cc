@@ -81,9 +81,8 @@ Digest content_digest(const ChatRequest& request) {
     for (const Message& message : request.messages) message.tokens.add_to(digester);
     digester.add(request.max_tokens.value_or(-1));
     SamplingParams sampling = request.sampling;
-    sampling.seed = request.seed.value_or(0);
+    sampling.seed = 0;
     add_to(digester, sampling);
-    digester.add(request.seed.has_value());
     digester.add_all(std::span(request.stop_tokens));
     digester.add(static_cast<uint64_t>(request.stop_strings.size()));
     for (const auto& stop : request.stop_strings) digester.add_all(std::span(stop));

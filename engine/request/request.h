@@ -57,8 +57,8 @@ struct ChatRequest {
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
 };
 
-// What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent) nor how it is
-// served.
+// What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent), how it is
+// served, or its seed: a turn that is sent again after a failure carries the one that it was drawn with.
 [[nodiscard]] Digest content_digest(const ChatRequest& request);
 
 inline constexpr size_t kMaxStopStrings = 256;       // of one request

@@ -10,8 +10,8 @@ Works on tokens, statement by statement. What a statement becomes:
     void g() { ... }     ->  void g() { if (MUTANT(9)) return; ... }
 
 Whole statements are repeated with one token changed, so that little has to be known of operands, types and precedence.
-What does not compile is left out (mutate.py tries). Assertions (CHECK and functions called verify) are not changed: they
-are what is to find the mutants.
+What does not compile is left out (mutate.py tries). Assertions (CHECK and functions called verify) are not changed:
+they are what is to find the mutants.
 """
 
 import re

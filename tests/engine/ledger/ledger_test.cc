@@ -208,6 +208,10 @@ TEST(Ledger, ATurnIdStandsForOneRequest) {
     EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1}, {2}}), "turn_mismatch");
     EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 5}}), "turn_mismatch");
     EXPECT_EQ(scene.duplicate("t1", InputKind::kSuffix, {{1, 2}}), "turn_mismatch");
+    ChatRequest again = scene.request(InputKind::kHistory, {{1, 2}});
+    again.turn_id = "t1";
+    again.seed = 5;  // as a turn that is sent again after a failure
+    EXPECT_TRUE(scene.ledger.recorded(again).has_value());
     EXPECT_EQ(scene.duplicate("t1", InputKind::kHistory, {{1, 2}}), "3");
 }
 

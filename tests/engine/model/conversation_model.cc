@@ -34,8 +34,8 @@ bool same_request(const ChatRequest& a, const ChatRequest& b) {
         return tokens;
     };
     return a.input == b.input && messages(a) == messages(b) && a.max_tokens == b.max_tokens &&
-           a.sampling == b.sampling && a.seed == b.seed && a.stop_tokens == b.stop_tokens &&
-           a.stop_strings == b.stop_strings && a.ignore_stop == b.ignore_stop && a.forced_output == b.forced_output;
+           a.sampling == b.sampling && a.stop_tokens == b.stop_tokens && a.stop_strings == b.stop_strings &&
+           a.ignore_stop == b.ignore_stop && a.forced_output == b.forced_output;
 }
 
 }  // namespace
