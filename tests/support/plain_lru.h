@@ -1,4 +1,5 @@
-// tests/support/plain_lru.h: the plain rival of LruEviction: heads go in the order of their last use, whatever that frees.
+// tests/support/plain_lru.h: the plain rival of LruEviction: heads go in the order of their last use, whatever that
+// frees.
 #pragma once
 
 #include "engine/cache/eviction.h"
