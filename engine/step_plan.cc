@@ -48,22 +48,29 @@ void StepPlan::clear(int64_t new_step) {
     state_writes.clear();
 }
 
+// Every list with its count, so that no two plans feed the same bytes.
 Digest StepPlan::digest() const {
     Digester digester;
+    const auto add_count = [&](const auto& list) { digester.add(static_cast<uint64_t>(list.size())); };
     digester.add(step);
     digester.add_all(std::span(ends));
+    add_count(starts);
     for (const SequenceStart& start : starts) add_to(digester, start);
+    add_count(copies);
     for (const BlockCopy& copy : copies) {
         digester.add(copy.src);
         digester.add(copy.dst);
         digester.add(copy.num_slots);
     }
+    add_count(sequences);
     for (const ScheduledSequence& sequence : sequences) add_to(digester, sequence);
     digester.add_all(std::span(tokens));
+    add_count(blocks);
     for (const BlockRun& run : blocks) {
         digester.add(run.first);
         digester.add(run.count);
     }
+    add_count(state_writes);
     for (const StateWrite& write : state_writes) {
         digester.add(write.length);
         digester.add(write.dst);

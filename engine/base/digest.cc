@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <utility>
 
 static_assert(std::endian::native == std::endian::little, "digests are defined over little-endian bytes");
 
@@ -12,7 +13,12 @@ std::string Digest::hex() const { return fmt::format("{:016x}{:016x}", high, low
 
 Digester::Digester() : state_(XXH3_createState()) { XXH3_128bits_reset(state_.get()); }
 
-void Digester::bytes(const void* data, size_t num_bytes) { XXH3_128bits_update(state_.get(), data, num_bytes); }
+void Digester::flush() { XXH3_128bits_update(state_.get(), held_.data(), std::exchange(num_held_, 0)); }
+
+void Digester::bytes(const void* data, size_t num_bytes) {
+    flush();
+    XXH3_128bits_update(state_.get(), data, num_bytes);
+}
 
 void Digester::add(std::string_view text) {
     add(static_cast<uint64_t>(text.size()));
@@ -25,7 +31,10 @@ void Digester::add(const Digest& digest) {
 }
 
 Digest Digester::digest() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    const std::unique_ptr<XXH3_state_t, Free> state(XXH3_createState());
+    XXH3_copyState(state.get(), state_.get());
+    XXH3_128bits_update(state.get(), held_.data(), num_held_);
+    const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
     return {hash.high64, hash.low64};
 }
 

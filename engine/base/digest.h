@@ -3,9 +3,11 @@
 
 #include <xxhash.h>
 
+#include <array>
 #include <compare>
-#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,7 +31,11 @@ public:
     void bytes(const void* data, size_t num_bytes);
     template <typename T>
         requires(std::is_integral_v<T> || std::is_enum_v<T>)
-    void add(T value) { bytes(&value, sizeof value); }
+    void add(T value) {
+        if (num_held_ + sizeof value > held_.size()) flush();
+        std::memcpy(held_.data() + num_held_, &value, sizeof value);
+        num_held_ += sizeof value;
+    }
     void add(std::string_view text);  // length, then bytes
     void add(const Digest& digest);
     template <typename T>
@@ -41,10 +47,14 @@ public:
     [[nodiscard]] Digest digest() const;
 
 private:
+    void flush();
+
     struct Free {
         void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
     };
     std::unique_ptr<XXH3_state_t, Free> state_;
+    std::array<std::byte, 512> held_;  // fed, and not yet in state_: a call for every integer would be most of the cost
+    size_t num_held_ = 0;
 };
 
 }  // namespace verbatim

@@ -149,7 +149,7 @@ Result<bool> Engine::step() {
     if (idle()) return false;
     const StepPlan& plan = plan_step();
     if (const Status executed = executor_->execute(plan, result_); !executed) {
-        fail_all();
+        fail_step();
         return tl::unexpected(executed.error());
     }
     apply(result_);
@@ -349,7 +349,8 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
 }
 
 // The executor is gone: nothing that was not materialised will be.
-void Engine::fail_all() {
+void Engine::fail_step() {
+    CHECK(step_open_, "no step is open after step {}", next_step_ - 1);
     step_open_ = false;
     publication_.discard_all();
     std::vector<RequestId> running;

@@ -91,6 +91,9 @@ public:
     // The two halves of step(), for executors that run while the engine takes calls. REQUIRES: taken in turn.
     const StepPlan& plan_step();
     void apply(const StepResult& result);
+    // Instead of apply(): the executor could not carry the plan out. As when step() returns an error. REQUIRES: a step
+    // is open.
+    void fail_step();
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
 
@@ -127,7 +130,6 @@ private:
     HeadId publish(Pending pending);
     void commit(Sequence& sequence, Pending pending);
     void end(Sequence& sequence, EngineEvent finished);
-    void fail_all();
     void drop_snapshots(const ConversationKey& key);
     Digest digest_of(const Pending& pending);
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});

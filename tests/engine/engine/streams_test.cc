@@ -144,6 +144,28 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     scene.expect_home();
 }
 
+// The same for who plans and applies by himself: the failure is told instead of a result.
+TEST(Streams, AFailureBetweenPlanAndApplyIsAStepsError) {
+    EngineScene scene({.fail_at_step = 5});
+    scene.complete(scene.history("a", kPrompt));
+    const RequestId running = scene.submit(scene.suffix("a", iota_tokens(500, 4)));
+    StepResult result;
+    ASSERT_FALSE(scene.executor.execute(scene.engine.plan_step(), result));
+    scene.engine.fail_step();
+    EXPECT_EQ(scene.engine.find(running), nullptr);
+    ASSERT_EQ(scene.engine.take_failed_turns().size(), 1u);
+    scene.engine.verify();
+    EXPECT_EQ(scene.engine.take_events().front().reason, FinishReason::kExecutorFailed);
+    EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(500, 4))).num_reused_tokens, 13);
+    scene.expect_home();
+}
+
+TEST(StreamsDeathTest, OnlyAnOpenStepFails) {
+    EngineScene scene;
+    scene.complete(scene.history("a", kPrompt));
+    EXPECT_DEATH(scene.engine.fail_step(), "no step is open");
+}
+
 TEST(Streams, AFreshExecutorGoesOnFromTheLedgersTokens) {
     EngineScene scene({.fail_at_step = 5});
     scene.complete(scene.history("a", kPrompt));

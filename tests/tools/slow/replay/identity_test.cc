@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/replay/arguments.h"
@@ -35,6 +37,14 @@ TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryC
         commits += one["commits"].get<int64_t>();
     }
     EXPECT_EQ(result["commits"], commits);
+
+    // What README.md shows is this run: no decision of the engine has changed unseen.
+    std::ifstream file(VERBATIM_SOURCE_DIR "/README.md");
+    const std::string readme{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(readme, HasSubstr("digest " + result["digest"].get<std::string>()));
+    for (const json& one : result["runs"]) {
+        EXPECT_THAT(readme, HasSubstr("  " + one["digest"].get<std::string>().substr(0, 8) + "\n"));
+    }
 }
 
 TEST(ReplayCommand, ThreadsDoNotChangeTheDigestAndTheBudgetDoes) {
