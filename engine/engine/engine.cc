@@ -305,9 +305,7 @@ void Engine::commit(Sequence& sequence, Pending pending) {
         publication_.discard(std::move(pending));
         return end(sequence, {.reason = FinishReason::kLeaseLost});
     }
-    if (reason != FinishReason::kAborted) {
-        CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
-    }
+    CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     const HeadId head = publish(std::move(pending));
     const TokenSeq output = sequence.known.slice(sequence.num_prompt_tokens(), sequence.num_tokens());
     Turn turn;

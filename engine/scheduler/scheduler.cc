@@ -70,7 +70,7 @@ void Scheduler::add(Sequence& sequence) {
 }
 
 void Scheduler::schedule(int64_t step, StepPlan& plan) {
-    CHECK_GT(step, plan.step - 1);
+    CHECK_GE(step, plan.step);
     step_ = step;
     plan.clear(step);
     scheduled_.clear();
@@ -174,7 +174,7 @@ bool Scheduler::admit(Sequence& sequence, int32_t budget) {
     sequence.memory = std::move(*memory);
     const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id_;
     sequence.numerics_id = own ? numerics_id_ : kMixedNumericsId;
-    sequence.num_computed_tokens = std::max(found.length, sequence.num_computed_tokens);
+    sequence.num_computed_tokens = found.length;
     account_attach(sequence, found);
     leave_waiting(sequence);
     running_.push_back(&sequence);

@@ -4,11 +4,8 @@
 
 #include <unordered_map>
 
-#include "engine/base/check.h"
-#include "simulator/trace_driver.h"
-#include "tests/support/null_executor.h"
 #include "tests/support/plain_lru.h"
-#include "traces/read.h"
+#include "tests/support/trace_run.h"
 
 namespace verbatim {
 namespace {
@@ -35,53 +32,24 @@ private:
     int64_t admitted_ = 0;
 };
 
-const traces::Trace& mooncake() {
-    static const traces::ReadTrace trace = [] {
-        auto read = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz");
-        CHECK(read.has_value(), "{}", read.error().message);
-        return *std::move(read);
-    }();
-    return trace.trace;
-}
-
-struct Outcome {
-    EngineStats stats;
-    double mean_wait_steps = 0;
-};
-
-Outcome replay(const traces::Trace& trace, int32_t num_blocks, int32_t num_state_rows, EvictionPolicy& policy) {
-    EngineConfig config;
-    config.cache.num_blocks = num_blocks;
-    config.cache.num_state_rows = num_state_rows;
-    config.scheduler.step_tokens = 8192;
-    config.max_model_len = 1 << 20;
-    TokenStore store(50000);
-    NullExecutor executor;
-    WaitRecorder recorder;
-    Engine engine(config, executor, policy, store, recorder);
-    auto requests = traces::RequestMaker::create(trace, store);
-    CHECK(requests.has_value());
-    TraceDriver driver({.step_ns = 20'000'000}, trace, *requests, engine, store);
-    const auto report = driver.run();
-    CHECK(report.has_value(), "{}", report.error().message);
-    return {engine.stats(), recorder.mean()};
-}
-
 template <typename Policy>
 void Mooncake(benchmark::State& state) {
-    Outcome outcome;
+    static const traces::Trace trace = mooncake_trace(0);
+    EngineStats stats;
+    WaitRecorder recorder;
     for (auto _ : state) {
         Policy policy;
-        outcome =
-            replay(mooncake(), static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)), policy);
+        recorder = {};
+        stats = run_trace(trace, static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)), policy,
+                          recorder);
     }
-    state.counters["reused_tokens"] = static_cast<double>(outcome.stats.reused_tokens);
-    state.counters["evictions"] = static_cast<double>(outcome.stats.evictions);
-    state.counters["preemptions"] = static_cast<double>(outcome.stats.preemptions);
-    state.counters["recomputed"] = static_cast<double>(outcome.stats.recomputed_tokens);
-    state.counters["steps_without_room"] = static_cast<double>(outcome.stats.steps_without_room);
-    state.counters["steps"] = static_cast<double>(outcome.stats.steps);
-    state.counters["wait_steps"] = outcome.mean_wait_steps;
+    state.counters["reused_tokens"] = static_cast<double>(stats.reused_tokens);
+    state.counters["evictions"] = static_cast<double>(stats.evictions);
+    state.counters["preemptions"] = static_cast<double>(stats.preemptions);
+    state.counters["recomputed"] = static_cast<double>(stats.recomputed_tokens);
+    state.counters["steps_without_room"] = static_cast<double>(stats.steps_without_room);
+    state.counters["steps"] = static_cast<double>(stats.steps);
+    state.counters["wait_steps"] = recorder.mean();
 }
 // Blocks of 16 tokens and state rows; the last is more than the trace can use.
 void pool_sizes(benchmark::internal::Benchmark* mooncake) {

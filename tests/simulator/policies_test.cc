@@ -1,36 +1,16 @@
 // What policies decide, in figures, on a recorded trace: exact bits would not show a cache that reuses nothing.
 #include <gtest/gtest.h>
 
-#include "simulator/trace_driver.h"
-#include "tests/support/null_executor.h"
 #include "tests/support/plain_lru.h"
-#include "traces/read.h"
+#include "tests/support/trace_run.h"
 
 namespace verbatim {
 namespace {
 
-const traces::Trace& first_part_of_mooncake() {
-    static const traces::ReadTrace read =
-        *traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", {.limit = 3000});
-    return read.trace;
-}
-
 EngineStats replay(EvictionPolicy& policy, int32_t num_blocks, int32_t num_state_rows) {
-    EngineConfig config;
-    config.cache.num_blocks = num_blocks;
-    config.cache.num_state_rows = num_state_rows;
-    config.scheduler.step_tokens = 8192;
-    config.max_model_len = 1 << 20;
-    TokenStore store(50000);
-    NullExecutor executor;
+    static const traces::Trace trace = mooncake_trace(3000);
     NullRecorder recorder;
-    Engine engine(config, executor, policy, store, recorder);
-    auto requests = traces::RequestMaker::create(first_part_of_mooncake(), store);
-    EXPECT_TRUE(requests.has_value());
-    TraceDriver driver({.step_ns = 20'000'000}, first_part_of_mooncake(), *requests, engine, store);
-    EXPECT_TRUE(driver.run().has_value());
-    engine.verify();
-    return engine.stats();
+    return run_trace(trace, num_blocks, num_state_rows, policy, recorder);
 }
 
 TEST(Policies, LruReusesAsMuchAsAPlainLruOverHeadsOrMore) {

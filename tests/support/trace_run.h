@@ -1,0 +1,42 @@
+// tests/support/trace_run.h: a recorded trace through the engine while nobody computes: what its policies decide.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "simulator/trace_driver.h"
+#include "tests/support/null_executor.h"
+#include "traces/read.h"
+
+namespace verbatim {
+
+// The first `limit` rows of the Mooncake conversation trace; 0: all.
+inline traces::Trace mooncake_trace(int64_t limit) {
+    auto read =
+        traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", {.limit = limit});
+    CHECK(read.has_value(), "{}", read.error().message);
+    return std::move(read->trace);
+}
+
+// 8192 tokens and 20 ms a step. Everything still holds at the end.
+inline EngineStats run_trace(const traces::Trace& trace, int32_t num_blocks, int32_t num_state_rows,
+                             EvictionPolicy& policy, Recorder& recorder) {
+    EngineConfig config;
+    config.cache.num_blocks = num_blocks;
+    config.cache.num_state_rows = num_state_rows;
+    config.scheduler.step_tokens = 8192;
+    config.max_model_len = 1 << 20;
+    TokenStore store(50000);
+    NullExecutor executor;
+    Engine engine(config, executor, policy, store, recorder);
+    auto requests = traces::RequestMaker::create(trace, store);
+    CHECK(requests.has_value(), "{}", requests.error().message);
+    TraceDriver driver({.step_ns = 20'000'000}, trace, *requests, engine, store);
+    const auto report = driver.run();
+    CHECK(report.has_value(), "{}", report.error().message);
+    engine.verify();
+    return engine.stats();
+}
+
+}  // namespace verbatim
