@@ -117,6 +117,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
       row_layout_(row_layout(tensors, kSectorBytes)),
+      log_(device, model.config(), pools.max_log_tokens),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
     CHECK(unsupported(config(), pools_, device.limits()).empty());
     CHECK(std::ranges::all_of(tensors, has_room), "the device's blocks hold K and V alone");
@@ -205,12 +206,13 @@ MambaParameters CudaBackend::parameters(int32_t i) const {
 // --- a step
 
 void CudaBackend::run(const PooledStep& step) {
-    if (step.sequences.empty() && step.copies.empty()) return;
+    if (step.sequences.empty() && step.moves.empty() && step.copies.empty()) return;
     const bool decodes = is_decode(step);
     const PooledStep padded = decodes ? pad(step, graph_rows(step.batch.num_rows())) : step;
     has_host_logits_ = false;
     upload_lists(padded);
     copy_tails(static_cast<int64_t>(step.copies.size()));
+    if (!step.moves.empty()) move_states();
     if (decodes) {
         run_graph(padded);
     } else if (!step.sequences.empty()) {
@@ -230,7 +232,7 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
     for (int64_t row = step.batch.num_rows(); row < num_rows; ++row) {
         padded_.tokens.push_back(0);
         padded_.parts.push_back({static_cast<int32_t>(row), 1, 0});
-        padded_.sequences.push_back({.slot = kNoSlot});
+        padded_.sequences.push_back({.slot = kNoSlot, .num_draws = 1});
         padded_.logit_rows.push_back(static_cast<int32_t>(row));
         padded_.draws.emplace_back();
     }
@@ -243,7 +245,7 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
 }
 
 void CudaBackend::upload_lists(const PooledStep& step) {
-    lists_.describe(step);
+    lists_.describe(step, log_);
     lists_.upload();
     step_ = lists_.batch();
     const int64_t num_runs = lists_.first_runs.values.back();
@@ -258,6 +260,18 @@ void CudaBackend::copy_tails(int64_t num_copies) {
         const auto layer = static_cast<int32_t>(i);
         const auto& attention = config().layers[i].attention;
         if (attention) device_.copy_tails(lists_.place(lists_.copies), num_copies, pages(layer, *attention));
+    }
+}
+
+// Sequences without rows: before all others, of which none reads what they write.
+void CudaBackend::move_states() {
+    const DeviceBatch moves = lists_.moves_batch();
+    for (size_t i = 0; i < layers_.size(); ++i) {
+        const auto layer = static_cast<int32_t>(i);
+        const auto& mamba = config().layers[i].mamba;
+        if (!mamba) continue;
+        device_.move_states(moves, shape_of(*mamba), parameters(layer), states(layer, StateKind::kConv),
+                            states(layer, StateKind::kSsm), log_.layer(layer));
     }
 }
 
@@ -313,8 +327,7 @@ std::optional<TokenId> CudaBackend::drawn(int64_t logit_row) const { return list
 
 std::optional<int32_t> CudaBackend::fault_layer(int64_t logit_row) const {
     if (!status_) return std::nullopt;
-    const int32_t sequence = lists_.row_sequences.values[lists_.logit_rows.values[logit_row]];
-    const int32_t layer = lists_.result(lists_.faults, sequence);
+    const int32_t layer = lists_.result(lists_.faults, logit_row);
     return layer == StepLists::kNoFault ? std::nullopt : std::optional(layer);
 }
 
@@ -461,7 +474,7 @@ void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
 void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     const Columns part = reference::projected_columns(mamba).conv;
     device_.conv(step_, shape_of(mamba), parameters(layer), columns(rows(Buffer::kProjected, mamba.in_rows()), part),
-                 states(layer, StateKind::kConv), fresh(Buffer::kConv, mamba.conv_dim()));
+                 states(layer, StateKind::kConv), log_.layer(layer), fresh(Buffer::kConv, mamba.conv_dim()));
 }
 
 void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
@@ -469,11 +482,11 @@ void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     const int64_t num_steps = batch().num_rows() * mamba.n_heads;
     device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()),
                  columns(rows(Buffer::kProjected, mamba.in_rows()), dt), dt_.ensure(device_, num_steps),
-                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm),
+                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm), log_.layer(layer),
                  fresh(Buffer::kMixed, mamba.d_inner()));
 }
 
-// conv and scan have looked at the states as they stored them.
+// conv and scan have looked at the states as they passed.
 void CudaBackend::check_state(int32_t) {}
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {

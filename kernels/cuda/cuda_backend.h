@@ -3,12 +3,12 @@
 //
 //   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size,
 //       on whatever Device
-//   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its
-//       StateWrites
+//   B2  a sequence's state goes from its source row (none: zeros), through the log behind it, to its own, and on the
+//       way to the rows of its StateWrites; drafts go beyond it, and leave nothing but the log
 //   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
-//   B4  a decode step (one new token each, all draw, nobody observes) is a graph's launch: made once for its number of
-//       sequences, rounded up with sequences that write nothing, and good as long as the device's memory stays where it
-//       is
+//   B4  a decode step (one new token each, all draw, nobody observes) is a graph's launch, whether rows are written or
+//       logs go on: made once for its number of sequences, rounded up with sequences that write nothing, and good as
+//       long as the device's memory stays where it is. A step with drafts is launched one by one
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
+#include "kernels/cuda/state_log.h"
 #include "kernels/cuda/step_lists.h"
 #include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
@@ -112,6 +113,7 @@ private:
     PooledStep pad(const PooledStep& step, int64_t num_rows);
     void upload_lists(const PooledStep& step);
     void copy_tails(int64_t num_copies);
+    void move_states();
     void walk(const PooledStep& step);
     void draw();
     void run_graph(const PooledStep& step);
@@ -137,7 +139,8 @@ private:
     DeviceArray<float> final_norm_;
     reference::StateRowLayout row_layout_;
     DeviceArray<float> state_pool_;  // [num_state_rows, row_layout_.row_bytes]
-    int64_t run_floats_ = 0;         // of attention's workspace, in the widest layer
+    StateLog log_;
+    int64_t run_floats_ = 0;  // of attention's workspace, in the widest layer
 
     // Of the step in progress.
     Status status_;
