@@ -143,12 +143,10 @@ struct ConvRows : ConvParameters {
     // output.
     SIMT_FUNCTION bool all_inside(int64_t first, int64_t end) const {
         if (end - first < kRows) return false;
-        const int32_t sequence = row_sequences[first];
-        if (row_sequences[end - 1] != sequence) return false;
-        const DeviceSequence of = batch.sequences[sequence];
+        const DeviceSequence of = batch.sequences[row_sequences[first]];
         const auto last = static_cast<int32_t>(end - 1 - of.first_row);
-        return first - of.first_row >= d_conv - 1 && last < of.num_rows - of.num_draws &&
-               log.entry_of_row(of, last) < 0;
+        if (first - of.first_row < d_conv - 1 || log.entry_of_row(of, last) >= 0) return false;
+        return last < of.num_rows - of.num_draws;
     }
     SIMT_FUNCTION void rows_inside(int64_t first, int64_t c, const Filter& filter) const {
         float inputs[kPast + kRows] = {};

@@ -61,5 +61,184 @@ TEST(CudaWindows, OnTensorCoresTheyAreToo) {
     EXPECT_GT(run_emulated(model, Schedule::kRandom, 4).accepted_drafts, 0);
 }
 
+// Steps of one row each, whether a row is written or left behind its log, are launches of graphs.
+TEST(CudaWindows, WithoutDraftsAStepIsAGraphsLaunch) {
+    const SceneModel model(reference::draw_small_config(Architecture::kBamba, 6), 6);
+    EmulatedWindows cuda(model, Schedule::kOneWarpAhead);
+    const WindowCounts counts = run_windows(model, cuda.executor, 5, 15, 1, kMaxLog, 6);
+    EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
+    EXPECT_GT(counts.unwritten_rows, 10);
+    EXPECT_GT(counts.replayed, 20);
+    EXPECT_GT(cuda.device->counts().graph_launches, 15);
+}
+
+// One sequence of a model with blocks and rows, whose drafts are chosen by hand.
+class ByHand {
+public:
+    // Borrows both. `right`: of the sequence without drafts.
+    ByHand(cuda::CudaExecutor& executor, const PlainRun& right, int32_t vocab_size, const SamplingParams& sampling = {})
+        : executor_(executor), right_(right), sampling_(sampling), plans_(vocab_size), known_(right.num_prompt) {}
+
+    // The next `num_drafts` tokens, and then the others, are drafted.
+    Status window(int64_t num_drafts, bool is_written, const std::vector<TokenId>& others = {}) {
+        const auto next = right_.tokens.begin() + known_;
+        std::vector<TokenId> drafts(next, next + num_drafts);
+        drafts.insert(drafts.end(), others.begin(), others.end());
+        plans_.next();
+        SequenceSpec spec = spec_with(is_written ? 0 : -1);
+        spec.num_new_tokens = static_cast<int32_t>(known_ - length_ + std::ssize(drafts));
+        spec.num_draws = 1 + static_cast<int32_t>(drafts.size());
+        spec.appended.insert(spec.appended.end(), drafts.begin(), drafts.end());
+        if (length_ == 0) {
+            const auto prompt = right_.tokens.begin() + known_;
+            plans_.start({.slot = 0, .tokens = {right_.tokens.begin(), prompt}, .sampling = sampling_});
+            spec.new_blocks = iota(0, 15);
+        }
+        plans_.compute(spec);
+        RETURN_IF_ERROR(executor_.execute(plans_.plan(), result));
+        if (is_written) state_length_ = known_;
+        not_sent_ = result.tokens;
+        length_ = known_ + std::ssize(result.tokens) - 1;
+        known_ += std::ssize(result.tokens);
+        return {};
+    }
+    // The row takes in all that was accepted.
+    Status move() {
+        plans_.next().compute(spec_with(0));
+        state_length_ = length_;
+        return executor_.execute(plans_.plan(), result);
+    }
+    // What was drawn last was drawn from the right logits.
+    void expect_right(int64_t num_drawn) {
+        ASSERT_EQ(std::ssize(result.tokens), num_drawn);
+        for (int32_t i = 0; i < num_drawn; ++i) {
+            const auto& want = right_.logits[static_cast<size_t>(known_ - num_drawn - right_.num_prompt + i)];
+            EXPECT_EQ(first_different_bit(executor_.logits(SequenceSlot{0}, i), want), -1) << i;
+        }
+    }
+
+    StepResult result;
+
+private:
+    SequenceSpec spec_with(int32_t state_dst) {
+        return {.slot = 0,
+                .num_computed_tokens = length_,
+                .state_src = state_length_ > 0 ? 0 : -1,
+                .state_dst = state_dst,
+                .num_state_tokens = state_length_,
+                .appended = std::exchange(not_sent_, {})};
+    }
+
+    cuda::CudaExecutor& executor_;
+    const PlainRun& right_;
+    SamplingParams sampling_;
+    PlanBuilder plans_;
+    int64_t known_;
+    int64_t length_ = 0;
+    int64_t state_length_ = 0;
+    std::vector<TokenId> not_sent_;
+};
+
+TEST(CudaWindows, AWindowLaunchesWhatAPrefillDoesAndAMoveTwoForALayer) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
+    const PlainRun right(model, model.tokens(9, 1), {}, 20);
+    EmulatedWindows cuda(model, Schedule::kForward);
+    ByHand run(cuda.executor, right, model.model.config.vocab_size);
+    int64_t before = 0;
+    const auto launched = [&] {
+        const int64_t now = cuda.device->counts().launches;
+        return now - std::exchange(before, now);
+    };
+    ASSERT_TRUE(run.window(0, true));
+    const int64_t of_a_prefill = launched();
+    ASSERT_TRUE(run.window(3, false));
+    EXPECT_EQ(launched(), of_a_prefill);
+    const cuda::DeviceCounts asked = cuda.device->counts();
+    ASSERT_TRUE(run.window(3, true));
+    EXPECT_EQ(launched(), of_a_prefill);
+    EXPECT_EQ(cuda.device->counts().uploads - asked.uploads, 1);
+    EXPECT_EQ(cuda.device->counts().waits - asked.waits, 1);
+    run.expect_right(4);
+    ASSERT_TRUE(run.move());
+    EXPECT_EQ(launched(), 2 * std::ranges::count_if(model.model.config.layers,
+                                                    [](const auto& layer) { return layer.mamba.has_value(); }));
+}
+
+// A draft that is embedded as NaN, and is not the token drawn: neither the rows before it notice, nor the next window.
+TEST(CudaWindows, WhatAWithdrawnDraftBringsGoesWithIt) {
+    const PoisonedModel model;
+    for (const bool is_written : {true, false}) {
+        const PlainRun right(model.scene, model.sound_tokens(7, 3), {}, 16);
+        ASSERT_EQ(std::ranges::count(right.tokens, 0), 0);
+        EmulatedWindows cuda(model.scene, Schedule::kRandom);
+        ByHand run(cuda.executor, right, model.scene.model.config.vocab_size);
+        ASSERT_TRUE(run.window(1, true, {0, 0}));
+        run.expect_right(2);
+        ASSERT_TRUE(run.window(2, is_written, {0, 3}));
+        EXPECT_EQ(run.result.drawn.at(0).fault_layer, -1);
+        run.expect_right(3);
+        ASSERT_TRUE(run.window(2, true));
+        run.expect_right(3);
+        EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
+    }
+}
+
+// One of the tokens that are right is embedded as NaN: those before it are told, and the first layer with a state.
+TEST(CudaWindows, AnAcceptedDraftThatFailsEndsTheWindowThere) {
+    for (const int32_t bad_row : {0, 1, 3}) {
+        for (const bool is_written : {true, false}) {
+            PoisonedModel model;
+            const SceneModel& scene = model.scene;
+            const SamplingParams sampling{.temperature = 2.0F, .seed = 1};
+            const PlainRun right(scene, model.sound_tokens(5, 2), sampling, 6);
+            const TokenId bad = right.tokens[5 + bad_row];
+            ASSERT_EQ(std::ranges::count(right.tokens, bad), 1);
+            model.poison(bad);
+            EmulatedWindows cuda(scene, Schedule::kReverse);
+            ByHand run(cuda.executor, right, scene.model.config.vocab_size, sampling);
+            ASSERT_TRUE(run.window(0, true));
+            ASSERT_TRUE(run.window(4, is_written));
+            EXPECT_EQ(run.result.drawn.at(0).fault_layer, model.fault_layer());
+            EXPECT_EQ(std::ssize(run.result.tokens), bad_row);
+            EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
+        }
+    }
+}
+
+// Whichever launch or allocation fails, in a window or in a move: an error that says so, and nothing is left.
+TEST(CudaWindows, ADeviceThatFailsInAWindowFailsTheStep) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
+    const PlainRun right(model, model.tokens(9, 1), {}, 20);
+    const auto run = [&](const cuda::EmulatedDeviceConfig& config, cuda::DeviceCounts& counts) -> Status {
+        EmulatedWindows cuda(model, Schedule::kForward, config);
+        ByHand by_hand(cuda.executor, right, model.model.config.vocab_size);
+        const auto steps = [&]() -> Status {
+            RETURN_IF_ERROR(by_hand.window(2, true));
+            RETURN_IF_ERROR(by_hand.window(3, false));
+            RETURN_IF_ERROR(by_hand.window(1, true));
+            return by_hand.move();
+        };
+        const Status done = steps();
+        EXPECT_EQ(cuda.executor.tables().is_live(SequenceSlot{0}), done.has_value());
+        counts = cuda.device->counts();
+        return done;
+    };
+    cuda::DeviceCounts all;
+    ASSERT_TRUE(run({}, all));
+    const auto expect_failure = [&](const cuda::EmulatedDeviceConfig& config, const std::string& what) {
+        cuda::DeviceCounts counts;
+        const Status failed = run(config, counts);
+        ASSERT_FALSE(failed) << what;
+        EXPECT_EQ(failed.error().kind, ErrorKind::kMachine);
+        EXPECT_NE(failed.error().message.find(what), std::string::npos) << failed.error().message;
+    };
+    const int64_t stride = kSanitized ? 23 : 5;
+    for (int64_t k = 1; k <= all.launches; k += stride)
+        expect_failure({.fail_at_launch = k}, fmt::format("told to fail at launch {}", k));
+    expect_failure({.fail_at_launch = all.launches}, fmt::format("told to fail at launch {}", all.launches));
+    for (int64_t k = 1; k <= all.allocations; k += stride)
+        expect_failure({.fail_at_allocation = k}, fmt::format("allocation {}, of ", k));
+}
+
 }  // namespace
 }  // namespace verbatim::tests
