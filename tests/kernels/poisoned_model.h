@@ -18,13 +18,8 @@ struct PoisonedModel {
         CHECK(scene.has_kv);
         auto& embedding = scene.model.weights.embedding;
         table.assign(embedding.data, embedding.data + embedding.rows * embedding.cols);
+        std::fill_n(table.begin(), embedding.cols, uint16_t{0x7FC0});
         embedding.data = table.data();
-        poison(0);
-    }
-    // Another token, too. An executor that was made before does not know.
-    void poison(TokenId token) {
-        const int64_t width = scene.model.weights.embedding.cols;
-        std::fill_n(table.begin() + token * width, width, uint16_t{0x7FC0});
     }
     [[nodiscard]] std::vector<TokenId> sound_tokens(int64_t count, uint64_t seed) const {
         auto tokens = scene.tokens(count, seed);
