@@ -2,7 +2,12 @@
 // order of threads; a fault is a row's, and a device may fail in the middle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
@@ -76,8 +81,8 @@ TEST(CudaWindows, WithoutDraftsAStepIsAGraphsLaunch) {
 class ByHand {
 public:
     // Borrows both. `right`: of the sequence without drafts.
-    ByHand(cuda::CudaExecutor& executor, const PlainRun& right, int32_t vocab_size, const SamplingParams& sampling = {})
-        : executor_(executor), right_(right), sampling_(sampling), plans_(vocab_size), known_(right.num_prompt) {}
+    ByHand(cuda::CudaExecutor& executor, const PlainRun& right, int32_t vocab_size)
+        : executor_(executor), right_(right), plans_(vocab_size), known_(right.num_prompt) {}
 
     // The next `num_drafts` tokens, and then the others, are drafted.
     Status window(int64_t num_drafts, bool is_written, const std::vector<TokenId>& others = {}) {
@@ -91,7 +96,7 @@ public:
         spec.appended.insert(spec.appended.end(), drafts.begin(), drafts.end());
         if (length_ == 0) {
             const auto prompt = right_.tokens.begin() + known_;
-            plans_.start({.slot = 0, .tokens = {right_.tokens.begin(), prompt}, .sampling = sampling_});
+            plans_.start({.slot = 0, .tokens = {right_.tokens.begin(), prompt}});
             spec.new_blocks = iota(0, 15);
         }
         plans_.compute(spec);
@@ -131,7 +136,6 @@ private:
 
     cuda::CudaExecutor& executor_;
     const PlainRun& right_;
-    SamplingParams sampling_;
     PlanBuilder plans_;
     int64_t known_;
     int64_t length_ = 0;
@@ -183,25 +187,44 @@ TEST(CudaWindows, WhatAWithdrawnDraftBringsGoesWithIt) {
     }
 }
 
-// One of the tokens that are right is embedded as NaN: those before it are told, and the first layer with a state.
-TEST(CudaWindows, AnAcceptedDraftThatFailsEndsTheWindowThere) {
-    for (const int32_t bad_row : {0, 1, 3}) {
-        for (const bool is_written : {true, false}) {
-            PoisonedModel model;
-            const SceneModel& scene = model.scene;
-            const SamplingParams sampling{.temperature = 2.0F, .seed = 1};
-            const PlainRun right(scene, model.sound_tokens(5, 2), sampling, 6);
-            const TokenId bad = right.tokens[5 + bad_row];
-            ASSERT_EQ(std::ranges::count(right.tokens, bad), 1);
-            model.poison(bad);
-            EmulatedWindows cuda(scene, Schedule::kReverse);
-            ByHand run(cuda.executor, right, scene.model.config.vocab_size, sampling);
-            ASSERT_TRUE(run.window(0, true));
-            ASSERT_TRUE(run.window(4, is_written));
-            EXPECT_EQ(run.result.drawn.at(0).fault_layer, model.fault_layer());
-            EXPECT_EQ(std::ssize(run.result.tokens), bad_row);
-            EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
+// The token drawn at some place makes what follows it NaN: a window that holds it ends there, wherever it begins; the
+// window before it in the step does not.
+TEST(CudaWindows, AFaultIsToldOfTheRowThatMetIt) {
+    constexpr int64_t kPromptTokens = 6;
+    constexpr int64_t kFaultAt = 4;  // of the output
+    constexpr int32_t kDraws = 7;
+    const SamplingParams sampling{.temperature = 1, .seed = 5};
+    const SceneModel sound(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
+    const PlainRun right(sound, sound.tokens(kPromptTokens, 3), sampling, 12);
+    const TokenId poison = right.tokens[kPromptTokens + kFaultAt];
+    ASSERT_EQ(std::ranges::count(std::span(right.tokens).first(kPromptTokens + kFaultAt), poison), 0);
+    const PoisonedModel model(Architecture::kGraniteHybrid, Profile::kExact, poison);
+    for (int64_t begin = 0; begin <= kFaultAt; ++begin) {  // tokens of the output that are known before the window
+        EmulatedWindows cuda(model.scene, Schedule::kReverse);
+        Scene scene(model.scene, cuda.executor, 5);
+        scene.next();
+        for (const int32_t slot : {0, 1}) {
+            const int64_t num_known = kPromptTokens + (slot == 1 ? begin : 0);
+            const int32_t num_draws = slot == 1 ? kDraws : 3;
+            const auto first = right.tokens.begin();
+            const bool is_written = slot == 1 && begin % 2 == 0;
+            scene.start({.slot = slot,
+                         .tokens = {first, first + num_known},
+                         .sampling = sampling,
+                         .num_prompt_tokens = kPromptTokens});
+            scene.compute({.slot = slot,
+                           .num_new_tokens = static_cast<int32_t>(num_known) + num_draws - 1,
+                           .num_draws = num_draws,
+                           .state_dst = is_written || num_known + num_draws - 1 > kMaxLog ? slot : -1,
+                           .appended = {first + num_known, first + num_known + num_draws - 1},
+                           .new_blocks = iota(slot * 5, 5)});
         }
+        scene.step();
+        EXPECT_EQ(scene.result.drawn.at(0).tokens.count, 3U);
+        EXPECT_EQ(scene.result.drawn.at(0).fault_layer, -1);
+        EXPECT_EQ(scene.result.drawn.at(1).tokens.count, kFaultAt + 1 - begin);
+        EXPECT_EQ(scene.result.drawn.at(1).fault_layer, model.fault_layer());
+        EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
     }
 }
 

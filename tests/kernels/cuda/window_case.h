@@ -1,6 +1,6 @@
 // tests/kernels/cuda/window_case.h: a Mamba layer's conv and scan over three steps on a device, beside their
-// definitions in reference/ops over all tokens at once, bit by bit: tokens are logged behind the rows, replayed before a
-// window of drafts, and what was accepted of these moves the rows.
+// definitions in reference/ops over all tokens at once, bit by bit: tokens are logged behind the rows and replayed
+// before a window of drafts, and what was accepted of these moves the rows.
 #pragma once
 
 #include <fmt/format.h>
