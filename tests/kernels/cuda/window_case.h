@@ -297,7 +297,8 @@ private:
 };
 
 // Logs that a tile of 6 or 12 tokens does not hold, shorter than a convolution looks back, and none; windows of eight
-// behind a chunk of a prefill, alone, and without drafts; rows written or not; moves by all, some or none of the drafts.
+// behind a chunk of a prefill, alone, and without drafts; rows written or not; moves by all, some or none of the
+// drafts.
 inline std::vector<WindowSpec> many_windows() {
     return {{.num_logged = 11, .num_rows = 8, .num_drafts = 7, .num_accepted = 3},
             {.num_logged = 2, .num_rows = 8, .num_drafts = 7, .is_written = false, .num_accepted = 7},
