@@ -37,6 +37,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log) {
         copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
     }
     num_drawing_ = 0;
+    rows_together_ = 1;
     for (size_t i = 0; i < step.sequences.size(); ++i) {
         describe_sequence(step.sequences[i], step.batch.sequences[i], log);
     }
@@ -86,10 +87,18 @@ void StepLists::describe_rows(const reference::WalkSequence& part, int32_t seque
     }
     for (int32_t first = 0; first < part.num_rows; first += query_rows_) {
         const int32_t num_together = std::min(query_rows_, part.num_rows - first);
+        rows_together_ = std::max(rows_together_, num_together);
         const int32_t first_item = queries.values.back().first_item;
         queries.values.back() = {part.first_row + first, num_together, first_item, sequence};
         queries.values.push_back({.first_item = first_item + num_runs(first + num_together - 1)});
     }
+}
+
+// As many queries as rows, the last ones without items; any number of rows together.
+void StepLists::fix_queries() {
+    if (tokens.values.size() == sequences.values.size()) return;
+    queries.values.resize(tokens.values.size() + 1, {.first_item = queries.values.back().first_item});
+    rows_together_ = query_rows_;
 }
 
 void StepLists::describe_draw(const reference::SamplingArgs& draw) {
@@ -157,7 +166,6 @@ void StepLists::upload() {
 
 DeviceBatch StepLists::batch() const {
     const auto size = [](const auto& list) { return static_cast<int64_t>(list.values.size()); };
-    const auto rows_of = [](const DeviceQueries& together) { return together.num_rows; };
     return {.tokens = place(tokens),
             .positions = place(positions),
             .row_sequences = place(row_sequences),
@@ -175,7 +183,7 @@ DeviceBatch StepLists::batch() const {
             .num_sequences = size(sequences),
             .num_logit_rows = size(logit_rows),
             .num_queries = size(queries) - 1,
-            .query_rows = std::ranges::max(queries.values, {}, rows_of).num_rows,
+            .query_rows = rows_together_,
             .max_blocks = blocks.room,
             .max_writes = writes.room,
             .max_counts = counts.room};

@@ -34,6 +34,8 @@ public:
     // What the kernels of this step will read. A sequence without a slot (kNoSlot) neither attends nor writes.
     // `log` gives logs their places.
     void describe(const PooledStep& step, StateLog& log);
+    // Lets nothing that batch() counts depend on how rows are divided among sequences. After describe().
+    void fix_queries();
     // REQUIRES: the device has done the step before.
     void upload();
     // All of it on the device, but for the room of attention's workspace. REQUIRES: upload() came before.
@@ -83,7 +85,8 @@ private:
     DeviceArray<int32_t> memory_;
     std::vector<int32_t> times_generated_;  // by token; -1, as between draws: it is not in the prefix
     std::vector<TokenId> in_prefix_;
-    int32_t num_drawing_ = 0;  // rows of the sequences described so far
+    int32_t num_drawing_ = 0;    // rows of the sequences described so far
+    int32_t rows_together_ = 1;  // that attend together, at most
 };
 
 }  // namespace verbatim::cuda

@@ -143,6 +143,7 @@ private:
     std::vector<TokenId> not_sent_;
 };
 
+// The second window of as many rows is a graph's launch.
 TEST(CudaWindows, AWindowLaunchesWhatAPrefillDoesAndAMoveTwoForALayer) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
     const PlainRun right(model, model.tokens(9, 1), {}, 20);
@@ -159,13 +160,70 @@ TEST(CudaWindows, AWindowLaunchesWhatAPrefillDoesAndAMoveTwoForALayer) {
     EXPECT_EQ(launched(), of_a_prefill);
     const cuda::DeviceCounts asked = cuda.device->counts();
     ASSERT_TRUE(run.window(3, true));
-    EXPECT_EQ(launched(), of_a_prefill);
+    EXPECT_EQ(launched(), 0);
+    EXPECT_EQ(cuda.device->counts().graph_launches - asked.graph_launches, 1);
     EXPECT_EQ(cuda.device->counts().uploads - asked.uploads, 1);
     EXPECT_EQ(cuda.device->counts().waits - asked.waits, 1);
     run.expect_right(4);
     ASSERT_TRUE(run.move());
     EXPECT_EQ(launched(), 2 * std::ranges::count_if(model.model.config.layers,
                                                     [](const auto& layer) { return layer.mamba.has_value(); }));
+}
+
+// A graph is made for a number of sequences and rows: it holds for any way to divide them, and at any length. Three
+// rows and four of two sequences are filled up to eight of three.
+TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
+    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 6), 6);
+    std::vector<PlainRun> right;
+    for (const int64_t num_prompt : {3, 17})
+        right.emplace_back(model, model.tokens(num_prompt, 4), SamplingParams{}, 34);
+    EmulatedWindows cuda(model, Schedule::kReverse);
+    Scene scene(model, cuda.executor, 5);
+    constexpr int64_t kRows[][2] = {{3, 4}, {1, 6}, {5, 2}, {4, 3}, {6, 1}, {2, 5}};
+    std::vector<int64_t> length, state_length;  // the executor knows as many tokens as the row has taken in
+    scene.next();
+    for (const int32_t slot : {0, 1}) {
+        length.push_back(right[slot].num_prompt);
+        scene.start({.slot = slot, .tokens = {right[slot].tokens.begin(), right[slot].tokens.begin() + length[slot]}});
+        scene.compute({.slot = slot,
+                       .num_new_tokens = static_cast<int32_t>(length[slot]),
+                       .num_draws = 1,
+                       .state_dst = slot,
+                       .new_blocks = iota(slot * 15, 15)});
+    }
+    scene.step();
+    state_length = length;
+    for (size_t step = 0; step < std::size(kRows); ++step) {
+        scene.next();
+        for (const int32_t slot : {0, 1}) {
+            const auto rows = static_cast<int32_t>(kRows[step][slot]);
+            const auto first = right[slot].tokens.begin();
+            scene.compute({.slot = slot,
+                           .num_computed_tokens = length[slot],
+                           .num_new_tokens = rows,
+                           .num_draws = rows,
+                           .state_src = slot,
+                           .state_dst = slot,
+                           .num_state_tokens = state_length[slot],
+                           .appended = {first + state_length[slot], first + length[slot] + rows}});
+            state_length[slot] = length[slot] + 1;
+            length[slot] += rows;
+        }
+        const int64_t before = cuda.device->counts().graph_launches;
+        scene.step();
+        EXPECT_EQ(cuda.device->counts().graph_launches - before, step == 0 ? 0 : 1) << step;
+        for (const int32_t slot : {0, 1}) {
+            ASSERT_EQ(scene.result.drawn.at(slot).tokens.count, kRows[step][slot]);
+            for (int32_t draw = 0; draw < kRows[step][slot]; ++draw) {
+                const int64_t output = length[slot] - kRows[step][slot] + draw + 1 - right[slot].num_prompt;
+                EXPECT_EQ(first_different_bit(cuda.executor.logits(SequenceSlot{slot}, draw),
+                                              right[slot].logits[static_cast<size_t>(output)]),
+                          -1)
+                    << "step " << step << ", slot " << slot << ", draw " << draw;
+            }
+        }
+    }
+    EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
 }
 
 // A draft that is embedded as NaN, and is not the token drawn: neither the rows before it notice, nor the next window.
@@ -238,16 +296,18 @@ TEST(CudaWindows, ADeviceThatFailsInAWindowFailsTheStep) {
         const auto steps = [&]() -> Status {
             RETURN_IF_ERROR(by_hand.window(2, true));
             RETURN_IF_ERROR(by_hand.window(3, false));
-            RETURN_IF_ERROR(by_hand.window(1, true));
+            RETURN_IF_ERROR(by_hand.window(3, true));
             return by_hand.move();
         };
         const Status done = steps();
         EXPECT_EQ(cuda.executor.tables().is_live(SequenceSlot{0}), done.has_value());
         counts = cuda.device->counts();
+        counts.launches = cuda.emulator.num_launches();  // those of graphs, too
         return done;
     };
     cuda::DeviceCounts all;
     ASSERT_TRUE(run({}, all));
+    ASSERT_GT(all.graph_launches, 0);
     const auto expect_failure = [&](const cuda::EmulatedDeviceConfig& config, const std::string& what) {
         cuda::DeviceCounts counts;
         const Status failed = run(config, counts);
