@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -170,16 +171,19 @@ TEST(CudaWindows, AWindowLaunchesWhatAPrefillDoesAndAMoveTwoForALayer) {
                                                     [](const auto& layer) { return layer.mamba.has_value(); }));
 }
 
-// A graph is made for a number of sequences and rows: it holds for any way to divide them, and at any length. Three
-// rows and four of two sequences are filled up to eight of three.
-TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
-    const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 6), 6);
+// Two sequences with windows of so many rows each, step by step. heads: of a KV head.
+void expect_one_graph(int32_t heads, const std::vector<std::array<int32_t, 2>>& rows_of_steps) {
+    reference::ModelConfig config = reference::draw_small_config(Architecture::kGraniteHybrid, 8);
+    for (reference::LayerConfig& layer : config.layers) {
+        if (layer.attention) layer.attention->n_heads = heads * layer.attention->n_kv_heads;
+    }
+    const SceneModel model(config, 6);
+    ASSERT_TRUE(model.has_kv && model.has_state);
     std::vector<PlainRun> right;
     for (const int64_t num_prompt : {3, 17})
-        right.emplace_back(model, model.tokens(num_prompt, 4), SamplingParams{}, 34);
+        right.emplace_back(model, model.tokens(num_prompt, 4), SamplingParams{}, 45);
     EmulatedWindows cuda(model, Schedule::kReverse);
     Scene scene(model, cuda.executor, 5);
-    constexpr int64_t kRows[][2] = {{3, 4}, {1, 6}, {5, 2}, {4, 3}, {6, 1}, {2, 5}};
     std::vector<int64_t> length, state_length;  // the executor knows as many tokens as the row has taken in
     scene.next();
     for (const int32_t slot : {0, 1}) {
@@ -193,10 +197,10 @@ TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
     }
     scene.step();
     state_length = length;
-    for (size_t step = 0; step < std::size(kRows); ++step) {
+    for (size_t step = 0; step < rows_of_steps.size(); ++step) {
         scene.next();
         for (const int32_t slot : {0, 1}) {
-            const auto rows = static_cast<int32_t>(kRows[step][slot]);
+            const int32_t rows = rows_of_steps[step][slot];
             const auto first = right[slot].tokens.begin();
             scene.compute({.slot = slot,
                            .num_computed_tokens = length[slot],
@@ -213,9 +217,10 @@ TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
         scene.step();
         EXPECT_EQ(cuda.device->counts().graph_launches - before, step == 0 ? 0 : 1) << step;
         for (const int32_t slot : {0, 1}) {
-            ASSERT_EQ(scene.result.drawn.at(slot).tokens.count, kRows[step][slot]);
-            for (int32_t draw = 0; draw < kRows[step][slot]; ++draw) {
-                const int64_t output = length[slot] - kRows[step][slot] + draw + 1 - right[slot].num_prompt;
+            const int32_t rows = rows_of_steps[step][slot];
+            ASSERT_EQ(scene.result.drawn.at(slot).tokens.count, rows) << "step " << step << ", slot " << slot;
+            for (int32_t draw = 0; draw < rows; ++draw) {
+                const int64_t output = length[slot] - rows + draw + 1 - right[slot].num_prompt;
                 EXPECT_EQ(first_different_bit(cuda.executor.logits(SequenceSlot{slot}, draw),
                                               right[slot].logits[static_cast<size_t>(output)]),
                           -1)
@@ -224,6 +229,14 @@ TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
         }
     }
     EXPECT_TRUE(cuda.emulator.findings().empty()) << cuda.emulator.findings().front().text;
+}
+
+// A graph is made for a number of sequences and rows: it holds for any way to divide them, and at any length. 13 and 14
+// rows of two sequences are filled up to 16 of three.
+TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
+    expect_one_graph(2, {{6, 7}, {7, 6}, {5, 9}});          // four rows attend together
+    expect_one_graph(2, {{8, 8}, {8, 8}, {7, 9}, {9, 7}});  // as four groups, and as five
+    expect_one_graph(1, {{3, 3}, {3, 3}, {1, 5}, {2, 4}});  // eight, if there are as many
 }
 
 // A draft that is embedded as NaN, and is not the token drawn: neither the rows before it notice, nor the next window.
