@@ -18,21 +18,32 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kLeastRuns = 64;      // that attention's workspace has room for
-constexpr int64_t kMaxGraphRows = 512;  // sequences of a step that is run as a graph
+constexpr int64_t kMaxGraphRows = 512;  // of a step that is run as a graph
 constexpr int64_t kSectorBytes = 32;    // what one access to memory brings at least: state tensors begin there
 
-// Numbers of sequences that have graphs: powers of two and what lies halfway.
-int64_t graph_rows(int64_t num_sequences) {
+// Numbers of sequences and of rows that have graphs: powers of two and what lies halfway.
+int64_t round_up(int64_t count) {
     int64_t power = 1;
-    while (2 * power < num_sequences) power *= 2;
-    if (num_sequences <= power) return power;
-    return num_sequences <= power / 2 * 3 ? power / 2 * 3 : 2 * power;
+    while (2 * power < count) power *= 2;
+    if (count <= power) return power;
+    return count <= power / 2 * 3 ? power / 2 * 3 : 2 * power;
 }
 
+// Whether every row draws: a token each, or windows.
 bool is_decode(const PooledStep& step) {
-    const auto num_sequences = static_cast<int64_t>(step.sequences.size());
-    return num_sequences > 0 && num_sequences <= kMaxGraphRows && !step.is_observed() &&
-           step.batch.num_rows() == num_sequences && step.batch.num_logit_rows() == num_sequences;
+    const int64_t num_rows = step.batch.num_rows();
+    return num_rows > 0 && num_rows <= kMaxGraphRows && !step.is_observed() && step.batch.num_logit_rows() == num_rows;
+}
+
+// Who fills a step up has a row at least.
+GraphShape graph_shape(int64_t num_sequences, int64_t num_rows) {
+    if (num_rows == num_sequences) return {round_up(num_rows), round_up(num_rows)};
+    const auto shape_from = [&](int64_t sequences) {
+        return GraphShape{sequences, round_up(num_rows + sequences - num_sequences)};
+    };
+    const GraphShape shape = shape_from(round_up(num_sequences));
+    const bool nobody_fills = shape.num_sequences == num_sequences && shape.num_rows > num_rows;
+    return nobody_fills ? shape_from(round_up(num_sequences + 1)) : shape;
 }
 
 DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
@@ -117,6 +128,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
       row_layout_(row_layout(tensors, kSectorBytes)),
+      log_(device, model.config(), pools.max_log_tokens),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
     CHECK(unsupported(config(), pools_, device.limits()).empty());
     CHECK(std::ranges::all_of(tensors, has_room), "the device's blocks hold K and V alone");
@@ -205,12 +217,13 @@ MambaParameters CudaBackend::parameters(int32_t i) const {
 // --- a step
 
 void CudaBackend::run(const PooledStep& step) {
-    if (step.sequences.empty() && step.copies.empty()) return;
+    if (step.sequences.empty() && step.moves.empty() && step.copies.empty()) return;
     const bool decodes = is_decode(step);
-    const PooledStep padded = decodes ? pad(step, graph_rows(step.batch.num_rows())) : step;
+    const PooledStep padded = decodes ? pad(step) : step;
     has_host_logits_ = false;
-    upload_lists(padded);
+    upload_lists(padded, decodes);
     copy_tails(static_cast<int64_t>(step.copies.size()));
+    if (!step.moves.empty()) move_states();
     if (decodes) {
         run_graph(padded);
     } else if (!step.sequences.empty()) {
@@ -220,19 +233,22 @@ void CudaBackend::run(const PooledStep& step) {
     status_ = device_.synchronize();
 }
 
-// With sequences of one row each, which neither attend nor leave anything behind, up to `num_rows`.
-PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
+// With sequences that neither attend nor leave anything behind, up to numbers of sequences and rows that have graphs.
+PooledStep CudaBackend::pad(const PooledStep& step) {
     padded_.tokens.assign(step.batch.tokens.begin(), step.batch.tokens.end());
     padded_.parts.assign(step.batch.sequences.begin(), step.batch.sequences.end());
     padded_.sequences.assign(step.sequences.begin(), step.sequences.end());
     padded_.logit_rows.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
     padded_.draws.assign(step.draws.begin(), step.draws.end());
-    for (int64_t row = step.batch.num_rows(); row < num_rows; ++row) {
-        padded_.tokens.push_back(0);
-        padded_.parts.push_back({static_cast<int32_t>(row), 1, 0});
-        padded_.sequences.push_back({.slot = kNoSlot});
-        padded_.logit_rows.push_back(static_cast<int32_t>(row));
-        padded_.draws.emplace_back();
+    const auto [num_sequences, num_rows] = graph_shape(std::ssize(step.sequences), step.batch.num_rows());
+    for (int64_t i = std::ssize(step.sequences); i < num_sequences; ++i) {
+        const auto first_row = static_cast<int32_t>(padded_.tokens.size());
+        const auto count = static_cast<int32_t>((num_rows - first_row) / (num_sequences - i));
+        padded_.parts.push_back({first_row, count, 0});
+        padded_.sequences.push_back({.slot = kNoSlot, .num_draws = count});
+        for (int32_t r = 0; r < count; ++r) padded_.logit_rows.push_back(first_row + r);
+        padded_.tokens.resize(padded_.tokens.size() + count);
+        padded_.draws.resize(padded_.draws.size() + count);
     }
     return {{padded_.tokens, padded_.parts, padded_.logit_rows},
             padded_.sequences,
@@ -242,8 +258,9 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
             step.observer};
 }
 
-void CudaBackend::upload_lists(const PooledStep& step) {
-    lists_.describe(step);
+void CudaBackend::upload_lists(const PooledStep& step, bool decodes) {
+    lists_.describe(step, log_);
+    if (decodes) lists_.fix_queries();
     lists_.upload();
     step_ = lists_.batch();
     const int64_t num_runs = lists_.first_runs.values.back();
@@ -258,6 +275,18 @@ void CudaBackend::copy_tails(int64_t num_copies) {
         const auto layer = static_cast<int32_t>(i);
         const auto& attention = config().layers[i].attention;
         if (attention) device_.copy_tails(lists_.place(lists_.copies), num_copies, pages(layer, *attention));
+    }
+}
+
+// Sequences without rows: before all others, of which none reads what they write.
+void CudaBackend::move_states() {
+    const DeviceBatch moves = lists_.moves_batch();
+    for (size_t i = 0; i < layers_.size(); ++i) {
+        const auto layer = static_cast<int32_t>(i);
+        const auto& mamba = config().layers[i].mamba;
+        if (!mamba) continue;
+        device_.move_states(moves, shape_of(*mamba), parameters(layer), states(layer, StateKind::kConv),
+                            states(layer, StateKind::kSsm), log_.layer(layer));
     }
 }
 
@@ -279,7 +308,7 @@ void CudaBackend::draw() {
 
 // The first step of its kind runs by itself and takes the memory it needs, the second one is recorded.
 void CudaBackend::run_graph(const PooledStep& step) {
-    Bucket& bucket = buckets_[step.batch.num_rows()];
+    Bucket& bucket = buckets_[{std::ssize(step.sequences), step.batch.num_rows()}];
     if (bucket.num_allocations != device_.counts().allocations) {
         bucket.graph.reset();
         walk(step);
@@ -313,8 +342,7 @@ std::optional<TokenId> CudaBackend::drawn(int64_t logit_row) const { return list
 
 std::optional<int32_t> CudaBackend::fault_layer(int64_t logit_row) const {
     if (!status_) return std::nullopt;
-    const int32_t sequence = lists_.row_sequences.values[lists_.logit_rows.values[logit_row]];
-    const int32_t layer = lists_.result(lists_.faults, sequence);
+    const int32_t layer = lists_.result(lists_.faults, logit_row);
     return layer == StepLists::kNoFault ? std::nullopt : std::optional(layer);
 }
 
@@ -461,7 +489,7 @@ void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
 void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     const Columns part = reference::projected_columns(mamba).conv;
     device_.conv(step_, shape_of(mamba), parameters(layer), columns(rows(Buffer::kProjected, mamba.in_rows()), part),
-                 states(layer, StateKind::kConv), fresh(Buffer::kConv, mamba.conv_dim()));
+                 states(layer, StateKind::kConv), log_.layer(layer), fresh(Buffer::kConv, mamba.conv_dim()));
 }
 
 void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
@@ -469,11 +497,11 @@ void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
     const int64_t num_steps = batch().num_rows() * mamba.n_heads;
     device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()),
                  columns(rows(Buffer::kProjected, mamba.in_rows()), dt), dt_.ensure(device_, num_steps),
-                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm),
+                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm), log_.layer(layer),
                  fresh(Buffer::kMixed, mamba.d_inner()));
 }
 
-// conv and scan have looked at the states as they stored them.
+// conv and scan have looked at the states as they passed.
 void CudaBackend::check_state(int32_t) {}
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {

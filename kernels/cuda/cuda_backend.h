@@ -3,15 +3,16 @@
 //
 //   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size,
 //       on whatever Device
-//   B2  a sequence's state goes from its source row (none: zeros) to its own, and on the way to the rows of its
-//       StateWrites
+//   B2  a sequence's state goes from its source row (none: zeros), through the log behind it, to its own, and on the
+//       way to the rows of its StateWrites; drafts go beyond it, and leave nothing but the log
 //   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
-//   B4  a decode step (one new token each, all draw, nobody observes) is a graph's launch: made once for its number of
-//       sequences, rounded up with sequences that write nothing, and good as long as the device's memory stays where it
-//       is
+//   B4  a step in which every row draws, and which nobody observes, is a graph's launch: of a token each or of windows,
+//       whether rows are written or logs go on. It is made once for a number of sequences and rows, rounded up with
+//       sequences that write nothing, and good as long as the device's memory stays where it is
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,11 +22,19 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
+#include "kernels/cuda/state_log.h"
 #include "kernels/cuda/step_lists.h"
 #include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
 
 namespace verbatim::cuda {
+
+// What the graph of a step is made for.
+struct GraphShape {
+    int64_t num_sequences = 0;
+    int64_t num_rows = 0;
+    friend auto operator<=>(const GraphShape&, const GraphShape&) = default;
+};
 
 class CudaBackend final : public PooledWalk {
 public:
@@ -87,7 +96,7 @@ private:
         const RotaryTable* table = nullptr;
         DeviceArray<float> cos, sin;
     };
-    // The graph of a number of sequences.
+    // The graph of a number of sequences and rows.
     struct Bucket {
         std::unique_ptr<DeviceGraph> graph;  // null: the next step like it records one
         int64_t num_allocations = -1;        // the device's, when it was last known to need no more
@@ -109,9 +118,10 @@ private:
     void pack_matrices(int32_t num_threads);
     void upload_layer(int32_t layer);
     void upload_angles(int32_t layer);
-    PooledStep pad(const PooledStep& step, int64_t num_rows);
-    void upload_lists(const PooledStep& step);
+    PooledStep pad(const PooledStep& step);
+    void upload_lists(const PooledStep& step, bool decodes);
     void copy_tails(int64_t num_copies);
+    void move_states();
     void walk(const PooledStep& step);
     void draw();
     void run_graph(const PooledStep& step);
@@ -137,14 +147,15 @@ private:
     DeviceArray<float> final_norm_;
     reference::StateRowLayout row_layout_;
     DeviceArray<float> state_pool_;  // [num_state_rows, row_layout_.row_bytes]
-    int64_t run_floats_ = 0;         // of attention's workspace, in the widest layer
+    StateLog log_;
+    int64_t run_floats_ = 0;  // of attention's workspace, in the widest layer
 
     // Of the step in progress.
     Status status_;
     DeviceBatch step_;
     StepLists lists_;
     Padded padded_;
-    std::map<int64_t, Bucket> buckets_;   // by number of sequences
+    std::map<GraphShape, Bucket> buckets_;
     DeviceArray<float> scaled_, scores_;  // of draws
     DeviceArray<int32_t> ids_;
     DeviceArray<uint64_t> lowest_;

@@ -7,7 +7,7 @@ CudaExecutor::CudaExecutor(const reference::ModelConfig& config, const reference
     : PooledExecutor(config, reference::state_tensors(config), pools, profile),
       model_(config, weights),
       backend_(model_, tensors(), device,
-               {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows}, profile,
-               num_threads) {}
+               {pools.block_size, tables().config().num_blocks, tables().config().num_state_rows, pools.max_log_tokens},
+               profile, num_threads) {}
 
 }  // namespace verbatim::cuda

@@ -28,16 +28,21 @@ struct DeviceRows {
 };
 using Floats = DeviceRows<float>;
 
-// One sequence's part of a step, on the device.
-struct DeviceSequence {
+// One sequence's part of a step, on the device. Its last num_draws rows draw; those but the first are drafts.
+struct alignas(64) DeviceSequence {
     int32_t first_row = 0;
     int32_t num_rows = 0;
     int32_t first_position = 0;
     int32_t first_block = 0;  // of the step's list of blocks; -1: its KV is not kept
     int32_t state_src = -1;   // -1: the zero state
-    int32_t state_dst = -1;   // -1: its state is not kept
+    int32_t state_dst = -1;   // behind the last row that is no draft; -1: no row is written
     int32_t first_write = 0;  // of the step's list of state writes
     int32_t num_writes = 0;
+    int32_t first_draw = 0;  // of the step's logit rows
+    int32_t num_draws = 0;
+    int32_t num_logged = 0;   // tokens that state_src has not taken in, before the first row
+    int32_t log = -1;         // the slot's; -1: nothing is replayed or logged
+    int32_t first_entry = 0;  // of what was logged, in the slot's ring
 };
 // When `length` tokens have been scanned, the state is also written to row `dst`.
 struct DeviceStateWrite {
@@ -84,7 +89,7 @@ struct DeviceBatch {
     const int32_t* logit_rows = nullptr;       // [num_logit_rows]
     const DeviceDraw* draws = nullptr;         // [num_logit_rows]
     const DeviceTokenCount* counts = nullptr;  // room for max_counts
-    int32_t* faults = nullptr;                 // [num_sequences], the lowest faulty layer
+    int32_t* faults = nullptr;                 // [num_logit_rows], the lowest faulty layer
     int32_t* drawn = nullptr;                  // [num_logit_rows], the tokens
     int64_t num_rows = 0;
     int64_t num_sequences = 0;
@@ -130,6 +135,19 @@ struct DeviceStates {
     int32_t layer = 0;
 };
 
+// A layer's part of the logs behind state rows: what tokens gave to the conv and to the scan. Slot s's ring lies at
+// data + s · slot_floats, an entry per token: the conv's inputs [conv_dim]; at scan_at x and B as the scan reads them;
+// at steps_at dt and decay [n_heads] each.
+struct DeviceLog {
+    float* data = nullptr;  // null: nothing is ever logged
+    int64_t num_slots = 0;
+    int64_t slot_floats = 0;
+    int64_t num_entries = 0;
+    int64_t entry_floats = 0;
+    int64_t scan_at = 0;
+    int64_t steps_at = 0;
+};
+
 struct MambaShape {
     int64_t n_heads = 0;
     int64_t head_dim = 0;
@@ -138,6 +156,8 @@ struct MambaShape {
     int64_t d_conv = 0;
     float dt_min = 0;
     float dt_max = 0;
+    [[nodiscard]] int64_t scan_width() const { return n_heads * head_dim + n_groups * d_state; }  // x and B
+    [[nodiscard]] int64_t conv_dim() const { return scan_width() + n_groups * d_state; }
 };
 struct MambaParameters {                 // device memory
     const float* conv_weight = nullptr;  // [conv_dim, d_conv]
@@ -254,13 +274,17 @@ public:
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
-    // conv and scan lower a sequence's fault to the states' layer when what they leave in its own row is not finite
-    // (N8).
+    // conv and scan lower a logit row's fault to the states' layer when what they would go on from behind it is not
+    // finite (N8). They begin by replaying what a sequence has logged, and log what its own row does not take in.
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
-                      const DeviceStates& windows, Floats out) = 0;
+                      const DeviceStates& windows, const DeviceLog& log, Floats out) = 0;
     // dt, decay: scratch [num_rows, n_heads] each.
     virtual void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
-                      Floats dt_raw, float* dt, float* decay, const DeviceStates& states, Floats y) = 0;
+                      Floats dt_raw, float* dt, float* decay, const DeviceStates& states, const DeviceLog& log,
+                      Floats y) = 0;
+    // Of sequences without rows: their own rows take in what was logged.
+    virtual void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
+                             const DeviceStates& windows, const DeviceStates& states, const DeviceLog& log) = 0;
     // cos, sin: [num_positions, n_pairs].
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;

@@ -43,6 +43,15 @@ public:
         if (count > count_) *this = DeviceArray(device, std::max(count, count_ + count_ / 2));
         return data_;
     }
+    // As ensure(), and what is there is kept: it moves through the host, which waits for it.
+    T* grow(Device& device, int64_t count) {
+        if (count <= count_) return data_;
+        std::vector<T> kept(static_cast<size_t>(count_));
+        download(0, kept);
+        *this = DeviceArray(device, count);
+        upload(kept);
+        return data_;
+    }
     void upload(std::span<const T> values) {
         if (!values.empty()) device_->upload(data_, values.data(), values.size_bytes());
     }

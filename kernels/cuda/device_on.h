@@ -11,12 +11,13 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/conv.h"
 #include "kernels/cuda/ops/digest.h"
-#include "kernels/cuda/ops/mamba.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/sampling.h"
+#include "kernels/cuda/ops/scan.h"
 #include "kernels/cuda/ops/tensor_attention.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 
@@ -109,15 +110,13 @@ public:
     void scale(Floats x, float multiplier) override { launch_rows("scale", x, Scale{rows(x), multiplier}); }
 
     void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
-              const DeviceStates& windows, Floats out) override {
-        const ConvParameters conv{steps(batch),
+              const DeviceStates& windows, const DeviceLog& log, Floats out) override {
+        const ConvParameters conv{conv_windows(batch, shape, x.width, windows, log),
                                   view(batch.row_sequences, batch.num_rows),
-                                  static_cast<int32_t>(shape.d_conv),
                                   rows(read_only(x)),
                                   view(parameters.conv_weight, x.width * shape.d_conv),
                                   view(parameters.conv_bias, x.width),
                                   parameters.conv_bias != nullptr,
-                                  states(batch, windows),
                                   rows(out)};
         if (batch.num_rows == batch.num_sequences) {
             launch_conv<ConvStep>("conv_step", conv);
@@ -126,33 +125,21 @@ public:
         }
     }
     void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
-              Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, Floats y) override {
+              Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, const DeviceLog& log,
+              Floats y) override {
         const int64_t num_steps = batch.num_rows * shape.n_heads;
         launch_rows("time_steps", dt_raw,
-                    TimeSteps{rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
+                    TimeSteps{steps(batch), view(batch.row_sequences, batch.num_rows), logs(shape, log),
+                              rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
                               view(parameters.a, shape.n_heads), shape.dt_min, shape.dt_max, view(dt, num_steps),
                               view(decay, num_steps)});
-        const ScanParameters parameters_of_scan{steps(batch),
-                                                static_cast<int32_t>(shape.n_heads),
-                                                static_cast<int32_t>(shape.head_dim),
-                                                static_cast<int32_t>(shape.d_state),
-                                                static_cast<int32_t>(shape.n_heads / shape.n_groups),
-                                                takes_four(shape, conv),
-                                                static_cast<int32_t>(conv.stride),
-                                                static_cast<int32_t>(y.stride),
-                                                rows(read_only(conv)),
-                                                view(dt, num_steps),
-                                                view(decay, num_steps),
-                                                view(parameters.d, shape.n_heads),
-                                                states(batch, pool),
-                                                rows(y)};
-        if (shape.d_state > Scan::kMaxState) {
-            launch_scan<WideScan>("wide_scan", batch, shape, parameters_of_scan);
-        } else if (takes_two_channels(batch, shape)) {
-            launch_scan<Scan>("scan", batch, shape, parameters_of_scan);
-        } else {
-            launch_scan<NarrowScan>("narrow_scan", batch, shape, parameters_of_scan);
-        }
+        launch_scans(batch, shape, parameters, conv, dt, decay, pool, log, y);
+    }
+    void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
+                     const DeviceStates& windows, const DeviceStates& states, const DeviceLog& log) override {
+        launch("move_windows", grid(batch.num_sequences, parts(shape.conv_dim(), kConvChannels)), {kConvChannels},
+               MoveWindows{conv_windows(batch, shape, shape.conv_dim(), windows, log)});
+        launch_scans(batch, shape, parameters, {}, nullptr, nullptr, states, log, {});
     }
 
     void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
@@ -220,9 +207,7 @@ public:
     }
     void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) override {
         launch_rows("check_logits", logits,
-                    CheckLogits{rows(read_only(logits)), view(batch.logit_rows, batch.num_logit_rows),
-                                view(batch.row_sequences, batch.num_rows), num_layers,
-                                view(batch.faults, batch.num_sequences)});
+                    CheckLogits{rows(read_only(logits)), num_layers, view(batch.faults, batch.num_logit_rows)});
     }
     void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) override {
         const int64_t num_rows = logits.num_rows;
@@ -276,7 +261,23 @@ private:
     KernelStates states(const DeviceBatch& batch, const DeviceStates& pool) {
         const int64_t count = (pool.num_rows - 1) * pool.row_floats + pool.size;
         return {view(pool.data, count), pool.row_floats, pool.size, pool.layer,
-                view(batch.faults, batch.num_sequences)};
+                view(batch.faults, batch.num_logit_rows)};
+    }
+    KernelLog logs(const MambaShape& shape, const DeviceLog& log) {
+        const int64_t count =
+            log.num_slots == 0 ? 0 : (log.num_slots - 1) * log.slot_floats + log.num_entries * log.entry_floats;
+        return {view(log.data, count),
+                log.slot_floats,
+                static_cast<int32_t>(log.entry_floats),
+                static_cast<int32_t>(log.num_entries),
+                static_cast<int32_t>(log.scan_at),
+                static_cast<int32_t>(shape.scan_width()),
+                static_cast<int32_t>(log.steps_at)};
+    }
+    ConvWindows conv_windows(const DeviceBatch& batch, const MambaShape& shape, int64_t num_channels,
+                             const DeviceStates& windows, const DeviceLog& log) {
+        return {steps(batch), static_cast<int32_t>(shape.d_conv), static_cast<int32_t>(num_channels),
+                states(batch, windows), logs(shape, log)};
     }
     template <typename Kernel>
     void launch_conv(const char* name, const ConvParameters& parameters) {
@@ -285,7 +286,8 @@ private:
                     parts(parameters.x.width, kConvChannels)),
                {kConvChannels, kConvGroups}, Kernel{{parameters}});
     }
-    // Whether every head's x, B and C begin and end at multiples of four floats.
+    // Whether every head's x, B and C begin and end at multiples of four floats. Those of a log's entries do where a
+    // head's do.
     static bool takes_four(const MambaShape& shape, Floats conv) {
         return reinterpret_cast<uintptr_t>(conv.data) % 16 == 0 && conv.stride % 4 == 0 && shape.head_dim % 4 == 0 &&
                shape.d_state % 4 == 0;
@@ -295,6 +297,32 @@ private:
     bool takes_two_channels(const DeviceBatch& batch, const MambaShape& shape) const {
         const int64_t blocks = batch.num_sequences * shape.n_heads * parts(shape.head_dim, Scan::kBlockChannels);
         return shape.head_dim > NarrowScan::kBlockChannels && 2 * blocks > num_processors();
+    }
+    void launch_scans(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
+                      const float* dt, const float* decay, const DeviceStates& pool, const DeviceLog& log, Floats y) {
+        const int64_t num_steps = batch.num_rows * shape.n_heads;
+        const ScanParameters scan{steps(batch),
+                                  static_cast<int32_t>(shape.n_heads),
+                                  static_cast<int32_t>(shape.head_dim),
+                                  static_cast<int32_t>(shape.d_state),
+                                  static_cast<int32_t>(shape.n_heads / shape.n_groups),
+                                  takes_four(shape, conv),
+                                  static_cast<int32_t>(conv.stride),
+                                  static_cast<int32_t>(y.stride),
+                                  rows(read_only(conv)),
+                                  view(dt, num_steps),
+                                  view(decay, num_steps),
+                                  view(parameters.d, shape.n_heads),
+                                  states(batch, pool),
+                                  logs(shape, log),
+                                  rows(y)};
+        if (shape.d_state > Scan::kMaxState) {
+            launch_scan<WideScan>("wide_scan", batch, shape, scan);
+        } else if (takes_two_channels(batch, shape)) {
+            launch_scan<Scan>("scan", batch, shape, scan);
+        } else {
+            launch_scan<NarrowScan>("narrow_scan", batch, shape, scan);
+        }
     }
     template <typename Kernel>
     void launch_scan(const char* name, const DeviceBatch& batch, const MambaShape& shape,

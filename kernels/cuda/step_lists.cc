@@ -24,11 +24,11 @@ StepLists::StepLists(Device& device, int32_t vocab_size, int64_t query_rows)
       results_(device),
       times_generated_(static_cast<size_t>(vocab_size), -1) {}
 
-void StepLists::describe(const PooledStep& step) {
+void StepLists::describe(const PooledStep& step, StateLog& log) {
     each(*this, [](auto& list) { list.values.clear(); });
     tokens.values.assign(step.batch.tokens.begin(), step.batch.tokens.end());
     logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
-    faults.values.assign(step.sequences.size(), kNoFault);
+    faults.values.assign(step.draws.size(), kNoFault);
     drawn.values.assign(step.draws.size(), 0);
     first_runs.values.push_back(0);
     queries.values.push_back({});
@@ -36,20 +36,43 @@ void StepLists::describe(const PooledStep& step) {
     for (const BlockCopy& copy : step.copies) {
         copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
     }
+    num_drawing_ = 0;
+    rows_together_ = 1;
     for (size_t i = 0; i < step.sequences.size(); ++i) {
-        const PooledSequence& sequence = step.sequences[i];
-        const reference::WalkSequence& part = step.batch.sequences[i];
-        const bool writes_nothing = sequence.slot == kNoSlot;
-        sequences.values.push_back({part.first_row, part.num_rows, static_cast<int32_t>(part.first_position),
-                                    writes_nothing ? -1 : static_cast<int32_t>(blocks.values.size()),
-                                    index(sequence.state_src), index(sequence.state_dst),
-                                    static_cast<int32_t>(writes.values.size()),
-                                    static_cast<int32_t>(sequence.writes.size())});
-        describe_rows(part, static_cast<int32_t>(i), !writes_nothing);
-        for (const BlockId block : sequence.blocks) blocks.values.push_back(index(block));
-        for (const StateWrite& write : sequence.writes) {
-            writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
-        }
+        describe_sequence(step.sequences[i], step.batch.sequences[i], log);
+    }
+    for (const PooledSequence& move : step.moves) {
+        const StateLog::Place logged = log.place_of(move, 0);
+        moves.values.push_back({.state_src = index(move.state_src),
+                                .state_dst = index(move.state_dst),
+                                .num_logged = move.num_logged_tokens,
+                                .log = logged.log,
+                                .first_entry = logged.first_entry});
+    }
+}
+
+void StepLists::describe_sequence(const PooledSequence& sequence, const reference::WalkSequence& part, StateLog& log) {
+    const bool writes_nothing = sequence.slot == kNoSlot;
+    const StateLog::Place logged = log.place_of(sequence, part.num_rows);
+    const auto number = static_cast<int32_t>(sequences.values.size());
+    sequences.values.push_back({.first_row = part.first_row,
+                                .num_rows = part.num_rows,
+                                .first_position = static_cast<int32_t>(part.first_position),
+                                .first_block = writes_nothing ? -1 : static_cast<int32_t>(blocks.values.size()),
+                                .state_src = index(sequence.state_src),
+                                .state_dst = index(sequence.state_dst),
+                                .first_write = static_cast<int32_t>(writes.values.size()),
+                                .num_writes = static_cast<int32_t>(sequence.writes.size()),
+                                .first_draw = num_drawing_,
+                                .num_draws = sequence.num_draws,
+                                .num_logged = sequence.num_logged_tokens,
+                                .log = logged.log,
+                                .first_entry = logged.first_entry});
+    num_drawing_ += sequence.num_draws;
+    describe_rows(part, number, !writes_nothing);
+    for (const BlockId block : sequence.blocks) blocks.values.push_back(index(block));
+    for (const StateWrite& write : sequence.writes) {
+        writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
     }
 }
 
@@ -64,10 +87,18 @@ void StepLists::describe_rows(const reference::WalkSequence& part, int32_t seque
     }
     for (int32_t first = 0; first < part.num_rows; first += query_rows_) {
         const int32_t num_together = std::min(query_rows_, part.num_rows - first);
+        rows_together_ = std::max(rows_together_, num_together);
         const int32_t first_item = queries.values.back().first_item;
         queries.values.back() = {part.first_row + first, num_together, first_item, sequence};
         queries.values.push_back({.first_item = first_item + num_runs(first + num_together - 1)});
     }
+}
+
+// As many queries as rows, the last ones without items; any number of rows together.
+void StepLists::fix_queries() {
+    if (tokens.values.size() == sequences.values.size()) return;
+    queries.values.resize(tokens.values.size() + 1, {.first_item = queries.values.back().first_item});
+    rows_together_ = query_rows_;
 }
 
 void StepLists::describe_draw(const reference::SamplingArgs& draw) {
@@ -135,7 +166,6 @@ void StepLists::upload() {
 
 DeviceBatch StepLists::batch() const {
     const auto size = [](const auto& list) { return static_cast<int64_t>(list.values.size()); };
-    const auto rows_of = [](const DeviceQueries& together) { return together.num_rows; };
     return {.tokens = place(tokens),
             .positions = place(positions),
             .row_sequences = place(row_sequences),
@@ -153,10 +183,14 @@ DeviceBatch StepLists::batch() const {
             .num_sequences = size(sequences),
             .num_logit_rows = size(logit_rows),
             .num_queries = size(queries) - 1,
-            .query_rows = std::ranges::max(queries.values, {}, rows_of).num_rows,
+            .query_rows = rows_together_,
             .max_blocks = blocks.room,
             .max_writes = writes.room,
             .max_counts = counts.room};
+}
+
+DeviceBatch StepLists::moves_batch() const {
+    return {.sequences = place(moves), .num_sequences = static_cast<int64_t>(moves.values.size())};
 }
 
 void StepLists::download_results() {

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
+#include "kernels/cuda/state_log.h"
 #include "kernels/pooled_executor.h"
 
 namespace verbatim::cuda {
@@ -31,11 +32,16 @@ public:
     StepLists(Device& device, int32_t vocab_size, int64_t query_rows);
 
     // What the kernels of this step will read. A sequence without a slot (kNoSlot) neither attends nor writes.
-    void describe(const PooledStep& step);
+    // `log` gives logs their places.
+    void describe(const PooledStep& step, StateLog& log);
+    // Lets nothing that batch() counts depend on how rows are divided among sequences. After describe().
+    void fix_queries();
     // REQUIRES: the device has done the step before.
     void upload();
     // All of it on the device, but for the room of attention's workspace. REQUIRES: upload() came before.
     [[nodiscard]] DeviceBatch batch() const;
+    // The sequences without rows alone.
+    [[nodiscard]] DeviceBatch moves_batch() const;
     template <typename T>
     [[nodiscard]] T* place(const StepList<T>& list) const {
         return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(memory_.data()) + list.offset);
@@ -46,13 +52,13 @@ public:
         return reinterpret_cast<const int32_t*>(results_.data() + list.offset)[i];
     }
 
-    StepList<int32_t> faults;                            // [num_sequences], before the step: none
+    StepList<int32_t> faults;                            // [num_logit_rows], before the step: none
     StepList<int32_t> drawn;                             // [num_logit_rows], before the step: anything
     StepList<int32_t> tokens, positions, row_sequences;  // [num_rows]
     StepList<int32_t> first_runs;                        // [num_rows + 1]
     StepList<DeviceQueries> queries;                     // and one more, where they end
     StepList<int32_t> logit_rows;
-    StepList<DeviceSequence> sequences;
+    StepList<DeviceSequence> sequences, moves;
     StepList<DeviceDraw> draws;  // [num_logit_rows]
     StepList<DeviceCopy> copies;
     StepList<DeviceStateWrite> writes;
@@ -64,9 +70,10 @@ private:
     static void each(Lists& lists, const Call& call) {
         call(lists.faults), call(lists.drawn);
         call(lists.tokens), call(lists.positions), call(lists.row_sequences), call(lists.first_runs);
-        call(lists.queries), call(lists.logit_rows), call(lists.sequences), call(lists.draws), call(lists.copies);
-        call(lists.writes), call(lists.counts), call(lists.blocks);
+        call(lists.queries), call(lists.logit_rows), call(lists.sequences), call(lists.moves), call(lists.draws);
+        call(lists.copies), call(lists.writes), call(lists.counts), call(lists.blocks);
     }
+    void describe_sequence(const PooledSequence& sequence, const reference::WalkSequence& part, StateLog& log);
     void describe_draw(const reference::SamplingArgs& draw);
     void describe_rows(const reference::WalkSequence& part, int32_t sequence, bool attends);
     void make_room();
@@ -78,6 +85,8 @@ private:
     DeviceArray<int32_t> memory_;
     std::vector<int32_t> times_generated_;  // by token; -1, as between draws: it is not in the prefix
     std::vector<TokenId> in_prefix_;
+    int32_t num_drawing_ = 0;    // rows of the sequences described so far
+    int32_t rows_together_ = 1;  // that attend together, at most
 };
 
 }  // namespace verbatim::cuda

@@ -239,13 +239,13 @@ private:
         const DeviceArray<float> decay(device_, num_rows * shape.n_heads);
         const DeviceArray<float> y(device_, num_rows * d_inner);
         const DeviceBatch batch{.sequences = sequences.data(), .num_rows = num_rows, .num_sequences = num_sequences};
-        ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
-                             device_.scan(
-                                 batch, shape, {.a = per_head.data(), .d = per_head.data(), .dt_bias = per_head.data()},
-                                 {conv.data(), num_rows, width, width},
-                                 {dt_raw.data(), num_rows, shape.n_heads, shape.n_heads}, dt.data(), decay.data(),
-                                 {states.data(), num_sequences, state, state}, {y.data(), num_rows, d_inner, d_inner});
-                         }));
+        ASSIGN_OR_RETURN(
+            const double seconds, seconds_of([&] {
+                device_.scan(batch, shape, {.a = per_head.data(), .d = per_head.data(), .dt_bias = per_head.data()},
+                             {conv.data(), num_rows, width, width},
+                             {dt_raw.data(), num_rows, shape.n_heads, shape.n_heads}, dt.data(), decay.data(),
+                             {states.data(), num_sequences, state, state}, {}, {y.data(), num_rows, d_inner, d_inner});
+            }));
         fmt::print("{} of {} sequences, {} heads of {}, state {} {:>10.1f} us {}, {:.3f} us a token\n", name,
                    num_sequences, shape.n_heads, shape.head_dim, shape.d_state, seconds * 1e6,
                    moved(8.0 * static_cast<double>(num_sequences * state), seconds),

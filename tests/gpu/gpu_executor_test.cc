@@ -9,6 +9,7 @@
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/head_case.h"
 #include "tests/kernels/cuda/op_cases.h"
+#include "tests/kernels/window_run.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -56,6 +57,18 @@ TEST(Gpu, AgreesWithTheReferenceInEveryOperation) {
     for (const Architecture family : kFamilies) {
         SCOPED_TRACE(reference::architecture_name(family));
         run_beside_reference(SceneModel(reference::draw_small_config(family, 31), 31), **device);
+    }
+}
+
+TEST(Gpu, WindowsGiveTheTokensLogitsAndStatesOfPlainDecoding) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const Architecture family : kFamilies) {
+        SCOPED_TRACE(reference::architecture_name(family));
+        const SceneModel model(reference::draw_small_config(family, 31), 31);
+        CudaExecutor executor(model.model.config, model.model.weights, **device,
+                              {.block_size = 5, .num_blocks = 60, .num_state_rows = 4, .max_log_tokens = 12});
+        EXPECT_GT(tests::run_windows(model, executor, 5, 15, 8, 12, 3).accepted_drafts, 0);
     }
 }
 

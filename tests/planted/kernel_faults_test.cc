@@ -12,6 +12,7 @@
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
+#include "tests/kernels/cuda/window_case.h"
 #include "tests/planted/fault.h"
 #include "tests/reference/executor_scene.h"
 
@@ -265,6 +266,39 @@ TEST(KernelFaults, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
     }
 }
 
+// Logs and drafts. Every access is in order; states, outputs or the rows of faults are wrong.
+constexpr std::string_view kShownInWindows[] = {"window_log_not_cut", "window_state_of_drafts", "window_conv_of_drafts",
+                                                "window_conv_not_replayed"};
+constexpr Expected kExpectedInWindows[] = {{"window_log_without_ring", "conv", FindingKind::kOutOfBounds}};
+
+TEST(KernelFaults, OfWindowsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        const WindowSpec window{.num_logged = 2, .num_rows = 8, .num_drafts = 5, .num_accepted = 2};
+        WindowCase one(*device, {2, 40, 20, 1, 4, 0.0F, 1.0F}, {window, window});
+        const auto difference = [&](std::string_view fault) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(fault);
+            return one.difference();
+        };
+        EXPECT_EQ(difference(kNoFault), "");
+        for (const std::string_view fault : kShownInWindows) {
+            EXPECT_NE(difference(fault), "") << fault;
+            EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        }
+        for (const Expected& expected : kExpectedInWindows) {
+            difference(expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        one.set_input(0, 7, 0, std::numeric_limits<float>::quiet_NaN());
+        difference(kNoFault);
+        const auto right = one.scan_faults;
+        difference("window_fault_of_all");
+        EXPECT_NE(one.scan_faults, right);
+    }
+}
+
 constexpr Expected kExpectedInDigests[] = {{"sum_not_cleared", "sum_floats", FindingKind::kUninitialised}};
 
 TEST(KernelFaults, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
@@ -307,7 +341,8 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 
 TEST(KernelFaults, NoneIsLeftOut) {
     std::set<std::string_view> shown = {"tensor_wrong_lane", "tensor_later_row", "conv_other_sequence",
-                                        "scan_snapshot_late"};  // as wrong bits
+                                        "scan_snapshot_late", "window_fault_of_all"};  // as wrong bits
+    shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
@@ -318,6 +353,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpectedInRowsTogether);
     add(kExpectedInConvs);
     add(kExpectedInScans);
+    add(kExpectedInWindows);
     add(kExpectedInDigests);
     std::set<std::string_view> planted;
     for (const planted::Fault& fault : planted::kFaults) planted.insert(fault.name);

@@ -53,8 +53,7 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 }
 
 Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
-    if (pools.max_log_tokens > 0) return error("--window: CUDA has no windows yet; cpu and reference have");
-    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
+    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows, pools.max_log_tokens};
     const auto problems = cuda::unsupported(model.config, sizes, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
     RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
@@ -68,8 +67,6 @@ Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const referenc
 }  // namespace
 
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
-
-bool is_windowed(const std::string& name) { return name == "cpu" || name == "reference"; }
 
 Status computes_in(const std::string& name, Profile profile) {
     const std::vector<Profile> profiles = profiles_of(name);

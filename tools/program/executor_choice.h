@@ -47,9 +47,6 @@ struct ChosenExecutor {
 // the machine lacks what it stands on.
 Result<reference::Profile> default_profile(const std::string& name);
 
-// Whether the executor of that name verifies windows of drafts.
-bool is_windowed(const std::string& name);
-
 // Whether the executor of that name computes in that profile.
 Status computes_in(const std::string& name, reference::Profile profile);
 // In which the other side of a comparison computes: the same, or exact where the profile promises no bits.

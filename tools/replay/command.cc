@@ -143,9 +143,7 @@ Status check_packed_file(const ReplayOptions& options) {
 // Who drafts, and how much. Unless told otherwise, an adversary does for the samples: they show everything.
 Status set_windows(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
-    if (options.trace.empty() && options.has_draft->count() == 0 && is_windowed(replay.executor)) {
-        replay.draft = "adversary";
-    }
+    if (options.trace.empty() && options.has_draft->count() == 0) replay.draft = "adversary";
     RETURN_IF_ERROR(check_drafter_name(replay.draft));
     if (options.has_mismatch->count() > 0) {
         if (options.has_draft->count() > 0 && replay.draft != "adversary") {
@@ -159,10 +157,6 @@ Status set_windows(ReplayOptions& options) {
     if (replay.draft == "none") {
         if (options.window.empty()) return {};
         return error("--window {}: nobody drafts; --draft says who", options.window);
-    }
-    if (!is_windowed(replay.executor)) {
-        return error("--draft {}: the executor {} has no windows yet; cpu and reference have", replay.draft,
-                     replay.executor);
     }
     replay.max_window = kWindow;
     replay.paced_windows = options.window == "auto";

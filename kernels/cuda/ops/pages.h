@@ -1,8 +1,8 @@
 // kernels/cuda/ops/pages.h: rotary, and a layer's pages: what is written to them, and their copies.
 #pragma once
 
-#include "kernels/cuda/ops/mamba.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/states.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {

@@ -146,18 +146,16 @@ struct RoundRows {
     }
 };
 
-// N8: marks a row's sequence when the row holds a NaN or an infinity.
+// N8: marks a row that holds a NaN or an infinity.
 struct CheckLogits {
     KernelRows<const float> logits;
-    simt::Global<const int32_t> logit_rows;
-    simt::Global<const int32_t> row_sequences;
     int32_t num_layers;
     simt::Global<int32_t> faults;
     SIMT_FUNCTION void operator()() const {
         const int64_t row = simt::block_x();
         const int64_t i = element_of_row();
         if (i >= logits.width || reference::is_finite(logits.data[logits.at(row, i)])) return;
-        simt::atomic_min(faults, row_sequences[logit_rows[row]], num_layers);
+        simt::atomic_min(faults, row, num_layers);
     }
 };
 

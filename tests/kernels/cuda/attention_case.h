@@ -103,7 +103,8 @@ private:
         for (const std::vector<BlockId>& table : tables)
             sequences.push_back({.slot = SequenceSlot{0}, .blocks = table});
         const std::vector<TokenId> tokens(static_cast<size_t>(num_rows));
-        lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences});
+        StateLog nothing_logged(device_, {}, 0);
+        lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, nothing_logged);
         lists.upload();
     }
 

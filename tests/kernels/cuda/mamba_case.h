@@ -50,6 +50,7 @@ public:
                 .faults = faults_.data(),
                 .num_rows = num_rows(),
                 .num_sequences = std::ssize(sequences),
+                .num_logit_rows = std::ssize(sequences),
                 .max_writes = std::ssize(writes)};
     }
     // Uploads pool_before.
@@ -101,7 +102,9 @@ private:
                              .state_src = sequence.start == Start::kOwnRow ? own : source,
                              .state_dst = sequence.is_kept ? own : -1,
                              .first_write = static_cast<int32_t>(writes.size()),
-                             .num_writes = static_cast<int32_t>(sequence.snapshots.size())});
+                             .num_writes = static_cast<int32_t>(sequence.snapshots.size()),
+                             .first_draw = number,
+                             .num_draws = 1});
         for (const int32_t tokens : sequence.snapshots) writes.push_back({position + tokens, num_state_rows_++});
         row_sequences.insert(row_sequences.end(), static_cast<size_t>(sequence.num_tokens), number);
     }
@@ -161,7 +164,7 @@ public:
         device_.scan(step.batch(), shape_, {.a = a.data(), .d = d.data(), .dt_bias = dt_bias.data()},
                      {rows.data() + skew_, step.num_rows(), width(), stride()},
                      {dt.data(), step.num_rows(), shape_.n_heads, shape_.n_heads}, steps.data(), decay.data(),
-                     step.states(layer), {y.data(), step.num_rows(), d_inner(), d_inner()});
+                     step.states(layer), {}, {y.data(), step.num_rows(), d_inner(), d_inner()});
         return step.difference(y, defined());
     }
     [[nodiscard]] std::string name() const {
@@ -232,7 +235,7 @@ public:
         const DeviceArray<float> out(device_, device_x.count());
         device_.conv(step.batch(), {.d_conv = d_conv_},
                      {.conv_weight = weight.data(), .conv_bias = has_bias_ ? bias.data() : nullptr},
-                     {device_x.data(), step.num_rows(), conv_dim_, conv_dim_}, step.states(layer),
+                     {device_x.data(), step.num_rows(), conv_dim_, conv_dim_}, step.states(layer), {},
                      {out.data(), step.num_rows(), conv_dim_, conv_dim_});
         return step.difference(out, defined());
     }
@@ -323,8 +326,8 @@ inline void expect_convs(Device& device) {
     }
 }
 
-// N8: what a sequence leaves in its own row marks it, in the lowest layer; what has gone by, or is kept by nobody, does
-// not.
+// N8: what a sequence goes on from behind the row that draws marks it, in the lowest layer, whether a row keeps it or
+// not; what has gone by does not.
 inline void expect_faults_of_states(Device& device) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const std::vector<MambaSequence> list = {
@@ -336,25 +339,25 @@ inline void expect_faults_of_states(Device& device) {
             scan.step.pool_before[static_cast<size_t>((row + 1) * scan.step.state_size() - 1)] = nan;
         }
         EXPECT_EQ(scan.difference(6), "");
-        EXPECT_EQ(scan.step.faults(), (std::vector<int32_t>{6, kNoFaultHere, kNoFaultHere, kNoFaultHere}));
+        EXPECT_EQ(scan.step.faults(), (std::vector<int32_t>{6, kNoFaultHere, 6, kNoFaultHere}));
         scan.step.pool_before[static_cast<size_t>(scan.step.sequences[3].state_src * scan.step.state_size())] =
             -1.0F / 0.0F;
         EXPECT_EQ(scan.difference(2), "");
-        EXPECT_EQ(scan.step.faults(), (std::vector<int32_t>{2, kNoFaultHere, kNoFaultHere, 2}));
+        EXPECT_EQ(scan.step.faults(), (std::vector<int32_t>{2, kNoFaultHere, 2, 2}));
         EXPECT_EQ(scan.difference(5), "");
-        EXPECT_EQ(scan.step.faults(), (std::vector<int32_t>{2, kNoFaultHere, kNoFaultHere, 2}));
+        EXPECT_EQ(scan.step.faults(), (std::vector<int32_t>{2, kNoFaultHere, 2, 2}));
     }
     for (const bool decoding : {false, true}) {
         ConvCase conv(device, 70, 4, true, decoding ? decoding_sequences() : list);
         const auto bad_at = [&](int32_t sequence, int32_t token) {
             conv.x[static_cast<size_t>((conv.step.sequences[sequence].first_row + token) * 70 + 69)] = nan;
         };
-        bad_at(2, 0);                 // not kept
+        bad_at(2, 0);                 // kept by nobody
         bad_at(0, decoding ? 0 : 5);  // of 9: no longer in the window
         bad_at(1, decoding ? 0 : 1);
         EXPECT_EQ(conv.difference(3), "");
         std::vector<int32_t> want(conv.step.sequences.size(), kNoFaultHere);
-        want[1] = 3;
+        want[1] = want[2] = 3;
         if (decoding) want[0] = 3;
         EXPECT_EQ(conv.step.faults(), want);
     }

@@ -13,6 +13,7 @@
 #include "reference/ops/rms_norm.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/mamba_case.h"
+#include "tests/kernels/cuda/window_case.h"
 #include "tests/reference/ops/op_values.h"
 
 namespace verbatim::cuda {
@@ -174,6 +175,8 @@ inline void expect_every_op(Device& device) {
     expect_scans(device);
     expect_convs(device);
     expect_faults_of_states(device);
+    expect_windows(device);
+    expect_faults_of_rows(device);
     for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);
     for (const Values kind : reference::kAllValues) {
         expect_norms(device, 2, 1, 1, kind);

@@ -1,185 +1,21 @@
-// kernels/cuda/ops/mamba.h: Mamba-2's conv and strict recurrence. The conv's rows run side by side; the recurrence's
-// time runs inside a thread, channels and chunks of the state side by side. State is read from a sequence's source row
-// and written to its own, and on the way to its snapshots.
+// kernels/cuda/ops/scan.h: Mamba-2's strict recurrence: time runs inside a thread, channels and chunks of the state
+// side by side. State is read from a sequence's source row and the log behind it, and written to its own row behind the
+// last token that is no draft, and on the way to its snapshots.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/states.h"
 #include "reference/numerics/constants.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-struct KernelBatch {
-    simt::Global<const DeviceSequence> sequences;
-    simt::Global<const DeviceStateWrite> writes;
-};
-
-// One tensor of the state pool.
-struct KernelStates {
-    simt::Global<float> data;
-    int64_t row_floats;
-    int64_t size;
-    int32_t layer;
-    simt::Global<int32_t> faults;  // by sequence
-    SIMT_FUNCTION simt::Global<float> row(int32_t row) const { return data.slice(row * row_floats, size); }
-    // N8: what a sequence leaves in its own row is not finite.
-    SIMT_FUNCTION void mark(int32_t sequence) const { simt::atomic_min(faults, sequence, layer); }
-};
-
-inline constexpr int kConvChannels = 64;  // threads_x
-inline constexpr int kConvGroups = 4;     // threads_y: neighbouring parts of the rows
-inline constexpr int kConvTaps = 4;       // at most
-
-struct ConvParameters {
-    KernelBatch batch;
-    simt::Global<const int32_t> row_sequences;
-    int32_t d_conv;
-    KernelRows<const float> x;
-    simt::Global<const float> weight;  // [conv_dim, d_conv]
-    simt::Global<const float> bias;    // used when has_bias
-    bool has_bias;
-    KernelStates windows;  // [d_conv - 1, conv_dim]
-    KernelRows<float> out;
-};
-
-// reference/ops/conv1d.h. A thread computes a channel of kRows neighbouring rows. What most rows look back at are rows
-// of x, so they depend on nothing. A sequence's first d_conv - 1 rows look into its window too, which may be the one
-// that it writes: the thread of the first one computes them all, and then writes windows, which are rows of x again.
-template <int kRows>
-struct ConvRows : ConvParameters {
-    static constexpr int kThreadRows = kRows;
-    static constexpr int kPast = kConvTaps - 1;  // inputs before a row's own; there are d_conv - 1
-    // Taps and inputs of fewer than four are the last ones of an array.
-    struct Filter {
-        float taps[kConvTaps];
-        float bias;
-    };
-
-    SIMT_FUNCTION void operator()() const {
-        const int64_t c = int64_t{simt::block_y()} * simt::threads_x() + simt::thread_x();
-        if (c >= x.width) return;
-        const int64_t first = (int64_t{simt::block_x()} * kConvGroups + simt::thread_y()) * kRows;
-        if (first >= x.num_rows) return;
-        const Filter filter = filter_of(c);
-        const int64_t end = first + kRows < x.num_rows ? first + kRows : x.num_rows;
-        if (kRows > 1 && all_inside(first, end)) return rows_inside(first, c, filter);
-        SIMT_ONE_BY_ONE
-        for (int64_t row = first; row < end; ++row) any_row(row, c, filter);
-    }
-
-    SIMT_FUNCTION int first_tap() const { return kConvTaps - d_conv; }
-    SIMT_FUNCTION Filter filter_of(int64_t c) const {
-        Filter filter = {};
-        SIMT_UNROLL
-        for (int j = 0; j < kConvTaps; ++j) {
-            if (j >= first_tap()) filter.taps[j] = weight[c * d_conv + j - first_tap()];
-        }
-        if (has_bias) filter.bias = bias[c];
-        return filter;
-    }
-
-    // inputs: the row's own and those before it, oldest first.
-    SIMT_FUNCTION void write(int64_t row, int64_t c, const Filter& filter, const float* inputs) const {
-        float acc = filter.bias;
-        SIMT_UNROLL
-        for (int j = 0; j < kConvTaps; ++j) {
-            if (j >= first_tap()) acc = reference::fma_f32(filter.taps[j], inputs[j], acc);
-        }
-        out.data[out.at(row, c)] = reference::silu_f32(acc);
-    }
-
-    // Whether there are kRows of them, all of one sequence and none of its first ones.
-    SIMT_FUNCTION bool all_inside(int64_t first, int64_t end) const {
-        if (end - first < kRows) return false;
-        const int32_t sequence = row_sequences[first];
-        if (row_sequences[end - 1] != sequence) return false;
-        const DeviceSequence of = batch.sequences[sequence];
-        return first - of.first_row >= d_conv - 1;
-    }
-    SIMT_FUNCTION void rows_inside(int64_t first, int64_t c, const Filter& filter) const {
-        float inputs[kPast + kRows] = {};
-        SIMT_UNROLL
-        for (int i = 0; i < kPast + kRows; ++i) {
-            if (i >= first_tap()) inputs[i] = x.data[x.at(first + i - kPast, c)];
-        }
-        SIMT_UNROLL
-        for (int i = 0; i < kRows; ++i) write(first + i, c, filter, inputs + i);
-    }
-
-    SIMT_FUNCTION void any_row(int64_t row, int64_t c, const Filter& filter) const {
-        const int32_t number = row_sequences[row];
-        const DeviceSequence sequence = batch.sequences[number];
-        const int64_t before = row - sequence.first_row;
-        if (before == 0) return begin(number, sequence, c, filter);
-        if (before < d_conv - 1) return;
-        float inputs[kConvTaps] = {};
-        SIMT_UNROLL
-        for (int j = 0; j < kConvTaps; ++j) {
-            if (j >= first_tap()) inputs[j] = x.data[x.at(row + j - kPast, c)];
-        }
-        write(row, c, filter, inputs);
-    }
-
-    // A sequence's first rows, and every window that it writes.
-    SIMT_FUNCTION void begin(int32_t number, const DeviceSequence& sequence, int64_t c, const Filter& filter) const {
-        float inputs[kConvTaps] = {};
-        SIMT_UNROLL
-        for (int j = 0; j < kPast; ++j) {
-            if (j >= first_tap() && sequence.state_src >= 0) {
-                inputs[j] = windows.row(sequence.state_src)[(j - first_tap()) * x.width + c];
-            }
-        }
-        int32_t next = sequence.first_write;
-        const int32_t end = next + sequence.num_writes;
-        const int32_t num_first = sequence.num_rows < d_conv - 1 ? sequence.num_rows : d_conv - 1;
-        SIMT_ONE_BY_ONE
-        for (int32_t t = 0; t < num_first; ++t) {
-            const int64_t row = int64_t{sequence.first_row} + t;
-            inputs[kPast] = x.data[x.at(row, c)];
-            write(row, c, filter, inputs);
-            SIMT_UNROLL
-            for (int j = 0; j < kPast; ++j) inputs[j] = inputs[j + 1];
-            if (next == end) continue;
-            const DeviceStateWrite snapshot = batch.writes[next];
-            if (snapshot.length != sequence.first_position + t + 1) continue;
-            store(inputs, snapshot.dst, c);
-            ++next;
-        }
-        SIMT_ONE_BY_ONE
-        for (; next < end; ++next) {
-            const DeviceStateWrite snapshot = batch.writes[next];
-            look_back(int64_t{sequence.first_row} + snapshot.length - sequence.first_position, c, inputs);
-            store(inputs, snapshot.dst, c);
-        }
-        if (sequence.state_dst < 0) return;
-        if (sequence.num_rows > num_first) look_back(int64_t{sequence.first_row} + sequence.num_rows, c, inputs);
-        store(inputs, sequence.state_dst, c);
-        if (!all_finite(inputs)) windows.mark(number);
-    }
-    // The inputs of the d_conv - 1 rows before one.
-    SIMT_FUNCTION void look_back(int64_t row, int64_t c, float (&inputs)[kConvTaps]) const {
-        SIMT_UNROLL
-        for (int j = 0; j < kPast; ++j) {
-            if (j >= first_tap()) inputs[j] = x.data[x.at(row + j - kPast, c)];
-        }
-    }
-    SIMT_FUNCTION void store(const float (&inputs)[kConvTaps], int32_t row, int64_t c) const {
-        SIMT_UNROLL
-        for (int j = 0; j < kPast; ++j) {
-            if (j >= first_tap()) windows.row(row)[(j - first_tap()) * x.width + c] = inputs[j];
-        }
-    }
-    // Of a window; what is not there is 0.
-    SIMT_FUNCTION static bool all_finite(const float (&inputs)[kConvTaps]) {
-        return reference::is_finite(inputs[0]) && reference::is_finite(inputs[1]) && reference::is_finite(inputs[2]);
-    }
-};
-struct Conv : ConvRows<8> {};
-struct ConvStep : ConvRows<1> {};  // one row for each of the sequences
-
-// dt and exp(dt · A) of every row and head (reference/ops/ssm_scan.h).
+// dt and exp(dt · A) of every row and head (reference/ops/ssm_scan.h); logged where the row is.
 struct TimeSteps {
+    KernelBatch batch;
+    simt::Global<const int32_t> row_sequences;  // used when there is a log
+    KernelLog log;
     KernelRows<const float> raw;
     simt::Global<const float> dt_bias;
     simt::Global<const float> a;
@@ -194,8 +30,16 @@ struct TimeSteps {
         const float plain = reference::softplus_f32(raw.data[raw.at(row, head)] + dt_bias[head]);
         const float limited = plain > dt_max ? dt_max : plain;
         const float step = plain < dt_min ? dt_min : limited;
+        const float keep = reference::exp_f32(step * a[head]);
         dt[row * raw.width + head] = step;
-        decay[row * raw.width + head] = reference::exp_f32(step * a[head]);
+        decay[row * raw.width + head] = keep;
+        if (log.num_entries == 0) return;
+        const DeviceSequence sequence = batch.sequences[row_sequences[row]];
+        const int32_t number = log.entry_of_row(sequence, static_cast<int32_t>(row - sequence.first_row));
+        if (number < 0) return;
+        const simt::Global<float> entry = log.entry(sequence, number);
+        entry[log.steps_at + head] = step;
+        entry[log.steps_at + raw.width + head] = keep;
     }
 };
 
@@ -217,11 +61,13 @@ struct ScanParameters {
     simt::Global<const float> decay;
     simt::Global<const float> d;
     KernelStates states;  // [n_heads, d_state, head_dim]
+    KernelLog log;
     KernelRows<float> y;
 };
 
 // reference/ops/ssm_scan.h for one sequence and 32 · kChannels channels of one head, kChannels of them with one chunk
-// of 16 state elements in the registers of a thread (lane, chunk). Tokens come in tiles:
+// of 16 state elements in the registers of a thread (lane, chunk). Its tokens are those that were logged, of which only
+// the state is of use, and then its rows. They come in tiles:
 //
 //   copies bring a tile's x, B, C, dt and decay to shared memory while the tile before is computed
 //   a thread leaves its chunk's sum of every token and channel in shared memory
@@ -259,11 +105,10 @@ struct ScanTiles : ScanParameters {
         int32_t x, b, c;  // the block's, in a row of conv
         float d;
     };
-    // The next snapshot.
+    // The next place where something is done with the state: a snapshot, the last row that is no draft, a draft.
     struct Stop {
-        int32_t write;
-        int32_t num_tokens;  // of the sequence's in this step, before it
-        int32_t dst;
+        int32_t num_tokens;  // before it
+        int32_t write;       // the next snapshot
     };
 
     SIMT_FUNCTION void operator()() const {
@@ -272,8 +117,9 @@ struct ScanTiles : ScanParameters {
         State h = {};
         load(part, h);  // first: a decode step is little else
         stage(shared, part, 0);
-        Stop stop = stop_at(part, part.sequence.first_write);
-        const int32_t num_tiles = (part.sequence.num_rows + kTokens - 1) / kTokens;
+        Stop stop = stop_behind(part, -1, part.sequence.first_write);
+        const int32_t num_tokens = part.sequence.num_logged + part.sequence.num_rows;
+        const int32_t num_tiles = num_tokens > kTokens ? (num_tokens + kTokens - 1) / kTokens : 1;
         SIMT_ONE_BY_ONE
         for (int32_t tile = 0; tile < num_tiles; ++tile) {
             simt::wait_async<0>();
@@ -282,9 +128,8 @@ struct ScanTiles : ScanParameters {
             if (tile > 0) add_chunks(shared, part, tile - 1);
             if (part.count > 0) compute(shared, part, tile, stop, h);
         }
-        if (part.sequence.state_dst >= 0 && !store(h, part, part.sequence.state_dst)) states.mark(simt::block_x());
         simt::sync_block();
-        if (num_tiles > 0) add_chunks(shared, part, num_tiles - 1);
+        add_chunks(shared, part, num_tiles - 1);
     }
 
     SIMT_FUNCTION Part this_part() const {
@@ -308,7 +153,7 @@ struct ScanTiles : ScanParameters {
     }
     // Tokens of a tile.
     SIMT_FUNCTION static int32_t tokens_of(const Part& part, int32_t tile) {
-        const int32_t left = part.sequence.num_rows - tile * kTokens;
+        const int32_t left = part.sequence.num_logged + part.sequence.num_rows - tile * kTokens;
         return left < kTokens ? left : kTokens;
     }
 
@@ -316,30 +161,46 @@ struct ScanTiles : ScanParameters {
     SIMT_FUNCTION void stage(const simt::Shared<float>& shared, const Part& part, int32_t tile) const {
         const simt::Shared<float> to = tile_of(shared, tile);
         const int32_t num_tokens = tokens_of(part, tile);
-        const int32_t first_row = part.sequence.first_row + tile * kTokens;
+        const int32_t first = tile * kTokens;
         const int lane = simt::thread_x();
-        if (simt::thread_y() == 0 && lane < 2 * num_tokens) {
-            const int64_t row = first_row + lane / 2;
-            simt::copy_async(to, lane, lane % 2 == 0 ? dt : decay, row * n_heads + part.head, 1);
-        }
+        if (simt::thread_y() == 0 && lane < 2 * num_tokens) stage_step(to, part, first + lane / 2);
         SIMT_UNROLL
         for (int i = 0; i < kTokens; i += kChunks) {
             const int32_t t = i + simt::thread_y();
             if (t >= num_tokens) continue;
-            stage_row(to.from(kRows + t * kRowFloats), conv.data.from(int64_t{first_row + t} * conv_stride), part);
+            const int32_t r = first + t - part.sequence.num_logged;
+            const simt::Shared<float> row = to.from(kRows + t * kRowFloats);
+            if (r < 0) {
+                stage_row(row, log.entry(part.sequence, first + t).from(log.scan_at), part, 0);
+            } else {
+                stage_row(row, conv.data.from(int64_t{part.sequence.first_row + r} * conv_stride), part, d_state);
+            }
         }
         simt::commit_async();
     }
+    // dt or decay of a token.
+    SIMT_FUNCTION void stage_step(const simt::Shared<float>& to, const Part& part, int32_t token) const {
+        const int lane = simt::thread_x();
+        const int32_t r = token - part.sequence.num_logged;
+        if (r < 0) {
+            const simt::Global<const float> entry = log.entry(part.sequence, token);
+            simt::copy_async(to, lane, entry, log.steps_at + lane % 2 * n_heads + part.head, 1);
+        } else {
+            const int64_t row = part.sequence.first_row + r;
+            simt::copy_async(to, lane, lane % 2 == 0 ? dt : decay, row * n_heads + part.head, 1);
+        }
+    }
+    // c_width: 0 for a token whose y nobody asks for.
     SIMT_FUNCTION void stage_row(const simt::Shared<float>& row, const simt::Global<const float>& from,
-                                 const Part& part) const {
+                                 const Part& part, int32_t c_width) const {
         if (by_four) {
             bring_by_four<kBlockChannels>(row, from.from(part.x), channels_of(part));
             bring_by_four<kMaxState>(row.from(kB), from.from(part.b), d_state);
-            bring_by_four<kMaxState>(row.from(kC), from.from(part.c), d_state);
+            bring_by_four<kMaxState>(row.from(kC), from.from(c_width > 0 ? part.c : 0), c_width);
         } else {
             bring_singly<kBlockChannels>(row, from.from(part.x), channels_of(part));
             bring_singly<kMaxState>(row.from(kB), from.from(part.b), d_state);
-            bring_singly<kMaxState>(row.from(kC), from.from(part.c), d_state);
+            bring_singly<kMaxState>(row.from(kC), from.from(c_width > 0 ? part.c : 0), c_width);
         }
     }
     // Of the block.
@@ -370,14 +231,22 @@ struct ScanTiles : ScanParameters {
         }
     }
 
-    SIMT_FUNCTION Stop stop_at(const Part& part, int32_t write) const {
-        if (write == part.sequence.first_write + part.sequence.num_writes)
-            return {write, part.sequence.num_rows + 1, -1};
+    // The first one behind `done` tokens.
+    SIMT_FUNCTION Stop stop_behind(const Part& part, int32_t done, int32_t write) const {
+        const DeviceSequence& of = part.sequence;
+        const int32_t num_known = of.num_logged + known_rows(of);
+        Stop stop = {done < num_known ? num_known : done + 1, write};
+        if (write == of.first_write + of.num_writes) return stop;
+        const int32_t snapshot = snapshot_at(part, write);
+        if (snapshot < stop.num_tokens) stop.num_tokens = snapshot;
+        return stop;
+    }
+    SIMT_FUNCTION int32_t snapshot_at(const Part& part, int32_t write) const {
         const DeviceStateWrite snapshot = batch.writes[write];
-        return {write, snapshot.length - part.sequence.first_position, snapshot.dst};
+        return part.sequence.num_logged + snapshot.length - part.sequence.first_position;
     }
 
-    // A tile's tokens, with a stop at every snapshot.
+    // A tile's tokens, with its stops.
     SIMT_FUNCTION void compute(const simt::Shared<float>& shared, const Part& part, int32_t tile, Stop& stop,
                                State& h) const {
         Inputs in = inputs_of(shared, part, tile);
@@ -385,10 +254,10 @@ struct ScanTiles : ScanParameters {
         const int32_t num_tokens = tokens_of(part, tile);
         int32_t done = 0;
         SIMT_ONE_BY_ONE
-        while (done < num_tokens) {
+        for (;;) {
             const bool stops = stop.num_tokens <= before + num_tokens;
             const int32_t end = stops ? stop.num_tokens - before : num_tokens;
-            if (part.p < head_dim) {
+            if (part.p < head_dim && end > done) {
                 if (part.count == kScanState) {
                     advance<true>(in, part, end - done, h);
                 } else {
@@ -397,10 +266,22 @@ struct ScanTiles : ScanParameters {
             }
             in = behind(in, end - done);
             done = end;
-            if (!stops) continue;
-            store(h, part, stop.dst);
-            stop = stop_at(part, stop.write + 1);
+            if (!stops) return;
+            stop = leave(part, stop, h);
         }
+    }
+    // What is left at a stop; the next one.
+    SIMT_FUNCTION Stop leave(const Part& part, Stop stop, const State& h) const {
+        const DeviceSequence& of = part.sequence;
+        if (stop.write < of.first_write + of.num_writes && snapshot_at(part, stop.write) == stop.num_tokens) {
+            const DeviceStateWrite snapshot = batch.writes[stop.write];
+            store(h, part, snapshot.dst);
+            ++stop.write;
+        }
+        const int32_t draw = stop.num_tokens - of.num_logged - known_rows(of);
+        if (draw == 0 && of.state_dst >= 0) store(h, part, of.state_dst);
+        if (draw >= 0 && draw < of.num_draws && !is_finite(h, part)) states.mark(of.first_draw + draw);
+        return stop_behind(part, stop.num_tokens, stop.write);
     }
 
     // What a thread reads and leaves of the tokens to come of a tile.
@@ -480,16 +361,16 @@ struct ScanTiles : ScanParameters {
         const simt::Shared<float> in = tile_of(shared, tile).from(kRows + simt::thread_x());
         const simt::Shared<float> sums = sums_of(shared, tile).from(simt::thread_x());
         const int32_t num_tokens = part.p < head_dim ? tokens_of(part, tile) : 0;
-        const int32_t first_row = part.sequence.first_row + tile * kTokens;
+        const int32_t first = tile * kTokens - part.sequence.num_logged;  // below 0: no rows yet
         SIMT_UNROLL
         for (int i = 0; i < kTokens; i += kChunks) {
             const int32_t t = i + simt::thread_y();
-            if (t >= num_tokens) continue;
+            if (t >= num_tokens || first + t < 0) continue;
             const simt::Shared<float> x = in.from(t * kRowFloats);
             float total[kChannels] = {};
             add_token(sums.from(t * kTokenSums), total);
             const simt::Global<float> to =
-                y.data.from(int64_t{first_row + t} * y_stride + (part.head * head_dim + part.p));
+                y.data.from(int64_t{part.sequence.first_row + first + t} * y_stride + (part.head * head_dim + part.p));
             SIMT_UNROLL
             for (int k = 0; k < kChannels; ++k) {
                 if (part.p + k * kScanLanes >= head_dim) continue;
@@ -531,13 +412,20 @@ struct ScanTiles : ScanParameters {
         each_element(part, part.sequence.state_src,
                      [&](const simt::Global<float>& state, int32_t place, int i, int n) { h[i][n] = state[place]; });
     }
-    // Whether all of them are finite.
-    SIMT_FUNCTION bool store(const State& h, const Part& part, int32_t row) const {
+    SIMT_FUNCTION void store(const State& h, const Part& part, int32_t row) const {
+        each_element(part, row,
+                     [&](const simt::Global<float>& state, int32_t place, int i, int n) { state[place] = h[i][n]; });
+    }
+    SIMT_FUNCTION bool is_finite(const State& h, const Part& part) const {
         bool finite = true;
-        each_element(part, row, [&](const simt::Global<float>& state, int32_t place, int i, int n) {
-            state[place] = h[i][n];
-            finite = finite && reference::is_finite(h[i][n]);
-        });
+        SIMT_UNROLL
+        for (int n = 0; n < kScanState; ++n) {
+            SIMT_UNROLL
+            for (int i = 0; i < kChannels; ++i) {
+                const bool is_there = n < part.count && part.p + i * kScanLanes < head_dim;
+                finite = finite && (!is_there || reference::is_finite(h[i][n]));
+            }
+        }
         return finite;
     }
 };
