@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/kernel/perf.h"
 #include "tools/kernel/session.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
@@ -167,6 +168,23 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
     add_effort(*add_verb(*kernel, "invariance", "does a row's result depend on its company, place, chunks or threads?",
                          invariance, invariance_verb, exit_code),
                invariance);
+    const Options race = options();
+    race->kernel = "cuda-emulated";
+    CLI::App* race_app = add_verb(*kernel, "race", "every order of threads that the emulator has, for a CUDA file",
+                                  race, race_verb, exit_code);
+    add_effort(*race_app, race);
+    for (const bool plots : {false, true}) {
+        const Options perf = options();
+        CLI::App* verb =
+            plots ? add_verb(*kernel, "roofline", "perf, and a picture of it", perf, roofline_verb, exit_code)
+                  : add_verb(*kernel, "perf", "time a kernel beside ours and the machine's limits", perf, perf_verb,
+                             exit_code);
+        add_count_option(*verb, "--threads", perf->threads, 1, "threads that a kernel may use");
+        verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
+            ->type_name("FILE");
+        if (plots) verb->add_option("--plot", perf->plot, "the picture, SVG")->required()->type_name("FILE");
+    }
+    race_app->add_flag("--mutate", race->mutate, "leave out each barrier and wait in turn, and demand a finding");
 }
 
 }  // namespace verbatim::tools

@@ -34,6 +34,18 @@ struct CompiledKernel {
 Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
                                       const ScratchFolder& folder);
 
+// A text in which every barrier and wait can be left out, one at a time: the library made of it exports
+// verbatim_dropped_barrier, the number of the one that is, from 1.
+struct MutatedSource {
+    std::string text;
+    struct Barrier {
+        int line = 0;
+        std::string call;  // "simt::sync_block()"
+    };
+    std::vector<Barrier> barriers;
+};
+MutatedSource mutated_source(const std::string& text, const std::string& file);
+
 // The source line of an address in a library, innermost inlined call first: "my_op.cu:41"; those that lie in `file`
 // alone. Empty where the machine's addr2line does not know.
 std::vector<std::string> source_lines(const std::string& library, const std::vector<uint64_t>& places,

@@ -190,6 +190,7 @@ std::string_view name(Verdict verdict) {
         case Verdict::kBarrier: return "barrier not reached";
         case Verdict::kWarpMask: return "warp mask";
         case Verdict::kVaries: return "varies";
+        case Verdict::kUselessBarrier: return "useless barrier";
     }
     return "unknown";
 }

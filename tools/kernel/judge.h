@@ -32,8 +32,8 @@ enum class Verdict : uint8_t {
     kRace,
     kBarrier,
     kWarpMask,
-    // Of `kernel invariance`.
-    kVaries,
+    kVaries,          // of `kernel invariance`
+    kUselessBarrier,  // of `kernel race --mutate`
 };
 std::string_view name(Verdict verdict);
 

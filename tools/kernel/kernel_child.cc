@@ -175,6 +175,7 @@ public:
         if (handle == nullptr) why_.set(dlerror());
         if (handle == nullptr) return;
         at_ = reinterpret_cast<decltype(at_)>(dlsym(handle, "verbatim_kernel_at"));
+        mutant_ = static_cast<int32_t*>(dlsym(handle, "verbatim_dropped_barrier"));
         if (at_ == nullptr) why_.set("it does not export verbatim_kernel_at (kernels/sandbox/kernel.h)");
     }
 
@@ -185,6 +186,7 @@ public:
         board_.num_findings = 0;
         if (board_.question == Question::kDescribe) return describe();
         protect();
+        if (mutant_ != nullptr) *mutant_ = board_.options.mutant;
         const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
         std::string_view(kernel->machine) == "cuda" ? call_on_emulator(kernel) : call_on_cpu(kernel);
     }
@@ -362,6 +364,7 @@ private:
 
     Board& board_;
     const verbatim_kernel* (*at_)(int32_t index) = nullptr;
+    int32_t* mutant_ = nullptr;  // of a library with barriers that can be left out
     BoardText<2048> why_{};
     Tasks tasks_;
 };

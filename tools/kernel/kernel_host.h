@@ -41,6 +41,7 @@ struct CallOptions {
     int32_t block_threads = 0;
     simt::Schedule schedule = simt::Schedule::kForward;
     uint64_t schedule_seed = 0;
+    int32_t mutant = 0;  // of a library made by mutated_source: the barrier that is left out, from 1
 };
 
 enum class CallEnd : uint8_t {

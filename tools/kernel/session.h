@@ -20,6 +20,9 @@ struct KernelOptions {
     std::string out;
     std::string case_file, case_out;
     std::vector<std::string> flags;
+    bool mutate = false;  // of `race`
+    int64_t threads = 1;  // of `perf`
+    std::string plot;     // of `roofline`
     KernelFormat format = KernelFormat::kTable;
     Effort effort = Effort::kFull;
     uint64_t seed = 1;
@@ -35,7 +38,8 @@ public:
 
     [[nodiscard]] KernelHost& host() { return *host_; }
     [[nodiscard]] const std::vector<KernelInfo>& kernels() const { return kernels_; }
-    [[nodiscard]] const std::string& library() const { return compiled_.library; }
+    [[nodiscard]] const std::string& library() const { return compiled_.library; }  // "": ours
+    [[nodiscard]] const ScratchFolder& folder() const { return folder_; }
     // A report of this kernel without findings yet, and all reports without any.
     [[nodiscard]] KernelReport report_of(const KernelInfo& kernel) const;
     [[nodiscard]] KernelReports reports_of(const char* verb, const KernelOptions& options) const;
@@ -55,5 +59,6 @@ const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos);
 
 Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation);
 Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation);
+Result<KernelReports> race_verb(const KernelOptions& options, const Operation& operation);
 
 }  // namespace verbatim::tools

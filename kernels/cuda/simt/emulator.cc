@@ -28,7 +28,7 @@ std::vector<const void*> frames_here() {
     constexpr int kMost = 16;
     void* frames[kMost];
     const int count = backtrace(frames, kMost);
-    return {frames, frames + count};
+    return std::vector<const void*>(frames, frames + count);
 }
 
 Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
