@@ -1,6 +1,6 @@
-// kernels/sandbox/kernel.h: the one interface of a kernel of your own, in C: `verbatim kernel check|invariance|race|perf
-// OP --file FILE` compiles the file, loads it in a process of its own and calls what it exports. C99 and C++; needs
-// nothing else.
+// kernels/sandbox/kernel.h: owns the one interface of a kernel of your own, in C: `verbatim kernel check OP` (or
+// invariance, race, perf) with `--file FILE` compiles the file, loads it in a process of its own and calls what it
+// exports. C99 and C++; needs nothing else.
 //
 // A file exports one function:
 //
@@ -12,8 +12,7 @@
 //   K4  inputs stay as they are, outputs are written wholly, and neither outputs nor workspace hold anything before
 //   K5  bits do not depend on num_threads, on the order of tasks, nor on block_threads
 //   K6  structs grow at their end only, and VERBATIM_KERNEL_ABI grows with them
-#ifndef VERBATIM_KERNELS_SANDBOX_KERNEL_H
-#define VERBATIM_KERNELS_SANDBOX_KERNEL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -199,5 +198,3 @@ struct verbatim_kernel {
 #endif
 
 VERBATIM_EXPORT const struct verbatim_kernel* verbatim_kernel_at(int32_t index);
-
-#endif  // VERBATIM_KERNELS_SANDBOX_KERNEL_H

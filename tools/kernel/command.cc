@@ -182,6 +182,9 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
         add_count_option(*verb, "--threads", perf->threads, 1, "threads that a kernel may use");
         verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
             ->type_name("FILE");
+        add_bytes_option(
+            *verb, "--buffer", perf->buffer_bytes,
+            "memory that the stream is measured over and that leaves the caches; by their size if not given");
         if (plots) verb->add_option("--plot", perf->plot, "the picture, SVG")->required()->type_name("FILE");
     }
     race_app->add_flag("--mutate", race->mutate, "leave out each barrier and wait in turn, and demand a finding");

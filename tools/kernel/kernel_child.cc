@@ -331,16 +331,18 @@ private:
 
     int32_t time(const verbatim_kernel* kernel, const verbatim_run& run) {
         using Clock = std::chrono::steady_clock;
-        constexpr int kWarmups = 3;
+        const int warmups = board_.timing.cold ? 1 : 3;
         const auto before = changed_in_place();
-        std::vector<std::byte> elsewhere(board_.timing.cold ? static_cast<size_t>(2 * last_level_cache_bytes()) : 0);
+        const auto caches = static_cast<size_t>(2 * last_level_cache_bytes());
+        const size_t other = board_.timing.cold_bytes > 0 ? board_.timing.cold_bytes : caches;
+        std::vector<std::byte> elsewhere(board_.timing.cold ? other : 0);
         const auto begin = Clock::now();
         const auto since = [](Clock::time_point from) {
             return std::chrono::duration<double>(Clock::now() - from).count();
         };
         board_.num_times = 0;
         const int64_t most = std::min<int64_t>(board_.timing.max_calls, kMaxTimes);
-        for (int64_t i = -kWarmups; i < most; ++i) {
+        for (int64_t i = -warmups; i < most; ++i) {
             put_back(before);
             std::ranges::fill(elsewhere, static_cast<std::byte>(i));
             const auto call_begin = Clock::now();

@@ -21,9 +21,8 @@ namespace {
 
 constexpr int64_t kBefore = 64;  // known bytes before a tensor
 constexpr auto kKnown = static_cast<std::byte>(0xA5);
-constexpr uint32_t kPoisons[] = {0xFFD5A5D5U, 0x42F6E9D5U};  // a NaN, and 123.5
-constexpr size_t kSharedBytes = size_t{6} << 30;             // of addresses; memory is taken when it is touched
-constexpr int64_t kRowGap = 3;                               // elements between rows of Placing::kOdd
+constexpr size_t kSharedBytes = size_t{6} << 30;  // of addresses; memory is taken when it is touched
+constexpr int64_t kRowGap = 3;                    // elements between rows of Placing::kOdd
 
 int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -91,10 +90,10 @@ public:
             const char* name = call_.tensors[i].spec.name;
             if (address >= first && address < end) return fmt::format("byte {} of `{}`", address - first, name);
             const auto area_end = reinterpret_cast<uintptr_t>(area.begin) + static_cast<uintptr_t>(area.size + kPage);
-            if (address >= end && address < area_end) return fmt::format("{} bytes behind `{}`", address - end, name);
+            if (address >= end && address < area_end) return fmt::format("byte {} behind `{}`", address - end, name);
             const auto area_begin = reinterpret_cast<uintptr_t>(area.begin) - kPage;
             if (address >= area_begin && address < first) {
-                return fmt::format("{} bytes before `{}`", first - address, name);
+                return fmt::format("byte {} before `{}`", first - address, name);
             }
         }
         return "";
@@ -151,7 +150,7 @@ private:
     void fill(Area& area, const Tensor& tensor) const {
         std::fill_n(area.begin, area.size, kKnown);
         std::vector<std::byte> poison(static_cast<size_t>(area.unit_bytes));
-        const uint32_t word = kPoisons[options_.output_poison];
+        const uint32_t word = kOutputPoisons[options_.output_poison];
         for (size_t i = 0; i < poison.size(); ++i) poison[i] = static_cast<std::byte>(word >> (i % 4 * 8));
         for (int64_t unit = 0; unit < tensor.num_units; ++unit) {
             const std::byte* from =
@@ -198,7 +197,7 @@ private:
     }
     static std::string tell_outside(CallEnd& end, int64_t bytes, const char* where, const char* name) {
         end = CallEnd::kOutside;
-        return fmt::format("writes {} bytes {} `{}`", bytes, where, name);
+        return fmt::format("writes byte {} {} `{}`", bytes, where, name);
     }
 
     Board& board_;
@@ -341,7 +340,7 @@ private:
             const auto end = reinterpret_cast<uintptr_t>(tensor.data + tensor.num_bytes);
             const bool behind = board_->fault_address >= end && board_->fault_address < end + 2 * kPage;
             if (of_memory && where.empty() && tensor.data != nullptr && behind) {
-                where = fmt::format("{} bytes behind {}", board_->fault_address - end, name);
+                where = fmt::format("byte {} behind {}", board_->fault_address - end, name);
             }
         }
         if (!where.empty()) return fmt::format("{}: touches {}", strsignal(signal), where);

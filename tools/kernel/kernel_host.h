@@ -1,8 +1,8 @@
 // tools/kernel/kernel_host.h: owns the process that runs kernels. The parent lays tensors out in memory that both see,
 // the child calls the kernel; whatever the kernel does, the parent finds out and goes on.
 //
-//   H1  every tensor lies between bytes that are known and pages that cannot be touched: a write outside of it is found,
-//       and so is a read that goes a page too far
+//   H1  every tensor lies between bytes that are known and pages that cannot be touched: a write outside of it is
+//       found, and so is a read that goes a page too far
 //   H2  inputs, and what lies between rows, are compared afterwards; outputs and workspace hold what the caller says
 //   H3  a call that crashes, hangs or takes too much memory ends the child; the next call starts another one
 //   H4  CUDA kernels run on the emulator, in memory of its own, and what it finds is told
@@ -30,6 +30,9 @@ enum class Placing : uint8_t {
 };
 // In what order the tasks of verbatim_run::parallel run.
 enum class TaskOrder : uint8_t { kForward, kReverse, kShuffled, kThreads };
+
+// What an output holds before the call, word by word: a NaN, or 123.5.
+inline constexpr uint32_t kOutputPoisons[] = {0xFFD5A5D5U, 0x42F6E9D5U};
 
 struct CallOptions {
     Placing placing = Placing::kAligned;
@@ -79,7 +82,8 @@ struct HostLimits {
 struct TimingRequest {
     double max_seconds = 1;
     int64_t max_calls = 2000;
-    bool cold = false;  // caches are filled with something else before each call
+    bool cold = false;        // caches are filled with something else before each call
+    uint64_t cold_bytes = 0;  // of something else; 0: two caches
 };
 
 class KernelHost {

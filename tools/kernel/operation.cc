@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -39,6 +40,10 @@ std::span<const Operation> operations() {
         for (auto* list : {dense_operations, sequence_operations, other_operations}) {
             for (Operation& operation : list()) all.push_back(std::move(operation));
         }
+        // In the order of the header.
+        constexpr std::string_view kOrder[] = {"matmul", "rms_norm",  "gated_norm", "conv",     "scan",
+                                               "rope",   "attention", "activation", "sampling", "head_digest"};
+        std::ranges::sort(all, {}, [&](const Operation& op) { return std::ranges::find(kOrder, op.name); });
         return all;
     }();
     return kOperations;

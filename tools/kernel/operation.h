@@ -2,8 +2,8 @@
 // edges, tensors, what the C struct is made of, what it costs, how a call is taken apart.
 //
 //   O1  a call is a batch of items (rows, sequences); rows of an item stand one after another
-//   O2  a tensor has one unit per call, per item or per row; so a call of some of the items, or of some rows of an item,
-//       is made of another call's tensors without knowing the operation
+//   O2  a tensor has one unit per call, per item or per row; so a call of some of the items, or of some rows of an
+//       item, is made of another call's tensors without knowing the operation
 //   O3  the definition's bits are those of the reference kernel (kernels/sandbox/builtin_kernels.h)
 #pragma once
 

@@ -37,8 +37,9 @@ public:
         CallResult result;
         TimingRequest request;
         request.cold = cold;
+        request.cold_bytes = options_.buffer_bytes;
         request.max_seconds = cold ? 4 : 2;
-        request.max_calls = cold ? 60 : 4000;
+        request.max_calls = cold ? 21 : 4000;
         Timed timed{host.time(kernel, call, call_, request, result), false};
         if (result.end == CallEnd::kUnsupported) return timed;
         if (result.end != CallEnd::kDone || timed.times.empty()) {
@@ -114,7 +115,7 @@ Result<Measured> measured_of(const char* verb, const KernelOptions& options, con
     measured.reports = session->reports_of(verb, options);
     {
         // Before any process is started: the probe's threads and its buffer are gone by then.
-        MachineProbe probe(static_cast<int32_t>(options.threads));
+        MachineProbe probe(static_cast<int32_t>(options.threads), static_cast<int64_t>(options.buffer_bytes));
         measured.limits = probe.measure(2);
     }
     RETURN_IF_ERROR(measure(options, operation, cases, *session, measured));

@@ -22,7 +22,9 @@ struct KernelOptions {
     std::vector<std::string> flags;
     bool mutate = false;  // of `race`
     int64_t threads = 1;  // of `perf`
-    std::string plot;     // of `roofline`
+    // Of `perf`: memory that the stream is measured over, and that is written to leave the caches; 0: by their size.
+    uint64_t buffer_bytes = 0;
+    std::string plot;  // of `roofline`
     KernelFormat format = KernelFormat::kTable;
     Effort effort = Effort::kFull;
     uint64_t seed = 1;

@@ -1,4 +1,4 @@
-// The plain loops of activation for CUDA, as `verbatim kernel list --contract activation` defines it: right, and slow.
+// The plain loops of activation for CUDA, as `verbatim kernel list --contract activation` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

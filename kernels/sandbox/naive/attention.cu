@@ -1,4 +1,4 @@
-// The plain loops of attention for CUDA, as `verbatim kernel list --contract attention` defines it: right, and slow.
+// The plain loops of attention for CUDA, as `verbatim kernel list --contract attention` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

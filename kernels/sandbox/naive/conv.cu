@@ -1,4 +1,4 @@
-// The plain loops of conv for CUDA, as `verbatim kernel list --contract conv` defines it: right, and slow.
+// The plain loops of conv for CUDA, as `verbatim kernel list --contract conv` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of gated_norm for CUDA, as `verbatim kernel list --contract gated_norm` defines it: right, and slow.
+// The plain loops of gated_norm for CUDA, as `verbatim kernel list --contract gated_norm` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of head_digest for CUDA, as `verbatim kernel list --contract head_digest` defines it: right, and slow.
+// The plain loops of head_digest for CUDA, as `verbatim kernel list --contract head_digest` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of matmul for CUDA, as `verbatim kernel list --contract matmul` defines it: right, and slow.
+// The plain loops of matmul for CUDA, as `verbatim kernel list --contract matmul` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

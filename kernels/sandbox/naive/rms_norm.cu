@@ -1,4 +1,4 @@
-// The plain loops of rms_norm for CUDA, as `verbatim kernel list --contract rms_norm` defines it: right, and slow.
+// The plain loops of rms_norm for CUDA, as `verbatim kernel list --contract rms_norm` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of rope for CUDA, as `verbatim kernel list --contract rope` defines it: right, and slow.
+// The plain loops of rope for CUDA, as `verbatim kernel list --contract rope` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

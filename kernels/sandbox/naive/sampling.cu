@@ -1,4 +1,4 @@
-// The plain loops of sampling for CUDA, as `verbatim kernel list --contract sampling` defines it: right, and slow.
+// The plain loops of sampling for CUDA, as `verbatim kernel list --contract sampling` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -46,7 +46,7 @@ struct Sampling {
         const uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
         return uint64_t{rising} << 32 | (0xFFFFFFFFU - static_cast<uint32_t>(id));
     }
-    // The greatest bound such that what is ordered from it on weighs at least `wanted`; all weigh 1, or as sampling says.
+    // The greatest bound such that what is ordered from it on weighs at least `wanted`; all weigh 1, or as N7 says.
     SIMT_FUNCTION uint64_t bound(const simt::Global<float>& l, uint64_t least, bool weighs, float max,
                                  uint64_t wanted) const {
         uint64_t result = 0;

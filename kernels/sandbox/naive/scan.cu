@@ -1,4 +1,4 @@
-// The plain loops of scan for CUDA, as `verbatim kernel list --contract scan` defines it: right, and slow.
+// The plain loops of scan for CUDA, as `verbatim kernel list --contract scan` says it: right, and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
