@@ -53,7 +53,7 @@ DeviceArray<uint32_t> room_for_pairs(Device& device, int64_t num_rows, int64_t w
     return {device, num_rows * cuda::row_pairs_of(width)};
 }
 
-int32_t matmul_run(const Kernel* kernel, const Run* run) {
+int32_t emulate_matmul(const Kernel* kernel, const Run* run) {
     const verbatim_matmul& op = *run->args.matmul;
     const bool exact = kernel->profile == name(Profile::kExact);
     return on_emulator(run, [&](Device& device) {
@@ -69,7 +69,7 @@ int32_t matmul_run(const Kernel* kernel, const Run* run) {
     });
 }
 
-int32_t rms_norm_run(const Kernel*, const Run* run) {
+int32_t emulate_rms_norm(const Kernel*, const Run* run) {
     const verbatim_rms_norm& op = *run->args.rms_norm;
     return on_emulator(run, [&](Device& device) {
         const auto pairs = room_for_pairs(device, op.x.num_rows, op.x.width);
@@ -77,7 +77,7 @@ int32_t rms_norm_run(const Kernel*, const Run* run) {
     });
 }
 
-int32_t gated_norm_run(const Kernel*, const Run* run) {
+int32_t emulate_gated_norm(const Kernel*, const Run* run) {
     const verbatim_gated_norm& op = *run->args.gated_norm;
     return on_emulator(run, [&](Device& device) {
         const auto pairs = room_for_pairs(device, op.y.num_rows, op.y.width);
@@ -86,7 +86,7 @@ int32_t gated_norm_run(const Kernel*, const Run* run) {
     });
 }
 
-int32_t rope_run(const Kernel*, const Run* run) {
+int32_t emulate_rope(const Kernel*, const Run* run) {
     const verbatim_rope& op = *run->args.rope;
     return on_emulator(run, [&](Device& device) {
         const auto positions = on_device(device, std::vector<int32_t>(op.positions, op.positions + op.x.num_rows));
@@ -95,7 +95,7 @@ int32_t rope_run(const Kernel*, const Run* run) {
     });
 }
 
-int32_t activation_run(const Kernel*, const Run* run) {
+int32_t emulate_activation(const Kernel*, const Run* run) {
     const verbatim_activation& op = *run->args.activation;
     return on_emulator(run, [&](Device& device) {
         const auto pairs = room_for_pairs(device, op.up.num_rows, op.up.width);
@@ -156,7 +156,7 @@ private:
     DeviceArray<cuda::DeviceStateWrite> writes_;
 };
 
-int32_t conv_run(const Kernel*, const Run* run) {
+int32_t emulate_conv(const Kernel*, const Run* run) {
     const verbatim_conv& op = *run->args.conv;
     return on_emulator(run, [&](Device& device) {
         const StatefulStep step(device, op.sequences, op.windows_in, (op.d_conv - 1) * op.x.width);
@@ -177,7 +177,7 @@ std::vector<float> gathered_scan_rows(const verbatim_scan& op) {
     return rows;
 }
 
-int32_t scan_run(const Kernel*, const Run* run) {
+int32_t emulate_scan(const Kernel*, const Run* run) {
     const verbatim_scan& op = *run->args.scan;
     return on_emulator(run, [&](Device& device) {
         const StatefulStep step(device, op.sequences, op.states_in, op.n_heads * op.d_state * op.head_dim);
@@ -249,7 +249,7 @@ void describe(const verbatim_attention& op, cuda::StepLists& lists) {
     lists.upload();
 }
 
-int32_t attention_run(const Kernel* kernel, const Run* run) {
+int32_t emulate_attention(const Kernel* kernel, const Run* run) {
     const verbatim_attention& op = *run->args.attention;
     const Profile profile = kernel->profile == name(Profile::kExact) ? Profile::kExact : Profile::kTensorSm90;
     return on_emulator(run, [&](Device& device) {
@@ -290,7 +290,7 @@ cuda::DeviceDraw described_draw(const verbatim_sampling& op, int64_t r, std::vec
             .num_counts = static_cast<int32_t>(times.size())};
 }
 
-int32_t sampling_run(const Kernel*, const Run* run) {
+int32_t emulate_sampling(const Kernel*, const Run* run) {
     const verbatim_sampling& op = *run->args.sampling;
     return on_emulator(run, [&](Device& device) {
         std::vector<cuda::DeviceDraw> draws;
@@ -315,7 +315,7 @@ int32_t digest_supports(const Kernel*, Args args) {
     return args.head_digest->element_bytes == 4 && args.head_digest->first_index == nullptr;
 }
 
-int32_t digest_run(const Kernel*, const Run* run) {
+int32_t emulate_digest(const Kernel*, const Run* run) {
     const verbatim_head_digest& op = *run->args.head_digest;
     return on_emulator(run, [&](Device& device) {
         const std::vector<uint64_t> zeros(static_cast<size_t>(2 * op.num_rows));
@@ -339,18 +339,18 @@ constexpr Kernel emulated_of(const char* operation, int32_t (*run)(const Kernel*
 }
 
 constexpr Kernel kEmulatedKernels[] = {
-    emulated_of("matmul", matmul_run),
-    emulated_of("matmul", matmul_run, nullptr, "tensor.sm90", "cuda-emulated:tensor"),
-    emulated_of("rms_norm", rms_norm_run),
-    emulated_of("gated_norm", gated_norm_run),
-    emulated_of("conv", conv_run),
-    emulated_of("scan", scan_run, limited_heads),
-    emulated_of("rope", rope_run),
-    emulated_of("attention", attention_run, limited_head_dim),
-    emulated_of("attention", attention_run, limited_head_dim, "tensor.sm90", "cuda-emulated:tensor"),
-    emulated_of("activation", activation_run),
-    emulated_of("sampling", sampling_run),
-    emulated_of("head_digest", digest_run, digest_supports),
+    emulated_of("matmul", emulate_matmul),
+    emulated_of("matmul", emulate_matmul, nullptr, "tensor.sm90", "cuda-emulated:tensor"),
+    emulated_of("rms_norm", emulate_rms_norm),
+    emulated_of("gated_norm", emulate_gated_norm),
+    emulated_of("conv", emulate_conv),
+    emulated_of("scan", emulate_scan, limited_heads),
+    emulated_of("rope", emulate_rope),
+    emulated_of("attention", emulate_attention, limited_head_dim),
+    emulated_of("attention", emulate_attention, limited_head_dim, "tensor.sm90", "cuda-emulated:tensor"),
+    emulated_of("activation", emulate_activation),
+    emulated_of("sampling", emulate_sampling),
+    emulated_of("head_digest", emulate_digest, digest_supports),
 };
 
 }  // namespace

@@ -179,9 +179,10 @@ CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Opera
                              : smallest_failure(operation, *judgement.failure, fails);
         KernelCase integers = result.failure->one;
         integers.values = ValueClass::kIntegers;
-        if (result.failure->verdict == Verdict::kWrongBits && integers != result.failure->one && !fails(integers)) {
+        const bool tells = operation.sums_exactly && result.failure->verdict == Verdict::kWrongBits;
+        if (tells && integers != result.failure->one && !fails(integers)) {
             result.failure->hint =
-                "right on small integers, where every order of sums is exact: it adds, or rounds, in another order";
+                "right on small integers, where every order of sums is exact: it adds in another order";
         }
         return result;
     }

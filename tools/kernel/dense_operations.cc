@@ -81,6 +81,7 @@ std::vector<Sizes> matmul_published() {
 Operation matmul() {
     return {.name = "matmul",
             .contract = kMatmulContract,
+            .sums_exactly = true,
             .sizes = {{"rows", 1, 3, edges_up_to(33)},
                       {"n", 1, 65, edges_up_to(257)},
                       {"k", 1, 70, {1, 2, 3, 31, 64, 255, 256, 257, 511, 512, 513, 770, 1025}},
@@ -148,6 +149,7 @@ std::vector<Sizes> rms_norm_published() {
 Operation rms_norm() {
     return {.name = "rms_norm",
             .contract = kRmsNormContract,
+            .sums_exactly = true,
             .sizes = {{"rows", 1, 3, edges_up_to(17)}, {"width", 1, 70, edges_up_to(513)}},
             .published = rms_norm_published,
             .tensors = rms_norm_tensors,

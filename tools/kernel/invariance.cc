@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <span>
 
@@ -189,7 +190,12 @@ std::optional<Failure> find_variation(KernelHost& host, const KernelInfo& kernel
 }
 
 InvarianceResult check_invariance(KernelHost& host, const KernelInfo& kernel, const Operation& operation,
-                                  const std::vector<KernelCase>& cases) {
+                                  const std::vector<KernelCase>& given) {
+    const auto is_taken = [&](const KernelCase& one) {
+        return host.call(kernel, make_arguments(operation, one)).end != CallEnd::kUnsupported;
+    };
+    std::vector<KernelCase> cases;
+    std::ranges::copy_if(given, std::back_inserter(cases), is_taken);
     InvarianceResult result;
     result.num_cases = std::ssize(cases);
     for (size_t i = 0; i < std::size(kProperties); ++i) {

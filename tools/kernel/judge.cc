@@ -193,6 +193,7 @@ std::string_view name(Verdict verdict) {
         case Verdict::kWarpMask: return "warp mask";
         case Verdict::kVaries: return "varies";
         case Verdict::kUselessBarrier: return "useless barrier";
+        case Verdict::kTakesNothing: return "takes no shape that was tried";
     }
     return "unknown";
 }

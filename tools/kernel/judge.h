@@ -34,6 +34,7 @@ enum class Verdict : uint8_t {
     kWarpMask,
     kVaries,          // of `kernel invariance`
     kUselessBarrier,  // of `kernel race --mutate`
+    kTakesNothing,    // no case was of a shape that the kernel takes
 };
 std::string_view name(Verdict verdict);
 

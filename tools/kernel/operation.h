@@ -120,6 +120,7 @@ struct Operation {
     const char* name = "";
     const char* contract = "";  // shapes, formula, order of sums
     bool takes_not_finite = true;
+    bool sums_exactly = false;  // sums of small integers are exact, so that their order does not show
     std::vector<SizeSpec> sizes;
     std::vector<Sizes> (*published)() = nullptr;  // shapes of published models
     std::vector<TensorSpec> (*tensors)(const Sizes& sizes) = nullptr;

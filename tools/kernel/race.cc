@@ -8,6 +8,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/kernel/judge.h"
@@ -43,11 +44,12 @@ public:
         notes.clear();
         for (const CheckCase& check : cases) {
             const Arguments call = make_arguments(operation_, check.one);
-            ++num_cases;
+            bool counted = false;
             for (CallOptions options : all_orders(seed)) {
                 options.mutant = mutant;
                 const CallResult result = host_.call(kernel_, call, options);
                 if (result.end == CallEnd::kUnsupported) break;
+                if (!std::exchange(counted, true)) ++num_cases;
                 if (result.end != CallEnd::kDone) return failed(check.one, options, result);
                 std::string difference = first_difference(result.after, defined(call, kernel_.profile));
                 if (kernel_.profile == "fast" || difference.empty()) continue;
@@ -151,6 +153,7 @@ Result<KernelReports> race_verb(const KernelOptions& given, const Operation& ope
         if (!report.first_failure && options.mutate) {
             RETURN_IF_ERROR(mutate(options, operation, kernel, cases, report));
         }
+        if (run.num_cases == 0) report.verdict = Verdict::kTakesNothing;
         if (report.first_failure) report.verdict = report.first_failure->verdict;
         reports.reports.push_back(std::move(report));
     }

@@ -88,6 +88,7 @@ std::vector<Sizes> conv_published() {
 Operation conv() {
     return {.name = "conv",
             .contract = kConvContract,
+            .sums_exactly = true,
             .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
                       {"tokens", 1, 5, {1, 2, 3, 4, 7, 16, 17, 33}},
                       {"channels", 1, 20, {1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257}},

@@ -42,6 +42,18 @@ Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Oper
     return std::vector<CheckCase>{saved.check};
 }
 
+// Where in the file the emulator met it: "my_op.cu:41: ", or nothing.
+std::string line_of(KernelSession& session, const KernelOptions& options, const KernelInfo& kernel,
+                    const Operation& operation, const Failure& failure) {
+    if (kernel.machine != "cuda" || session.library().empty()) return "";
+    const CallResult result = session.host().call(kernel, make_arguments(operation, failure.one), failure.options);
+    if (result.findings.empty()) return "";
+    const auto end = result.where.begin() + static_cast<int64_t>(kFrames);
+    const std::vector<std::string> lines =
+        source_lines(session.library(), std::vector<uint64_t>(result.where.begin(), end), options.file);
+    return lines.empty() ? "" : lines.front() + ": ";
+}
+
 }  // namespace
 
 std::vector<KernelInfo> builtin_infos(const Operation& operation) {
@@ -119,7 +131,11 @@ Result<KernelReports> check_verb(const KernelOptions& options, const Operation& 
         KernelReport report = session->report_of(kernel);
         report.cases = result.num_cases;
         report.unsupported = result.num_unsupported;
-        if (result.failure) report.verdict = result.failure->verdict;
+        if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
+        if (result.failure) {
+            report.verdict = result.failure->verdict;
+            result.failure->detail.insert(0, line_of(*session, options, kernel, operation, *result.failure));
+        }
         report.first_failure = std::move(result.failure);
         reports.reports.push_back(std::move(report));
     }
@@ -138,6 +154,7 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
         KernelReport report = session->report_of(kernel);
         report.invariance = check_invariance(session->host(), kernel, operation, cases);
         report.cases = report.invariance->num_cases;
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
         report.first_failure = report.invariance->failure;
         for (const auto& broken : report.invariance->broken) {
             if (broken && !report.first_failure) report.first_failure = broken;

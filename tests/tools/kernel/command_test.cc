@@ -118,6 +118,27 @@ TEST_P(OurKernels, AreInvariant) {
 INSTANTIATE_TEST_SUITE_P(BuiltIn, OurKernels, testing::ValuesIn(all_operations()),
                          [](const auto& info) { return info.param; });
 
+// The kernels of docs/kernel-sandbox.md: one breaks, the other one is mended.
+TEST(KernelCommand, TheWalksPairsOfTokensKnowTheirChunk) {
+    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/walk/scan_pairs.cc";
+    const Outcome check = run_kernel({"check", "scan", "--effort", "short", "--file", file});
+    EXPECT_EQ(check.exit_code, kExitDifference);
+    EXPECT_THAT(check.out, HasSubstr("wrong bits"));
+    const Outcome outcome = run_kernel({"invariance", "scan", "--effort", "short", "--file", file, "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitDifference);
+    for (const auto& [property, holds] : KernelJson::parse(outcome.out)["invariant"].items()) {
+        EXPECT_EQ(holds.get<bool>(), property != "chunk") << property;
+    }
+}
+
+TEST(KernelCommand, TheWalksLastScanHoldsEverything) {
+    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/walk/scan_channels.cc";
+    for (const char* verb : {"check", "invariance"}) {
+        const Outcome outcome = run_kernel({verb, "scan", "--effort", "short", "--file", file});
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.out;
+    }
+}
+
 TEST(KernelCommand, JsonOfOneKernelHasTheKeysOfADocumentedReport) {
     const Outcome check = run_kernel({"check", "rope", "--effort", "short", "--format", "json"});
     const KernelJson report = KernelJson::parse(check.out, nullptr, false);

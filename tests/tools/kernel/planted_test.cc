@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{"rms_norm_not_deterministic.cc", "rms_norm", "not deterministic", "`out`"},
                     PlantedFault{"rms_norm_reads_past_end.cc", "rms_norm", "crash", "behind `x`"},
                     PlantedFault{"scan_wide_state.cc", "scan", "wrong bits", "`y` row"},
-                    PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "of 64 is written"},
+                    PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "rms_norm_barrier_too_few.cu:"},
                     PlantedFault{"rms_norm_uninitialised_shared.cu", "rms_norm", "uninitialised", "nobody has written"},
                     PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "barrier not reached", "of 64 threads"},
                     PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"}),
@@ -130,6 +130,16 @@ TEST(PlantedKernels, AUselessBarrierIsNamedAndTheOthersAreMissed) {
     EXPECT_THAT(report["notes"][0].get<std::string>(), testing::HasSubstr("nobody misses it"));
     EXPECT_THAT(report["notes"][1].get<std::string>(), testing::HasSubstr("found:"));
     EXPECT_THAT(report["notes"][2].get<std::string>(), testing::HasSubstr("found:"));
+}
+
+// What nobody could try has not passed.
+TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
+    for (const char* verb : {"check", "invariance"}) {
+        const Json report =
+            kernel_json({verb, "rope", "--file", planted_file("rope_takes_nothing.cc")}, kExitDifference);
+        EXPECT_EQ(report["verdict"], "takes no shape that was tried");
+        EXPECT_EQ(report["cases"], 0);
+    }
 }
 
 // A failure that is written as a case fails again, with the same verdict, and alone.
