@@ -103,18 +103,33 @@ std::string invariance_text(const KernelReport& report) {
     return text;
 }
 
+std::vector<std::string> perf_cells(const PerfRow& row) {
+    return {row.cold ? "  cold" : "  warm",
+            fmt::format("{}", row.num_calls),
+            fmt::format("{:.2f}", row.median_s * 1e6),
+            fmt::format("{:.2f}", row.low_s * 1e6),
+            fmt::format("{:.2f}", row.high_s * 1e6),
+            fmt::format("{:.2f}", row.gbps()),
+            fmt::format("{:.2f}", row.gflops()),
+            fmt::format("{:.1f} %", 100 * row.of_limit()),
+            row.builtin_median_s > 0 ? fmt::format("{:.2f}", row.of_builtin()) : "-",
+            row.right ? "" : "WRONG OUTPUTS"};
+}
+
+// A table for all rows, with each shape's name before its first one.
 std::string perf_text(const std::vector<PerfRow>& rows) {
-    Table table(
-        {"shape", "caches", "calls", "median us", "low", "high", "GB/s", "GFLOP/s", "of limit", "of built-in", ""});
-    for (const PerfRow& row : rows) {
-        table.add_row({row.shape, row.cold ? "cold" : "warm", fmt::format("{}", row.num_calls),
-                       fmt::format("{:.2f}", row.median_s * 1e6), fmt::format("{:.2f}", row.low_s * 1e6),
-                       fmt::format("{:.2f}", row.high_s * 1e6), fmt::format("{:.2f}", row.gbps()),
-                       fmt::format("{:.2f}", row.gflops()), fmt::format("{:.1f} %", 100 * row.of_limit()),
-                       row.builtin_median_s > 0 ? fmt::format("{:.2f}", row.of_builtin()) : "-",
-                       row.right ? "" : "WRONG OUTPUTS"});
+    Table table({"caches", "calls", "median us", "low", "high", "GB/s", "GFLOP/s", "of limit", "of built-in", ""});
+    for (const PerfRow& row : rows) table.add_row(perf_cells(row));
+    const std::string all = table.to_string();
+    size_t begin = all.find('\n') + 1;
+    std::string text = "  " + all.substr(0, begin);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        if (i == 0 || rows[i].shape != rows[i - 1].shape) text += fmt::format("  {}\n", rows[i].shape);
+        const size_t end = all.find('\n', begin) + 1;
+        text += "  " + all.substr(begin, end - begin);
+        begin = end;
     }
-    return table.to_string();
+    return text;
 }
 
 std::string report_text(const KernelReport& report) {
