@@ -1,5 +1,5 @@
-// The walk of docs/kernel-sandbox.md, second step: channels side by side, and two tokens in one step of the chain, which
-// halves its length. Quick, and wrong: where a call begins decides which tokens are a pair.
+// The walk of docs/kernel-sandbox.md, second step: channels side by side, and two tokens in one step of the chain,
+// which halves its length. Quick, and wrong: where a call begins decides which tokens are a pair.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"
