@@ -1,11 +1,13 @@
 #include "kernels/cuda/simt/emulator.h"
 
+#include <execinfo.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/context/fixedsize_stack.hpp>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 
@@ -19,6 +21,14 @@ constexpr int32_t kMaxThreads = 1024;
 Emulator*& current_emulator() {
     static thread_local Emulator* current = nullptr;
     return current;
+}
+
+// Of the thread that runs; a fiber's stack ends where it began.
+std::vector<const void*> frames_here() {
+    constexpr int kMost = 16;
+    void* frames[kMost];
+    const int count = backtrace(frames, kMost);
+    return std::vector<const void*>(frames, frames + count);
 }
 
 Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
@@ -353,7 +363,8 @@ void Emulator::found(FindingKind kind, const std::string& what) {
     if (++count > kMaxAlike) return;
     findings_.push_back({kind, fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_,
                                            block_position_.x, block_position_.y, block_position_.z,
-                                           running_->position.x, running_->position.y, name(kind), what)});
+                                           running_->position.x, running_->position.y, name(kind), what),
+                         keeps_frames_ ? frames_here() : std::vector<const void*>()});
 }
 
 }  // namespace verbatim::simt

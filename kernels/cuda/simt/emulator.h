@@ -45,6 +45,7 @@ enum class FindingKind : uint8_t {
 struct Finding {
     FindingKind kind = FindingKind::kOutOfBounds;
     std::string text;  // with kernel, block and thread
+    std::vector<const void*> frames;  // where in the kernel's code, innermost first, when they are kept
 };
 
 // What a warp's lanes do at once. kTogether: a function over what each of the 32 lanes brings.
@@ -92,6 +93,8 @@ public:
     // In the order of their meeting; of each kernel and kind the first four.
     [[nodiscard]] const std::vector<Finding>& findings() const { return findings_; }
     void clear_findings();
+    // From now on findings say which code met them, for whoever can make lines of it.
+    void keep_frames(bool keep) { keeps_frames_ = keep; }
     [[nodiscard]] int64_t num_launches() const { return launch_; }
 
     // What a thread of the running kernel asks for (simt/emulated.h).
@@ -131,6 +134,7 @@ private:
     std::map<const void*, std::unique_ptr<Memory>> shared_;
     std::vector<Finding> findings_;
     std::map<std::pair<std::string, FindingKind>, int64_t> num_found_;
+    bool keeps_frames_ = false;
 
     std::string kernel_name_;
     uint32_t launch_ = 0;

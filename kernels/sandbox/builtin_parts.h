@@ -1,0 +1,61 @@
+// kernels/sandbox/builtin_parts.h: owns what the files behind kernels/sandbox/builtin_kernels.h share: conversions
+// from the C structs, and the lists that each file adds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/sandbox/kernel.h"
+#include "reference/ops/rows.h"
+#include "reference/ops/sampling.h"
+
+namespace verbatim::sandbox {
+
+inline reference::FloatRows rows_of(const verbatim_floats& rows) {
+    return {rows.data, rows.num_rows, rows.width, rows.stride};
+}
+inline reference::ConstFloatRows rows_of(const verbatim_const_floats& rows) {
+    return {rows.data, rows.num_rows, rows.width, rows.stride};
+}
+
+// body(i) for i < count as tasks of the run.
+template <typename Body>
+void for_tasks(const verbatim_run& run, int64_t count, const Body& body) {
+    const auto task = [](void* mine, int32_t index) { (*static_cast<const Body*>(mine))(index); };
+    run.parallel(&run, static_cast<int32_t>(count), task, const_cast<Body*>(&body));
+}
+
+struct Span {
+    int64_t first = 0;
+    int64_t count = 0;
+};
+inline Span rows_of_sequence(const verbatim_sequences& sequences, int64_t s) {
+    return {sequences.first_row[s], sequences.first_row[s + 1] - sequences.first_row[s]};
+}
+
+// Row r of a draw.
+inline reference::SamplingArgs sampling_args(const verbatim_sampling& op, int64_t r) {
+    const verbatim_draw& draw = op.draws[r];
+    const auto ids = [&](const int32_t* all, int64_t most, const int32_t* count) {
+        return std::span(all + r * most, static_cast<size_t>(count[r]));
+    };
+    return {
+        .logits = {op.logits.data + r * op.logits.stride, static_cast<size_t>(op.logits.width)},
+        .params = {.temperature = draw.temperature,
+                   .top_k = draw.top_k,
+                   .top_p = draw.top_p,
+                   .repetition_penalty = draw.repetition_penalty,
+                   .presence_penalty = draw.presence_penalty,
+                   .frequency_penalty = draw.frequency_penalty,
+                   .seed = draw.seed},
+        .prefix = {ids(op.prompt, op.max_prompt, op.num_prompt), ids(op.generated, op.max_generated, op.num_generated)},
+        .position = draw.position};
+}
+
+// Each appends its kernels.
+void add_reference_kernels(std::vector<const verbatim_kernel*>& kernels);
+void add_cpu_kernels(std::vector<const verbatim_kernel*>& kernels);
+void add_emulated_kernels(std::vector<const verbatim_kernel*>& kernels);
+
+}  // namespace verbatim::sandbox

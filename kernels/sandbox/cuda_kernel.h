@@ -1,0 +1,78 @@
+// kernels/sandbox/cuda_kernel.h: owns how a CUDA file of kernels/sandbox/kernel.h launches what it says in the
+// vocabulary of kernels/cuda/simt/simt.h: on the emulator where g++ compiles it, on a GPU's stream under nvcc.
+//
+// Pointers of the arguments are the device's. What the host reads of them are sizes and scalars alone.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/simt/simt.h"
+#include "kernels/sandbox/kernel.h"
+
+namespace verbatim::sandbox {
+inline namespace SIMT_MACHINE {
+
+// Elements [0, count) of device memory; null gives a view of nothing.
+template <typename T>
+simt::Global<T> view(const verbatim_run& run, T* data, int64_t count) {
+    if (data == nullptr || count == 0) return {};
+#if defined(__CUDACC__)
+    static_cast<void>(run);
+    return {data};
+#else
+    return simt::Global<T>(*static_cast<simt::Emulator*>(run.device), data, count);
+#endif
+}
+
+// Row r, element i: rows[r, i] of a C struct's rows.
+template <typename T>
+struct RowsView {
+    simt::Global<T> data;
+    int64_t num_rows;
+    int64_t width;
+    int64_t stride;
+    SIMT_FUNCTION int64_t at(int64_t r, int64_t i) const { return r * stride + i; }
+};
+template <typename T>
+RowsView<T> rows_view(const verbatim_run& run, T* data, int64_t num_rows, int64_t width, int64_t stride) {
+    const int64_t count = data == nullptr || num_rows == 0 ? 0 : (num_rows - 1) * stride + width;
+    return {view(run, data, count), num_rows, width, stride};
+}
+inline RowsView<float> rows_view(const verbatim_run& run, const verbatim_floats& rows) {
+    return rows_view(run, rows.data, rows.num_rows, rows.width, rows.stride);
+}
+inline RowsView<const float> rows_view(const verbatim_run& run, const verbatim_const_floats& rows) {
+    return rows_view(run, rows.data, rows.num_rows, rows.width, rows.stride);
+}
+
+#if defined(__CUDACC__)
+template <typename Kernel>
+__global__ void launched(const Kernel kernel) {
+    kernel();
+}
+#endif
+
+// kernel() by every thread of the grid.
+template <typename Kernel>
+void launch(const verbatim_run& run, const char* name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
+#if defined(__CUDACC__)
+    static_cast<void>(name);
+    launched<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), 0,
+               static_cast<cudaStream_t>(run.device)>>>(kernel);
+#else
+    static_cast<simt::Emulator*>(run.device)->launch(name, grid, block, [kernel] { kernel(); });
+#endif
+}
+
+// Blocks of `threads` that cover `count` threads, and what a thread is: its number among all.
+inline int32_t blocks_for(int64_t count, int32_t threads) {
+    return static_cast<int32_t>((count + threads - 1) / threads);
+}
+SIMT_FUNCTION int64_t global_thread() { return int64_t{simt::block_x()} * simt::threads_x() + simt::thread_x(); }
+// The caller's wish, or the kernel's own.
+inline int32_t block_threads(const verbatim_run& run, int32_t usual) {
+    return run.block_threads > 0 ? run.block_threads : usual;
+}
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::sandbox

@@ -1,0 +1,200 @@
+// kernels/sandbox/kernel.h: owns the one interface of a kernel of your own, in C: `verbatim kernel check OP` (or
+// invariance, race, perf) with `--file FILE` compiles the file, loads it in a process of its own and calls what it
+// exports. C99 and C++; needs nothing else.
+//
+// A file exports one function:
+//
+//   VERBATIM_EXPORT const struct verbatim_kernel* verbatim_kernel_at(int32_t index);   // null behind the last one
+//
+//   K1  arguments mean what `verbatim kernel list --contract OP` says; each struct below mirrors one operation
+//   K2  memory is aligned as its element type asks, and no further; workspace and packed weights to 64 bytes
+//   K3  rows are `stride` elements apart; what lies between two rows belongs to somebody else
+//   K4  inputs stay as they are, outputs are written wholly, and neither outputs nor workspace hold anything before
+//   K5  bits do not depend on num_threads, on the order of tasks, nor on block_threads
+//   K6  structs grow at their end only, and VERBATIM_KERNEL_ABI grows with them
+#pragma once
+
+#include <stdint.h>
+
+#define VERBATIM_KERNEL_ABI 1
+
+#ifdef __cplusplus
+#define VERBATIM_EXPORT extern "C" __attribute__((visibility("default")))
+extern "C" {
+#else
+#define VERBATIM_EXPORT __attribute__((visibility("default")))
+#endif
+
+// Row r is at data + r * stride.
+struct verbatim_floats {
+    float* data;
+    int64_t num_rows, width, stride;  // elements
+};
+struct verbatim_const_floats {
+    const float* data;
+    int64_t num_rows, width, stride;
+};
+// Rows of sequences stand one after another: sequence s has rows first_row[s] ... first_row[s + 1] - 1, at least one.
+struct verbatim_sequences {
+    const int64_t* first_row;  // [num_sequences + 1]
+    int64_t num_sequences;
+};
+
+struct verbatim_matmul {
+    struct verbatim_const_floats x;  // [num_rows, K]
+    const uint16_t* weight;          // [N, K], bf16
+    const float* bias;               // [N] or null
+    float in_multiplier;
+    struct verbatim_floats out;  // [num_rows, N]
+};
+
+// x and out may be the same rows.
+struct verbatim_rms_norm {
+    struct verbatim_const_floats x;  // [num_rows, width]
+    const float* weight;             // [width]
+    float eps;
+    struct verbatim_floats out;  // [num_rows, width]
+};
+
+enum { VERBATIM_GATE_ONLY = 0, VERBATIM_GATE_THEN_NORM = 1, VERBATIM_NORM_THEN_GATE = 2 };
+struct verbatim_gated_norm {
+    int32_t gate;                    // one of the above
+    int64_t n_groups;                // divides the width
+    struct verbatim_const_floats z;  // [num_rows, width]
+    const float* weight;             // [width]; null for VERBATIM_GATE_ONLY
+    float eps;
+    struct verbatim_floats y;  // [num_rows, width], in place
+};
+
+// windows_out may be windows_in.
+struct verbatim_conv {
+    int64_t d_conv;  // taps, 2 ... 4
+    struct verbatim_sequences sequences;
+    struct verbatim_const_floats x;  // [num_rows, conv_dim]
+    const float* weight;             // [conv_dim, d_conv], oldest tap first
+    const float* bias;               // [conv_dim] or null
+    const float* windows_in;         // [num_sequences, d_conv - 1, conv_dim]; null: zeros
+    float* windows_out;              // [num_sequences, d_conv - 1, conv_dim]
+    struct verbatim_floats out;      // [num_rows, conv_dim]
+};
+
+// states_out may be states_in.
+struct verbatim_scan {
+    int64_t n_heads, head_dim, d_state, n_groups;  // n_groups divides n_heads
+    struct verbatim_sequences sequences;
+    struct verbatim_const_floats x;     // [num_rows, n_heads * head_dim]
+    struct verbatim_const_floats b, c;  // [num_rows, n_groups * d_state]
+    struct verbatim_const_floats dt;    // [num_rows, n_heads], before bias and softplus
+    const float *a, *d, *dt_bias;       // [n_heads]
+    float dt_min, dt_max;
+    const float* states_in;    // [num_sequences, n_heads, d_state, head_dim]; null: zeros
+    float* states_out;         // [num_sequences, n_heads, d_state, head_dim]
+    struct verbatim_floats y;  // [num_rows, n_heads * head_dim]
+};
+
+struct verbatim_rope {
+    int64_t n_heads, head_dim, n_pairs;  // 2 * n_pairs <= head_dim
+    const int64_t* positions;            // [num_rows], each in [0, num_positions)
+    int64_t num_positions;
+    const float *cos, *sin;    // [num_positions, n_pairs]
+    struct verbatim_floats x;  // [num_rows, n_heads * head_dim], in place
+};
+
+// Row r of sequence s is at position p = first_position[s] + r - first_row[s] and sees positions 0 ... p. Position i
+// lies in slot i % block_size of block block_tables[s * max_blocks + i / block_size].
+struct verbatim_attention {
+    int64_t n_heads, n_kv_heads, head_dim;  // n_kv_heads divides n_heads
+    float scale;
+    struct verbatim_sequences sequences;
+    const int64_t* first_position;  // [num_sequences]
+    const int32_t* block_tables;    // [num_sequences, max_blocks]
+    int64_t max_blocks, num_blocks, block_size;
+    const uint16_t *k, *v;           // [num_blocks, block_size, n_kv_heads, head_dim], bf16
+    struct verbatim_const_floats q;  // [num_rows, n_heads * head_dim]
+    struct verbatim_floats out;      // [num_rows, n_heads * head_dim]
+};
+
+enum { VERBATIM_SWIGLU = 0, VERBATIM_RELU_SQUARED = 1 };
+struct verbatim_activation {
+    int32_t kind;                       // one of the above
+    struct verbatim_const_floats gate;  // [num_rows, width]; of VERBATIM_SWIGLU
+    float gate_multiplier;
+    struct verbatim_floats up;  // [num_rows, width], in place
+};
+
+struct verbatim_draw {
+    float temperature;
+    int32_t top_k;
+    float top_p, repetition_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed, position;
+};
+struct verbatim_sampling {
+    struct verbatim_const_floats logits;  // [num_rows, vocab_size], finite
+    const struct verbatim_draw* draws;    // [num_rows]
+    const int32_t* prompt;                // [num_rows, max_prompt]
+    const int32_t* num_prompt;            // [num_rows], of max_prompt
+    const int32_t* generated;             // [num_rows, max_generated]
+    const int32_t* num_generated;         // [num_rows], of max_generated
+    int64_t max_prompt, max_generated;
+    int32_t* tokens;  // [num_rows]
+};
+
+// Row r holds elements first_index[r], first_index[r] + 1, ... of a tensor.
+struct verbatim_head_digest {
+    int64_t element_bytes;  // 2 or 4
+    const void* elements;   // [num_rows, width]
+    int64_t num_rows, width, stride;
+    const int64_t* first_index;  // [num_rows]; null: zeros
+    uint64_t* sums;              // [num_rows, 2]: low, high
+};
+
+// The arguments of the kernel's own operation.
+union verbatim_args {
+    const struct verbatim_matmul* matmul;
+    const struct verbatim_rms_norm* rms_norm;
+    const struct verbatim_gated_norm* gated_norm;
+    const struct verbatim_conv* conv;
+    const struct verbatim_scan* scan;
+    const struct verbatim_rope* rope;
+    const struct verbatim_attention* attention;
+    const struct verbatim_activation* activation;
+    const struct verbatim_sampling* sampling;
+    const struct verbatim_head_digest* head_digest;
+};
+
+struct verbatim_run {
+    union verbatim_args args;
+    void* workspace;     // workspace_bytes of it, holding anything
+    const void* packed;  // what pack() left; null without pack()
+    // Tasks 0 ... num_tasks - 1, each once, in any order, side by side on num_threads threads; returns when all are
+    // done. A kernel need not use it.
+    void (*parallel)(const struct verbatim_run* run, int32_t num_tasks, void (*task)(void* mine, int32_t index),
+                     void* mine);
+    int32_t num_threads;
+    int32_t block_threads;  // CUDA: threads of a block that the caller asks for; 0: as the kernel likes
+    void* device;           // CUDA: the stream or the emulator; kernels/sandbox/cuda_kernel.h knows it
+    const void* host;       // the caller's own
+};
+
+struct verbatim_kernel {
+    uint32_t abi;           // VERBATIM_KERNEL_ABI
+    const char* name;       // unique in the file
+    const char* operation;  // "matmul", as the structs above are named
+    const char* profile;    // "exact" (bits), "tensor.sm90" (bits), "fast" (a tolerance)
+    const char* machine;    // "cpu" or "cuda"
+    const void* self;       // the kernel's own
+    // Every one but run may be null. supports: 0 when it does not take these sizes; pointers are not to be followed.
+    int32_t (*supports)(const struct verbatim_kernel* kernel, union verbatim_args args);
+    int64_t (*workspace_bytes)(const struct verbatim_kernel* kernel, union verbatim_args args, int32_t num_threads);
+    // Weights, and attention's pages, in the kernel's own order: made once and outside of what is timed.
+    int64_t (*packed_bytes)(const struct verbatim_kernel* kernel, union verbatim_args args);
+    void (*pack)(const struct verbatim_kernel* kernel, union verbatim_args args, void* packed);
+    // 0: done; anything else is a failure and is reported.
+    int32_t (*run)(const struct verbatim_kernel* kernel, const struct verbatim_run* run);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+VERBATIM_EXPORT const struct verbatim_kernel* verbatim_kernel_at(int32_t index);

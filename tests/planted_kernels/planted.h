@@ -1,0 +1,21 @@
+// tests/planted_kernels/planted.h: owns what the planted kernels have in common: each file exports one kernel, which is
+// subtly wrong in one way. tests/tools/kernel/planted_test.cc says what each must be told.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sandbox/kernel.h"
+
+using RunFunction = int32_t (*)(const verbatim_kernel*, const verbatim_run*);
+using WorkspaceFunction = int64_t (*)(const verbatim_kernel*, verbatim_args, int32_t);
+
+constexpr verbatim_kernel planted(const char* operation, const char* profile, const char* machine, RunFunction run,
+                                  WorkspaceFunction workspace_bytes = nullptr) {
+    return {VERBATIM_KERNEL_ABI, "planted", operation, profile, machine, nullptr, nullptr,
+            workspace_bytes,     nullptr,   nullptr,   run};
+}
+#define PLANTED_KERNEL(...)                                                    \
+    VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index) { \
+        static constexpr verbatim_kernel kKernel = planted(__VA_ARGS__);       \
+        return index == 0 ? &kKernel : nullptr;                                \
+    }

@@ -1,0 +1,160 @@
+// The planted kernels (tests/planted_kernels): each gets exactly its verdict, by `check`, `invariance` or `race`.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string planted_file(const std::string& name) { return VERBATIM_SOURCE_DIR "/tests/planted_kernels/" + name; }
+
+// Calls are ended after `seconds`, so that what hangs does; what does not has time enough on a busy machine.
+Json kernel_json(std::vector<std::string> arguments, int exit_code, const char* seconds = "60") {
+    arguments.insert(arguments.begin(), "kernel");
+    for (const char* more : {"--format", "json", "--time-limit", seconds}) arguments.emplace_back(more);
+    const Outcome outcome = run_verbatim(arguments);
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err << outcome.out;
+    return Json::parse(outcome.out, nullptr, false);
+}
+
+// What `kernel check` says.
+struct PlantedFault {
+    const char* file;
+    const char* op;
+    const char* verdict;
+    const char* detail;  // a part of it
+};
+
+std::string planted_name(const testing::TestParamInfo<PlantedFault>& info) {
+    std::string name = info.param.file;
+    for (char& c : name) c = c == '.' ? '_' : c;
+    return name;
+}
+
+class PlantedFaults : public testing::TestWithParam<PlantedFault> {};
+
+TEST_P(PlantedFaults, GetTheirVerdict) {
+    const PlantedFault& fault = GetParam();
+    const Json report = kernel_json({"check", fault.op, "--effort", "short", "--file", planted_file(fault.file)},
+                                    kExitDifference, std::string_view(fault.verdict) == "hang" ? "1" : "60");
+    EXPECT_EQ(report["verdict"], fault.verdict);
+    EXPECT_EQ(report["first_failure"]["verdict"], fault.verdict);
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), testing::HasSubstr(fault.detail));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, PlantedFaults,
+    testing::Values(PlantedFault{"activation_fast_exp.cc", "activation", "wrong bits", "`up` row"},
+                    PlantedFault{"activation_rough_exp.cc", "activation", "beyond the bound", "ulps"},
+                    PlantedFault{"conv_drops_tail.cc", "conv", "leaves output unwritten", "`out` row"},
+                    PlantedFault{"conv_writes_vectors.cc", "conv", "writes outside", "`out`"},
+                    PlantedFault{"gated_norm_scratch_in_z.cc", "gated_norm", "changes an input", "`z`"},
+                    PlantedFault{"head_digest_hangs.cc", "head_digest", "hang", "no answer after 1 s"},
+                    PlantedFault{"matmul_reads_output.cc", "matmul", "reads its output", "`out` row"},
+                    PlantedFault{"rms_norm_reads_workspace.cc", "rms_norm", "reads unwritten workspace", "`out`"},
+                    PlantedFault{"rms_norm_not_deterministic.cc", "rms_norm", "not deterministic", "`out`"},
+                    PlantedFault{"rms_norm_reads_past_end.cc", "rms_norm", "crash", "behind `x`"},
+                    PlantedFault{"scan_wide_state.cc", "scan", "wrong bits", "`y` row"},
+                    PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "rms_norm_barrier_too_few.cu:"},
+                    PlantedFault{"rms_norm_uninitialised_shared.cu", "rms_norm", "uninitialised", "nobody has written"},
+                    PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "barrier not reached", "of 64 threads"},
+                    PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"}),
+    planted_name);
+
+TEST(PlantedKernels, AWrongStateSizeIsTheSmallestCase) {
+    const Json report = kernel_json({"check", "scan", "--file", planted_file("scan_wide_state.cc")}, kExitDifference);
+    const Json sizes = report["first_failure"]["sizes"];
+    EXPECT_EQ(sizes["d_state"], 256);
+    for (const char* size : {"sequences", "tokens", "groups", "heads", "head_dim"}) EXPECT_EQ(sizes[size], 1) << size;
+}
+
+// Right within the fast profile's tolerance, but for what they know of the world.
+struct PlantedVariation {
+    const char* file;
+    const char* op;
+    std::vector<const char*> broken;
+};
+
+void expect_broken(const PlantedVariation& planted) {
+    SCOPED_TRACE(planted.file);
+    const Json check =
+        kernel_json({"check", planted.op, "--effort", "short", "--file", planted_file(planted.file)}, kExitOk);
+    EXPECT_EQ(check["verdict"], "pass");
+    // The fast profile promises no invariance: what is found is told, and is no failure.
+    const Json report =
+        kernel_json({"invariance", planted.op, "--effort", "short", "--file", planted_file(planted.file)}, kExitOk);
+    EXPECT_EQ(report["verdict"], "varies");
+    for (const auto& [property, holds] : report["invariant"].items()) {
+        const bool is_broken = std::ranges::find(planted.broken, property) != planted.broken.end();
+        EXPECT_EQ(holds.get<bool>(), !is_broken) << property;
+    }
+}
+
+TEST(PlantedKernels, SplittingKByBatchBreaksBatchInvarianceAlone) {
+    expect_broken({"matmul_split_k_by_batch.cc", "matmul", {"batch"}});
+}
+TEST(PlantedKernels, OddRowsBreakBatchAndPosition) {
+    expect_broken({"matmul_odd_rows.cc", "matmul", {"batch", "position"}});
+}
+TEST(PlantedKernels, TheOrderOfTasksBreaksThreadsAlone) {
+    expect_broken({"matmul_sum_of_tasks.cc", "matmul", {"threads"}});
+}
+TEST(PlantedKernels, AlignmentCountsAmongThreads) {
+    expect_broken({"rms_norm_knows_alignment.cc", "rms_norm", {"threads"}});
+}
+TEST(PlantedKernels, TheSizeOfBlocksCountsAmongThreads) {
+    expect_broken({"rms_norm_knows_block_size.cu", "rms_norm", {"threads"}});
+}
+TEST(PlantedKernels, ADeterministicScanThatKnowsItsChunk) { expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}}); }
+
+TEST(PlantedKernels, ARaceIsToldWithFileAndLine) {
+    const Json report =
+        kernel_json({"race", "rms_norm", "--file", planted_file("rms_norm_barrier_too_few.cu")}, kExitDifference);
+    EXPECT_EQ(report["verdict"], "race");
+    EXPECT_THAT(report["notes"][0].get<std::string>(), testing::MatchesRegex("rms_norm_barrier_too_few.cu:[0-9]+: .*"));
+}
+
+TEST(PlantedKernels, AUselessBarrierIsNamedAndTheOthersAreMissed) {
+    const Json report = kernel_json(
+        {"race", "rms_norm", "--mutate", "--file", planted_file("rms_norm_useless_barrier.cu")}, kExitDifference);
+    EXPECT_EQ(report["verdict"], "useless barrier");
+    ASSERT_EQ(report["notes"].size(), 3u);
+    EXPECT_THAT(report["notes"][0].get<std::string>(), testing::HasSubstr("nobody misses it"));
+    EXPECT_THAT(report["notes"][1].get<std::string>(), testing::HasSubstr("found:"));
+    EXPECT_THAT(report["notes"][2].get<std::string>(), testing::HasSubstr("found:"));
+}
+
+// What nobody could try has not passed.
+TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
+    for (const char* verb : {"check", "invariance"}) {
+        const Json report =
+            kernel_json({verb, "rope", "--file", planted_file("rope_takes_nothing.cc")}, kExitDifference);
+        EXPECT_EQ(report["verdict"], "takes no shape that was tried");
+        EXPECT_EQ(report["cases"], 0);
+    }
+}
+
+// A failure that is written as a case fails again, with the same verdict, and alone.
+TEST(PlantedKernels, ACaseFileRepeatsTheFailure) {
+    const ScratchFiles scratch;
+    const std::string path = scratch.path("case.json");
+    const std::string file = planted_file("scan_wide_state.cc");
+    kernel_json({"check", "scan", "--file", file, "--case-out", path}, kExitDifference);
+    const Json again = kernel_json({"check", "scan", "--file", file, "--case", path}, kExitDifference);
+    EXPECT_EQ(again["verdict"], "wrong bits");
+    EXPECT_EQ(again["cases"], 1);
+    kernel_json({"check", "scan", "--case", path}, kExitOk);
+}
+
+}  // namespace
+}  // namespace verbatim::tools

@@ -1,0 +1,192 @@
+#include "tools/kernel/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace verbatim::tools {
+namespace {
+
+constexpr Placing kPlacings[] = {Placing::kAligned, Placing::kOdd, Placing::kAtEnd};
+
+// Flops that a case may cost.
+double most_work(const KernelInfo& kernel, Effort effort) {
+    const bool emulated = kernel.machine == "cuda";
+    if (effort == Effort::kShort) return emulated ? 2e4 : 1e6;
+    return emulated ? 1e6 : 6e7;
+}
+
+Sizes usual_sizes(const Operation& operation) {
+    Sizes sizes{};
+    for (size_t i = 0; i < operation.sizes.size(); ++i) sizes[i] = operation.sizes[i].usual;
+    return sizes;
+}
+
+class CaseList {
+public:
+    CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed)
+        : operation_(operation),
+          most_work_(most_work(kernel, effort)),
+          is_fast_(kernel.profile == "fast"),
+          seed_(seed) {}
+
+    [[nodiscard]] bool takes(ValueClass values) const {
+        const bool plain = values == ValueClass::kNormal || values == ValueClass::kIntegers;
+        if (is_fast_ && !plain) return false;
+        return values != ValueClass::kNotFinite || operation_.takes_not_finite;
+    }
+    [[nodiscard]] bool is_cheap(const Sizes& sizes) const {
+        const Arguments call = make_arguments(operation_, {sizes, ValueClass::kNormal, seed_});
+        return operation_.work(call).flops <= most_work_;
+    }
+
+    // With the next class of values, placing and seed.
+    void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3]); }
+    void add(const Sizes& sizes, ValueClass values, Placing placing) {
+        if (!takes(values) || !is_cheap(sizes)) return;
+        CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
+        check.options.placing = placing;
+        check.options.in_place = cases.size() % 2 == 1;
+        if (std::ranges::none_of(cases, [&](const CheckCase& other) {
+                return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
+            })) {
+            cases.push_back(check);
+        }
+    }
+
+    std::vector<CheckCase> cases;
+
+private:
+    // Every other case has plain values: most bits show there.
+    ValueClass next_class() {
+        ++class_;
+        if (class_ % 2 == 0) return ValueClass::kNormal;
+        const auto values = kValueClasses[class_ / 2 % std::size(kValueClasses)];
+        return takes(values) ? values : ValueClass::kNormal;
+    }
+
+    const Operation& operation_;
+    double most_work_;
+    bool is_fast_;
+    uint64_t seed_;
+    size_t class_ = 0;
+};
+
+// Every size from its edges.
+Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
+    Sizes sizes{};
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        const auto& edges = operation.sizes[i].edges;
+        sizes[i] = edges[prng.below(edges.size())];
+    }
+    return sizes;
+}
+
+// Values to try instead of `now`, least first.
+std::vector<int64_t> smaller(const SizeSpec& spec, int64_t now) {
+    std::vector<int64_t> values;
+    for (const int64_t edge : spec.edges) {
+        if (edge < now) values.push_back(edge);
+    }
+    // Few edges are choices: there is nothing between them.
+    if (spec.edges.size() > 4 && now > spec.least) values.push_back(now - 1);
+    std::ranges::sort(values);
+    values.erase(std::ranges::unique(values).begin(), values.end());
+    return values;
+}
+
+}  // namespace
+
+std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed) {
+    CaseList list(operation, kernel, effort, seed);
+    for (const ValueClass values : kValueClasses) {
+        for (const Placing placing : kPlacings) list.add(usual_sizes(operation), values, placing);
+    }
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t edge : operation.sizes[i].edges) {
+            Sizes sizes = usual_sizes(operation);
+            sizes[i] = edge;
+            list.add(sizes);
+        }
+    }
+    Prng prng(seed);
+    const int by_chance = effort == Effort::kShort ? 8 : 80;
+    for (int i = 0; i < by_chance; ++i) list.add(sizes_by_chance(operation, prng));
+    for (const Sizes& sizes : effort == Effort::kFull ? operation.published() : std::vector<Sizes>()) list.add(sizes);
+    return list.cases;
+}
+
+std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
+                                         uint64_t seed) {
+    const CaseList list(operation, kernel, effort, seed);
+    std::vector<KernelCase> cases;
+    Prng prng(seed);
+    const size_t wanted = effort == Effort::kShort ? 6 : 24;
+    for (int tries = 0; tries < 1000 && cases.size() < wanted; ++tries) {
+        Sizes sizes = sizes_by_chance(operation, prng);
+        if (sizes[0] < 2) continue;
+        if (list.is_cheap(sizes)) cases.push_back({sizes, ValueClass::kNormal, seed + cases.size()});
+    }
+    return cases;
+}
+
+Failure smallest_failure(const Operation& operation, const Failure& failure, const Fails& fails) {
+    Failure smallest = failure;
+    const auto try_one = [&](const KernelCase& one) {
+        auto found = fails(one);
+        if (!found || found->verdict != failure.verdict) return false;
+        smallest = *std::move(found);
+        return true;
+    };
+    bool shrunk = true;
+    for (int round = 0; shrunk && round < 40; ++round) {
+        shrunk = false;
+        for (size_t i = 0; i < operation.sizes.size(); ++i) {
+            for (const int64_t value : smaller(operation.sizes[i], smallest.one.sizes[i])) {
+                KernelCase one = smallest.one;
+                one.sizes[i] = value;
+                if (try_one(one)) {
+                    shrunk = true;
+                    break;
+                }
+            }
+        }
+    }
+    for (const ValueClass values : {ValueClass::kIntegers, ValueClass::kNormal}) {
+        KernelCase one = smallest.one;
+        if (one.values == values) break;
+        one.values = values;
+        if (try_one(one)) break;
+    }
+    return smallest;
+}
+
+CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Operation& operation,
+                         const std::vector<CheckCase>& cases) {
+    CheckResult result;
+    for (const CheckCase& check : cases) {
+        Judgement judgement = judge(host, kernel, operation, check);
+        if (!judgement.supported) {
+            ++result.num_unsupported;
+            continue;
+        }
+        ++result.num_cases;
+        if (!judgement.failure) continue;
+        const Fails fails = [&](const KernelCase& one) {
+            return judge(host, kernel, operation, {one, check.options}).failure;
+        };
+        result.failure = judgement.failure->verdict == Verdict::kHang
+                             ? *judgement.failure  // each try would take as long again
+                             : smallest_failure(operation, *judgement.failure, fails);
+        KernelCase integers = result.failure->one;
+        integers.values = ValueClass::kIntegers;
+        const bool tells = operation.sums_exactly && result.failure->verdict == Verdict::kWrongBits;
+        if (tells && integers != result.failure->one && !fails(integers)) {
+            result.failure->hint =
+                "right on small integers, where every order of sums is exact: it adds in another order";
+        }
+        return result;
+    }
+    return result;
+}
+
+}  // namespace verbatim::tools

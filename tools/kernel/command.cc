@@ -1,0 +1,193 @@
+// The verb `kernel`: list, new, check, invariance, race, perf, roofline.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/kernel/perf.h"
+#include "tools/kernel/session.h"
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 it holds; 1 it does not; 2 bad flag or operation; 3 a file cannot be read or does not compile;\n"
+    "4 a file cannot be written.";
+
+using Options = std::shared_ptr<KernelOptions>;
+
+void print_text(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+int write_text(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    return file ? kExitOk : report_error(Error{fmt::format("{}: cannot be written", path)}, kExitMachine);
+}
+
+// Null, and the error is reported.
+const Operation* operation_of(const KernelOptions& options) {
+    const Operation* operation = find_operation(options.op);
+    if (operation != nullptr) return operation;
+    std::vector<const char*> names;
+    for (const Operation& known : operations()) names.push_back(known.name);
+    report_error(Error{fmt::format("{:?} is no operation: wanted one of {}", options.op, fmt::join(names, ", "))},
+                 kExitBadUsage);
+    return nullptr;
+}
+
+int run_list(const KernelOptions& options) {
+    if (options.op.empty()) {
+        print_text(list_text(options.format));
+        return kExitOk;
+    }
+    const Operation* operation = operation_of(options);
+    if (operation == nullptr) return kExitBadUsage;
+    print_text(contract_text(*operation));
+    return kExitOk;
+}
+
+int run_new(const KernelOptions& options) {
+    if (operation_of(options) == nullptr) return kExitBadUsage;
+    const std::string source = repository_path(
+        fmt::format("kernels/sandbox/naive/{}.{}", options.op, options.machine == "cuda" ? "cu" : "cc"));
+    std::ifstream file(source, std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (text.empty()) {
+        return report_error(Error{fmt::format("{}: cannot be read, and it is what a new kernel begins with", source)});
+    }
+    if (std::error_code ignored; std::filesystem::exists(options.out, ignored)) {
+        return report_error(Error{fmt::format("{}: is there already, and stays as it is", options.out)});
+    }
+    return write_text(options.out, text);
+}
+
+using Verb = Result<KernelReports> (*)(const KernelOptions& options, const Operation& operation);
+
+int run_verb(const KernelOptions& options, Verb verb) {
+    const Operation* operation = operation_of(options);
+    if (operation == nullptr) return kExitBadUsage;
+    const auto reports = verb(options, *operation);
+    if (!reports) return report_error(reports.error());
+    print_text(to_text(*reports, options.format));
+    bool passes = true;
+    for (const KernelReport& report : reports->reports) {
+        passes = passes && report.passes();
+        if (report.first_failure && !options.case_out.empty()) {
+            const int code = write_text(options.case_out, case_file(*operation, *report.first_failure));
+            if (code != kExitOk) return code;
+        }
+    }
+    return passes ? kExitOk : kExitDifference;
+}
+
+// --- flags
+
+void add_op(CLI::App& verb, const Options& options) {
+    verb.add_option("op", options->op, "the operation, as `verbatim kernel list` names it")
+        ->required()
+        ->type_name("OP");
+}
+void add_format(CLI::App& verb, const Options& options) {
+    const Choices<KernelFormat> formats = {
+        {"table", KernelFormat::kTable}, {"json", KernelFormat::kJson}, {"junit", KernelFormat::kJunit}};
+    add_choice_option(verb, "--format", options->format, formats, "how the result is written");
+}
+// What all verbs that run a kernel have.
+void add_subject(CLI::App& verb, const Options& options) {
+    verb.footer(kExitCodes);
+    add_op(verb, options);
+    verb.add_option("--file", options->file, "your kernel: .c, .cc, .cu (for the emulator) or .so")->type_name("FILE");
+    verb.add_option("--kernel", options->kernel,
+                    "a kernel's name, in the file or of ours; `all`: every one. By default the file's first, or our "
+                    "best on this processor")
+        ->type_name("NAME");
+    verb.add_option("--flag", options->flags, "one more flag for the compiler; may be given again")->type_name("FLAG");
+    add_format(verb, options);
+    add_seed_option(verb, options->seed);
+    add_count_option(verb, "--time-limit", options->seconds, 1, "seconds that a call may take");
+    add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take");
+}
+void add_effort(CLI::App& verb, const Options& options) {
+    const Choices<Effort> efforts = {{"short", Effort::kShort}, {"full", Effort::kFull}};
+    add_choice_option(verb, "--effort", options->effort, efforts, "how many cases are tried");
+    verb.add_option("--case", options->case_file, "try this case alone: a file that --case-out has written")
+        ->type_name("FILE");
+    verb.add_option("--case-out", options->case_out, "write the first failure, made small, as a case")
+        ->type_name("FILE");
+}
+
+CLI::App* add_verb(CLI::App& kernel, const char* name, const char* description, const Options& options, Verb verb,
+                   int& exit_code) {
+    CLI::App* app = kernel.add_subcommand(name, description);
+    add_subject(*app, options);
+    app->callback([options, verb, &exit_code] { exit_code = run_verb(*options, verb); });
+    return app;
+}
+
+void add_list(CLI::App& kernel, const Options& options, int& exit_code) {
+    CLI::App* verb = kernel.add_subcommand("list", "operations, their contracts, and who implements them");
+    verb->footer(kExitCodes);
+    verb->add_option("--contract", options->op, "of one operation alone")->type_name("OP");
+    const Choices<KernelFormat> formats = {{"table", KernelFormat::kTable}, {"json", KernelFormat::kJson}};
+    add_choice_option(*verb, "--format", options->format, formats, "how the list is written");
+    verb->callback([options, &exit_code] { exit_code = run_list(*options); });
+}
+
+void add_new(CLI::App& kernel, const Options& options, int& exit_code) {
+    CLI::App* verb = kernel.add_subcommand("new", "write a kernel that compiles, is right, and is slow");
+    verb->footer(kExitCodes);
+    add_op(*verb, options);
+    const Choices<std::string> machines = {{"cpu", "cpu"}, {"cuda", "cuda"}};
+    add_choice_option(*verb, "--for", options->machine, machines, "the machine");
+    verb->add_option("--out", options->out, "the file to write; it must not be there yet")
+        ->required()
+        ->type_name("FILE");
+    verb->callback([options, &exit_code] { exit_code = run_new(*options); });
+}
+
+}  // namespace
+
+void add_kernel_command(CLI::App& app, int& exit_code) {
+    CLI::App* kernel = app.add_subcommand("kernel", "try kernels of your own: contracts, checks, invariance, speed");
+    kernel->require_subcommand(1);
+    kernel->footer(kExitCodes);
+    const auto options = [] { return std::make_shared<KernelOptions>(); };
+    add_list(*kernel, options(), exit_code);
+    add_new(*kernel, options(), exit_code);
+    const Options check = options();
+    add_effort(*add_verb(*kernel, "check", "hold a kernel against its contract", check, check_verb, exit_code), check);
+    const Options invariance = options();
+    add_effort(*add_verb(*kernel, "invariance", "does a row's result depend on its company, place, chunks or threads?",
+                         invariance, invariance_verb, exit_code),
+               invariance);
+    const Options race = options();
+    race->kernel = "cuda-emulated";
+    CLI::App* race_app = add_verb(*kernel, "race", "every order of threads that the emulator has, for a CUDA file",
+                                  race, race_verb, exit_code);
+    add_effort(*race_app, race);
+    for (const bool plots : {false, true}) {
+        const Options perf = options();
+        CLI::App* verb =
+            plots ? add_verb(*kernel, "roofline", "perf, and a picture of it", perf, roofline_verb, exit_code)
+                  : add_verb(*kernel, "perf", "time a kernel beside ours and the machine's limits", perf, perf_verb,
+                             exit_code);
+        add_count_option(*verb, "--threads", perf->threads, 1, "threads that a kernel may use");
+        verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
+            ->type_name("FILE");
+        add_bytes_option(
+            *verb, "--buffer", perf->buffer_bytes,
+            "memory that the stream is measured over and that leaves the caches; by their size if not given");
+        if (plots) verb->add_option("--plot", perf->plot, "the picture, SVG")->required()->type_name("FILE");
+    }
+    race_app->add_flag("--mutate", race->mutate, "leave out each barrier and wait in turn, and demand a finding");
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,88 @@
+// tools/kernel/kernel_board.h: owns the memory that the process which asks and the process which runs kernels share:
+// one question, one answer, and behind them the tensors.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tools/kernel/kernel_host.h"
+
+namespace verbatim::tools {
+
+inline constexpr int64_t kPage = 4096;
+
+enum class Question : uint8_t { kDescribe, kCall, kTime };
+enum class Answer : uint8_t { kYes, kNotLoaded };
+
+template <size_t size>
+struct BoardText {
+    char text[size];
+
+    void set(std::string_view from) {
+        const size_t count = from.size() < size ? from.size() : size - 1;
+        from.copy(text, count);
+        text[count] = '\0';
+    }
+    [[nodiscard]] std::string get() const { return text; }
+};
+
+// A tensor as the child sees it.
+struct BoardTensor {
+    std::byte* data = nullptr;  // null: absent
+    int64_t num_bytes = 0;      // from the first element to behind the last
+    int64_t element_bytes = 0;
+    Role role = Role::kIn;
+    int64_t lies_in = -1;  // the tensor whose memory this one has; then data is null
+};
+inline constexpr size_t kMaxGuards = 2 * kMaxTensors;
+inline constexpr size_t kBoardFindings = 16;
+inline constexpr size_t kBoardKernels = 64;
+inline constexpr size_t kMaxTimes = 1 << 14;
+
+struct Board {
+    // Asked.
+    Question question;
+    int32_t operation;  // of operations()
+    int32_t kernel;     // of the library; -1: builtin
+    const verbatim_kernel* builtin;
+    Placed placed;
+    std::array<BoardTensor, kMaxTensors> tensors;
+    int64_t num_tensors;
+    std::array<std::byte*, kMaxGuards> guards;  // pages that cannot be touched
+    int64_t num_guards;
+    std::byte* tensors_end;
+    CallOptions options;
+    TimingRequest timing;
+    // Answered.
+    Answer answer;
+    CallEnd end;
+    BoardText<2048> detail;
+    int32_t fault_signal;
+    uintptr_t fault_address;
+    std::array<BoardTensor, 2> child_memory;
+    int64_t num_findings;
+    std::array<simt::FindingKind, kBoardFindings> finding_kinds;
+    std::array<BoardText<512>, kBoardFindings> findings;
+    std::array<std::array<uint64_t, kFrames>, kBoardFindings> frames;
+    int64_t num_kernels;
+    struct Kernel {
+        BoardText<96> name;
+        BoardText<32> operation, profile, machine;
+    };
+    std::array<Kernel, kBoardKernels> kernels;
+    int64_t num_times;
+    std::array<double, kMaxTimes> times_s;
+};
+
+// The child: answers until the question pipe ends. Never returns.
+struct BoardPipes {
+    int questions = -1;  // one byte each
+    int answers = -1;
+};
+[[noreturn]] void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits,
+                                   BoardPipes pipes);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,148 @@
+// tools/kernel/operation.h: owns what the sandbox knows of an operation, said once for all its verbs: sizes and their
+// edges, tensors, what the C struct is made of, what it costs, how a call is taken apart.
+//
+//   O1  a call is a batch of items (rows, sequences); rows of an item stand one after another
+//   O2  a tensor has one unit per call, per item or per row; so a call of some of the items, or of some rows of an
+//       item, is made of another call's tensors without knowing the operation
+//   O3  the definition's bits are those of the reference kernel (kernels/sandbox/builtin_kernels.h)
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "kernels/sandbox/kernel.h"
+
+namespace verbatim::tools {
+
+inline constexpr size_t kMaxSizes = 8;
+inline constexpr size_t kMaxScalars = 4;
+inline constexpr size_t kMaxTensors = 16;
+
+using Sizes = std::array<int64_t, kMaxSizes>;
+using Scalars = std::array<float, kMaxScalars>;
+
+enum class Dtype : uint8_t { kF32, kBf16, kI32, kU32, kI64, kU64 };
+int64_t bytes_of(Dtype dtype);
+enum class Role : uint8_t { kIn, kOut, kInOut };
+enum class Axis : uint8_t { kCall, kItem, kRow };
+enum class Fill : uint8_t {
+    kValues,    // by the case's class of values
+    kPlain,     // about 1, whatever the class
+    kOwn,       // by Operation::finish
+    kFirstRow,  // verbatim_sequences::first_row
+};
+
+struct TensorSpec {
+    const char* name = "";
+    Dtype dtype = Dtype::kF32;
+    Role role = Role::kIn;
+    Axis axis = Axis::kRow;
+    int64_t width = 0;  // elements of a unit; 0: the pointer is null
+    Fill fill = Fill::kValues;
+    bool strided = false;             // rows may lie in wider ones
+    const char* lies_in = nullptr;    // of an output: may be the memory of this input
+    const char* continues = nullptr;  // of an input: after a chunk it is what this output was
+    bool advances = false;            // int64 per item: moves on by a chunk's rows
+};
+
+struct SizeSpec {
+    const char* name = "";
+    int64_t least = 1;
+    int64_t usual = 1;           // where another size is at its edges
+    std::vector<int64_t> edges;  // 1, odd, block ± 1, chunk ± 1, ...
+};
+
+// What a call must move and compute at least, by the contract.
+struct Work {
+    double bytes = 0;
+    double flops = 0;
+};
+
+struct Operation;
+
+// A call's tensors in the host's memory, units dense.
+struct Tensor {
+    TensorSpec spec;
+    int64_t num_units = 0;
+    std::vector<std::byte> bytes;
+
+    [[nodiscard]] int64_t unit_bytes() const { return spec.width * bytes_of(spec.dtype); }
+    template <typename T>
+    [[nodiscard]] std::span<T> as() {
+        return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+    }
+    template <typename T>
+    [[nodiscard]] std::span<const T> as() const {
+        return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+    }
+};
+struct Arguments {
+    const Operation* operation = nullptr;
+    Sizes sizes{};
+    Scalars scalars{};
+    std::vector<int64_t> item_rows;
+    std::vector<Tensor> tensors;
+
+    [[nodiscard]] int64_t num_rows() const;
+    [[nodiscard]] Tensor& tensor(std::string_view name);
+    [[nodiscard]] const Tensor& tensor(std::string_view name) const;
+};
+
+// A call's tensors where a kernel meets them. Plain, so that it crosses to the process that runs the kernel.
+struct Placed {
+    Sizes sizes{};
+    Scalars scalars{};
+    int64_t num_items = 0;
+    int64_t num_rows = 0;
+    std::array<std::byte*, kMaxTensors> data{};  // null: absent
+    std::array<int64_t, kMaxTensors> stride{};   // elements
+};
+union AbiArgs {
+    verbatim_matmul matmul;
+    verbatim_rms_norm rms_norm;
+    verbatim_gated_norm gated_norm;
+    verbatim_conv conv;
+    verbatim_scan scan;
+    verbatim_rope rope;
+    verbatim_attention attention;
+    verbatim_activation activation;
+    verbatim_sampling sampling;
+    verbatim_head_digest head_digest;
+};
+
+struct Operation {
+    const char* name = "";
+    const char* contract = "";  // shapes, formula, order of sums
+    bool takes_not_finite = true;
+    bool sums_exactly = false;  // sums of small integers are exact, so that their order does not show
+    std::vector<SizeSpec> sizes;
+    std::vector<Sizes> (*published)() = nullptr;  // shapes of published models
+    std::vector<TensorSpec> (*tensors)(const Sizes& sizes) = nullptr;
+    std::vector<int64_t> (*items)(const Sizes& sizes, Prng& prng) = nullptr;  // rows of each
+    void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
+    // The C struct, in `abi`. Tensors are numbered as tensors() lists them.
+    verbatim_args (*bind)(const Placed& placed, AbiArgs& abi) = nullptr;
+    Work (*work)(const Arguments& arguments) = nullptr;
+    // The outputs of a dense call in binary64, one vector for each output of binary32; null: exact alone.
+    std::vector<std::vector<double>> (*doubles)(const AbiArgs& abi) = nullptr;
+};
+
+// By the names of kernels/sandbox/kernel.h, in its order.
+std::span<const Operation> operations();
+// Null: there is none of this name.
+const Operation* find_operation(std::string_view name);
+// "rows 3, n 65, k 257"
+std::string describe(const Operation& operation, const Sizes& sizes);
+
+// The lists that operations() joins.
+std::vector<Operation> dense_operations();     // matmul, norms, rope, activation
+std::vector<Operation> sequence_operations();  // conv, scan, attention
+std::vector<Operation> other_operations();     // sampling, head_digest
+
+}  // namespace verbatim::tools

@@ -1,0 +1,61 @@
+// tools/kernel/operation_parts.h: owns what the descriptions of operations share: views of placed tensors, items, edges
+// of sizes, shapes of published models.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "reference/model/model_config.h"
+#include "tools/kernel/operation.h"
+
+namespace verbatim::tools {
+
+template <typename T>
+T* placed(const Placed& call, size_t i) {
+    return reinterpret_cast<T*>(call.data[i]);
+}
+inline verbatim_floats placed_rows(const Placed& call, size_t i, int64_t width) {
+    return {placed<float>(call, i), call.num_rows, width, call.stride[i]};
+}
+inline verbatim_const_floats placed_inputs(const Placed& call, size_t i, int64_t width) {
+    return {placed<const float>(call, i), call.num_rows, width, call.stride[i]};
+}
+inline verbatim_sequences placed_sequences(const Placed& call, size_t i) {
+    return {placed<const int64_t>(call, i), call.num_items};
+}
+
+// sizes[0] items of one row.
+std::vector<int64_t> single_rows(const Sizes& sizes, Prng& prng);
+// sizes[0] sequences: the first of sizes[1] tokens, the others of 1 ... sizes[1].
+std::vector<int64_t> sequences_of_tokens(const Sizes& sizes, Prng& prng);
+
+// kFirstRow's: [num_sequences + 1].
+TensorSpec first_rows();
+
+// Edges of blocks, chunks and groups: 1, odd, around powers of two.
+std::vector<int64_t> edges_up_to(int64_t most);
+// `add` for every published model, without repeats.
+std::vector<Sizes> of_published(
+    const std::function<void(const reference::ModelConfig& config, std::vector<Sizes>& shapes)>& add);
+// The first layer that has what `part` names, or null.
+template <typename T>
+const T* first_of(const reference::ModelConfig& config, std::optional<T> reference::LayerConfig::*part) {
+    for (const reference::LayerConfig& layer : config.layers) {
+        if ((layer.*part).has_value()) return &*(layer.*part);
+    }
+    return nullptr;
+}
+
+// Bytes of every tensor once: what a call must move at least.
+double bytes_of_tensors(const Arguments& arguments);
+
+// Row r of rows of the C structs.
+template <typename Rows>
+auto* row_of(const Rows& rows, int64_t r) {
+    return rows.data + r * rows.stride;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,286 @@
+#include "tools/kernel/report.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "kernels/sandbox/builtin_kernels.h"
+#include "tools/program/cli.h"
+
+namespace verbatim::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json sizes_json(const Operation& operation, const Sizes& sizes) {
+    Json json = Json::object();
+    for (size_t i = 0; i < operation.sizes.size(); ++i) json[operation.sizes[i].name] = sizes[i];
+    return json;
+}
+
+Json failure_json(const std::string& op, const Failure& failure) {
+    Json json = {{"verdict", name(failure.verdict)},
+                 {"detail", failure.detail},
+                 {"sizes", sizes_json(*find_operation(op), failure.one.sizes)},
+                 {"values", name(failure.one.values)},
+                 {"seed", failure.one.seed}};
+    if (!failure.property.empty()) json["property"] = failure.property;
+    if (!failure.hint.empty()) json["hint"] = failure.hint;
+    return json;
+}
+
+Json invariance_json(const KernelReport& report) {
+    if (!report.invariance || report.invariance->failure) return nullptr;
+    Json json = Json::object();
+    for (const Property property : kProperties) {
+        json[std::string(name(property))] = !report.invariance->broken[static_cast<size_t>(property)].has_value();
+    }
+    return json;
+}
+
+Json perf_json(const PerfRow& row) {
+    return {
+        {"shape", row.shape},         {"cold", row.cold},
+        {"calls", row.num_calls},     {"median_us", row.median_s * 1e6},
+        {"low_us", row.low_s * 1e6},  {"high_us", row.high_s * 1e6},
+        {"gbps", row.gbps()},         {"gflops", row.gflops()},
+        {"of_limit", row.of_limit()}, {"of_builtin", row.builtin_median_s > 0 ? Json(row.of_builtin()) : Json(nullptr)},
+        {"right", row.right}};
+}
+
+Json report_json(const KernelReport& report) {
+    Json json = {{"op", report.op},
+                 {"kernel", report.kernel},
+                 {"profile", report.profile},
+                 {"machine", report.machine},
+                 {"verdict", name(report.verdict)},
+                 {"cases", report.cases},
+                 {"unsupported", report.unsupported},
+                 {"first_failure", nullptr},
+                 {"invariant", invariance_json(report)},
+                 {"perf", Json::array()}};
+    if (report.first_failure) json["first_failure"] = failure_json(report.op, *report.first_failure);
+    for (const PerfRow& row : report.perf) json["perf"].push_back(perf_json(row));
+    if (report.invariance) {
+        Json broken = Json::array();
+        for (const auto& failure : report.invariance->broken) {
+            if (failure) broken.push_back(failure_json(report.op, *failure));
+        }
+        json["smallest_cases"] = broken;
+    }
+    if (!report.notes.empty()) json["notes"] = report.notes;
+    return json;
+}
+
+std::string reports_json(const KernelReports& reports) {
+    if (!reports.is_list && reports.reports.size() == 1) return report_json(reports.reports[0]).dump(2) + "\n";
+    Json list = Json::array();
+    for (const KernelReport& report : reports.reports) list.push_back(report_json(report));
+    return list.dump(2) + "\n";
+}
+
+// --- tables
+
+std::string failure_text(const std::string& op, const Failure& failure) {
+    std::string text =
+        fmt::format("  {}\n  smallest case: {}; values {}, seed {}\n", failure.detail,
+                    describe(*find_operation(op), failure.one.sizes), name(failure.one.values), failure.one.seed);
+    if (!failure.hint.empty()) text += fmt::format("  {}\n", failure.hint);
+    return text;
+}
+
+constexpr const char* kQuestions[] = {"run-to-run deterministic", "batch-invariant", "position-invariant",
+                                      "chunk-invariant", "invariant to threads, blocks and alignment"};
+
+std::string invariance_text(const KernelReport& report) {
+    std::string text = "this kernel is:\n";
+    for (size_t i = 0; i < std::size(kProperties); ++i) {
+        const auto& broken = report.invariance->broken[i];
+        text += fmt::format("  {:<44}{}\n", kQuestions[i], broken ? "no" : "yes");
+        if (broken) text += fmt::format("  {}", failure_text(report.op, *broken));
+    }
+    return text;
+}
+
+std::vector<std::string> perf_cells(const PerfRow& row) {
+    return {row.cold ? "  cold" : "  warm",
+            fmt::format("{}", row.num_calls),
+            fmt::format("{:.2f}", row.median_s * 1e6),
+            fmt::format("{:.2f}", row.low_s * 1e6),
+            fmt::format("{:.2f}", row.high_s * 1e6),
+            fmt::format("{:.2f}", row.gbps()),
+            fmt::format("{:.2f}", row.gflops()),
+            fmt::format("{:.1f} %", 100 * row.of_limit()),
+            row.builtin_median_s > 0 ? fmt::format("{:.2f}", row.of_builtin()) : "-",
+            row.right ? "" : "WRONG OUTPUTS"};
+}
+
+// A table for all rows, with each shape's name before its first one.
+std::string perf_text(const std::vector<PerfRow>& rows) {
+    Table table({"caches", "calls", "median us", "low", "high", "GB/s", "GFLOP/s", "of limit", "of built-in", ""});
+    for (const PerfRow& row : rows) table.add_row(perf_cells(row));
+    const std::string all = table.to_string();
+    size_t begin = all.find('\n') + 1;
+    std::string text = "  " + all.substr(0, begin);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        if (i == 0 || rows[i].shape != rows[i - 1].shape) text += fmt::format("  {}\n", rows[i].shape);
+        const size_t end = all.find('\n', begin) + 1;
+        text += "  " + all.substr(begin, end - begin);
+        begin = end;
+    }
+    return text;
+}
+
+std::string report_text(const KernelReport& report) {
+    std::string text = fmt::format("{} {} ({}, {}): {}", report.op, report.kernel, report.profile, report.machine,
+                                   name(report.verdict));
+    text += fmt::format("; {} cases", report.cases);
+    if (report.unsupported > 0) text += fmt::format(", {} not supported", report.unsupported);
+    text += '\n';
+    if (report.first_failure && !report.invariance) text += failure_text(report.op, *report.first_failure);
+    if (report.invariance && report.invariance->failure) {
+        text += failure_text(report.op, *report.invariance->failure);
+    } else if (report.invariance) {
+        text += invariance_text(report);
+    }
+    for (const std::string& note : report.notes) text += fmt::format("  {}\n", note);
+    if (!report.perf.empty()) text += perf_text(report.perf);
+    return text;
+}
+
+std::string reports_text(const KernelReports& reports) {
+    std::string text;
+    if (!reports.command.empty()) text += reports.command + "\n";
+    for (const std::string& line : reports.heading) text += line + "\n";
+    for (const KernelReport& report : reports.reports) text += report_text(report);
+    return text;
+}
+
+// --- JUnit
+
+std::string xml_escaped(std::string_view text) {
+    std::string out;
+    for (const char c : text) {
+        switch (c) {
+            case '&': out += "&amp;"; break;
+            case '<': out += "&lt;"; break;
+            case '>': out += "&gt;"; break;
+            case '"': out += "&quot;"; break;
+            default: out += c;
+        }
+    }
+    return out;
+}
+
+// One test case per kernel, or per kernel and property.
+struct JunitCase {
+    std::string name;
+    std::string failure;  // "": it passes
+};
+std::vector<JunitCase> junit_cases(const KernelReport& report) {
+    if (!report.invariance || report.invariance->failure) {
+        return {{report.kernel, report.passes() ? "" : report_text(report)}};
+    }
+    std::vector<JunitCase> cases;
+    for (const Property property : kProperties) {
+        const auto& broken = report.invariance->broken[static_cast<size_t>(property)];
+        const bool fails = broken.has_value() && report.profile != "fast";
+        cases.push_back(
+            {fmt::format("{}.{}", report.kernel, name(property)), fails ? failure_text(report.op, *broken) : ""});
+    }
+    return cases;
+}
+
+std::string reports_junit(const KernelReports& reports) {
+    std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
+    for (const KernelReport& report : reports.reports) {
+        const std::vector<JunitCase> cases = junit_cases(report);
+        const auto failures = std::ranges::count_if(cases, [](const JunitCase& one) { return !one.failure.empty(); });
+        text += fmt::format("<testsuite name=\"kernel {} {}\" tests=\"{}\" failures=\"{}\">\n", reports.verb, report.op,
+                            cases.size(), failures);
+        for (const JunitCase& one : cases) {
+            text += fmt::format("<testcase classname=\"{}\" name=\"{}\"", report.op, xml_escaped(one.name));
+            text += one.failure.empty() ? "/>\n"
+                                        : fmt::format("><failure message=\"{}\">{}</failure></testcase>\n",
+                                                      name(report.verdict), xml_escaped(one.failure));
+        }
+        text += "</testsuite>\n";
+    }
+    return text + "</testsuites>\n";
+}
+
+// --- the list
+
+struct Implementation {
+    std::string name, profile, machine;
+};
+std::vector<Implementation> implementations(const Operation& operation) {
+    std::vector<Implementation> all;
+    for (const verbatim_kernel* kernel : sandbox::builtin_kernels()) {
+        if (std::string_view(kernel->operation) != operation.name) continue;
+        all.push_back({kernel->name, kernel->profile, kernel->machine});
+#if defined(VERBATIM_HAS_CUDA)
+        // The same kernels, compiled by nvcc.
+        if (std::string_view(kernel->machine) == "cuda") {
+            std::string name = kernel->name;
+            all.push_back({name.replace(0, std::string_view("cuda-emulated").size(), "cuda"), kernel->profile, "cuda"});
+        }
+#endif
+    }
+    return all;
+}
+
+std::string list_json() {
+    Json list = Json::array();
+    for (const Operation& operation : operations()) {
+        Json kernels = Json::array();
+        for (const Implementation& one : implementations(operation)) {
+            kernels.push_back({{"name", one.name}, {"profile", one.profile}, {"machine", one.machine}});
+        }
+        list.push_back({{"op", operation.name}, {"contract", operation.contract}, {"kernels", kernels}});
+    }
+    return Json{{"operations", list}}.dump(2) + "\n";
+}
+
+std::string sizes_text(const Operation& operation) {
+    std::string text = "sizes:";
+    for (const SizeSpec& size : operation.sizes) text += fmt::format(" {} (from {})", size.name, size.least);
+    return text + "\n";
+}
+
+}  // namespace
+
+std::string to_text(const KernelReports& reports, KernelFormat format) {
+    switch (format) {
+        case KernelFormat::kJson: return reports_json(reports);
+        case KernelFormat::kJunit: return reports_junit(reports);
+        case KernelFormat::kTable: break;
+    }
+    return reports_text(reports);
+}
+
+std::string contract_text(const Operation& operation) {
+    std::string text = fmt::format("{}\n", operation.name);
+    const std::string contract = operation.contract;
+    for (size_t begin = 0; begin < contract.size();) {
+        const size_t end = contract.find('\n', begin);
+        text += "  " + contract.substr(begin, end - begin) + "\n";
+        begin = end + 1;
+    }
+    text += "  " + sizes_text(operation);
+    std::vector<std::string> names;
+    for (const Implementation& one : implementations(operation)) {
+        names.push_back(one.profile == "exact" ? one.name : fmt::format("{} ({})", one.name, one.profile));
+    }
+    return text + fmt::format("  kernels: {}\n", fmt::join(names, ", "));
+}
+
+std::string list_text(KernelFormat format) {
+    if (format == KernelFormat::kJson) return list_json();
+    std::string text;
+    for (const Operation& operation : operations()) text += contract_text(operation) + "\n";
+    return text;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,69 @@
+// tools/kernel/report.h: owns how the sandbox's verbs answer: a table, JSON, JUnit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/kernel/check.h"
+#include "tools/kernel/invariance.h"
+
+namespace verbatim::tools {
+
+enum class KernelFormat : uint8_t { kTable, kJson, kJunit };
+
+// A shape's times beside what bounds them.
+struct PerfRow {
+    std::string shape;
+    bool cold = false;
+    int64_t num_calls = 0;
+    double median_s = 0;
+    double low_s = 0, high_s = 0;  // of the middle nine tenths
+    Work work;
+    double limit_s = 0;           // of this machine, in the same run
+    double builtin_median_s = 0;  // 0: there is none
+    bool right = true;            // the outputs afterwards
+
+    [[nodiscard]] double gbps() const { return work.bytes / median_s * 1e-9; }
+    [[nodiscard]] double gflops() const { return work.flops / median_s * 1e-9; }
+    [[nodiscard]] double of_limit() const { return limit_s / median_s; }
+    [[nodiscard]] double of_builtin() const { return builtin_median_s / median_s; }
+};
+
+// What one verb found of one kernel.
+struct KernelReport {
+    std::string op;
+    std::string kernel;
+    std::string profile;
+    std::string machine;
+    Verdict verdict = Verdict::kPass;
+    int64_t cases = 0;
+    int64_t unsupported = 0;
+    std::optional<Failure> first_failure;
+    std::optional<InvarianceResult> invariance;
+    std::vector<PerfRow> perf;
+    std::vector<std::string> notes;  // of `race`: findings by line, barriers that nobody misses
+
+    // Whether what the kernel promises holds. The fast profile promises no invariance.
+    [[nodiscard]] bool passes() const {
+        return verdict == Verdict::kPass || (verdict == Verdict::kVaries && profile == "fast");
+    }
+};
+
+struct KernelReports {
+    std::string verb;
+    std::vector<KernelReport> reports;
+    bool is_list = false;  // of all kernels: JSON is a list, however many there are
+    uint64_t seed = 0;
+    std::string command;               // of the compiler; empty: nothing was compiled
+    std::vector<std::string> heading;  // of a table: the machine's limits
+};
+std::string to_text(const KernelReports& reports, KernelFormat format);
+
+// Of `kernel list`.
+std::string list_text(KernelFormat format);
+// The contract of one operation, its sizes and who implements it.
+std::string contract_text(const Operation& operation);
+
+}  // namespace verbatim::tools

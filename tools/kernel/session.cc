@@ -1,0 +1,168 @@
+#include "tools/kernel/session.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/sandbox/builtin_kernels.h"
+
+namespace verbatim::tools {
+namespace {
+
+Status of_operation(const std::string& file, const Operation& operation, std::vector<KernelInfo>& infos) {
+    for (const KernelInfo& info : infos) {
+        if (find_operation(info.operation) == nullptr) {
+            return error("{}: kernel {:?} is of operation {:?}, which there is not (`verbatim kernel list`)", file,
+                         info.name, info.operation);
+        }
+        const bool known_profile = info.profile == "exact" || info.profile == "tensor.sm90" || info.profile == "fast";
+        if (!known_profile || (info.machine != "cpu" && info.machine != "cuda")) {
+            return error(
+                "{}: kernel {:?} is of profile {:?} on {:?}: wanted exact, tensor.sm90 or fast, on cpu or cuda", file,
+                info.name, info.profile, info.machine);
+        }
+        if (info.profile == "tensor.sm90" && sandbox::reference_kernel(info.operation, info.profile) == nullptr) {
+            return error("{}: kernel {:?}: {} has no definition in tensor.sm90", file, info.name, info.operation);
+        }
+    }
+    std::erase_if(infos, [&](const KernelInfo& info) { return info.operation != operation.name; });
+    if (infos.empty()) return error("{}: exports no kernel of {}", file, operation.name);
+    return {};
+}
+
+// The cases of the options, or the one of their file.
+Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Operation& operation,
+                                        const KernelInfo& kernel) {
+    if (options.case_file.empty()) return check_cases(operation, kernel, options.effort, options.seed);
+    ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
+    if (saved.operation != operation.name) {
+        return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
+    }
+    return std::vector<CheckCase>{saved.check};
+}
+
+// Where in the file the emulator met it: "my_op.cu:41: ", or nothing.
+std::string line_of(KernelSession& session, const KernelOptions& options, const KernelInfo& kernel,
+                    const Operation& operation, const Failure& failure) {
+    if (kernel.machine != "cuda" || session.library().empty()) return "";
+    const CallResult result = session.host().call(kernel, make_arguments(operation, failure.one), failure.options);
+    if (result.findings.empty()) return "";
+    const auto end = result.where.begin() + static_cast<int64_t>(kFrames);
+    const std::vector<std::string> lines =
+        source_lines(session.library(), std::vector<uint64_t>(result.where.begin(), end), options.file);
+    return lines.empty() ? "" : lines.front() + ": ";
+}
+
+}  // namespace
+
+std::vector<KernelInfo> builtin_infos(const Operation& operation) {
+    std::vector<KernelInfo> infos;
+    for (const verbatim_kernel* kernel : sandbox::builtin_kernels()) {
+        if (std::string_view(kernel->operation) != operation.name) continue;
+        infos.push_back({kernel->name, kernel->operation, kernel->profile, kernel->machine, -1, kernel});
+    }
+    return infos;
+}
+
+// The last exact one for the CPU: the list goes up with the instruction sets.
+const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos) {
+    const auto is_exact = [](const KernelInfo& info) { return info.profile == "exact" && info.machine == "cpu"; };
+    return *std::ranges::find_if(infos.rbegin(), infos.rend(), is_exact);
+}
+
+Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& options, const Operation& operation) {
+    auto session = std::make_unique<KernelSession>();
+    const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
+    if (options.file.empty()) {
+        session->host_ = std::make_unique<KernelHost>("", limits);
+        RETURN_IF_ERROR(session->choose(options, operation, builtin_infos(operation)));
+        return session;
+    }
+    ASSIGN_OR_RETURN(session->compiled_, compile_kernel(options.file, options.flags, session->folder_));
+    session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);
+    ASSIGN_OR_RETURN(std::vector<KernelInfo> infos, session->host_->kernels());
+    RETURN_IF_ERROR(of_operation(options.file, operation, infos));
+    RETURN_IF_ERROR(session->choose(options, operation, std::move(infos)));
+    return session;
+}
+
+Status KernelSession::choose(const KernelOptions& options, const Operation& operation, std::vector<KernelInfo> known) {
+    if (options.kernel == "all") {
+        kernels_ = std::move(known);
+    } else if (options.kernel.empty()) {
+        kernels_ = {options.file.empty() ? best_builtin(known) : known.front()};
+    } else {
+        const auto found = std::ranges::find(known, options.kernel, &KernelInfo::name);
+        if (found == known.end()) {
+            std::vector<std::string> names;
+            for (const KernelInfo& info : known) names.push_back(info.name);
+            return error("--kernel {:?}: {} has {}", options.kernel, operation.name, fmt::join(names, ", "));
+        }
+        kernels_ = {*found};
+    }
+    return {};
+}
+
+KernelReport KernelSession::report_of(const KernelInfo& kernel) const {
+    KernelReport report;
+    report.op = kernel.operation;
+    report.kernel = kernel.name;
+    report.profile = kernel.profile;
+    report.machine = kernel.machine;
+    return report;
+}
+
+KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& options) const {
+    return {.verb = verb,
+            .reports = {},
+            .is_list = options.kernel == "all",
+            .seed = options.seed,
+            .command = fmt::format("{}", fmt::join(compiled_.command, " ")),
+            .heading = {}};
+}
+
+Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation) {
+    ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
+    KernelReports reports = session->reports_of("check", options);
+    for (const KernelInfo& kernel : session->kernels()) {
+        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, kernel));
+        CheckResult result = check_kernel(session->host(), kernel, operation, cases);
+        KernelReport report = session->report_of(kernel);
+        report.cases = result.num_cases;
+        report.unsupported = result.num_unsupported;
+        if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
+        if (result.failure) {
+            report.verdict = result.failure->verdict;
+            result.failure->detail.insert(0, line_of(*session, options, kernel, operation, *result.failure));
+        }
+        report.first_failure = std::move(result.failure);
+        reports.reports.push_back(std::move(report));
+    }
+    return reports;
+}
+
+Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation) {
+    ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
+    KernelReports reports = session->reports_of("invariance", options);
+    for (const KernelInfo& kernel : session->kernels()) {
+        std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed);
+        if (!options.case_file.empty()) {
+            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel));
+            cases = {saved[0].one};
+        }
+        KernelReport report = session->report_of(kernel);
+        report.invariance = check_invariance(session->host(), kernel, operation, cases);
+        report.cases = report.invariance->num_cases;
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+        report.first_failure = report.invariance->failure;
+        for (const auto& broken : report.invariance->broken) {
+            if (broken && !report.first_failure) report.first_failure = broken;
+        }
+        if (report.first_failure) report.verdict = report.first_failure->verdict;
+        reports.reports.push_back(std::move(report));
+    }
+    return reports;
+}
+
+}  // namespace verbatim::tools
