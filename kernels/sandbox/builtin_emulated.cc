@@ -10,6 +10,7 @@
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/simt/emulator.h"
+#include "kernels/cuda/state_log.h"
 #include "kernels/cuda/step_lists.h"
 #include "kernels/pair.h"
 #include "kernels/sandbox/builtin_parts.h"
@@ -161,7 +162,7 @@ int32_t emulate_conv(const Kernel*, const Run* run) {
     return on_emulator(run, [&](Device& device) {
         const StatefulStep step(device, op.sequences, op.windows_in, (op.d_conv - 1) * op.x.width);
         device.conv(step.batch(), {.d_conv = op.d_conv}, {.conv_weight = op.weight, .conv_bias = op.bias},
-                    floats_of(op.x), step.states(), floats_of(op.out));
+                    floats_of(op.x), step.states(), cuda::DeviceLog{}, floats_of(op.out));
         step.leave(op.windows_out);
     });
 }
@@ -192,7 +193,7 @@ int32_t emulate_scan(const Kernel*, const Run* run) {
                      .dt_max = op.dt_max},
                     {.a = op.a, .d = op.d, .dt_bias = op.dt_bias},
                     floats_of(rows, op.n_heads * op.head_dim + 2 * op.n_groups * op.d_state), floats_of(op.dt),
-                    dt.data(), decay.data(), step.states(), floats_of(op.y));
+                    dt.data(), decay.data(), step.states(), cuda::DeviceLog{}, floats_of(op.y));
         step.leave(op.states_out);
     });
 }
@@ -230,7 +231,7 @@ struct EmulatedPages {
 };
 
 // A step in which these rows attend.
-void describe(const verbatim_attention& op, cuda::StepLists& lists) {
+void describe(const verbatim_attention& op, Device& device, cuda::StepLists& lists) {
     std::vector<reference::WalkSequence> parts;
     std::vector<PooledSequence> sequences;
     std::vector<std::vector<BlockId>> tables;
@@ -245,7 +246,9 @@ void describe(const verbatim_attention& op, cuda::StepLists& lists) {
     }
     for (const std::vector<BlockId>& table : tables) sequences.push_back({.slot = SequenceSlot{0}, .blocks = table});
     const std::vector<TokenId> tokens(static_cast<size_t>(op.q.num_rows));
-    lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences});
+    const reference::ModelConfig no_layers;
+    cuda::StateLog no_log(device, no_layers, 0);
+    lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, no_log);
     lists.upload();
 }
 
@@ -256,7 +259,7 @@ int32_t emulate_attention(const Kernel* kernel, const Run* run) {
         const EmulatedPages pages(device, op);
         const cuda::AttentionShape shape{op.n_heads, op.n_kv_heads, op.head_dim, op.scale};
         cuda::StepLists lists(device, 1, attend_rows(shape));
-        describe(op, lists);
+        describe(op, device, lists);
         cuda::DeviceBatch batch = lists.batch();
         batch.max_runs = lists.first_runs.values.back();
         const DeviceArray<float> workspace(device, attention_floats(batch.max_runs, shape));
