@@ -88,12 +88,15 @@ public:
     void plan_move(Scene& scene, WindowCounts& counts) {
         counts.replayed += length_ - state_length_;
         ++counts.moves;
+        // A move forgets what is known beyond it: the last token comes with the next window.
+        std::vector<TokenId> accepted = std::exchange(not_sent_, {not_sent_.back()});
+        accepted.pop_back();
         scene.compute({.slot = slot_,
                        .num_computed_tokens = length_,
                        .state_src = row_,
                        .state_dst = row_,
                        .num_state_tokens = state_length_,
-                       .appended = std::exchange(not_sent_, {})});
+                       .appended = accepted});
         state_length_ = length_;
         moved_ = true;
     }
