@@ -1,8 +1,8 @@
 // simulator/trace_driver.h: the clients of a trace: sends its rows to an engine under a virtual clock, reads the
 // answers, leaves early where the trace says so, and checks that every row was told what the trace expects.
 //
-// The clock is virtual, in nanoseconds: it moves by what a step took and jumps when the engine is idle. So a run depends
-// on the trace, the configuration and the steps' times alone. What happens at one time happens in this order: the step
+// The clock is virtual, in nanoseconds: it moves by what a step took and jumps when the engine is idle. So a run
+// depends on the trace, the configuration and the steps' times alone. What happens at one time happens in this order: the step
 // ends and is told, in plan order; clients leave; rows that are due are sent; the next step is planned.
 //   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it
 //       has the answer (Busy says what else it may do); and not before the row that it takes from or goes back to was

@@ -1,0 +1,178 @@
+// `verbatim simulate` as a shell sees it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program/run_program.h"
+#include "tools/simulate/device_file.h"
+#include "tools/simulate/metrics.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const char* kMooncake = VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz";
+
+std::vector<std::string> simulate_arguments(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"simulate", "--trace", kMooncake, "--limit", "300", "--memory", "60GB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+json simulate(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--format", "json"});
+    const Outcome outcome = run_verbatim(simulate_arguments(more));
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    return json::parse(outcome.out);
+}
+
+TEST(SimulateCommand, JsonHasTheKeysThatWerePromised) {
+    const json result = simulate();
+    for (const char* key :
+         {"requests", "rejected", "hit_rate", "ttft_s", "tpot_s", "e2e_s", "client_wait_s", "throughput_tokens_per_s",
+          "preemptions", "evictions", "memory", "price_sources", "wall_s", "peak_rss_bytes", "digest"}) {
+        EXPECT_TRUE(result.contains(key)) << key;
+    }
+    for (const char* key : {"block", "token", "request"}) EXPECT_TRUE(result["hit_rate"].contains(key)) << key;
+    for (const char* key : {"mean", "p50", "p95", "p99"}) EXPECT_GT(result["ttft_s"][key].get<double>(), 0) << key;
+    EXPECT_EQ(result["requests"], 300);
+    double shares = 0;
+    for (const auto& share : result["price_sources"]) shares += share.get<double>();
+    EXPECT_NEAR(shares, 1, 1e-9);
+    const json& memory = result["memory"];
+    const auto bytes = [&](const char* key) { return memory[key].get<int64_t>(); };
+    const int64_t planned =
+        bytes("weights_bytes") + bytes("workspace_bytes") + bytes("kv_bytes") + bytes("state_bytes");
+    EXPECT_LE(planned, 60'000'000'000);
+    EXPECT_GT(planned, 59'900'000'000) << "nothing is left unused but parts of a block or row";
+}
+
+TEST(SimulateCommand, SaysTheSameEveryTime) {
+    json once = simulate();
+    json again = simulate();
+    for (json* one : {&once, &again}) {
+        one->erase("wall_s");
+        one->erase("peak_rss_bytes");
+    }
+    EXPECT_EQ(once, again);
+    EXPECT_NE(simulate({"--step-overhead", "2000"})["digest"], once["digest"]);
+}
+
+TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
+    const ScratchFiles files;
+    const json result = simulate({"--requests-csv", files.path("r.csv"), "--steps-csv", files.path("s.csv")});
+    const std::string requests = file_bytes(files.path("r.csv"));
+    EXPECT_EQ(std::ranges::count(requests, '\n'), 1 + 300);
+    EXPECT_THAT(requests, HasSubstr("\n0,served,0.000000000,0.000000000,0."));
+    const std::string steps = file_bytes(files.path("s.csv"));
+    EXPECT_GT(std::ranges::count(steps, '\n'), 100);
+    EXPECT_LE(std::ranges::count(steps, '\n'), 1 + result["details"]["steps"].get<int64_t>());
+}
+
+TEST(SimulateCommand, CountsWhatKeepsTheObjectives) {
+    const json all = simulate({"--slo", "ttft=1000s,tpot=1000s"});
+    EXPECT_EQ(all["details"]["goodput"]["requests"], 300);
+    const json some = simulate({"--slo", fmt::format("ttft={}s", all["ttft_s"]["p50"].get<double>())});
+    EXPECT_GE(some["details"]["goodput"]["requests"], 150);
+    EXPECT_LT(some["details"]["goodput"]["requests"], 160);
+    EXPECT_FALSE(simulate()["details"].contains("goodput"));
+}
+
+TEST(SimulateCommand, TheTableSaysWhatIsKnownAndHow) {
+    const Outcome outcome = run_verbatim(simulate_arguments({"--slo", "ttft=2s"}));
+    EXPECT_EQ(outcome.exit_code, kExitOk);
+    for (const char* text : {"time to first token", "hit rate", "steady state", "weights", "assumed", "digest",
+                             "requests within the SLO"}) {
+        EXPECT_THAT(outcome.out, HasSubstr(text));
+    }
+}
+
+struct WrongFlag {
+    std::vector<std::string> flags;
+    int exit_code;
+    const char* says;
+};
+
+TEST(SimulateCommand, SaysWhatIsWrong) {
+    const ScratchFiles files;
+    const std::string half = files.write("half.json", R"({"name": "half", "memory_bytes": "many", "speed": 3})");
+    for (const WrongFlag& wrong :
+         std::vector<WrongFlag>{{{"--memory", "1GB"}, kExitBadInput, "nothing is left for the cache"},
+                                {{"--memory", "600GB"}, kExitBadInput, "h100_sxm has 80.0 GiB"},
+                                {{"--kv-bytes", "75GB"}, kExitBadInput, "are left beside weights and workspace"},
+                                {{"--model", "granite"}, kExitBadInput, "neither a checkpoint's folder"},
+                                {{"--device", "h1000"}, kExitBadInput, "neither a device file nor one of a100_sxm"},
+                                {{"--device", half}, kExitBadInput, "\"memory_bytes\" = \"many\", wanted a number"},
+                                {{"--device", half}, kExitBadInput, "\"speed\" is not understood"},
+                                {{"--slo", "ttft=2"}, kExitBadUsage, "got \"ttft=2\", wanted objectives such as"},
+                                {{"--slo", "ttft=2s,ttft=3s"}, kExitBadUsage, "once at most"},
+                                {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
+                                {{"--cache-mode", "some"}, kExitBadUsage, "--cache-mode"},
+                                {{"--context", "999999999"}, kExitBadInput, "the model has 131072 positions"},
+                                {{"--requests-csv", files.path("no/such/folder.csv")}, kExitMachine, "folder.csv"}}) {
+        std::vector<std::string> arguments = {"simulate", "--trace", kMooncake, "--limit", "3"};
+        arguments.insert(arguments.end(), wrong.flags.begin(), wrong.flags.end());
+        const Outcome outcome = run_verbatim(arguments);
+        EXPECT_EQ(outcome.exit_code, wrong.exit_code) << wrong.says << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr(wrong.says));
+        EXPECT_EQ(outcome.out, "");
+    }
+}
+
+TEST(DeviceFiles, EveryOneSaysWhereItsValuesComeFrom) {
+    const std::vector<std::string> names = device_names();
+    EXPECT_GE(names.size(), 4u);
+    for (const std::string& device_name : names) {
+        const auto device = read_device(device_name);
+        ASSERT_TRUE(device.has_value()) << device.error().message;
+        EXPECT_EQ(device->name, device_name);
+        EXPECT_GE(device->sources.size(), 8u);
+    }
+    const auto unsaid = parse_device(R"({"name": "x", "memory_bytes": 1, "sources": {}})", "x.json");
+    ASSERT_FALSE(unsaid.has_value());
+    EXPECT_THAT(unsaid.error().message, HasSubstr("does not say where \"memory_bytes\" comes from"));
+}
+
+TEST(Metrics, APercentileIsAValueThatWasMeasured) {
+    std::vector<int64_t> times;
+    for (int64_t i = 1; i <= 10; ++i) times.push_back(i * 1'000'000'000);
+    const Distribution d = distribution_s(times);
+    EXPECT_DOUBLE_EQ(d.mean, 5.5);
+    EXPECT_DOUBLE_EQ(d.p50, 5);
+    EXPECT_DOUBLE_EQ(d.p95, 10);
+    EXPECT_DOUBLE_EQ(d.p99, 10);
+    EXPECT_DOUBLE_EQ(distribution_s({}).mean, 0);
+}
+
+TEST(Metrics, HitRatesAreByBlockTokenAndRequest) {
+    std::vector<RowTimes> rows(3);
+    rows[0] = {.due_ns = 0,
+               .first_token_ns = 10,
+               .end_ns = 40,
+               .prompt_tokens = 100,
+               .reused_tokens = 50,
+               .output_tokens = 4,
+               .outcome = RowOutcome::kServed};
+    rows[1] = {.due_ns = 5,
+               .first_token_ns = 10,
+               .end_ns = 10,
+               .prompt_tokens = 10,
+               .reused_tokens = 0,
+               .output_tokens = 1,
+               .outcome = RowOutcome::kServed};
+    rows[2] = {.prompt_tokens = 1000, .outcome = RowOutcome::kRejected};
+    const Metrics metrics = metrics_of(rows, 16, {.ttft_ns = 7});
+    EXPECT_EQ(metrics.requests, 2);
+    EXPECT_DOUBLE_EQ(metrics.hit_rate.block, 3.0 / (7 + 1));
+    EXPECT_DOUBLE_EQ(metrics.hit_rate.token, 50.0 / 110);
+    EXPECT_DOUBLE_EQ(metrics.hit_rate.request, 0.25);
+    EXPECT_DOUBLE_EQ(metrics.ttft.mean, 7.5e-9);
+    EXPECT_DOUBLE_EQ(metrics.tpot.mean, 10e-9);
+    EXPECT_EQ(metrics.requests_in_slo, 1);
+}
+
+}  // namespace
+}  // namespace verbatim::tools

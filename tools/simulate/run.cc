@@ -1,0 +1,101 @@
+#include "tools/simulate/run.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <memory>
+
+#include "engine/cache/budget.h"
+#include "tools/program/cli.h"
+#include "tools/simulate/model_shape.h"
+
+namespace verbatim::tools {
+namespace {
+
+int64_t peak_resident_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+}
+
+HeadWorth worth_of(const ModelShape& model) {
+    const ModelFlops flops = flops_of(model);
+    return {model.kv_bytes_per_token, model.state_bytes_per_row, flops.per_token, flops.per_pair};
+}
+
+EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory) {
+    EngineConfig engine;
+    engine.cache.has_kv = memory.block_bytes > 0;
+    engine.cache.has_state = memory.row_bytes > 0;
+    engine.cache.block_size = config.block_size;
+    engine.cache.num_blocks = memory.num_blocks;
+    engine.cache.num_state_rows = memory.num_state_rows;
+    engine.cache.lookup = config.cache_mode == CacheMode::kPrefix ? LookupMode::kPrefix : LookupMode::kConversation;
+    engine.scheduler.step_tokens = config.step_tokens;
+    engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.max_model_len = config.max_context.value_or(model.max_positions);
+    engine.seed = config.seed;
+    return engine;
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device) {
+    MemoryPlan plan;
+    plan.total_bytes = config.memory_bytes.value_or(device.memory_bytes / 10 * 9);
+    plan.weights_bytes = model.weight_bytes;
+    plan.workspace_bytes = device.workspace_bytes;
+    if (plan.total_bytes > device.memory_bytes) {
+        return error("--memory: got {}, but {} has {}", format_bytes(plan.total_bytes), device.name,
+                     format_bytes(device.memory_bytes));
+    }
+    const int64_t left = plan.total_bytes - plan.weights_bytes - plan.workspace_bytes;
+    if (left <= 0) {
+        return error(
+            "--memory: of {}, the weights of {} take {} and the workspace of {} takes {}: nothing is left for "
+            "the cache",
+            format_bytes(plan.total_bytes), model.name, format_bytes(plan.weights_bytes), device.name,
+            format_bytes(plan.workspace_bytes));
+    }
+    if (config.kv_bytes.value_or(0) > left - config.state_bytes.value_or(0)) {
+        return error("--kv-bytes and --state-bytes: got {} and {}, but {} are left beside weights and workspace",
+                     format_bytes(config.kv_bytes.value_or(0)), format_bytes(config.state_bytes.value_or(0)),
+                     format_bytes(left));
+    }
+    plan.block_bytes = model.kv_bytes_per_token * config.block_size;
+    plan.row_bytes = model.state_bytes_per_row;
+    ASSIGN_OR_RETURN(const Budget budget, split_budget({left, config.kv_bytes, config.state_bytes},
+                                                       {plan.block_bytes, plan.row_bytes, config.block_size}));
+    plan.num_blocks = budget.num_blocks;
+    plan.num_state_rows = budget.num_state_rows;
+    plan.kv_bytes = plan.num_blocks * plan.block_bytes;
+    plan.state_bytes = plan.num_state_rows * plan.row_bytes;
+    return plan;
+}
+
+Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
+                                 const std::string& trace_name, const traces::Trace& trace) {
+    const auto begin = std::chrono::steady_clock::now();
+    SimulateRun run{.trace = trace_name, .model = model, .device = device, .config = config};
+    if (config.step_overhead_ns) run.device.step_overhead_ns = static_cast<double>(*config.step_overhead_ns);
+    ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
+    SimulationConfig simulation;
+    simulation.engine = engine_config(config, model, run.memory);
+    simulation.busy = config.busy;
+    simulation.use_cache = config.cache_mode != CacheMode::kNone;
+    simulation.max_tokens = config.max_tokens;
+    simulation.record_steps = config.record_steps;
+    run.max_model_len = simulation.engine.max_model_len;
+    const RooflineTimes kernels(run.device);
+    StepCost cost(model, run.device, kernels);
+    const auto policy = make_eviction_policy(config.eviction, worth_of(model));
+    ProgressBar progress(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
+    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, cost, model.vocab_size, *policy, [&](int64_t rows_over) {
+                         progress.update(static_cast<uint64_t>(rows_over));
+                     }));
+    run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    run.peak_rss_bytes = peak_resident_bytes();
+    return run;
+}
+
+}  // namespace verbatim::tools
