@@ -36,9 +36,11 @@ public:
     // hold it.
     virtual std::optional<Digest> head_digest(const HeadImage& image) = 0;
 
-    // What makes its bits: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only under the id that made
-    // them.
+    // What makes the bits of deterministic requests: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only
+    // under the id that made them.
     [[nodiscard]] virtual std::string numerics_id() const = 0;
+    // Of ordinary requests, where these are computed in something else.
+    [[nodiscard]] virtual std::string ordinary_numerics_id() const { return numerics_id(); }
 };
 
 }  // namespace verbatim

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "engine/base/check.h"
+#include "engine/fields.h"
 
 namespace verbatim {
 
@@ -30,12 +31,7 @@ void DigestRecorder::on_token(RequestId request, TokenId token) {
 
 void DigestRecorder::on_event(const Event& event) {
     all_.add('e');
-    all_.add(event.kind);
-    all_.add(event.step);
-    all_.add(event.request);
-    all_.add(event.head);
-    all_.add(event.value);
-    all_.add(event.digest);
+    add_fields(all_, event);
 }
 
 }  // namespace verbatim

@@ -7,8 +7,6 @@
 namespace verbatim {
 namespace {
 
-bool fits(Slice slice, size_t size) { return slice.begin <= size && slice.count <= size - slice.begin; }
-
 int64_t num_blocks(std::span<const BlockRun> runs) {
     int64_t sum = 0;
     for (const BlockRun& run : runs) sum += run.count;
@@ -36,7 +34,7 @@ const SlotTable& SlotTables::at(SequenceSlot slot) const {
 }
 
 Status SlotTables::apply(const StepPlan& plan) {
-    RETURN_IF_ERROR(check_slices(plan));
+    RETURN_IF_ERROR(plan.check_slices());
     for (const SequenceSlot slot : plan.ends) RETURN_IF_ERROR(end(slot));
     for (const SequenceStart& sequence_start : plan.starts) RETURN_IF_ERROR(start(plan, sequence_start));
     int64_t last_admission = 0;
@@ -57,30 +55,20 @@ Status SlotTables::apply(const StepPlan& plan) {
     return check_row_uses(plan);
 }
 
-void SlotTables::advance(const StepPlan& plan) {
+void SlotTables::advance(const StepPlan& plan, std::span<const DrawnTokens> drawn) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         SlotTable& table = slots_[index(sequence.slot)];
-        table.length += sequence.num_new_tokens;
+        CHECK(sequence.num_draws == 0 || !drawn.empty(), "slot {} draws and is told nothing", index(sequence.slot));
+        table.length = length_after(sequence, sequence.num_draws > 0 ? &drawn.front() : nullptr);
+        if (sequence.num_draws > 0) drawn = drawn.subspan(1);
+        table.tokens.resize(table.tokens.size() - static_cast<size_t>(sequence.num_drafts()));
         table.stepped = true;
-    }
-}
-
-Status SlotTables::check_slices(const StepPlan& plan) const {
-    for (const SequenceStart& start : plan.starts) {
-        if (!fits(start.blocks, plan.blocks.size())) {
-            return error("step {}: start of slot {} names blocks outside the plan's {}", plan.step, index(start.slot),
-                         plan.blocks.size());
+        if (has_state() && sequence.state_dst != kNoState) {
+            table.source = sequence.state_dst;
+            table.state_length = sequence.known_end();
         }
     }
-    for (const ScheduledSequence& sequence : plan.sequences) {
-        if (!fits(sequence.appended, plan.tokens.size()) || !fits(sequence.new_blocks, plan.blocks.size()) ||
-            !fits(sequence.state_writes, plan.state_writes.size())) {
-            return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}",
-                         plan.step, index(sequence.slot), plan.tokens.size(), plan.blocks.size(),
-                         plan.state_writes.size());
-        }
-    }
-    return {};
+    CHECK(drawn.empty(), "{} sequences too many were told tokens", drawn.size());
 }
 
 Status SlotTables::end(SequenceSlot slot) {
@@ -112,6 +100,7 @@ Status SlotTables::start(const StepPlan& plan, const SequenceStart& start) {
     table.num_prompt_tokens = start.num_prompt_tokens;
     table.num_attached_tokens = start.num_computed_tokens;
     table.length = start.num_computed_tokens;
+    table.state_length = start.num_computed_tokens;
     table.tokens = start.tokens.to_vector();
     table.sampling = start.sampling;
     if (!config_.check_memory) return {};
@@ -143,13 +132,19 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
     }
     table.tokens.insert(table.tokens.end(), appended.begin(), appended.end());
     const int64_t known = static_cast<int64_t>(table.tokens.size());
-    const int64_t end = table.length + sequence.num_new_tokens;
-    if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens <= 0 || end > known) {
+    const int64_t end = sequence.end();
+    const bool moves_row = sequence.num_new_tokens == 0 && sequence.state_dst != kNoState;
+    if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens < (moves_row ? 0 : 1) || end > known) {
         return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step,
                      slot, sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
     }
-    if (sequence.samples && end != known) {
+    if (sequence.num_draws > 0 && end != known) {
         return error("step {}: slot {} draws token {}, but it knows {} already", plan.step, slot, end, known);
+    }
+    if (sequence.num_draws < 0 || sequence.num_draws > sequence.num_new_tokens ||
+        sequence.num_drafts() > static_cast<int32_t>(appended.size())) {
+        return error("step {}: slot {} draws {} times over {} new tokens, of which {} were appended", plan.step, slot,
+                     sequence.num_draws, sequence.num_new_tokens, appended.size());
     }
     if (!config_.check_memory) return {};
     for (const BlockRun& run : plan.new_blocks(sequence)) {
@@ -181,9 +176,9 @@ Status SlotTables::count_block(BlockId block, int32_t times) {
 }
 
 Status SlotTables::check_written_blocks(const ScheduledSequence& sequence) const {
-    if (config_.num_blocks == 0) return {};
+    if (config_.num_blocks == 0 || sequence.num_new_tokens == 0) return {};
     const SlotTable& table = at(sequence.slot);
-    const int64_t last = (table.length + sequence.num_new_tokens - 1) / config_.block_size;
+    const int64_t last = (sequence.end() - 1) / config_.block_size;
     for (int64_t i = table.length / config_.block_size; i <= last; ++i) {
         const int32_t block = index(table.blocks[i]);
         if (tables_of_block_[block] != 1) {
@@ -231,34 +226,45 @@ bool SlotTables::is_row(StateIndex row) const { return index(row) >= 0 && index(
 
 Status SlotTables::check_state(const StepPlan& plan, const ScheduledSequence& sequence) {
     SlotTable& table = slots_[index(sequence.slot)];
-    const int32_t src = index(sequence.state_src);
-    const int32_t dst = index(sequence.state_dst);
-    const bool has_state = config_.num_state_rows > 0;
     int64_t last_length = table.length;
     for (const StateWrite& write : plan.writes_of(sequence)) {
-        if (write.length <= last_length || write.length > table.length + sequence.num_new_tokens ||
-            has_state != is_row(write.dst)) {
+        if (write.length <= last_length || write.length > sequence.known_end() || has_state() != is_row(write.dst)) {
             return error("step {}: slot {} writes its state at {} to row {}, while it computes {} tokens from {}",
                          plan.step, index(sequence.slot), write.length, index(write.dst), sequence.num_new_tokens,
                          table.length);
         }
         last_length = write.length;
     }
-    if (!has_state) {
-        if (src == index(kNoState) && dst == index(kNoState)) return {};
+    if (!has_state()) {
+        if (sequence.state_src == kNoState && sequence.state_dst == kNoState) return {};
         return error("step {}: slot {} names state rows {} and {}, but the model has no state", plan.step,
-                     index(sequence.slot), src, dst);
+                     index(sequence.slot), index(sequence.state_src), index(sequence.state_dst));
     }
-    const bool src_is_right = table.stepped      ? sequence.state_src == table.state
-                              : table.length > 0 ? is_row(sequence.state_src) && src != dst
-                                                 : sequence.state_src == kNoState;
-    const bool dst_is_right = table.stepped ? sequence.state_dst == table.state : is_row(sequence.state_dst);
+    RETURN_IF_ERROR(check_rows(plan, sequence));
+    table.source = sequence.state_src;
+    if (sequence.state_dst != kNoState) table.state = sequence.state_dst;
+    return {};
+}
+
+Status SlotTables::check_rows(const StepPlan& plan, const ScheduledSequence& sequence) const {
+    const SlotTable& table = at(sequence.slot);
+    const StateIndex src = sequence.state_src;
+    const StateIndex dst = sequence.state_dst;
+    const bool src_is_right = table.stepped      ? src == table.source
+                              : table.length > 0 ? is_row(src) && src != dst
+                                                 : src == kNoState;
+    const bool dst_is_right = dst == kNoState || (table.state == kNoState ? is_row(dst) : dst == table.state);
     if (!src_is_right || !dst_is_right) {
         return error("step {}: slot {} at length {} reads state row {} and writes {}; its own is {}", plan.step,
-                     index(sequence.slot), table.length, src, dst, index(table.state));
+                     index(sequence.slot), table.length, index(src), index(dst), index(table.state));
     }
-    table.state = sequence.state_dst;
-    return {};
+    const int64_t logged_from = dst != kNoState ? sequence.known_end() : sequence.num_state_tokens;
+    if (sequence.num_state_tokens == table.state_length && sequence.end() - logged_from <= config_.max_log_tokens) {
+        return {};
+    }
+    return error("step {}: slot {} has a state after {} of {} tokens, not {}, and logs {} more; a log holds {}",
+                 plan.step, index(sequence.slot), table.state_length, table.length, sequence.num_state_tokens,
+                 sequence.end() - logged_from, config_.max_log_tokens);
 }
 
 Status SlotTables::check_row_uses(const StepPlan& plan) {
@@ -273,6 +279,7 @@ Status SlotTables::check_row_uses(const StepPlan& plan) {
                      index(owner));
     };
     for (const ScheduledSequence& sequence : plan.sequences) {
+        if (sequence.state_dst == kNoState) continue;
         RETURN_IF_ERROR(claim(sequence.state_dst, sequence.slot));
         owner_of_row_[index(sequence.state_dst)] = sequence.slot;
     }

@@ -2,12 +2,12 @@
 // length, block table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
 //   L1  ends name live slots; starts name free ones; a slot is scheduled at most once, in order of admission (P1)
 //   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new
-//       position
+//       position; who draws computes up to the last token known, drafts among them, and these are forgotten after it
 //   L3  a block that is written or new is in its writer's table and in no other live one (P2)
 //   L4  an attached length that is no multiple of the block size comes with one copy of its tail, of exactly that
 //       many slots
-//   L5  the first step of a slot reads a row other than its own (none, at length 0); the later ones read and write
-//       their own
+//   L5  the first step of a slot reads a row other than its own (none, at length 0); the later ones read the row that
+//       was written last, write their own or none, and the log between it and the length is no longer than it may be
 //   L6  a destination (new block, state_dst, StateWrite) is read or written by nobody else in the step (P3, as far
 //       as it shows)
 #pragma once
@@ -26,6 +26,7 @@ struct SlotTablesConfig {
     int32_t block_size = 16;
     int32_t num_blocks = 0;      // 0: the model has no KV, plans name no blocks
     int32_t num_state_rows = 0;  // 0: the model has no state, every row is kNoState
+    int32_t max_log_tokens = 0;  // of a slot: behind what its row has taken in, drafts among them
     bool check_memory = true;    // false: blocks and rows are neither checked nor kept (executors without pools)
 };
 
@@ -37,9 +38,11 @@ struct SlotTable {
     int64_t num_prompt_tokens = 0;    // of `tokens`
     int64_t num_attached_tokens = 0;  // computed before its start
     int64_t length = 0;               // computed tokens; during a step: before it
-    std::vector<TokenId> tokens;      // everything known
+    std::vector<TokenId> tokens;      // everything known; during a step with its drafts
     std::vector<BlockId> blocks;
-    StateIndex state = kNoState;  // its own row, from its first step on
+    StateIndex state = kNoState;   // its own row, once it has one
+    StateIndex source = kNoState;  // the row that was written last: its own, or the attached one
+    int64_t state_length = 0;      // of `source`
     SamplingParams sampling;
 };
 
@@ -50,8 +53,9 @@ public:
     // Ends, starts, appended tokens and new blocks. An error says which rule the plan breaks; the tables mean
     // nothing after it.
     Status apply(const StepPlan& plan);
-    // The plan has been carried out: its sequences are longer by their new tokens.
-    void advance(const StepPlan& plan);
+    // The plan has been carried out: its sequences are longer by their new tokens, without the drafts that were not
+    // accepted. REQUIRES: `drawn` has one for each sequence that draws, in plan order.
+    void advance(const StepPlan& plan, std::span<const DrawnTokens> drawn);
 
     [[nodiscard]] bool is_live(SequenceSlot slot) const;
     [[nodiscard]] const SlotTable& at(SequenceSlot slot) const;  // REQUIRES: is_live(slot)
@@ -59,16 +63,17 @@ public:
     [[nodiscard]] const SlotTablesConfig& config() const { return config_; }
 
 private:
-    Status check_slices(const StepPlan& plan) const;
     Status end(SequenceSlot slot);
     Status start(const StepPlan& plan, const SequenceStart& start);
     Status extend(const StepPlan& plan, const ScheduledSequence& sequence);
+    Status check_rows(const StepPlan& plan, const ScheduledSequence& sequence) const;
     Status check_state(const StepPlan& plan, const ScheduledSequence& sequence);
     Status check_written_blocks(const ScheduledSequence& sequence) const;
     Status check_copies(const StepPlan& plan);
     Status check_row_uses(const StepPlan& plan);
     Status count_block(BlockId block, int32_t times);
     [[nodiscard]] bool is_row(StateIndex row) const;
+    [[nodiscard]] bool has_state() const { return config_.num_state_rows > 0; }
 
     SlotTablesConfig config_;
     std::vector<SlotTable> slots_;

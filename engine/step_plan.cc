@@ -1,39 +1,12 @@
 #include "engine/step_plan.h"
 
+#include "engine/base/check.h"
+#include "engine/fields.h"
+
 namespace verbatim {
 namespace {
 
-template <typename T>
-std::span<const T> part(const std::vector<T>& all, Slice slice) {
-    return std::span(all).subspan(slice.begin, slice.count);
-}
-
-void add_to(Digester& digester, Slice slice) {
-    digester.add(slice.begin);
-    digester.add(slice.count);
-}
-
-void add_to(Digester& digester, const SequenceStart& start) {
-    digester.add(start.slot);
-    digester.add(start.request);
-    start.tokens.add_to(digester);
-    digester.add(start.num_prompt_tokens);
-    digester.add(start.num_computed_tokens);
-    add_to(digester, start.blocks);
-    add_to(digester, start.sampling);
-}
-
-void add_to(Digester& digester, const ScheduledSequence& sequence) {
-    digester.add(sequence.slot);
-    digester.add(sequence.num_computed_tokens);
-    digester.add(sequence.num_new_tokens);
-    digester.add(static_cast<uint8_t>(sequence.samples));
-    digester.add(sequence.state_src);
-    digester.add(sequence.state_dst);
-    add_to(digester, sequence.appended);
-    add_to(digester, sequence.new_blocks);
-    add_to(digester, sequence.state_writes);
-}
+bool fits(Slice slice, size_t size) { return slice.begin <= size && slice.count <= size - slice.begin; }
 
 }  // namespace
 
@@ -48,48 +21,70 @@ void StepPlan::clear(int64_t new_step) {
     state_writes.clear();
 }
 
-// Every list with its count, so that no two plans feed the same bytes.
-Digest StepPlan::digest() const {
-    Digester digester;
-    const auto add_count = [&](const auto& list) { digester.add(static_cast<uint64_t>(list.size())); };
-    digester.add(step);
-    digester.add_all(std::span(ends));
-    add_count(starts);
-    for (const SequenceStart& start : starts) add_to(digester, start);
-    add_count(copies);
-    for (const BlockCopy& copy : copies) {
-        digester.add(copy.src);
-        digester.add(copy.dst);
-        digester.add(copy.num_slots);
+Digest StepPlan::digest() const { return digest_of_fields(*this); }
+
+Status StepPlan::check_slices() const {
+    for (const SequenceStart& start : starts) {
+        if (!fits(start.blocks, blocks.size())) {
+            return error("step {}: start of slot {} names blocks outside the plan's {}", step, index(start.slot),
+                         blocks.size());
+        }
     }
-    add_count(sequences);
-    for (const ScheduledSequence& sequence : sequences) add_to(digester, sequence);
-    digester.add_all(std::span(tokens));
-    add_count(blocks);
-    for (const BlockRun& run : blocks) {
-        digester.add(run.first);
-        digester.add(run.count);
+    for (const ScheduledSequence& sequence : sequences) {
+        if (!fits(sequence.appended, tokens.size()) || !fits(sequence.new_blocks, blocks.size()) ||
+            !fits(sequence.state_writes, state_writes.size())) {
+            return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}", step,
+                         index(sequence.slot), tokens.size(), blocks.size(), state_writes.size());
+        }
     }
-    add_count(state_writes);
-    for (const StateWrite& write : state_writes) {
-        digester.add(write.length);
-        digester.add(write.dst);
-    }
-    return digester.digest();
+    return {};
 }
 
-std::span<const TokenId> StepPlan::appended(const ScheduledSequence& sequence) const {
-    return part(tokens, sequence.appended);
+int64_t length_after(const ScheduledSequence& sequence, const DrawnTokens* drawn) {
+    if (sequence.num_draws == 0) return sequence.end();
+    CHECK(drawn != nullptr && drawn->slot == sequence.slot, "slot {} draws", index(sequence.slot));
+    const int64_t num_rows = drawn->tokens.count + (drawn->fault_layer >= 0 ? 1 : 0);
+    return sequence.end() - sequence.num_draws + num_rows;
 }
 
-std::span<const BlockRun> StepPlan::new_blocks(const ScheduledSequence& sequence) const {
-    return part(blocks, sequence.new_blocks);
+void StepResult::clear(int64_t new_step) {
+    step = new_step;
+    elapsed_ns = 0;
+    materialised_through_step = -1;
+    drawn.clear();
+    tokens.clear();
 }
 
-std::span<const BlockRun> StepPlan::blocks_of(const SequenceStart& start) const { return part(blocks, start.blocks); }
+void StepResult::add(SequenceSlot slot, std::span<const TokenId> accepted, int32_t fault_layer) {
+    drawn.push_back(
+        {slot, {static_cast<uint32_t>(tokens.size()), static_cast<uint32_t>(accepted.size())}, fault_layer});
+    tokens.insert(tokens.end(), accepted.begin(), accepted.end());
+}
 
-std::span<const StateWrite> StepPlan::writes_of(const ScheduledSequence& sequence) const {
-    return part(state_writes, sequence.state_writes);
+Status StepResult::check(const StepPlan& plan) const {
+    if (step != plan.step) return error("result of step {}, plan of step {}", step, plan.step);
+    size_t next = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (sequence.num_draws == 0) continue;
+        if (next == drawn.size() || drawn[next].slot != sequence.slot) {
+            return error("step {}: no tokens for slot {}, which draws", step, index(sequence.slot));
+        }
+        const DrawnTokens& of = drawn[next++];
+        const int64_t num_rows = int64_t{of.tokens.count} + (of.fault_layer >= 0 ? 1 : 0);
+        if (!fits(of.tokens, tokens.size()) || num_rows < 1 || num_rows > sequence.num_draws) {
+            return error("step {}: slot {} draws {} times and is told {} tokens", step, index(sequence.slot),
+                         sequence.num_draws, of.tokens.count);
+        }
+        // What was accepted are the drafts, up to the last token.
+        const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+        for (size_t i = 0; i + 1 < static_cast<size_t>(num_rows); ++i) {
+            if (tokens_of(of)[i] == drafts[i]) continue;
+            return error("step {}: slot {} is told token {} where {} was drafted, and more", step, index(sequence.slot),
+                         tokens_of(of)[i], drafts[i]);
+        }
+    }
+    if (next == drawn.size()) return {};
+    return error("step {}: {} sequences are told tokens, {} draw", step, drawn.size(), next);
 }
 
 }  // namespace verbatim

@@ -2,12 +2,20 @@
 //
 // Plain data, incremental: a plan names what is new (tokens, blocks, copies); executors keep per-slot tables and derive
 // the slot mapping. Lists of variable length are flat and shared by the step; a sequence names its part as a `Slice`.
+// Both are comparable, printable, digested by contents, written and read (engine/fields.h).
 //
 // Order of execution inside a step: ends, starts, block copies, then the sequences. A sequence computes positions
-// [num_computed_tokens, num_computed_tokens + num_new_tokens): writes their KV, reads its state from row `state_src`
-// (kNoState: the zero state) and leaves it in row `state_dst`. They differ on the first step after an attach, so that
-// attaching copies no state; from then on they are the same row. While it passes a position that a StateWrite names, it
-// writes the state out there too.
+// [num_computed_tokens, num_computed_tokens + num_new_tokens) and writes their KV. It draws a token at each of its last
+// num_draws positions. All but the first of these hold *drafts*: tokens that somebody guessed. A draft is accepted when
+// it is the token drawn at the position before it, and so are all drafts before it. What is drawn at the last accepted
+// position is told, too: 1 .. num_draws tokens come back, and the sequence is as long as if they had come one by one.
+//
+// State: row `state_src` holds the state after num_state_tokens tokens (kNoState: the zero state, after none). Of the
+// tokens between these and num_computed_tokens the executor has kept in the slot's *log* what it needs to go on from
+// there. Row `state_dst` gets the state after the last new token that is no draft, and the log begins there; kNoState:
+// no row gets it, and the log goes on. Source and destination differ on the first step after an attach, so that
+// attaching copies no state; from then on they are the same row. Without new tokens a sequence only moves its row to
+// num_computed_tokens. While it passes a position that a StateWrite names, it writes the state out there too.
 //   P1  sequences are in order of slots' admission (oldest request first), each slot at most once
 //   P2  a block written in this step is referenced by its writer alone, or holds a head's slots below the written ones
 //   P3  a destination was written by no step that is not complete, and nobody else reads or writes it in this step
@@ -19,6 +27,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
+#include "engine/base/result.h"
 #include "engine/request/sampling.h"
 #include "engine/tokens/token_seq.h"
 
@@ -27,7 +36,25 @@ namespace verbatim {
 struct Slice {
     uint32_t begin = 0;
     uint32_t count = 0;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("begin", self.begin);
+        visit("count", self.count);
+    }
     friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+// The part of `all` that a slice names. REQUIRES: it lies inside.
+template <typename T>
+[[nodiscard]] std::span<const T> part_of(const std::vector<T>& all, Slice slice) {
+    return std::span(all).subspan(slice.begin, slice.count);
+}
+
+// In what a sequence is computed. An executor may have one arithmetic for both.
+enum class Arithmetic : uint8_t {
+    kDeterministic,  // of requests whose bits are promised
+    kOrdinary,       // of all others
+    kCount,
 };
 
 // A request enters the batch, or re-enters it after a preemption.
@@ -39,6 +66,17 @@ struct SequenceStart {
     int64_t num_computed_tokens = 0;  // attached: KV and state exist for these
     Slice blocks{};                   // of StepPlan::blocks: the attached full blocks, shared by reference
     SamplingParams sampling{};
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("slot", self.slot);
+        visit("request", self.request);
+        visit("tokens", self.tokens);
+        visit("num_prompt_tokens", self.num_prompt_tokens);
+        visit("num_computed_tokens", self.num_computed_tokens);
+        visit("blocks", self.blocks);
+        visit("sampling", self.sampling);
+    }
+    friend bool operator==(const SequenceStart&, const SequenceStart&) = default;
 };
 
 // Copy on write of an attached head's tail: slots [0, num_slots) of `src` to `dst`, every attention layer, K and V.
@@ -46,27 +84,60 @@ struct BlockCopy {
     BlockId src{};
     BlockId dst{};
     int32_t num_slots = 0;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("src", self.src);
+        visit("dst", self.dst);
+        visit("num_slots", self.num_slots);
+    }
     friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
 // When `length` tokens have been scanned, every Mamba layer's state is also written to row `dst`.
-// num_computed_tokens < length <= num_computed_tokens + num_new_tokens.
+// num_computed_tokens < length <= num_computed_tokens + num_new_tokens - num_drafts.
 struct StateWrite {
     int64_t length = 0;
     StateIndex dst{};
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("length", self.length);
+        visit("dst", self.dst);
+    }
     friend bool operator==(const StateWrite&, const StateWrite&) = default;
 };
 
 struct ScheduledSequence {
     SequenceSlot slot{};
+    Arithmetic arithmetic = Arithmetic::kDeterministic;
     int64_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
-    bool samples = false;  // draw a token from the logits at the last new position
+    int32_t num_draws =
+        0;  // 0: none; 1: at the last position; more: at so many last ones, all but the first are drafts
     StateIndex state_src = kNoState;
+    int64_t num_state_tokens = 0;  // that state_src has taken in; without a state: num_computed_tokens
     StateIndex state_dst = kNoState;
-    Slice appended{};      // of StepPlan::tokens: tokens that became known since the slot's last plan
+    Slice appended{};      // of StepPlan::tokens: tokens that became known since the slot's last plan, drafts last
     Slice new_blocks{};    // of StepPlan::blocks: appended to the slot's table, before the copies
     Slice state_writes{};  // of StepPlan::state_writes: ascending by length
+
+    [[nodiscard]] int32_t num_drafts() const { return num_draws > 1 ? num_draws - 1 : 0; }
+    // After the last new token, and after the last one that is no draft.
+    [[nodiscard]] int64_t end() const { return num_computed_tokens + num_new_tokens; }
+    [[nodiscard]] int64_t known_end() const { return end() - num_drafts(); }
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("slot", self.slot);
+        visit("arithmetic", self.arithmetic);
+        visit("num_computed_tokens", self.num_computed_tokens);
+        visit("num_new_tokens", self.num_new_tokens);
+        visit("num_draws", self.num_draws);
+        visit("state_src", self.state_src);
+        visit("num_state_tokens", self.num_state_tokens);
+        visit("state_dst", self.state_dst);
+        visit("appended", self.appended);
+        visit("new_blocks", self.new_blocks);
+        visit("state_writes", self.state_writes);
+    }
     friend bool operator==(const ScheduledSequence&, const ScheduledSequence&) = default;
 };
 
@@ -83,26 +154,75 @@ struct StepPlan {
     void clear(int64_t new_step);
     [[nodiscard]] bool empty() const { return ends.empty() && starts.empty() && sequences.empty(); }
     [[nodiscard]] Digest digest() const;
+    // Whether every slice lies inside its list: what is read may be anything.
+    [[nodiscard]] Status check_slices() const;
 
-    [[nodiscard]] std::span<const TokenId> appended(const ScheduledSequence& sequence) const;
-    [[nodiscard]] std::span<const BlockRun> new_blocks(const ScheduledSequence& sequence) const;
-    [[nodiscard]] std::span<const BlockRun> blocks_of(const SequenceStart& start) const;
-    [[nodiscard]] std::span<const StateWrite> writes_of(const ScheduledSequence& sequence) const;
+    [[nodiscard]] std::span<const TokenId> appended(const ScheduledSequence& sequence) const {
+        return part_of(tokens, sequence.appended);
+    }
+    [[nodiscard]] std::span<const BlockRun> new_blocks(const ScheduledSequence& sequence) const {
+        return part_of(blocks, sequence.new_blocks);
+    }
+    [[nodiscard]] std::span<const BlockRun> blocks_of(const SequenceStart& start) const {
+        return part_of(blocks, start.blocks);
+    }
+    [[nodiscard]] std::span<const StateWrite> writes_of(const ScheduledSequence& sequence) const {
+        return part_of(state_writes, sequence.state_writes);
+    }
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("step", self.step);
+        visit("ends", self.ends);
+        visit("starts", self.starts);
+        visit("copies", self.copies);
+        visit("sequences", self.sequences);
+        visit("tokens", self.tokens);
+        visit("blocks", self.blocks);
+        visit("state_writes", self.state_writes);
+    }
+    friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
-// One drawn token. `fault_layer` >= 0: a NaN or an infinity was met there (N8; the number of layers means the logits)
-// and `token` means nothing.
-struct SampledToken {
+// What a sequence that draws is told: the drafts that were accepted, and the token drawn after them. A draw that met a
+// NaN or an infinity (N8) ends the list instead, and tells where: the lowest layer, or the number of layers when only
+// the logits are not finite.
+struct DrawnTokens {
     SequenceSlot slot{};
-    TokenId token = 0;
-    int32_t fault_layer = -1;
-    friend bool operator==(const SampledToken&, const SampledToken&) = default;
+    Slice tokens{};            // of StepResult::tokens: 1 .. num_draws; with a fault 0 .. num_draws - 1
+    int32_t fault_layer = -1;  // -1: none
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("slot", self.slot);
+        visit("tokens", self.tokens);
+        visit("fault_layer", self.fault_layer);
+    }
+    friend bool operator==(const DrawnTokens&, const DrawnTokens&) = default;
 };
+
+// How long the sequence is after the step: the positions whose tokens are known to be right.
+[[nodiscard]] int64_t length_after(const ScheduledSequence& sequence, const DrawnTokens* drawn);
 
 struct StepResult {
     int64_t step = 0;
-    std::vector<SampledToken> sampled;       // one for each sequence that `samples`, in plan order
+    int64_t elapsed_ns = 0;                  // that the step took; 0: nobody measured
     int64_t materialised_through_step = -1;  // all bytes that steps up to this one write are written
+    std::vector<DrawnTokens> drawn;          // one for each sequence that draws, in plan order
+    std::vector<TokenId> tokens;             // flat, named by Slices
+
+    void clear(int64_t new_step);
+    // Adds what the next sequence that draws is told.
+    void add(SequenceSlot slot, std::span<const TokenId> accepted, int32_t fault_layer = -1);
+    [[nodiscard]] std::span<const TokenId> tokens_of(const DrawnTokens& of) const { return part_of(tokens, of.tokens); }
+    // Whether it can be the plan's: for what comes from outside the program.
+    [[nodiscard]] Status check(const StepPlan& plan) const;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("step", self.step);
+        visit("elapsed_ns", self.elapsed_ns);
+        visit("materialised_through_step", self.materialised_through_step);
+        visit("drawn", self.drawn);
+        visit("tokens", self.tokens);
+    }
     friend bool operator==(const StepResult&, const StepResult&) = default;
 };
 

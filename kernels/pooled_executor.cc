@@ -43,9 +43,13 @@ void PooledWalk::observe(const reference::WalkPoint& point) {
     if (observer_ == nullptr || !*observer_) return;
     const ConstFloatRows all = host_rows(point.buffer).columns(point.columns.first, point.columns.count);
     if (point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits) {
-        for (int64_t i = 0; i < batch_.num_logit_rows(); ++i) {
-            const int32_t row = batch_.logit_rows[i];
-            (*observer_)({sequences_[sequence_of_row_[row]].slot, positions_[row], point, all.rows(i, 1)});
+        int64_t count = 0;
+        for (int64_t first = 0; first < batch_.num_logit_rows(); first += count) {  // those of one sequence together
+            const int32_t row = batch_.logit_rows[first];
+            const size_t sequence = sequence_of_row_[row];
+            count = std::ranges::count_if(batch_.logit_rows.subspan(first),
+                                          [&](int32_t other) { return sequence_of_row_[other] == sequence; });
+            (*observer_)({sequences_[sequence].slot, positions_[row], point, all.rows(first, count)});
         }
         return;
     }
@@ -73,14 +77,9 @@ PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensor
     : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pools), profile) {}
 
 void PooledExecutor::compute(const StepPlan& plan) {
-    slots_.resize(tables().num_slots());
-    for (const SequenceStart& start : plan.starts) slots_[index(start.slot)] = {};
-    for (Slot& slot : slots_) slot.logit_row = -1;
+    slots_.assign(tables().num_slots(), {});
     list_sequences(plan);
     backend().run({{tokens_, walk_sequences_, logit_rows_}, sequences_, plan.copies, draws_, &observer()});
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-        slots_[index(sequences_[i].slot)].fault_layer = backend().fault_layer(static_cast<int64_t>(i));
-    }
 }
 
 void PooledExecutor::list_sequences(const StepPlan& plan) {
@@ -96,24 +95,37 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
         tokens_.insert(tokens_.end(), first, first + scheduled.num_new_tokens);
         walk_sequences_.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
         sequences_.push_back(
-            {scheduled.slot, table.blocks, scheduled.state_src, scheduled.state_dst, plan.writes_of(scheduled)});
-        if (!scheduled.samples) continue;
-        slots_[index(scheduled.slot)].logit_row = static_cast<int64_t>(logit_rows_.size());
-        logit_rows_.push_back(first_row + scheduled.num_new_tokens - 1);
-        draws_.push_back(draw_args(scheduled));
+            {.slot = scheduled.slot,
+             .blocks = table.blocks,
+             .state_src = scheduled.state_src,
+             .state_dst = scheduled.state_dst,
+             .num_logged_tokens = static_cast<int32_t>(scheduled.num_computed_tokens - scheduled.num_state_tokens),
+             .num_drafts = scheduled.num_drafts(),
+             .writes = plan.writes_of(scheduled)});
+        slots_[index(scheduled.slot)] = {static_cast<int64_t>(logit_rows_.size()), scheduled.num_draws};
+        for (int32_t draw = 0; draw < scheduled.num_draws; ++draw) {
+            logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - scheduled.num_draws + draw);
+            draws_.push_back(draw_args(scheduled, draw));
+        }
     }
 }
 
-std::span<const float> PooledExecutor::logits(SequenceSlot slot) {
-    CHECK(tables().is_live(slot) && slots_[index(slot)].logit_row >= 0, "slot {} did not draw in the last step",
-          index(slot));
-    return backend().logits(slots_[index(slot)].logit_row);
+int64_t PooledExecutor::logit_row(SequenceSlot slot, int32_t draw) const {
+    CHECK(tables().is_live(slot) && draw >= 0 && draw < slots_[index(slot)].num_draws,
+          "slot {} did not draw {} times in the last step", index(slot), draw + 1);
+    return slots_[index(slot)].first_logit_row + draw;
 }
 
-std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot) { return slots_[index(slot)].fault_layer; }
+std::span<const float> PooledExecutor::logits(SequenceSlot slot, int32_t draw) {
+    return backend().logits(logit_row(slot, draw));
+}
 
-std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot) {
-    return backend().drawn(slots_[index(slot)].logit_row);
+std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot, int32_t draw) {
+    return backend().fault_layer(logit_row(slot, draw));
+}
+
+std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot, int32_t draw) {
+    return backend().drawn(logit_row(slot, draw));
 }
 
 bool PooledExecutor::holds(const HeadImage& image) const {

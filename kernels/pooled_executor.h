@@ -33,6 +33,8 @@ struct PooledSequence {
     std::span<const BlockId> blocks;  // its table
     StateIndex state_src = kNoState;
     StateIndex state_dst = kNoState;
+    int32_t num_logged_tokens = 0;  // behind what state_src has taken in, before the first row
+    int32_t num_drafts = 0;         // of its rows, the last ones: state_dst does not take them in
     std::span<const StateWrite> writes;
 };
 
@@ -57,8 +59,8 @@ public:
     [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) = 0;
     // The token of a logit row, from a backend that draws by itself; means nothing where there is a fault.
     [[nodiscard]] virtual std::optional<TokenId> drawn(int64_t /*logit_row*/) const { return std::nullopt; }
-    // First layer of this step with a NaN or infinity, by sequence of the batch.
-    [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t sequence) const = 0;
+    // First layer with a NaN or infinity at a logit row.
+    [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t logit_row) const = 0;
 
     // A tensor per sequence, of one state row. Valid until the next call.
     virtual std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) = 0;
@@ -102,7 +104,7 @@ private:
 class PooledExecutor : public reference::NumericExecutor {
 public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) final;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) final;
     // For whoever lays KV out by hand, between steps. REQUIRES: no live table names a `dst`.
     void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
 
@@ -114,14 +116,16 @@ protected:
     [[nodiscard]] virtual PooledBackend& backend() = 0;
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) final;
-    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot) final;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) final;
+    [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot, int32_t draw) final;
 
 private:
+    // In the last step.
     struct Slot {
-        std::optional<int32_t> fault_layer;  // in its last step
-        int64_t logit_row = -1;              // in the last step
+        int64_t first_logit_row = 0;
+        int32_t num_draws = 0;
     };
+    [[nodiscard]] int64_t logit_row(SequenceSlot slot, int32_t draw) const;
     [[nodiscard]] bool holds(const HeadImage& image) const;
     void list_sequences(const StepPlan& plan);
     void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);

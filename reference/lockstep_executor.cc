@@ -89,8 +89,12 @@ Status LockstepExecutor::execute(const StepPlan& plan, StepResult& result) {
 
 bool LockstepExecutor::fits(const StepPlan& plan) const {
     int64_t num_rows = 0;
-    for (const ScheduledSequence& sequence : plan.sequences) num_rows += sequence.num_new_tokens;
-    const int64_t head_bytes = primary_.config().vocab_size * int64_t{8} * static_cast<int64_t>(plan.sequences.size());
+    int64_t num_draws = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        num_rows += sequence.num_new_tokens;
+        num_draws += std::max(sequence.num_draws, 1);
+    }
+    const int64_t head_bytes = primary_.config().vocab_size * int64_t{8} * num_draws;
     return num_rows * row_bytes_ + head_bytes <= options_.max_watched_bytes;
 }
 
@@ -160,35 +164,55 @@ void LockstepExecutor::compare_rows(Watch& watch, const Observation& observation
 }
 
 void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& mine, const StepResult& other) {
-    CHECK_EQ(mine.sampled.size(), other.sampled.size());
-    const auto num_layers = static_cast<int32_t>(primary_.config().layers.size());
+    CHECK_EQ(mine.drawn.size(), other.drawn.size());
     size_t i = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (!sequence.samples) continue;
-        const SampledToken& a = mine.sampled[i];
-        const SampledToken& b = other.sampled[i++];
-        Difference difference{step_, primary_.tables().at(sequence.slot).request,
-                              sequence.num_computed_tokens + sequence.num_new_tokens - 1, num_layers, "logits"};
-        const auto a_logits = primary_.logits(sequence.slot);
-        const auto b_logits = secondary_.logits(sequence.slot);
-        counts_.compared_logits += static_cast<int64_t>(a_logits.size());
-        if (const auto element = first_different(a_logits, b_logits)) {
-            difference.element = *element;
-            difference.primary = a_logits[*element];
-            difference.secondary = b_logits[*element];
-        } else if (a.fault_layer != b.fault_layer) {
-            difference.op = "fault";
-            difference.primary = a.fault_layer;
-            difference.secondary = b.fault_layer;
-        } else if (a.token != b.token) {
-            difference.op = "token";
-            difference.primary = a.token;
-            difference.secondary = b.token;
-        } else {
-            continue;
+        if (sequence.num_draws == 0) continue;
+        const DrawnTokens& a = mine.drawn[i];
+        const DrawnTokens& b = other.drawn[i++];
+        const auto a_tokens = mine.tokens_of(a);
+        const auto b_tokens = other.tokens_of(b);
+        // Rows that both drew from; behind a different token they have nothing in common.
+        const auto rows_of = [](const DrawnTokens& of) { return of.tokens.count + (of.fault_layer >= 0 ? 1 : 0); };
+        for (uint32_t row = 0; row < std::min(rows_of(a), rows_of(b)); ++row) {
+            const Draw drawn{sequence,
+                             static_cast<int32_t>(row),
+                             row < a_tokens.size() ? a_tokens[row] : kNoToken,
+                             row < b_tokens.size() ? b_tokens[row] : kNoToken,
+                             a.fault_layer,
+                             b.fault_layer};
+            if (!compare_draw(drawn)) break;
         }
-        report(std::move(difference));
     }
+}
+
+// False when there was a difference.
+bool LockstepExecutor::compare_draw(const Draw& draw) {
+    const ScheduledSequence& sequence = draw.sequence;
+    Difference difference{step_, primary_.tables().at(sequence.slot).request,
+                          sequence.end() - sequence.num_draws + draw.row,
+                          static_cast<int32_t>(primary_.config().layers.size()), "logits"};
+    const auto a_logits = primary_.logits(sequence.slot, draw.row);
+    const auto b_logits = secondary_.logits(sequence.slot, draw.row);
+    counts_.compared_logits += static_cast<int64_t>(a_logits.size());
+    const bool is_fault = draw.token == kNoToken || draw.other_token == kNoToken;
+    if (const auto element = first_different(a_logits, b_logits)) {
+        difference.element = *element;
+        difference.primary = a_logits[*element];
+        difference.secondary = b_logits[*element];
+    } else if (is_fault && draw.fault_layer != draw.other_fault_layer) {
+        difference.op = "fault";
+        difference.primary = draw.fault_layer;
+        difference.secondary = draw.other_fault_layer;
+    } else if (draw.token != draw.other_token) {
+        difference.op = "token";
+        difference.primary = draw.token;
+        difference.secondary = draw.other_token;
+    } else {
+        return true;
+    }
+    report(std::move(difference));
+    return false;
 }
 
 std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {

@@ -53,6 +53,7 @@ public:
     // The primary's; the secondary's is compared with it where there is one.
     std::optional<Digest> head_digest(const HeadImage& image) override;
     [[nodiscard]] std::string numerics_id() const override { return primary_.numerics_id(); }
+    [[nodiscard]] std::string ordinary_numerics_id() const override { return primary_.ordinary_numerics_id(); }
 
     [[nodiscard]] const LockstepCounts& counts() const { return counts_; }
     [[nodiscard]] const std::optional<Difference>& first_difference() const { return first_difference_; }
@@ -77,6 +78,17 @@ private:
     void keep(const Observation& observation);
     void compare(const Observation& observation);
     void compare_rows(Watch& watch, const Observation& observation, const Written& written);
+    // A row that both drew from; kNoToken: there is a fault instead.
+    static constexpr TokenId kNoToken = -1;
+    struct Draw {
+        const ScheduledSequence& sequence;
+        int32_t row = 0;
+        TokenId token = kNoToken;
+        TokenId other_token = kNoToken;
+        int32_t fault_layer = -1;
+        int32_t other_fault_layer = -1;
+    };
+    [[nodiscard]] bool compare_draw(const Draw& draw);
     void compare_draws(const StepPlan& plan, const StepResult& mine, const StepResult& other);
     void compare_heads(const HeadImage& image);
     void report(Difference difference);

@@ -23,20 +23,20 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
         tables_ = SlotTables(tables_.config());  // see Executor::execute
         return status;
     }
-    result.step = plan.step;
-    result.sampled.clear();
+    result.clear(plan.step);
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.samples) result.sampled.push_back(draw(sequence));
+        if (sequence.num_draws > 0) draw(sequence, result);
     }
     result.materialised_through_step = plan.step;
-    tables_.advance(plan);
+    tables_.advance(plan, result.drawn);
     return {};
 }
 
-// The token at position `end` is drawn with that absolute position, whatever was attached, cached or preempted before.
-SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const {
+// The token at a position is drawn with that absolute position and what stands before it, whatever was attached,
+// cached, preempted or drafted.
+SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence, int32_t draw) const {
     const SlotTable& table = tables_.at(sequence.slot);
-    const int64_t end = sequence.num_computed_tokens + sequence.num_new_tokens;
+    const int64_t end = sequence.end() - sequence.num_draws + draw + 1;
     const int64_t num_prompt = table.num_prompt_tokens;
     const std::span<const TokenId> known(table.tokens);
     return {.logits = {},
@@ -45,12 +45,27 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence) const
             .position = static_cast<uint64_t>(end)};
 }
 
-SampledToken NumericExecutor::draw(const ScheduledSequence& sequence) {
-    if (const auto fault = fault_layer(sequence.slot)) return {sequence.slot, 0, *fault};
-    if (const auto token = drawn_token(sequence.slot)) return {sequence.slot, *token, -1};
-    SamplingArgs args = draw_args(sequence);
-    args.logits = logits(sequence.slot);
-    return {sequence.slot, draw_token(args), -1};
+// Row by row, as long as the token drawn is the draft that stands in the next row.
+void NumericExecutor::draw(const ScheduledSequence& sequence, StepResult& result) {
+    const std::span<const TokenId> known(tables_.at(sequence.slot).tokens);
+    const auto drafts = known.subspan(static_cast<size_t>(sequence.known_end()));
+    accepted_.clear();
+    std::optional<int32_t> fault;
+    for (int32_t row = 0; row < sequence.num_draws; ++row) {
+        if (row > 0) go_on(sequence, row);
+        fault = fault_layer(sequence.slot, row);
+        if (fault) break;
+        accepted_.push_back(draw(sequence, row));
+        if (row == sequence.num_drafts() || accepted_.back() != drafts[row]) break;
+    }
+    result.add(sequence.slot, accepted_, fault.value_or(-1));
+}
+
+TokenId NumericExecutor::draw(const ScheduledSequence& sequence, int32_t draw) {
+    if (const auto token = drawn_token(sequence.slot, draw)) return *token;
+    SamplingArgs args = draw_args(sequence, draw);
+    args.logits = logits(sequence.slot, draw);
+    return draw_token(args);
 }
 
 std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/executor.h"
 #include "engine/slot_tables.h"
@@ -51,9 +52,9 @@ public:
 
     // False, and nothing is read, when this executor does not hold the head (see Executor::head_digest).
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
-    // The row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature.
-    // REQUIRES: it drew.
-    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot) = 0;
+    // A row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature. Rows are
+    // those of its last num_draws positions. REQUIRES: it drew there.
+    [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot, int32_t draw) = 0;
 
     // Null switches it off. It sees the steps that follow.
     void set_observer(StepObserver observer) { observer_ = std::move(observer); }
@@ -73,28 +74,34 @@ protected:
     virtual bool sum_head(const HeadImage& image, HeadDigester& digester);
     // Carries out a plan that tables() has taken in; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
+    // A draft was accepted, and its row is asked for next: for executors that compute drafts only then.
+    virtual void go_on(const ScheduledSequence& /*sequence*/, int32_t /*draw*/) {}
     // What went wrong meanwhile, outside this program: it is the step's error.
     virtual Status computed() { return {}; }
-    // The lowest layer whose state holds a NaN or an infinity after the slot's last step; the number of layers when
-    // only the logits do (N8). So it is a function of the tokens, like everything else.
-    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot) = 0;
+    // The lowest layer whose state holds a NaN or an infinity at a draw of the slot's last step; the number of layers
+    // when only the logits do (N8). So it is a function of the tokens, like everything else.
+    [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) = 0;
     // reference/ops/sampling.h, or anything that gives the same token.
     [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) { return sample(args); }
-    // The token of a slot, from an executor that has drawn it by itself in compute().
-    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/) { return std::nullopt; }
+    // The token of a draw, from an executor that has drawn it by itself in compute().
+    [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/, int32_t /*draw*/) {
+        return std::nullopt;
+    }
     // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next
     // step.
-    [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence) const;
+    [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence, int32_t draw) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:
-    [[nodiscard]] SampledToken draw(const ScheduledSequence& sequence);
+    void draw(const ScheduledSequence& sequence, StepResult& result);
+    [[nodiscard]] TokenId draw(const ScheduledSequence& sequence, int32_t draw);
 
     const ModelConfig& config_;
     StateTensors tensors_;
     SlotTables tables_;
     Profile profile_;
     StepObserver observer_;
+    std::vector<TokenId> accepted_;  // of the sequence at hand
 };
 
 }  // namespace verbatim::reference

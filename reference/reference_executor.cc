@@ -30,7 +30,7 @@ void ReferenceExecutor::compute(const StepPlan& plan) {
     running_.resize(tables().num_slots());
     int64_t max_length = 0;
     for (const ScheduledSequence& scheduled : plan.sequences) {
-        max_length = std::max(max_length, scheduled.num_computed_tokens + scheduled.num_new_tokens);
+        max_length = std::max(max_length, scheduled.end());
         Running& running = running_[index(scheduled.slot)];
         if (running.sequence) continue;
         running.sequence = std::make_unique<ReferenceSequence>(model_);
@@ -49,15 +49,32 @@ void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& s
     Running& running = running_[index(scheduled.slot)];
     if (running.sequence->length() == 0) append(scheduled.slot, scheduled.num_computed_tokens, LogitRows::kNone, false);
     CHECK_EQ(running.sequence->length(), scheduled.num_computed_tokens);
-    const int64_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
+    running.logits.clear();
+    const int64_t end = scheduled.known_end();
     const auto writes = plan.writes_of(scheduled);
     for (const StateWrite& write : writes) {
         if (write.length == end) break;
         append(scheduled.slot, write.length, LogitRows::kNone, true);
         running.passed[write.length] = state_row_of(*running.sequence);
     }
-    append(scheduled.slot, end, scheduled.samples ? LogitRows::kLast : LogitRows::kNone, true);
+    if (scheduled.num_draws > 0) {
+        append_drawing(scheduled.slot, end);
+    } else {
+        append(scheduled.slot, end, LogitRows::kNone, true);
+    }
     if (!writes.empty() && writes.back().length == end) running.passed[end] = state_row_of(*running.sequence);
+}
+
+void ReferenceExecutor::go_on(const ScheduledSequence& sequence, int32_t draw) {
+    append_drawing(sequence.slot, sequence.known_end() + draw);
+}
+
+void ReferenceExecutor::append_drawing(SequenceSlot slot, int64_t end) {
+    append(slot, end, LogitRows::kLast, true);
+    Running& running = running_[index(slot)];
+    const ConstFloatRows rows = running.sequence->logits();
+    CHECK_EQ(rows.num_rows, 1);
+    running.logits.emplace_back(rows.row(0), rows.row(0) + rows.width);
 }
 
 // Computes up to length `end`; `which` is about the last piece.
@@ -113,20 +130,22 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
     return true;
 }
 
-std::span<const float> ReferenceExecutor::logits(SequenceSlot slot) {
-    CHECK(tables().is_live(slot) && running_[index(slot)].sequence != nullptr, "slot {}", index(slot));
-    const ConstFloatRows rows = running_[index(slot)].sequence->logits();
-    CHECK(rows.num_rows == 1, "slot {} did not draw in the last step", index(slot));
-    return {rows.row(0), static_cast<size_t>(rows.width)};
+std::span<const float> ReferenceExecutor::logits(SequenceSlot slot, int32_t draw) {
+    CHECK(tables().is_live(slot), "slot {}", index(slot));
+    const auto& drawn = running_[index(slot)].logits;
+    CHECK(draw >= 0 && static_cast<size_t>(draw) < drawn.size(), "slot {} drew {} times in the last step, not {}",
+          index(slot), drawn.size(), draw + 1);
+    return drawn[static_cast<size_t>(draw)];
 }
 
-std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot) {
+// REQUIRES: the draw's row was computed last.
+std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot, int32_t draw) {
     const ReferenceSequence& sequence = *running_[index(slot)].sequence;
     for (size_t i = 0; i < tensors().size(); ++i) {
         const StateTensor& tensor = tensors()[i];
         if (tensor.per == StatePer::kSequence && !is_finite(tensor.dtype, sequence.tensor(i))) return tensor.layer;
     }
-    if (first_not_finite(logits(slot))) return static_cast<int32_t>(config().layers.size());
+    if (first_not_finite(logits(slot, draw))) return static_cast<int32_t>(config().layers.size());
     return std::nullopt;
 }
 

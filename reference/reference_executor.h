@@ -3,7 +3,8 @@
 // Whatever a cache does, this executor's results are those of a run without one.
 //
 //   E1  logits and tokens depend on a sequence's tokens alone: no number of a plan that names memory is read
-//   E2  it holds heads of living writers only: at the writer's present length, and at the lengths of StateWrites it
+//   E2  drafts are computed one by one, each once it has been accepted: nothing is ever taken back
+//   E3  it holds heads of living writers only: at the writer's present length, and at the lengths of StateWrites it
 //       has passed
 #pragma once
 
@@ -29,23 +30,26 @@ public:
                       Profile profile = Profile::kExact);
 
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) override;
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) override;
     // Attached by the plan, and computed all the same.
     [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }
 
 protected:
     void compute(const StepPlan& plan) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot) override;
+    void go_on(const ScheduledSequence& sequence, int32_t draw) override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) override;
 
 private:
     // The state row after some length: the list's tensors per sequence, nothing between them.
     using StateRow = std::vector<std::byte>;
     struct Running {
         std::unique_ptr<ReferenceSequence> sequence;
-        std::map<int64_t, StateRow> passed;  // by length: what StateWrites named
+        std::map<int64_t, StateRow> passed;      // by length: what StateWrites named
+        std::vector<std::vector<float>> logits;  // of the last step, by draw
     };
     void compute(const StepPlan& plan, const ScheduledSequence& scheduled);
     void append(SequenceSlot slot, int64_t end, LogitRows which, bool observed);
+    void append_drawing(SequenceSlot slot, int64_t end);
     [[nodiscard]] StateRow state_row_of(const ReferenceSequence& sequence) const;
 
     ReferenceModel model_;

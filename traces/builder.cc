@@ -1,24 +1,9 @@
 #include "traces/builder.h"
 
 #include "engine/base/check.h"
+#include "engine/fields.h"
 
 namespace verbatim::traces {
-namespace {
-
-Digest digest_of(const RowOptions& options) {
-    Digester digester;
-    add_to(digester, options.sampling);
-    digester.add(options.seed.has_value());
-    digester.add(options.seed.value_or(0));
-    digester.add_all(std::span<const TokenId>(options.stop_tokens));
-    digester.add(static_cast<uint64_t>(options.stop_strings.size()));
-    for (const auto& stop : options.stop_strings) digester.add_all(std::span<const TokenId>(stop));
-    for (const bool flag : {options.ignore_stop, options.use_cache, options.deterministic}) digester.add(flag);
-    return digester.digest();
-}
-
-}  // namespace
-
 uint32_t TraceBuilder::add_name(std::string_view text) {
     if (text.empty()) return 0;
     CHECK(valid_name(text), "'{}'", text);
@@ -31,7 +16,8 @@ uint32_t TraceBuilder::add_name(std::string_view text) {
 
 uint32_t TraceBuilder::add_options(const RowOptions& options) {
     if (options == RowOptions{}) return 0;
-    const auto [entry, is_new] = options_.emplace(digest_of(options), static_cast<uint32_t>(trace_.options.size()));
+    const auto [entry, is_new] =
+        options_.emplace(digest_of_fields(options), static_cast<uint32_t>(trace_.options.size()));
     if (is_new) trace_.options.push_back(options);
     return entry->second;
 }

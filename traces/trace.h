@@ -82,6 +82,16 @@ struct RowOptions {
     bool ignore_stop = false;
     bool use_cache = true;
     bool deterministic = true;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("sampling", self.sampling);
+        visit("seed", self.seed);
+        visit("stop_tokens", self.stop_tokens);
+        visit("stop_strings", self.stop_strings);
+        visit("ignore_stop", self.ignore_stop);
+        visit("use_cache", self.use_cache);
+        visit("deterministic", self.deterministic);
+    }
     friend bool operator==(const RowOptions&, const RowOptions&) = default;
 };
 

@@ -55,7 +55,7 @@ Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& p
       cache_(config.cache, policy),
       ledger_({config.token_template}),
       publication_(cache_),
-      scheduler_(config.scheduler, {cache_, publication_, store, stats_, recorder}, executor.numerics_id()),
+      scheduler_(config.scheduler, {cache_, publication_, store, stats_, recorder}, numerics_ids_of(executor)),
       prng_(config.seed) {
     CHECK(validate(config).has_value());
     run_context().seed = config.seed;
@@ -158,8 +158,8 @@ Result<bool> Engine::step() {
 
 void Engine::replace_executor(Executor& executor) {
     CHECK(!step_open_ && sequences_.empty());
-    CHECK(executor.numerics_id() == scheduler_.numerics_id(), "{} takes the place of {}", executor.numerics_id(),
-          scheduler_.numerics_id());
+    CHECK(numerics_ids_of(executor) == scheduler_.numerics_ids(), "{} takes the place of {}", executor.numerics_id(),
+          scheduler_.numerics_ids().front());
     scheduler_.forget_slots();
     cache_.lose_heads();
     executor_ = &executor;
@@ -180,24 +180,24 @@ void Engine::apply(const StepResult& result) {
     step_open_ = false;
     materialised_ = std::max(materialised_, result.materialised_through_step);
     CHECK_LE(materialised_, plan_.step);
-    size_t next_sample = 0;
+    elapsed_ns_ = result.elapsed_ns;
+    std::span<const DrawnTokens> drawn(result.drawn);
     for (size_t i = 0; i < scheduler_.scheduled().size(); ++i) {
-        const Scheduled scheduled = scheduler_.scheduled()[i];
-        const SampledToken* sampled = nullptr;
-        if (scheduled.samples) {
-            CHECK(next_sample < result.sampled.size() && result.sampled[next_sample].slot == plan_.sequences[i].slot);
-            sampled = &result.sampled[next_sample++];
+        const ScheduledSequence& planned = plan_.sequences[i];
+        const bool draws = planned.num_draws > 0;
+        CHECK(!draws || (!drawn.empty() && drawn.front().slot == planned.slot), "slot {} draws and is told nothing",
+              index(planned.slot));
+        Sequence* sequence = scheduler_.scheduled()[i].sequence;  // null: aborted while the step was open
+        if (sequence != nullptr && draws) {
+            take_tokens(*sequence, planned, result, drawn.front());
+        } else if (sequence != nullptr) {
+            account(*sequence, planned.num_new_tokens);
+            const bool is_over = sequence->prefill_only() && sequence->num_computed_tokens == sequence->num_tokens();
+            if (is_over) stage_turn(*sequence, FinishReason::kLength);
         }
-        if (scheduled.sequence == nullptr) continue;  // aborted while the step was open
-        Sequence& sequence = *scheduled.sequence;
-        account(sequence, scheduled.num_new_tokens);
-        if (sampled != nullptr) {
-            take_token(sequence, *sampled);
-        } else if (sequence.prefill_only() && sequence.num_computed_tokens == sequence.num_tokens()) {
-            stage_turn(sequence, FinishReason::kLength);
-        }
+        if (draws) drawn = drawn.subspan(1);
     }
-    CHECK_EQ(next_sample, result.sampled.size());
+    CHECK(drawn.empty(), "{} sequences too many were told tokens", drawn.size());
     cache_.complete_step(materialised_);
     for (Sequence* sequence : scheduler_.running()) {
         if (sequence->first_step >= 0 && sequence->first_step <= materialised_) cache_.unpin(sequence->memory);
@@ -230,10 +230,23 @@ void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
 
 // --- tokens
 
-void Engine::take_token(Sequence& sequence, const SampledToken& sampled) {
-    if (sampled.fault_layer >= 0)
-        return end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = sampled.fault_layer});
-    TokenId token = sampled.token;
+// One by one, as if each had come in a step of its own: what comes behind the turn's end was never drawn.
+void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
+                         const DrawnTokens& drawn) {
+    const std::span<const TokenId> tokens = result.tokens_of(drawn);
+    CHECK_LE(planned.num_computed_tokens, sequence.num_computed_tokens);
+    account(sequence, planned.known_end() - planned.num_computed_tokens);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        if (i > 0) account(sequence, 1);
+        if (!take_token(sequence, tokens[i])) return;
+    }
+    if (drawn.fault_layer < 0) return;
+    if (!tokens.empty()) account(sequence, 1);
+    end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = drawn.fault_layer});
+}
+
+// False when the turn is over with it.
+bool Engine::take_token(Sequence& sequence, TokenId token) {
     if (!sequence.request.forced_output.empty()) {
         token = sequence.request.forced_output.at(static_cast<int64_t>(sequence.output.size()));
     }
@@ -244,6 +257,7 @@ void Engine::take_token(Sequence& sequence, const SampledToken& sampled) {
     const auto reason = finished(sequence);
     emit_tokens(sequence, reason);
     if (reason) stage_turn(sequence, *reason);
+    return !reason;
 }
 
 std::optional<FinishReason> Engine::finished(const Sequence& sequence) const {

@@ -113,6 +113,8 @@ public:
     [[nodiscard]] const Sequence* find(RequestId request) const;
     [[nodiscard]] const EngineConfig& config() const { return config_; }
     [[nodiscard]] int64_t next_step() const { return next_step_; }
+    // What the executor said that the last step took.
+    [[nodiscard]] int64_t elapsed_ns() const { return elapsed_ns_; }
 
     // I1, I2, I5, I6, I7, I9 from scratch; with digest_heads also I3: every head's digest today is the one it was
     // published with.
@@ -122,7 +124,9 @@ private:
     OrRefusal<Accepted> refuse(const ChatRequest& request, Refusal refusal);
     [[nodiscard]] std::optional<Refusal> too_large(const Sequence& sequence) const;
     void account(Sequence& sequence, int64_t num_new_tokens);
-    void take_token(Sequence& sequence, const SampledToken& sampled);
+    void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
+                     const DrawnTokens& drawn);
+    bool take_token(Sequence& sequence, TokenId token);
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
     void stage_turn(Sequence& sequence, FinishReason reason);
@@ -152,6 +156,7 @@ private:
     int64_t next_request_ = 0;
     int64_t next_step_ = 0;
     int64_t materialised_ = -1;  // step
+    int64_t elapsed_ns_ = 0;
     bool step_open_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "engine/fields.h"
 
 namespace verbatim {
 namespace {
@@ -82,7 +83,7 @@ Digest content_digest(const ChatRequest& request) {
     digester.add(request.max_tokens.value_or(-1));
     SamplingParams sampling = request.sampling;
     sampling.seed = 0;
-    add_to(digester, sampling);
+    add_fields(digester, sampling);
     digester.add_all(std::span(request.stop_tokens));
     digester.add(static_cast<uint64_t>(request.stop_strings.size()));
     for (const auto& stop : request.stop_strings) digester.add_all(std::span(stop));

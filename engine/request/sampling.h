@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "engine/base/digest.h"
-
 namespace verbatim {
 
 struct SamplingParams {
@@ -16,9 +14,17 @@ struct SamplingParams {
     float presence_penalty = 0;    // subtracted once from tokens that were generated before
     float frequency_penalty = 0;   // subtracted per occurrence
     uint64_t seed = 0;             // key of the Philox generator; the engine fills it in when a request names none
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("temperature", self.temperature);
+        visit("top_k", self.top_k);
+        visit("top_p", self.top_p);
+        visit("repetition_penalty", self.repetition_penalty);
+        visit("presence_penalty", self.presence_penalty);
+        visit("frequency_penalty", self.frequency_penalty);
+        visit("seed", self.seed);
+    }
     friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
-
-void add_to(Digester& digester, const SamplingParams& params);
 
 }  // namespace verbatim

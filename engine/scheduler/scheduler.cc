@@ -50,14 +50,18 @@ Status validate(const SchedulerConfig& config) {
     return error("scheduler: {}", fmt::join(problems, "; "));
 }
 
-Scheduler::Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, std::string numerics_id)
+NumericsIds numerics_ids_of(const Executor& executor) {
+    return {executor.numerics_id(), executor.ordinary_numerics_id()};
+}
+
+Scheduler::Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, NumericsIds numerics_ids)
     : config_(config),
       cache_(parts.cache),
       publication_(parts.publication),
       store_(parts.store),
       stats_(parts.stats),
       recorder_(parts.recorder),
-      numerics_id_(std::move(numerics_id)) {
+      numerics_ids_(std::move(numerics_ids)) {
     CHECK(validate(config).has_value());
 }
 
@@ -146,6 +150,10 @@ void Scheduler::preempt(Sequence& sequence) {
 
 // --- admission
 
+const std::string& Scheduler::numerics_id_of(const Sequence& sequence) const {
+    return numerics_ids_[static_cast<size_t>(sequence.arithmetic())];
+}
+
 LookupResult Scheduler::look_up(const Sequence& sequence) const {
     return cache_.lookup({.key = sequence.request.conversation,
                           .tokens = sequence.known,
@@ -153,7 +161,7 @@ LookupResult Scheduler::look_up(const Sequence& sequence) const {
                           .seam = sequence.turn.seam,
                           .use_cache = sequence.request.use_cache,
                           .deterministic = sequence.request.deterministic,
-                          .numerics_id = numerics_id_});
+                          .numerics_id = numerics_id_of(sequence)});
 }
 
 // In order of arrival. The head that it would attach to now is spared while others are admitted (D4).
@@ -172,8 +180,9 @@ bool Scheduler::admit(Sequence& sequence, int32_t budget) {
     auto memory = cache_.attach(found.head);
     if (!memory) return false;  // what was freed is fenced
     sequence.memory = std::move(*memory);
-    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id_;
-    sequence.numerics_id = own ? numerics_id_ : kMixedNumericsId;
+    const std::string& numerics_id = numerics_id_of(sequence);
+    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id;
+    sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
     sequence.num_computed_tokens = found.length;
     account_attach(sequence, found);
     leave_waiting(sequence);
@@ -254,9 +263,11 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
           memory.blocks.num_blocks);
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
     scheduled.slot = sequence.slot;
+    scheduled.arithmetic = sequence.arithmetic();
     scheduled.num_computed_tokens = sequence.num_computed_tokens;
     scheduled.num_new_tokens = num_new_tokens;
-    scheduled.samples = end == sequence.num_tokens() && !sequence.prefill_only();
+    scheduled.num_draws = end == sequence.num_tokens() && !sequence.prefill_only() ? 1 : 0;
+    scheduled.num_state_tokens = sequence.num_computed_tokens;
     scheduled.state_src = std::exchange(memory.state_src, memory.state);
     scheduled.state_dst = memory.state;
     scheduled.appended =
@@ -266,7 +277,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     memory.last_step = step_;
     sequence.planned_step = step_;
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.samples});
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
 }
 
 // The sequence's blocks that the executor does not know yet, up to the first `last` of its table.

@@ -12,12 +12,15 @@
 //   D4  a head that a waiting request will attach to is not evicted to admit somebody else while anything runs
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "engine/cache/cache.h"
+#include "engine/executor.h"
 #include "engine/publication/publication.h"
 #include "engine/recorder.h"
 #include "engine/scheduler/sequence.h"
@@ -38,8 +41,12 @@ struct SchedulerConfig {
 struct Scheduled {
     Sequence* sequence = nullptr;
     int32_t num_new_tokens = 0;
-    bool samples = false;
+    int32_t num_draws = 0;
 };
+
+// What makes an executor's bits, by Arithmetic.
+using NumericsIds = std::array<std::string, static_cast<size_t>(Arithmetic::kCount)>;
+[[nodiscard]] NumericsIds numerics_ids_of(const Executor& executor);
 
 // What a scheduler works with; all of it is borrowed for its life.
 struct SchedulerParts {
@@ -52,7 +59,7 @@ struct SchedulerParts {
 
 class Scheduler {
 public:
-    Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, std::string numerics_id);
+    Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, NumericsIds numerics_ids);
 
     void add(Sequence& sequence);  // to the waiting
     void schedule(int64_t step, StepPlan& plan);
@@ -68,12 +75,13 @@ public:
     [[nodiscard]] const std::map<RequestId, Sequence*>& waiting() const { return waiting_; }
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }
     void verify() const;  // D2 from scratch
-    [[nodiscard]] const std::string& numerics_id() const { return numerics_id_; }
+    [[nodiscard]] const NumericsIds& numerics_ids() const { return numerics_ids_; }
 
 private:
     void give(Sequence& sequence, int32_t& budget, StepPlan& plan);
     [[nodiscard]] int32_t obtain(Sequence& sequence, int32_t wanted);
     [[nodiscard]] bool admit(Sequence& sequence, int32_t budget);
+    [[nodiscard]] const std::string& numerics_id_of(const Sequence& sequence) const;
     [[nodiscard]] LookupResult look_up(const Sequence& sequence) const;
     void wait(Sequence& sequence);
     void leave_waiting(Sequence& sequence);
@@ -95,7 +103,7 @@ private:
     TokenStore& store_;
     EngineStats& stats_;
     Recorder& recorder_;
-    std::string numerics_id_;
+    NumericsIds numerics_ids_;
 
     std::map<RequestId, Sequence*> waiting_;
     std::vector<Sequence*> running_;

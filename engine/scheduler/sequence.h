@@ -10,6 +10,7 @@
 #include "engine/cache/cache.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
+#include "engine/step_plan.h"
 
 namespace verbatim {
 
@@ -58,6 +59,9 @@ struct Sequence {
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }
     [[nodiscard]] bool prefill_only() const { return max_tokens == 0; }
+    [[nodiscard]] Arithmetic arithmetic() const {
+        return request.deterministic ? Arithmetic::kDeterministic : Arithmetic::kOrdinary;
+    }
     // `known` catches up with what has been generated.
     void store_output(TokenStore& store) {
         const auto num_stored = static_cast<size_t>(known.size() - num_prompt_tokens());

@@ -40,8 +40,8 @@ public:
 
     void run(const PooledStep& step) override;
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override {
-        return fault_layers_[sequence];
+    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t logit_row) const override {
+        return fault_layers_[sequence_of_row()[batch().logit_rows[logit_row]]];
     }
     std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
     void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,

@@ -310,8 +310,9 @@ std::span<const float> CudaBackend::logits(int64_t logit_row) {
 
 std::optional<TokenId> CudaBackend::drawn(int64_t logit_row) const { return lists_.result(lists_.drawn, logit_row); }
 
-std::optional<int32_t> CudaBackend::fault_layer(int64_t sequence) const {
+std::optional<int32_t> CudaBackend::fault_layer(int64_t logit_row) const {
     if (!status_) return std::nullopt;
+    const int32_t sequence = lists_.row_sequences.values[lists_.logit_rows.values[logit_row]];
     const int32_t layer = lists_.result(lists_.faults, sequence);
     return layer == StepLists::kNoFault ? std::nullopt : std::optional(layer);
 }

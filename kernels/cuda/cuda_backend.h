@@ -40,7 +40,7 @@ public:
     [[nodiscard]] const Status& status() const { return status_; }
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<TokenId> drawn(int64_t logit_row) const override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t sequence) const override;
+    [[nodiscard]] std::optional<int32_t> fault_layer(int64_t logit_row) const override;
     std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
     void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                     std::span<std::byte> out) override;

@@ -33,11 +33,11 @@ public:
             plans_.next().start(prompts_[slot]);
             plans_.compute({.slot = slot,
                             .num_new_tokens = static_cast<int32_t>(length_),
-                            .samples = true,
+                            .num_draws = 1,
                             .state_dst = state_ ? slot : -1,
                             .new_blocks = blocks_[slot]});
             RETURN_IF_ERROR(executor_.execute(plans_.plan(), result_));
-            last_.push_back(result_.sampled.at(0).token);
+            last_.push_back(token_of(result_, 0));
         }
         return {};
     }
@@ -48,7 +48,7 @@ public:
             plans_.compute({.slot = slot,
                             .num_computed_tokens = length_,
                             .num_new_tokens = 1,
-                            .samples = true,
+                            .num_draws = 1,
                             .state_src = state_ ? slot : -1,
                             .state_dst = state_ ? slot : -1,
                             .appended = {last_[slot]}});
@@ -56,7 +56,7 @@ public:
         const auto begin = std::chrono::steady_clock::now();
         RETURN_IF_ERROR(executor_.execute(plans_.plan(), result_));
         const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-        for (int32_t slot = 0; slot < batch_; ++slot) last_[slot] = result_.sampled.at(slot).token;
+        for (int32_t slot = 0; slot < batch_; ++slot) last_[slot] = token_of(result_, slot);
         ++length_;
         return time.count();
     }

@@ -60,7 +60,7 @@ private:
             tests::SequenceSpec part{.slot = slot,
                                      .num_computed_tokens = known,
                                      .num_new_tokens = length - known,
-                                     .samples = true,
+                                     .num_draws = 1,
                                      .state_src = known > 0 ? kMostSequences : -1,
                                      .state_dst = slot,
                                      .new_blocks = tests::iota(kBlocksEach * slot, kBlocksEach)};
@@ -80,7 +80,7 @@ private:
                 plans_.compute({.slot = slot,
                                 .num_computed_tokens = lengths_[i]++,
                                 .num_new_tokens = 1,
-                                .samples = true,
+                                .num_draws = 1,
                                 .state_src = slot,
                                 .state_dst = slot,
                                 .appended = {7}});
@@ -95,7 +95,7 @@ private:
             .writer = SequenceSlot{0}, .length = lengths_[0], .blocks = {&blocks, 1}, .state = StateIndex{0}};
         const bool has_digest = executor_.head_digest(head).has_value();
         executor_.read_head(head, [](const reference::HeadPiece&) {});
-        EXPECT_FALSE(executor_.logits(SequenceSlot{0}).empty());
+        EXPECT_FALSE(executor_.logits(SequenceSlot{0}, 0).empty());
         const Status done = device_.synchronize();
         EXPECT_EQ(has_digest, done.has_value());
         return done;

@@ -24,7 +24,7 @@ struct Scene {
     explicit Scene(HashExecutorConfig config = kLenient) : executor(std::move(config)) {}
 
     Status step() { return executor.execute(plans.plan(), result); }
-    TokenId token() const { return result.sampled.at(0).token; }
+    TokenId token() const { return token_of(result, 0); }
     std::string first_violation() const { return executor.violations().empty() ? "" : executor.violations().front(); }
 
     // Slot 0 computes all of kTokens but the last in blocks 0 1 2 and row 0, and row 1 as after 6 tokens.
@@ -46,7 +46,7 @@ struct Scene {
         return {.slot = 1,
                 .num_computed_tokens = 6,
                 .num_new_tokens = 4,
-                .samples = true,
+                .num_draws = 1,
                 .state_src = 1,
                 .state_dst = 3,
                 .new_blocks = {5, 6}};
@@ -66,7 +66,7 @@ TEST(HashExecutor, AnyChunkingDrawsTheExpectedToken) {
         run.plans.next().compute({.slot = 0,
                                   .num_computed_tokens = first,
                                   .num_new_tokens = 10 - first,
-                                  .samples = true,
+                                  .num_draws = 1,
                                   .state_src = 0,
                                   .state_dst = 0});
         ASSERT_TRUE(run.step());
@@ -85,7 +85,7 @@ TEST(HashExecutor, AttachedSequenceDrawsTheExpectedTokens) {
     run.plans.next().compute({.slot = 1,
                               .num_computed_tokens = 10,
                               .num_new_tokens = 1,
-                              .samples = true,
+                              .num_draws = 1,
                               .state_src = 3,
                               .state_dst = 3,
                               .appended = {token}});
@@ -168,7 +168,7 @@ TEST(HashExecutor, FaultTokenEndsTheSequenceThatHoldsIt) {
     run.write_head();
     run.attach().copy(1, 5, 2).compute(Scene::rest());
     ASSERT_TRUE(run.step());
-    EXPECT_EQ(run.result.sampled.at(0).fault_layer, 0);
+    EXPECT_EQ(run.result.drawn.at(0).fault_layer, 0);
 }
 
 TEST(HashExecutor, ViolationIsAnErrorUnlessTold) {
@@ -182,6 +182,90 @@ TEST(HashExecutor, ViolationIsAnErrorUnlessTold) {
     const Status status = run.step();
     ASSERT_FALSE(status);
     EXPECT_THAT(status.error().message, HasSubstr("state row 0 reads position 6"));
+}
+
+// --- windows
+
+// Slot 0 has computed all of kTokens in blocks 0 .. 5 and row 0.
+struct WindowScene : Scene {
+    static HashExecutorConfig config() {
+        HashExecutorConfig config = kLenient;
+        config.max_log_tokens = 7;
+        return config;
+    }
+    WindowScene() : Scene(config()) {
+        plans.next().start({.slot = 0, .tokens = kTokens});
+        plans.compute({.slot = 0, .num_new_tokens = 9, .state_dst = 0, .new_blocks = {0, 1, 2, 3, 4, 5}});
+        CHECK(step());
+    }
+    // A window of the last known token and so many drafts: the right ones, but for the one at `wrong`.
+    std::vector<TokenId> right_tokens(size_t count) const {
+        std::vector<TokenId> tokens = known;
+        for (size_t i = 0; i < count; ++i) tokens.push_back(executor.expected_token(tokens, {}));
+        return {tokens.begin() + static_cast<std::ptrdiff_t>(known.size()), tokens.end()};
+    }
+    std::vector<TokenId> run(size_t num_drafts, size_t wrong, bool moves_row) {
+        std::vector<TokenId> drafts = right_tokens(num_drafts);
+        if (wrong < drafts.size()) drafts[wrong] = (drafts[wrong] + 1) % 1000;
+        const auto length = static_cast<int64_t>(known.size()) - 1;
+        SequenceSpec spec{.slot = 0,
+                          .num_computed_tokens = length,
+                          .num_new_tokens = static_cast<int32_t>(num_drafts) + 1,
+                          .num_draws = static_cast<int32_t>(num_drafts) + 1,
+                          .state_src = 0,
+                          .state_dst = moves_row ? 0 : -1,
+                          .num_state_tokens = state_length,
+                          .appended = not_sent};
+        spec.appended.insert(spec.appended.end(), drafts.begin(), drafts.end());
+        plans.next().compute(spec);
+        CHECK(step());
+        if (moves_row) state_length = length + 1;
+        const auto told = result.tokens_of(result.drawn.at(0));
+        not_sent.assign(told.begin(), told.end());
+        known.insert(known.end(), told.begin(), told.end());
+        return not_sent;
+    }
+    std::vector<TokenId> known = kTokens;
+    std::vector<TokenId> not_sent;
+    int64_t state_length = 9;
+};
+
+TEST(HashExecutor, AWindowIsAcceptedUpToTheFirstDraftThatIsWrong) {
+    for (size_t wrong = 0; wrong <= 4; ++wrong) {
+        WindowScene scene;
+        const std::vector<TokenId> right = scene.right_tokens(5);
+        const std::vector<TokenId> told = scene.run(4, wrong, true);
+        EXPECT_EQ(told, std::vector<TokenId>(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(wrong) + 1));
+        EXPECT_EQ(scene.first_violation(), "");
+        EXPECT_TRUE(scene.result.check(scene.plans.plan()));
+        // What was rolled back has left nothing: the next window goes on as if it had never been there.
+        const std::vector<TokenId> next = scene.right_tokens(3);
+        EXPECT_EQ(scene.run(2, 9, true), next);
+        EXPECT_EQ(scene.first_violation(), "");
+    }
+}
+
+TEST(HashExecutor, TheLogStandsForARowThatIsNotWritten) {
+    WindowScene scene;
+    for (const size_t wrong : {1, 0, 1}) {
+        const std::vector<TokenId> right = scene.right_tokens(wrong + 1);
+        EXPECT_EQ(scene.run(2, wrong, false), right);
+    }
+    EXPECT_EQ(scene.first_violation(), "");
+}
+
+TEST(HashExecutor, AFaultEndsAWindowBehindTheTokensBeforeIt) {
+    WindowScene clean;
+    const std::vector<TokenId> right = clean.right_tokens(3);
+    HashExecutorConfig config = WindowScene::config();
+    config.fault_token = right[1];
+    WindowScene scene;
+    scene.executor = HashExecutor(config);
+    scene.plans.next().start({.slot = 0, .tokens = kTokens});
+    scene.plans.compute({.slot = 0, .num_new_tokens = 9, .state_dst = 0, .new_blocks = {0, 1, 2, 3, 4, 5}});
+    ASSERT_TRUE(scene.step());
+    EXPECT_EQ(scene.run(3, 9, true), (std::vector<TokenId>{right[0], right[1]}));
+    EXPECT_EQ(scene.result.drawn.at(0).fault_layer, 0);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Fixture {
                        .new_blocks = {0, 1},
                        .state_writes = {{5, StateIndex{1}}}});
         CHECK(tables.apply(plans.plan()));
-        tables.advance(plans.plan());
+        tables.advance(plans.plan(), {});
         plans.next();
     }
     // What apply() says; "" when nothing.
@@ -42,7 +42,7 @@ struct Fixture {
         return {.slot = 1,
                 .num_computed_tokens = 5,
                 .num_new_tokens = 5,
-                .samples = true,
+                .num_draws = 1,
                 .state_src = 1,
                 .state_dst = 3,
                 .new_blocks = {4, 5}};
@@ -51,7 +51,7 @@ struct Fixture {
         return {.slot = 0, .num_computed_tokens = 6, .num_new_tokens = 1, .state_src = 0, .state_dst = 0};
     }
 
-    SlotTables tables{{.vocab_size = 11, .block_size = 4, .num_blocks = 8, .num_state_rows = 4}};
+    SlotTables tables{{.vocab_size = 11, .block_size = 4, .num_blocks = 8, .num_state_rows = 4, .max_log_tokens = 3}};
     PlanBuilder plans{11};
 };
 
@@ -63,7 +63,8 @@ TEST(SlotTables, AttachBuildsItsTable) {
     EXPECT_EQ(table.blocks, (std::vector{BlockId{0}, BlockId{4}, BlockId{5}}));
     EXPECT_EQ(table.state, StateIndex{3});
     EXPECT_EQ(table.length, 5);
-    f.tables.advance(f.plans.plan());
+    const DrawnTokens drawn{.slot = SequenceSlot{1}, .tokens = {0, 1}};
+    f.tables.advance(f.plans.plan(), {&drawn, 1});
     EXPECT_EQ(table.length, 10);
 }
 
@@ -111,9 +112,100 @@ TEST(SlotTables, ComputingUnknownTokensIsRefused) {
 TEST(SlotTables, DrawingAKnownTokenIsRefused) {
     Fixture f;
     SequenceSpec spec = Fixture::continued();
-    spec.samples = true;
+    spec.num_draws = 1;
     f.plans.compute(spec);
     EXPECT_THAT(f.apply(), HasSubstr("draws token 7, but it knows 10 already"));
+}
+
+// Slot 0 has computed all it knows, draws over tokens 11 12 13 of which two are drafts.
+SequenceSpec window() {
+    return {.slot = 0,
+            .num_computed_tokens = 10,
+            .num_new_tokens = 3,
+            .num_draws = 3,
+            .state_src = 0,
+            .state_dst = 0,
+            .appended = {7, 8, 9}};
+}
+struct WindowFixture : Fixture {
+    WindowFixture() {
+        SequenceSpec rest = continued();
+        rest.num_new_tokens = 4;
+        rest.new_blocks = {2, 3};
+        plans.compute(rest);
+        CHECK(tables.apply(plans.plan()));
+        tables.advance(plans.plan(), {});
+        plans.next();
+    }
+    // What was accepted of window(): 1 .. 3 tokens.
+    void accept(uint32_t count) {
+        plans.compute(window());
+        ASSERT_EQ(apply(), "");
+        const DrawnTokens drawn{.slot = SequenceSlot{0}, .tokens = {0, count}};
+        tables.advance(plans.plan(), {&drawn, 1});
+        plans.next();
+    }
+};
+
+TEST(SlotTables, OfAWindowWhatWasAcceptedIsLeftAndItsDraftsAreForgotten) {
+    for (const uint32_t count : {1U, 2U, 3U}) {
+        WindowFixture f;
+        f.accept(count);
+        const SlotTable& table = f.tables.at(SequenceSlot{0});
+        EXPECT_EQ(table.length, 10 + count);
+        EXPECT_EQ(table.tokens.size(), 11u);
+        EXPECT_EQ(table.state_length, 11);
+        EXPECT_EQ(table.source, StateIndex{0});
+    }
+}
+
+TEST(SlotTables, WhoGoesOnSaysWhatItsRowHasTakenIn) {
+    WindowFixture f;
+    f.accept(3);
+    SequenceSpec next = window();
+    next.num_computed_tokens = next.num_state_tokens = 13;
+    next.num_new_tokens = next.num_draws = 1;
+    next.appended = {8, 9, 4};
+    f.plans.compute(next);
+    EXPECT_THAT(f.apply(), HasSubstr("has a state after 11 of 13 tokens, not 13"));
+}
+
+TEST(SlotTables, ALogHoldsNoMoreThanItMay) {
+    WindowFixture f;
+    SequenceSpec none = window();
+    none.num_new_tokens = none.num_draws = 4;
+    none.appended = {7, 8, 9, 10};
+    none.state_dst = -1;
+    f.plans.compute(none);
+    EXPECT_THAT(f.apply(), HasSubstr("logs 4 more; a log holds 3"));
+}
+
+TEST(SlotTables, DraftsAreAppendedInTheirOwnStep) {
+    WindowFixture f;
+    SequenceSpec spec = window();
+    spec.num_computed_tokens = 9;
+    f.plans.compute(spec);
+    EXPECT_THAT(f.apply(), HasSubstr("computes 3 tokens from 9, but it has 10 computed"));
+    WindowFixture g;
+    spec = window();
+    spec.num_draws = 5;
+    g.plans.compute(spec);
+    EXPECT_THAT(g.apply(), HasSubstr("draws 5 times over 3 new tokens"));
+}
+
+TEST(SlotTables, ARowMovesAlone) {
+    WindowFixture f;
+    f.accept(2);
+    SequenceSpec move{.slot = 0, .num_computed_tokens = 12, .state_src = 0, .state_dst = 0, .num_state_tokens = 11};
+    move.appended = {8};
+    f.plans.compute(move);
+    ASSERT_EQ(f.apply(), "");
+    f.tables.advance(f.plans.plan(), {});
+    EXPECT_EQ(f.tables.at(SequenceSlot{0}).state_length, 12);
+    f.plans.next();
+    move.state_dst = -1;
+    f.plans.compute(move);
+    EXPECT_THAT(f.apply(), HasSubstr("computes 0 tokens from 12"));
 }
 
 TEST(SlotTables, TableMustReachTheLastNewPosition) {

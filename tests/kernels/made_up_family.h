@@ -88,13 +88,13 @@ public:
           family_(family) {}
 
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
-    [[nodiscard]] std::span<const float> logits(SequenceSlot slot) override { return logits_[index(slot)]; }
+    [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t) override { return logits_[index(slot)]; }
     // Done to every state before a head of it is read.
     std::function<void(MadeUpState&)> spoil = nullptr;
 
 protected:
     void compute(const StepPlan& plan) override;
-    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot) override { return std::nullopt; }
+    [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot, int32_t) override { return std::nullopt; }
 
 private:
     const MadeUpFamily& family_;

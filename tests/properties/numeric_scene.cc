@@ -30,10 +30,9 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
 Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
     RETURN_IF_ERROR(inner_.execute(plan, result));
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (!sequence.samples) continue;
-        const auto row = inner_.logits(sequence.slot);
-        const int64_t position = sequence.num_computed_tokens + sequence.num_new_tokens;
-        rows_[{inner_.tables().at(sequence.slot).request, position}].assign(row.begin(), row.end());
+        if (sequence.num_draws == 0) continue;
+        const auto row = inner_.logits(sequence.slot, 0);
+        rows_[{inner_.tables().at(sequence.slot).request, sequence.end()}].assign(row.begin(), row.end());
     }
     return {};
 }

@@ -111,7 +111,7 @@ public:
     // The logits that slot drew from have the bits of an uncached run over `tokens`.
     void expect_uncached(int32_t slot, std::span<const TokenId> tokens, const std::string& where) {
         const Uncached want = uncached(model_.reference, tokens);
-        const auto got = executor_.logits(SequenceSlot{slot});
+        const auto got = executor_.logits(SequenceSlot{slot}, 0);
         const int64_t different = first_different_bit(got, want.logits);
         EXPECT_EQ(different, -1) << where << ": logit " << different << " is " << got[different] << ", uncached "
                                  << want.logits[different];

@@ -34,13 +34,13 @@ struct Pair {
             .start({.slot = 0, .tokens = tokens})
             .compute({.slot = 0, .num_new_tokens = 15, .state_dst = 0, .state_writes = {{7, StateIndex{1}}}});
         RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
-        plans.next().compute({.slot = 0, .num_computed_tokens = 15, .num_new_tokens = 5, .samples = true});
+        plans.next().compute({.slot = 0, .num_computed_tokens = 15, .num_new_tokens = 5, .num_draws = 1});
         RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
         plans.next().compute({.slot = 0,
                               .num_computed_tokens = 20,
                               .num_new_tokens = 1,
-                              .samples = true,
-                              .appended = {result.sampled.at(0).token}});
+                              .num_draws = 1,
+                              .appended = {token_of(result, 0)}});
         return lockstep->execute(plans.plan(), result);
     }
     [[nodiscard]] int32_t mamba_layer() const {
@@ -158,14 +158,14 @@ public:
             reader({piece.tensor, changed});
         });
     }
-    std::span<const float> logits(SequenceSlot slot) override { return inner_.logits(slot); }
+    std::span<const float> logits(SequenceSlot slot, int32_t draw) override { return inner_.logits(slot, draw); }
 
 protected:
     void compute(const StepPlan& plan) override {
         StepResult ignored;
         CHECK(inner_.execute(plan, ignored));
     }
-    std::optional<int32_t> fault_layer(SequenceSlot) override { return std::nullopt; }
+    std::optional<int32_t> fault_layer(SequenceSlot, int32_t) override { return std::nullopt; }
 
 private:
     ReferenceExecutor& inner_;
@@ -180,7 +180,7 @@ TEST(LockstepExecutor, HeadThatDiffersIsNamedByTensorAndElement) {
     tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next()
         .start({.slot = 0, .tokens = model.tokens(5, 1)})
-        .compute({.slot = 0, .num_new_tokens = 5, .samples = true});
+        .compute({.slot = 0, .num_new_tokens = 5, .num_draws = 1});
     StepResult result;
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     EXPECT_TRUE(lockstep.identical());

@@ -33,7 +33,8 @@ void hash_prefixes(std::span<const TokenId> tokens, std::vector<uint64_t>& prefi
 
 HashExecutor::HashExecutor(HashExecutorConfig config)
     : config_(std::move(config)),
-      tables_({config_.vocab_size, config_.block_size, config_.num_blocks, config_.num_state_rows, true}),
+      tables_({config_.vocab_size, config_.block_size, config_.num_blocks, config_.num_state_rows,
+               config_.max_log_tokens, true}),
       kv_(static_cast<size_t>(config_.num_blocks) * config_.block_size),
       states_(config_.num_state_rows) {}
 
@@ -52,13 +53,13 @@ Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
     step_ = plan.step;
     clear_new_blocks(plan);
     copy_tails(plan);
-    result.step = plan.step;
-    result.sampled.clear();
+    result.clear(plan.step);
+    logs_.resize(static_cast<size_t>(tables_.num_slots()));
     for (const ScheduledSequence& sequence : plan.sequences) {
         compute(plan, sequence);
-        if (sequence.samples) result.sampled.push_back(sample(sequence));
+        if (sequence.num_draws > 0) draw(sequence, result);
     }
-    tables_.advance(plan);
+    tables_.advance(plan, result.drawn);
     result.materialised_through_step = plan.step - config_.lag_steps;
     if (config_.fail_on_violation && violations_.size() > violations_before) {
         return error("{}", violations_[violations_before]);
@@ -171,48 +172,93 @@ void HashExecutor::copy_tails(const StepPlan& plan) {
 void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequence) {
     const SlotTable& table = tables_.at(sequence.slot);
     const int64_t begin = table.length;
-    const int64_t end = begin + sequence.num_new_tokens;
+    const int64_t end = sequence.end();
     hash_prefixes(std::span(table.tokens).first(end), prefixes_);
     num_computed_tokens_ += sequence.num_new_tokens;
     if (config_.num_blocks > 0) {
         for (int64_t p = begin; p < end; ++p) cell(table.blocks, p) = {p, prefixes_[p], plan.step};
     }
     if (config_.num_state_rows == 0) return;
-    Cell state{0, kEmptyPrefix, plan.step};
-    if (sequence.state_src != kNoState) {
-        state = states_[index(sequence.state_src)];
-        check_cell(state, begin, begin == 0 ? kEmptyPrefix : prefixes_[begin - 1],
-                   fmt::format("state row {}", index(sequence.state_src)));
-        state.step = plan.step;
-    }
+    Cell state = replay(sequence);
+    if (sequence.num_new_tokens == 0) states_[index(sequence.state_dst)] = state;
     auto writes = plan.writes_of(sequence);
+    draw_states_.clear();
     for (int64_t p = begin; p < end; ++p) {
         state.prefix = extend(state.prefix, static_cast<uint64_t>(table.tokens[p]));
         ++state.position;
+        if (p + 1 == sequence.known_end() && sequence.state_dst != kNoState) states_[index(sequence.state_dst)] = state;
+        if (p >= end - sequence.num_draws) draw_states_.push_back(state);
         if (writes.empty() || writes.front().length != p + 1) continue;
         states_[index(writes.front().dst)] = state;
         writes = writes.subspan(1);
     }
-    states_[index(sequence.state_dst)] = state;
+    log(sequence);
 }
 
-SampledToken HashExecutor::sample(const ScheduledSequence& sequence) {
-    const SlotTable& table = tables_.at(sequence.slot);
-    const int64_t end = table.length + sequence.num_new_tokens;
-    SampledToken sampled{sequence.slot, 0, -1};
-    if (table.tokens[end - 1] == config_.fault_token) {
-        sampled.fault_layer = 0;
-        return sampled;
+// The state at the first new position: the row's, and what the log has behind it.
+HashExecutor::Cell HashExecutor::replay(const ScheduledSequence& sequence) {
+    const int64_t begin = sequence.num_computed_tokens;
+    Cell state{0, kEmptyPrefix, step_};
+    if (sequence.state_src != kNoState) {
+        state = states_[index(sequence.state_src)];
+        state.step = step_;
     }
+    const auto& log = logs_[index(sequence.slot)];
+    const auto num_logged = static_cast<size_t>(begin - sequence.num_state_tokens);
+    if (num_logged > log.size()) {
+        violate(fmt::format("step {}: slot {} replays {} tokens, its log has {}", step_, index(sequence.slot),
+                            num_logged, log.size()));
+    }
+    for (size_t i = 0; i < std::min(num_logged, log.size()); ++i) {
+        if (log[i].position != state.position) {
+            violate(fmt::format("step {}: slot {} replays position {} as {}", step_, index(sequence.slot),
+                                log[i].position, state.position));
+        }
+        state.prefix = extend(state.prefix, static_cast<uint64_t>(log[i].token));
+        ++state.position;
+    }
+    check_cell(state, begin, begin == 0 ? kEmptyPrefix : prefixes_[begin - 1],
+               fmt::format("state row {}", index(sequence.state_src)));
+    return state;
+}
+
+// What the next step may have to replay: all behind the row that was written last.
+void HashExecutor::log(const ScheduledSequence& sequence) {
+    auto& log = logs_[index(sequence.slot)];
+    const bool moved = sequence.state_dst != kNoState;
+    log.resize(moved ? 0 : static_cast<size_t>(sequence.num_computed_tokens - sequence.num_state_tokens));
+    const auto& tokens = tables_.at(sequence.slot).tokens;
+    for (int64_t p = moved ? sequence.known_end() : sequence.num_computed_tokens; p < sequence.end(); ++p) {
+        log.push_back({p, tokens[p]});
+    }
+}
+
+void HashExecutor::draw(const ScheduledSequence& sequence, StepResult& result) {
+    std::vector<TokenId> accepted;
+    for (int64_t end = sequence.known_end(); end <= sequence.end(); ++end) {
+        const auto token = draw_at(sequence, end);
+        if (!token) return result.add(sequence.slot, accepted, 0);
+        accepted.push_back(*token);
+        if (end < sequence.end() && tables_.at(sequence.slot).tokens[end] != *token) break;
+    }
+    result.add(sequence.slot, accepted);
+}
+
+// The token that follows the first `end` ones; empty when there is a fault.
+std::optional<TokenId> HashExecutor::draw_at(const ScheduledSequence& sequence, int64_t end) {
+    const SlotTable& table = tables_.at(sequence.slot);
+    if (table.tokens[end - 1] == config_.fault_token) return std::nullopt;
     uint64_t read_hash = 0;
     for (int64_t p = 0; p < end && config_.num_blocks > 0; ++p) {
         const Cell& read = cell(table.blocks, p);
         check_cell(read, p, prefixes_[p], fmt::format("slot {}", index(sequence.slot)));
         read_hash = extend(read_hash, read.prefix);
     }
-    if (config_.num_state_rows > 0) read_hash = extend(read_hash, states_[index(sequence.state_dst)].prefix);
-    sampled.token = draw(read_hash, end, table.sampling);
-    return sampled;
+    if (config_.num_state_rows > 0) {
+        const auto row = static_cast<size_t>(end - sequence.known_end());
+        read_hash = extend(read_hash, draw_states_[row].prefix);
+    }
+    return draw(read_hash, end, table.sampling);
 }
 
 void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where) {

@@ -7,7 +7,8 @@
 //   X1  plans keep the rules of engine/slot_tables.h
 //   X2  every KV slot and row it reads was written, by a sequence with the same tokens, at the same position
 //   X3  what a start attaches (blocks, tail, row) was materialised when the plan came
-//   X4  a block's old content is gone as soon as it is new in a table
+//   X4  a log's entries are of the positions and tokens that they are replayed as
+//   X5  a block's old content is gone as soon as it is new in a table
 // A breach is kept in violations() and, unless the config says otherwise, also ends the executor with an error.
 #pragma once
 
@@ -27,9 +28,10 @@ struct HashExecutorConfig {
     int32_t block_size = 16;
     int32_t num_blocks = 64;      // 0: a model without KV
     int32_t num_state_rows = 16;  // 0: a model without state
+    int32_t max_log_tokens = 0;   // see engine/slot_tables.h
     int32_t lag_steps = 0;        // materialised_through_step = step - lag_steps
     bool fail_on_violation = true;
-    TokenId fault_token = -1;   // a sequence that samples after this token has a fault in layer 0
+    TokenId fault_token = -1;   // a sequence that draws after this token has a fault in layer 0
     int64_t fail_at_step = -1;  // execute() of this step returns an error
     std::string numerics_id = "hash/1";
 };
@@ -55,20 +57,30 @@ private:
         uint64_t prefix = 0;
         int64_t step = -1;  // that wrote it
     };
+    // What a slot keeps of a token behind its row.
+    struct Logged {
+        int64_t position = -1;
+        TokenId token = 0;
+    };
     void violate(std::string what);
     [[nodiscard]] Cell& cell(std::span<const BlockId> blocks, int64_t position);
     void clear_new_blocks(const StepPlan& plan);
     void check_attached(const StepPlan& plan);
     void copy_tails(const StepPlan& plan);
     void compute(const StepPlan& plan, const ScheduledSequence& sequence);
-    [[nodiscard]] SampledToken sample(const ScheduledSequence& sequence);
+    [[nodiscard]] Cell replay(const ScheduledSequence& sequence);
+    void log(const ScheduledSequence& sequence);
+    void draw(const ScheduledSequence& sequence, StepResult& result);
+    [[nodiscard]] std::optional<TokenId> draw_at(const ScheduledSequence& sequence, int64_t end);
     void check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where);
     [[nodiscard]] TokenId draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling) const;
 
     HashExecutorConfig config_;
     SlotTables tables_;
-    std::vector<Cell> kv_;      // [num_blocks, block_size]
-    std::vector<Cell> states_;  // [num_state_rows]
+    std::vector<Cell> kv_;                   // [num_blocks, block_size]
+    std::vector<Cell> states_;               // [num_state_rows]
+    std::vector<std::vector<Logged>> logs_;  // by slot
+    std::vector<Cell> draw_states_;          // of the sequence at hand, after each row that it draws at
     std::vector<std::string> violations_;
     std::vector<uint64_t> prefixes_;  // of the sequence at hand, by position
     int64_t step_ = -1;

@@ -13,11 +13,11 @@ namespace verbatim {
 class NullExecutor final : public Executor {
 public:
     Status execute(const StepPlan& plan, StepResult& result) override {
-        result.step = plan.step;
+        result.clear(plan.step);
         result.materialised_through_step = plan.step;
-        result.sampled.clear();
+        constexpr TokenId kToken = 1;
         for (const ScheduledSequence& sequence : plan.sequences) {
-            if (sequence.samples) result.sampled.push_back({sequence.slot, 1, -1});
+            if (sequence.num_draws > 0) result.add(sequence.slot, {&kToken, 1});
         }
         return {};
     }

@@ -4,9 +4,19 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "engine/step_plan.h"
 
-namespace verbatim::tests {
+namespace verbatim {
+
+// The only token of the result's i-th sequence that draws.
+inline TokenId token_of(const StepResult& result, size_t i) {
+    const DrawnTokens& drawn = result.drawn.at(i);
+    CHECK_EQ(drawn.tokens.count, 1u);
+    return result.tokens_of(drawn).front();
+}
+
+namespace tests {
 
 struct StartSpec {
     int32_t slot = 0;
@@ -21,9 +31,10 @@ struct SequenceSpec {
     int32_t slot = 0;
     int64_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
-    bool samples = false;
+    int32_t num_draws = 0;
     int32_t state_src = -1;
     int32_t state_dst = -1;
+    int64_t num_state_tokens = -1;  // -1: num_computed_tokens
     std::vector<TokenId> appended = {};
     std::vector<int32_t> new_blocks = {};
     std::vector<StateWrite> state_writes = {};
@@ -63,7 +74,8 @@ public:
         sequence.slot = SequenceSlot{spec.slot};
         sequence.num_computed_tokens = spec.num_computed_tokens;
         sequence.num_new_tokens = spec.num_new_tokens;
-        sequence.samples = spec.samples;
+        sequence.num_draws = spec.num_draws;
+        sequence.num_state_tokens = spec.num_state_tokens < 0 ? spec.num_computed_tokens : spec.num_state_tokens;
         sequence.state_src = StateIndex{spec.state_src};
         sequence.state_dst = StateIndex{spec.state_dst};
         sequence.appended = add(plan_.tokens, std::span(spec.appended));
@@ -98,4 +110,5 @@ private:
     int64_t num_requests_ = 0;
 };
 
-}  // namespace verbatim::tests
+}  // namespace tests
+}  // namespace verbatim

@@ -69,7 +69,7 @@ void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt, co
     if (tail > 0) plan_.copies.push_back({block_of(head.slot, full), block_of(slot, full), tail});
 }
 
-void BenchSequences::compute(int32_t slot, int64_t count, bool samples, std::span<const HeadWrite> writes) {
+void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes) {
     Slot& of = slots_[slot];
     CHECK(of.live && of.length + count <= of.tokens.size(), "slot {}: {} after {} of {} tokens", slot, count, of.length,
           of.tokens.size());
@@ -77,7 +77,8 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool samples, std::spa
     sequence.slot = SequenceSlot{slot};
     sequence.num_computed_tokens = of.length;
     sequence.num_new_tokens = static_cast<int32_t>(count);
-    sequence.samples = samples;
+    sequence.num_draws = draws ? 1 : 0;
+    sequence.num_state_tokens = of.length;
     sequence.appended.begin = static_cast<uint32_t>(plan_.tokens.size());
     for (; of.num_known < of.length + count; ++of.num_known) plan_.tokens.push_back(of.tokens.at(of.num_known));
     sequence.appended.count = static_cast<uint32_t>(plan_.tokens.size()) - sequence.appended.begin;
@@ -136,12 +137,12 @@ double BenchSequences::step() {
 
 Digest BenchSequences::logits_digest(int32_t slot) const {
     Digester digester;
-    digester.add_all(executor_.logits(SequenceSlot{slot}));
+    digester.add_all(executor_.logits(SequenceSlot{slot}, 0));
     return digester.digest();
 }
 
 bool BenchSequences::logits_are_finite(int32_t slot) const {
-    return std::ranges::all_of(executor_.logits(SequenceSlot{slot}), [](float x) { return std::isfinite(x); });
+    return std::ranges::all_of(executor_.logits(SequenceSlot{slot}, 0), [](float x) { return std::isfinite(x); });
 }
 
 }  // namespace verbatim::tools

@@ -60,7 +60,7 @@ public:
         int32_t head_row = 0;
     };
     // The slot's next `count` tokens. Only its last known one is followed by a draw.
-    void compute(int32_t slot, int64_t count, bool samples, std::span<const HeadWrite> writes = {});
+    void compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes = {});
     // Computes the first `length` of `tokens` in one step in a slot, which ends then; their state is head row 0.
     BenchHead compute_head(int32_t slot, const TokenSeq& tokens, int64_t length);
     // A head of `length` tokens out of a shorter one, whose KV is repeated: what it costs to compute behind it is what

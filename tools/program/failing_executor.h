@@ -20,6 +20,7 @@ public:
     }
     std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
     [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
+    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
 private:
     Executor& inner_;

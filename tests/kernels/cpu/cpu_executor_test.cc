@@ -50,7 +50,7 @@ TEST(CpuExecutor, AnyChunkingGivesTheUncachedBits) {
                 scene.compute({.slot = 0,
                                .num_computed_tokens = done,
                                .num_new_tokens = chunk,
-                               .samples = done + chunk == 75,
+                               .num_draws = done + chunk == 75 ? 1 : 0,
                                .state_src = done > 0 ? 2 : -1,
                                .state_dst = 2,
                                .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(3, scene.blocks_for(75))});
@@ -75,7 +75,7 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
     scene.next().start({.slot = 0, .tokens = tokens});
     scene.compute({.slot = 0,
                    .num_new_tokens = 90,
-                   .samples = true,
+                   .num_draws = 1,
                    .state_dst = 0,
                    .new_blocks = iota(0, num_blocks),
                    .state_writes = {{length, StateIndex{1}}}});
@@ -94,7 +94,7 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
         scene.compute({.slot = slot,
                        .num_computed_tokens = length,
                        .num_new_tokens = end - length,
-                       .samples = true,
+                       .num_draws = 1,
                        .state_src = 1,
                        .state_dst = 2 + slot,
                        .new_blocks = iota(first_new, scene.blocks_for(end) - full)});
@@ -122,16 +122,16 @@ TEST(CpuExecutor, DecodedTokensGiveTheBitsOfPrefill) {
         Scene scene(model, executor, 16);
         auto tokens = model.tokens(60, 7);
         scene.next().start({.slot = 0, .tokens = tokens});
-        scene.compute({.slot = 0, .num_new_tokens = 60, .samples = true, .state_dst = 0, .new_blocks = iota(0, 5)});
+        scene.compute({.slot = 0, .num_new_tokens = 60, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 5)});
         scene.step();
         for (int32_t i = 0; i < 10; ++i) {
-            ASSERT_EQ(scene.result.sampled.size(), 1u);
-            ASSERT_EQ(scene.result.sampled[0].fault_layer, -1);
-            tokens.push_back(scene.result.sampled[0].token);
+            ASSERT_EQ(scene.result.drawn.size(), 1u);
+            ASSERT_EQ(scene.result.drawn.at(0).fault_layer, -1);
+            tokens.push_back(token_of(scene.result, 0));
             scene.next().compute({.slot = 0,
                                   .num_computed_tokens = 60 + i,
                                   .num_new_tokens = 1,
-                                  .samples = true,
+                                  .num_draws = 1,
                                   .state_src = 0,
                                   .state_dst = 0,
                                   .appended = {tokens.back()}});
@@ -153,7 +153,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
             scene.next().start({.slot = 0, .tokens = {tokens.begin(), tokens.begin() + boundary - 2}});
             scene.compute({.slot = 0,
                            .num_new_tokens = boundary - 2,
-                           .samples = true,
+                           .num_draws = 1,
                            .state_dst = 0,
                            .new_blocks = iota(0, scene.blocks_for(boundary + 3))});
             scene.step();
@@ -163,7 +163,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
                 scene.next().compute({.slot = 0,
                                       .num_computed_tokens = length,
                                       .num_new_tokens = 1,
-                                      .samples = true,
+                                      .num_draws = 1,
                                       .state_src = 0,
                                       .state_dst = 0,
                                       .appended = {tokens[length]}});
@@ -186,7 +186,7 @@ TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
                 scene.start({.slot = slot, .tokens = all[slot]});
                 scene.compute({.slot = slot,
                                .num_new_tokens = length,
-                               .samples = true,
+                               .num_draws = 1,
                                .state_dst = slot,
                                .new_blocks = iota(20 * slot, scene.blocks_for(length))});
             }
@@ -208,12 +208,12 @@ TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
     auto poisoned = model.sound_tokens(20, 2);
     poisoned[7] = 0;
     scene.next().start({.slot = 0, .tokens = poisoned}).start({.slot = 1, .tokens = sound});
-    scene.compute({.slot = 0, .num_new_tokens = 20, .samples = true, .state_dst = 0, .new_blocks = {0, 1}});
-    scene.compute({.slot = 1, .num_new_tokens = 20, .samples = true, .state_dst = 1, .new_blocks = {2, 3}});
+    scene.compute({.slot = 0, .num_new_tokens = 20, .num_draws = 1, .state_dst = 0, .new_blocks = {0, 1}});
+    scene.compute({.slot = 1, .num_new_tokens = 20, .num_draws = 1, .state_dst = 1, .new_blocks = {2, 3}});
     scene.step();
-    ASSERT_EQ(scene.result.sampled.size(), 2u);
-    EXPECT_EQ(scene.result.sampled[0].fault_layer, model.fault_layer());
-    EXPECT_EQ(scene.result.sampled[1].fault_layer, -1);
+    ASSERT_EQ(scene.result.drawn.size(), 2u);
+    EXPECT_EQ(scene.result.drawn.at(0).fault_layer, model.fault_layer());
+    EXPECT_EQ(scene.result.drawn.at(1).fault_layer, -1);
     scene.expect_uncached(1, sound, "beside a NaN");
 }
 
@@ -235,13 +235,13 @@ TEST(CpuExecutor, FaultLayerIsAFunctionOfTheTokens) {
                 scene.compute({.slot = 0,
                                .num_computed_tokens = done,
                                .num_new_tokens = count,
-                               .samples = done + count == 30,
+                               .num_draws = done + count == 30 ? 1 : 0,
                                .state_src = done > 0 ? 0 : -1,
                                .state_dst = 0,
                                .new_blocks = done > 0 ? iota(0, 0) : iota(0, 2)});
                 scene.step();
             }
-            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, model.fault_layer()) << chunk;
+            EXPECT_EQ(scene.result.drawn.at(0).fault_layer, model.fault_layer()) << chunk;
         }
     }
 }
@@ -254,13 +254,13 @@ void reuse_blocks(const PoisonedModel& model, Isa isa, int32_t block_size, int32
     Scene scene(model.scene, executor, block_size);
     const auto blocks = iota(0, scene.blocks_for(32));
     scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
-    scene.compute({.slot = 0, .num_new_tokens = 32, .samples = true, .state_dst = 0, .new_blocks = blocks});
+    scene.compute({.slot = 0, .num_new_tokens = 32, .num_draws = 1, .state_dst = 0, .new_blocks = blocks});
     scene.step();
     const auto sound = model.sound_tokens(length, 3);
     scene.next().end(0).start({.slot = 0, .tokens = sound});
-    scene.compute({.slot = 0, .num_new_tokens = length, .samples = true, .state_dst = 0, .new_blocks = blocks});
+    scene.compute({.slot = 0, .num_new_tokens = length, .num_draws = 1, .state_dst = 0, .new_blocks = blocks});
     scene.step();
-    EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
+    EXPECT_EQ(scene.result.drawn.at(0).fault_layer, -1);
     const auto name = fmt::format("{}, blocks of {}, length {}", isa_name(isa), block_size, length);
     scene.expect_uncached(0, sound, name);
 }
@@ -285,8 +285,7 @@ TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
             Scene scene(model, executor, 16);
             const auto tokens = model.tokens(140, 1);
             scene.next().start({.slot = 0, .tokens = tokens});
-            scene.compute(
-                {.slot = 0, .num_new_tokens = 140, .samples = true, .state_dst = 0, .new_blocks = iota(0, 9)});
+            scene.compute({.slot = 0, .num_new_tokens = 140, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 9)});
             scene.step();
             scene.expect_uncached(0, tokens, std::string(isa_name(isa)));
             scene.expect_head(tokens, iota(0, 9), 0, std::string(isa_name(isa)));
@@ -320,12 +319,12 @@ TEST(CpuExecutor, SamplingKnowsTheAbsolutePositionAndThePrompt) {
         scene.compute({.slot = 0,
                        .num_computed_tokens = length,
                        .num_new_tokens = 40 - length,
-                       .samples = true,
+                       .num_draws = 1,
                        .state_src = attached ? 0 : -1,
                        .state_dst = 1,
                        .new_blocks = attached ? iota(2, 1) : iota(0, 3)});
         scene.step();
-        drawn.push_back(scene.result.sampled.at(0).token);
+        drawn.push_back(token_of(scene.result, 0));
     }
     EXPECT_EQ(drawn[0], drawn[1]);
 }

@@ -42,11 +42,11 @@ std::vector<float> logits_of(const SceneModel& model, const CpuExecutorConfig& c
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = kLength - 1,
                           .num_new_tokens = 1,
-                          .samples = true,
+                          .num_draws = 1,
                           .state_src = row,
                           .state_dst = row});
     EXPECT_TRUE(executor.execute(plans.plan(), result));
-    const auto logits = executor.logits(SequenceSlot{0});
+    const auto logits = executor.logits(SequenceSlot{0}, 0);
     return {logits.begin(), logits.end()};
 }
 

@@ -30,17 +30,17 @@ void run(const SceneModel& model, LockstepExecutor& lockstep) {
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = 290,
                           .num_new_tokens = 10,
-                          .samples = true,
+                          .num_draws = 1,
                           .state_src = row,
                           .state_dst = row});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = 300,
                           .num_new_tokens = 1,
-                          .samples = true,
+                          .num_draws = 1,
                           .state_src = row,
                           .state_dst = row,
-                          .appended = {result.sampled.at(0).token}});
+                          .appended = {token_of(result, 0)}});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     const std::vector<BlockRun> table{{BlockId{0}, model.has_kv ? 20 : 0}};
     lockstep.head_digest({.writer = SequenceSlot{0}, .length = 301, .blocks = table, .state = StateIndex{row}});

@@ -63,7 +63,7 @@ void run_beside(const SceneModel& model, reference::NumericExecutor& beside, int
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = length,
                           .num_new_tokens = 3,
-                          .samples = true,
+                          .num_draws = 1,
                           .state_src = row,
                           .state_dst = row});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
@@ -113,11 +113,11 @@ TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
         scene.next().compute({.slot = 0,
                               .num_computed_tokens = 40,
                               .num_new_tokens = 1,
-                              .samples = true,
+                              .num_draws = 1,
                               .state_src = 0,
                               .state_dst = 0});
         scene.step();
-        const auto got = executor.logits(SequenceSlot{0});
+        const auto got = executor.logits(SequenceSlot{0}, 0);
         const auto want = tests::uncached(model.reference, tokens).logits;
         double difference = 0.0;
         double length = 0.0;
@@ -140,7 +140,7 @@ void attach(const SceneModel& model, int32_t block_size, int32_t length, Schedul
     scene.next().start({.slot = 0, .tokens = tokens});
     scene.compute({.slot = 0,
                    .num_new_tokens = 40,
-                   .samples = true,
+                   .num_draws = 1,
                    .state_dst = 0,
                    .new_blocks = iota(0, num_blocks),
                    .state_writes = {{length, StateIndex{1}}}});
@@ -155,7 +155,7 @@ void attach(const SceneModel& model, int32_t block_size, int32_t length, Schedul
     scene.compute({.slot = 1,
                    .num_computed_tokens = length,
                    .num_new_tokens = end - length,
-                   .samples = true,
+                   .num_draws = 1,
                    .state_src = 1,
                    .state_dst = 3,
                    .new_blocks = iota(num_blocks, scene.blocks_for(end) - full)});
@@ -187,7 +187,7 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
         scene.compute({.slot = 0,
                        .num_computed_tokens = done,
                        .num_new_tokens = end - static_cast<int32_t>(done),
-                       .samples = end == 515,
+                       .num_draws = end == 515 ? 1 : 0,
                        .state_src = -1,
                        .state_dst = -1,
                        .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(0, scene.blocks_for(515))});
@@ -211,14 +211,14 @@ TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
             scene.start({.slot = slot, .tokens = tokens[slot]});
             scene.compute({.slot = slot,
                            .num_new_tokens = 20,
-                           .samples = true,
+                           .num_draws = 1,
                            .state_dst = slot,
                            .new_blocks = iota(2 * slot, 2)});
         }
         scene.step();
         for (int32_t step = 0; step < 5; ++step) {
-            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, step < 4 ? -1 : model.fault_layer()) << step;
-            EXPECT_EQ(scene.result.sampled.at(1).fault_layer, -1) << step;
+            EXPECT_EQ(scene.result.drawn.at(0).fault_layer, step < 4 ? -1 : model.fault_layer()) << step;
+            EXPECT_EQ(scene.result.drawn.at(1).fault_layer, -1) << step;
             scene.expect_uncached(1, tokens[1], "beside a NaN");
             scene.next();
             for (int32_t slot = 0; slot < 2; ++slot) {
@@ -226,7 +226,7 @@ TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
                 scene.compute({.slot = slot,
                                .num_computed_tokens = std::ssize(tokens[slot]) - 1,
                                .num_new_tokens = 1,
-                               .samples = true,
+                               .num_draws = 1,
                                .state_src = slot,
                                .state_dst = slot,
                                .appended = {tokens[slot].back()}});
@@ -246,15 +246,14 @@ TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
             Emulated cuda(model.scene, 3);
             Scene scene(model.scene, cuda.executor, 3);
             scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
-            scene.compute(
-                {.slot = 0, .num_new_tokens = 32, .samples = true, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.compute({.slot = 0, .num_new_tokens = 32, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 11)});
             scene.step();
             const auto sound = model.sound_tokens(length, 3);
             scene.next().end(0).start({.slot = 0, .tokens = sound});
             scene.compute(
-                {.slot = 0, .num_new_tokens = length, .samples = true, .state_dst = 0, .new_blocks = iota(0, 11)});
+                {.slot = 0, .num_new_tokens = length, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 11)});
             scene.step();
-            EXPECT_EQ(scene.result.sampled.at(0).fault_layer, -1);
+            EXPECT_EQ(scene.result.drawn.at(0).fault_layer, -1);
             scene.expect_uncached(0, sound, fmt::format("length {}", length));
         }
     }
@@ -270,7 +269,7 @@ TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
         if (step > 0) scene.end(0);
         const DeviceCounts before = cuda.device->counts();
         scene.start({.slot = 0, .tokens = model.tokens(30, static_cast<uint64_t>(step))});
-        scene.compute({.slot = 0, .num_new_tokens = 30, .samples = true, .state_dst = 0, .new_blocks = iota(0, 2)});
+        scene.compute({.slot = 0, .num_new_tokens = 30, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 2)});
         scene.step();
         const DeviceCounts after = cuda.device->counts();
         EXPECT_EQ(after.allocations > before.allocations, step == 0) << step;
@@ -314,7 +313,7 @@ TEST(CudaExecutor, AStepLaunchesWhatTheWalkAsksForAndNoMore) {
             Scene scene(model, cuda.executor, 16);
             scene.next();
             scene.start({.slot = 0, .tokens = model.tokens(5, 1)});
-            scene.compute({.slot = 0, .num_new_tokens = 5, .samples = true, .state_dst = 0, .new_blocks = iota(0, 1)});
+            scene.compute({.slot = 0, .num_new_tokens = 5, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 1)});
             scene.step();
             EXPECT_EQ(cuda.device->counts().launches, launches_of_a_step(model.model.config))
                 << static_cast<int>(architecture) << ", seed " << seed;
@@ -336,14 +335,13 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
         plans.compute({.slot = 0, .num_new_tokens = 38, .state_dst = 0, .new_blocks = iota(0, 3)});
         Status done = executor.execute(plans.plan(), result);
         for (int64_t position = 38; done && position < 40; ++position) {
-            const auto& drawn = result.sampled;
             plans.next().compute({.slot = 0,
                                   .num_computed_tokens = position,
                                   .num_new_tokens = 1,
-                                  .samples = true,
+                                  .num_draws = 1,
                                   .state_src = 0,
                                   .state_dst = 0,
-                                  .appended = drawn.empty() ? std::vector<TokenId>{} : std::vector{drawn[0].token}});
+                                  .appended = result.tokens});
             done = executor.execute(plans.plan(), result);
         }
         EXPECT_EQ(executor.tables().is_live(SequenceSlot{0}), done.has_value());

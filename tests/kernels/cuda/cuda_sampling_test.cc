@@ -89,7 +89,7 @@ TEST(CudaSampling, TheExecutorDrawsWithItsOwnPrefixPositionAndSeed) {
         scene.start({.slot = slot, .tokens = tokens[slot], .sampling = params[slot], .num_prompt_tokens = 5});
         scene.compute({.slot = slot,
                        .num_new_tokens = static_cast<int32_t>(tokens[slot].size()),
-                       .samples = true,
+                       .num_draws = 1,
                        .state_dst = slot});
     }
     for (int step = 0; step < 8; ++step) {
@@ -97,9 +97,9 @@ TEST(CudaSampling, TheExecutorDrawsWithItsOwnPrefixPositionAndSeed) {
         scene.next();
         for (int32_t slot = 0; slot < 2; ++slot) {
             std::vector<TokenId>& known = tokens[slot];
-            const TokenId token = scene.result.sampled.at(slot).token;
+            const TokenId token = token_of(scene.result, slot);
             const std::span<const TokenId> prefix(known);
-            EXPECT_EQ(token, reference::sample({executor.logits(SequenceSlot{slot}),
+            EXPECT_EQ(token, reference::sample({executor.logits(SequenceSlot{slot}, 0),
                                                 params[slot],
                                                 {prefix.first(5), prefix.subspan(5)},
                                                 known.size()}))
@@ -108,7 +108,7 @@ TEST(CudaSampling, TheExecutorDrawsWithItsOwnPrefixPositionAndSeed) {
             scene.compute({.slot = slot,
                            .num_computed_tokens = static_cast<int64_t>(known.size()) - 1,
                            .num_new_tokens = 1,
-                           .samples = true,
+                           .num_draws = 1,
                            .state_src = slot,
                            .state_dst = slot,
                            .appended = {token}});

@@ -32,7 +32,7 @@ public:
             scene_.start({.slot = slot, .tokens = tokens_.back()});
             scene_.compute({.slot = slot,
                             .num_new_tokens = static_cast<int32_t>(length),
-                            .samples = true,
+                            .num_draws = 1,
                             .state_dst = slot,
                             .new_blocks = tests::iota(slot * kBlocksEach, kBlocksEach)});
         }
@@ -47,11 +47,11 @@ public:
         num_live_ = num_sequences;
         for (size_t i = 0; i < num_sequences; ++i) {
             const auto slot = static_cast<int32_t>(i);
-            tokens_[i].push_back(scene_.result.sampled.at(i).token);
+            tokens_[i].push_back(token_of(scene_.result, i));
             scene_.compute({.slot = slot,
                             .num_computed_tokens = static_cast<int64_t>(tokens_[i].size()) - 1,
                             .num_new_tokens = 1,
-                            .samples = true,
+                            .num_draws = 1,
                             .state_src = slot,
                             .state_dst = slot,
                             .appended = {tokens_[i].back()}});
