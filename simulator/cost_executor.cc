@@ -24,26 +24,31 @@ void CostExecutor::expect_answer(RequestId request, std::vector<TokenId> tokens)
 }
 
 Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
-    result.step = plan.step;
+    result.clear(plan.step);
     result.materialised_through_step = plan.step;
-    result.sampled.clear();
     work_.clear();
     for (const SequenceStart& one : plan.starts) start(one);
     for (const BlockCopy& copy : plan.copies) work_.num_copied_slots += copy.num_slots;
     work_.num_state_writes = static_cast<int64_t>(plan.state_writes.size());
     for (const ScheduledSequence& sequence : plan.sequences) {
         add_work(sequence);
-        if (sequence.samples) result.sampled.push_back({sequence.slot, draw(slot(sequence.slot)), -1});
+        if (sequence.num_draws == 0) continue;
+        const TokenId token = draw(slot(sequence.slot));
+        result.add(sequence.slot, {&token, 1});
     }
     price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
     total_.add(price_);
-    const bool computes = cost_ != nullptr && !plan.sequences.empty();
-    elapsed_ns_ = computes ? std::max<int64_t>(1, std::llround(price_.total_ns())) : 0;
-    if (recorded_ns_.empty()) return {};
-    if (static_cast<size_t>(plan.step) >= recorded_ns_.size())
-        return error("the recorded run has {} steps, this one goes on", recorded_ns_.size());
-    elapsed_ns_ = recorded_ns_[static_cast<size_t>(plan.step)];
+    ASSIGN_OR_RETURN(result.elapsed_ns, elapsed_ns(plan));
     return {};
+}
+
+Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
+    const auto place = static_cast<size_t>(plan.step);
+    if (!recorded_ns_.empty() && place >= recorded_ns_.size())
+        return error("the recorded run has {} steps, this one goes on", recorded_ns_.size());
+    if (!recorded_ns_.empty()) return recorded_ns_[place];
+    if (cost_ == nullptr || plan.sequences.empty()) return 0;
+    return std::max<int64_t>(1, std::llround(price_.total_ns()));
 }
 
 auto CostExecutor::slot(SequenceSlot id) -> Slot& {
@@ -63,7 +68,7 @@ void CostExecutor::start(const SequenceStart& start) {
 
 void CostExecutor::add_work(const ScheduledSequence& sequence) {
     work_.num_tokens += sequence.num_new_tokens;
-    work_.num_logit_rows += sequence.samples ? 1 : 0;
+    work_.num_logit_rows += sequence.num_draws;
     if (sequence.num_new_tokens == 1) {
         ++work_.num_decodes;
         work_.decode_context += sequence.num_computed_tokens + 1;

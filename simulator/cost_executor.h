@@ -5,6 +5,7 @@
 //       learns a length only by the token that stops
 //   X2  tokens depend on (request, place in the answer) alone: different answers are different text
 //   X3  a step without sequences takes no time, every other one at least a nanosecond
+//   X4  of a window of drafts none is accepted: one token is drawn
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,10 @@
 
 #include "engine/executor.h"
 #include "simulator/step_cost.h"
-#include "simulator/step_timer.h"
 
 namespace verbatim {
 
-class CostExecutor final : public Executor, public StepTimer {
+class CostExecutor final : public Executor {
 public:
     static constexpr TokenId kStopToken = 0;
 
@@ -38,7 +38,6 @@ public:
     std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
     [[nodiscard]] std::string numerics_id() const override { return "cost/1"; }
 
-    [[nodiscard]] int64_t last_elapsed_ns() const override { return elapsed_ns_; }
     [[nodiscard]] const Price& last_price() const { return price_; }
     [[nodiscard]] const Price& total_price() const { return total_; }
     [[nodiscard]] const StepWork& last_work() const { return work_; }
@@ -58,6 +57,7 @@ private:
     void start(const SequenceStart& start);
     void add_work(const ScheduledSequence& sequence);
     [[nodiscard]] TokenId draw(Slot& slot) const;
+    [[nodiscard]] Result<int64_t> elapsed_ns(const StepPlan& plan) const;
 
     StepCost* cost_;
     int32_t vocab_size_;
@@ -67,7 +67,6 @@ private:
     StepWork work_;
     Price price_;
     Price total_;
-    int64_t elapsed_ns_ = 0;
 };
 
 }  // namespace verbatim

@@ -61,7 +61,7 @@ private:
 StepSample sample(const Engine& engine, const CostExecutor& executor, int64_t now_ns) {
     const StepWork& work = executor.last_work();
     return {.end_ns = now_ns,
-            .elapsed_ns = executor.last_elapsed_ns(),
+            .elapsed_ns = engine.elapsed_ns(),
             .num_sequences = static_cast<int32_t>(work.num_decodes) + static_cast<int32_t>(work.chunks.size()),
             .num_decodes = static_cast<int32_t>(work.num_decodes),
             .num_tokens = work.num_tokens,
@@ -108,7 +108,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
         if (config.record_steps && executor.last_work().num_tokens > 0)
             result.steps.push_back(sample(engine, executor, now_ns));
     };
-    TraceDriver driver({.timer = &executor, .hooks = &hooks, .busy = config.busy}, trace, requests, engine, store);
+    TraceDriver driver({.step_ns = 0, .hooks = &hooks, .busy = config.busy}, trace, requests, engine, store);
     ASSIGN_OR_RETURN(result.driver, driver.run(progress));
     engine.verify();
     result.stats = engine.stats();

@@ -40,7 +40,7 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
       is_sent_(trace.rows.size()),
       is_over_(trace.rows.size()),
       lost_a_row_(trace.conversations.size()) {
-    CHECK_GT(config.step_ns, 0);
+    CHECK_GE(config.step_ns, 0);
 }
 
 Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step, const Recover& recover) {
@@ -55,7 +55,7 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
         if (!stepped) {
             RETURN_IF_ERROR(recover_from(stepped.error(), recover));
         } else if (*stepped) {
-            now_ns_ += config_.timer != nullptr ? config_.timer->last_elapsed_ns() : config_.step_ns;
+            now_ns_ += config_.step_ns > 0 ? config_.step_ns : engine_.elapsed_ns();
             report_.peak_running =
                 std::max(report_.peak_running, static_cast<int64_t>(engine_.scheduler().scheduled().size()));
             read_events();

@@ -2,8 +2,8 @@
 // answers, leaves early where the trace says so, and checks that every row was told what the trace expects.
 //
 // The clock is virtual, in nanoseconds: it moves by what a step took and jumps when the engine is idle. So a run
-// depends on the trace, the configuration and the steps' times alone. What happens at one time happens in this order: the step
-// ends and is told, in plan order; clients leave; rows that are due are sent; the next step is planned.
+// depends on the trace, the configuration and the steps' times alone. What happens at one time happens in this order:
+// the step ends and is told, in plan order; clients leave; rows that are due are sent; the next step is planned.
 //   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it
 //       has the answer (Busy says what else it may do); and not before the row that it takes from or goes back to was
 //       sent
@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
-#include "simulator/step_timer.h"
 #include "traces/requests.h"
 #include "traces/trace.h"
 
@@ -47,12 +46,10 @@ public:
     virtual void stepped(int64_t now_ns) = 0;  // a step has ended
 };
 
-// All but `step_ns` is borrowed for the driver's life.
 struct DriverConfig {
-    int64_t step_ns = 100'000'000;     // virtual time of a step, when nobody tells it
-    bool verify_every_step = false;    // Engine::verify after each
-    const StepTimer* timer = nullptr;  // tells the time of every step
-    DriverHooks* hooks = nullptr;
+    int64_t step_ns = 100'000'000;   // virtual time of a step; 0: what its result says that it took
+    bool verify_every_step = false;  // Engine::verify after each
+    DriverHooks* hooks = nullptr;    // borrowed for the driver's life
     Busy busy = Busy::kWait;
 };
 

@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "engine/base/prng.h"
+#include "engine/clock.h"
+#include "engine/timed_executor.h"
 #include "simulator/eviction_policies.h"
 #include "tests/support/hash_executor.h"
 #include "tests/support/trace_run.h"
@@ -252,22 +254,21 @@ TEST(Simulation, RequestsInTheSystemAreTheirRateTimesTheirTime) {
 
 // --- decision identity
 
-// Passes plans on and writes down what a record of the run needs.
-class Scribe final : public Executor, public StepTimer {
+// As if times were measured: every step takes some milliseconds, which are written down. It is asked before and after.
+class ScribeClock final : public Clock {
 public:
-    Scribe(Executor& inner, RecordedRun& record) : inner_(inner), record_(record) {}
-    Status execute(const StepPlan& plan, StepResult& result) override {
-        record_.elapsed_ns.push_back(static_cast<int64_t>(prng_.below(40)) * kMs + 1);  // as if they were measured
-        return inner_.execute(plan, result);
+    explicit ScribeClock(RecordedRun& record) : record_(record) {}
+    int64_t now_ns() override {
+        if (++num_asked_ % 2 == 1) return now_ns_;
+        record_.elapsed_ns.push_back(static_cast<int64_t>(prng_.below(40)) * kMs + 1);
+        return now_ns_ += record_.elapsed_ns.back();
     }
-    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
-    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
-    [[nodiscard]] int64_t last_elapsed_ns() const override { return record_.elapsed_ns.back(); }
 
 private:
-    Executor& inner_;
     RecordedRun& record_;
     Prng prng_{3};
+    int64_t num_asked_ = 0;
+    int64_t now_ns_ = 0;
 };
 
 // Answers by request, which are accepted in the order of rows that are told.
@@ -323,13 +324,14 @@ Recording record(const traces::Trace& trace) {
     recording.run.answers.resize(trace.rows.size());
     TokenStore store(1000);
     HashExecutor hash({.block_size = 4, .num_blocks = 70, .num_state_rows = 12, .numerics_id = "cost/1"});
-    Scribe scribe(hash, recording.run);
+    ScribeClock clock(recording.run);
+    TimedExecutor timed(hash, clock);
     AnswerRecorder recorder(recording.run);
     LruEviction policy;
-    Engine engine(pressed_engine(), scribe, policy, store, recorder);
+    Engine engine(pressed_engine(), timed, policy, store, recorder);
     auto requests = traces::RequestMaker::create(trace, store);
     EXPECT_TRUE(requests.has_value());
-    TraceDriver driver({.timer = &scribe, .hooks = &recorder}, trace, *requests, engine, store);
+    TraceDriver driver({.step_ns = 0, .hooks = &recorder}, trace, *requests, engine, store);
     const auto report = driver.run();
     EXPECT_TRUE(report.has_value());
     recording.driver = *report;

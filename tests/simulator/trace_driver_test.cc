@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "engine/timed_executor.h"
 #include "tests/support/hash_executor.h"
 #include "traces/builder.h"
 
@@ -58,6 +59,7 @@ public:
         return *executor_;
     }
     // The clients' side of the run's configuration, where it is not the usual one.
+    Executor* executor = nullptr;  // not the usual one
     DriverConfig driver{.step_ns = kSecond, .verify_every_step = true};
     Result<DriverReport> run(int64_t max_model_len = 4096, const TraceDriver::Recover& recover = {}) {
         if (!executor_) fresh_executor(-1);
@@ -67,7 +69,7 @@ public:
         config.cache.num_state_rows = 32;
         config.max_model_len = max_model_len;
         config.digest_heads = true;
-        engine_.emplace(config, *executor_, policy_, store_, recorder_);
+        engine_.emplace(config, executor != nullptr ? *executor : *executor_, policy_, store_, recorder_);
         trace_ = builder_.finish();
         EXPECT_TRUE(traces::validate(trace_).has_value()) << traces::validate(trace_).error().message;
         requests_.emplace(*traces::RequestMaker::create(trace_, store_));
@@ -116,22 +118,26 @@ TEST(TraceDriver, ATurnWaitsForTheAnswerItFollows) {
     EXPECT_EQ(report->peak_running, 1);
 }
 
-// Steps of 2, 3, 5, 5 ... seconds.
-class SlowerAndSlower final : public StepTimer {
+// Steps of 2, 3, 5, 5 ... seconds: it is asked before and after each.
+class SlowerAndSlower final : public Clock {
 public:
-    [[nodiscard]] int64_t last_elapsed_ns() const override {
-        const int64_t step = step_++;
-        return kSecond * (step == 0 ? 2 : step == 1 ? 3 : 5);
+    int64_t now_ns() override {
+        const int64_t step = num_asked_++ / 2;
+        if (num_asked_ % 2 == 0) now_ns_ += kSecond * (step == 0 ? 2 : step == 1 ? 3 : 5);
+        return now_ns_;
     }
 
 private:
-    mutable int64_t step_ = 0;
+    int64_t num_asked_ = 0;
+    int64_t now_ns_ = 0;
 };
 
 TEST(TraceDriver, TheClockMovesByWhatEachStepTook) {
     Scene scene;
-    const SlowerAndSlower timer;
-    scene.driver.timer = &timer;
+    SlowerAndSlower clock;
+    TimedExecutor timed(scene.fresh_executor(-1), clock);
+    scene.executor = &timed;
+    scene.driver.step_ns = 0;
     scene.add(scene.row("a"), 10);
     Row late = scene.row("b");
     late.arrival_ns = 3 * kSecond;  // in the second step, which ends at 5
