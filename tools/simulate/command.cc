@@ -107,8 +107,15 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     SimulateConfig& config = options.config;
     add_choice_option(
         verb, "--cache-mode", config.cache_mode,
-        Choices<CacheMode>{{"exact", CacheMode::kExact}, {"prefix", CacheMode::kPrefix}, {"none", CacheMode::kNone}},
-        "exact: heads by conversation; prefix: and by longest committed prefix");
+        Choices<CacheMode>{{"exact", CacheMode::kExact},
+                           {"prefix", CacheMode::kPrefix},
+                           {"attention", CacheMode::kAttention},
+                           {"block-aligned", CacheMode::kBlockAligned},
+                           {"none", CacheMode::kNone}},
+        "exact: heads by conversation; prefix: and by longest committed prefix; attention: full blocks, as if there "
+        "were no state; block-aligned: state at multiples of one inflated block");
+    add_choice_option(verb, "--state-dtype", config.state_value_bytes,
+                      Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}}, "of block-aligned's SSM states");
     add_choice_option(verb, "--evict", config.eviction,
                       Choices<EvictionChoice>{{"lru", EvictionChoice::kLru},
                                               {"lfu", EvictionChoice::kLfu},

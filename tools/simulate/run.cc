@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "engine/cache/budget.h"
+#include "simulator/aligned_pages.h"
 #include "tools/program/cli.h"
 #include "tools/simulate/model_shape.h"
 
@@ -23,14 +24,29 @@ HeadWorth worth_of(const ModelShape& model) {
     return {model.kv_bytes_per_token, model.state_bytes_per_row, flops.per_token, flops.per_pair};
 }
 
+LookupMode lookup_of(CacheMode mode) {
+    switch (mode) {
+        case CacheMode::kExact:
+        case CacheMode::kNone: return LookupMode::kConversation;
+        case CacheMode::kPrefix: return LookupMode::kPrefix;
+        case CacheMode::kAttention:
+        case CacheMode::kBlockAligned: return LookupMode::kBlocks;
+    }
+    return LookupMode::kConversation;
+}
+
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory) {
     EngineConfig engine;
     engine.cache.has_kv = memory.block_bytes > 0;
     engine.cache.has_state = memory.row_bytes > 0;
-    engine.cache.block_size = config.block_size;
+    engine.cache.block_size = memory.block_size;
     engine.cache.num_blocks = memory.num_blocks;
     engine.cache.num_state_rows = memory.num_state_rows;
-    engine.cache.lookup = config.cache_mode == CacheMode::kPrefix ? LookupMode::kPrefix : LookupMode::kConversation;
+    engine.cache.lookup = lookup_of(config.cache_mode);
+    if (engine.cache.lookup == LookupMode::kBlocks) {
+        engine.cache.keep_turn_heads = engine.cache.has_state ? 0 : 1;
+        engine.scheduler.max_checkpoints = 0;
+    }
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
     engine.max_model_len = config.max_context.value_or(model.max_positions);
@@ -39,6 +55,17 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
 }
 
 }  // namespace
+
+Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model) {
+    CacheUnits units{config.block_size, model.kv_bytes_per_token * config.block_size, model.state_bytes_per_row};
+    if (config.cache_mode == CacheMode::kAttention) units.row_bytes = 0;
+    const bool needs_kv = config.cache_mode == CacheMode::kAttention || config.cache_mode == CacheMode::kBlockAligned;
+    if (needs_kv && model.kv_bytes_per_token == 0)
+        return error("--cache-mode: {} has no attention layers, and this mode caches nothing else", model.name);
+    if (config.cache_mode != CacheMode::kBlockAligned) return units;
+    const auto pages = aligned_pages(model, {config.block_size, config.state_value_bytes});
+    return CacheUnits{pages->block_tokens, pages->kv_page_bytes, pages->state_page_bytes};
+}
 
 Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device) {
     MemoryPlan plan;
@@ -62,10 +89,12 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
                      format_bytes(config.kv_bytes.value_or(0)), format_bytes(config.state_bytes.value_or(0)),
                      format_bytes(left));
     }
-    plan.block_bytes = model.kv_bytes_per_token * config.block_size;
-    plan.row_bytes = model.state_bytes_per_row;
+    ASSIGN_OR_RETURN(const CacheUnits units, cache_units(config, model));
+    plan.block_size = units.block_size;
+    plan.block_bytes = units.block_bytes;
+    plan.row_bytes = units.row_bytes;
     ASSIGN_OR_RETURN(const Budget budget, split_budget({left, config.kv_bytes, config.state_bytes},
-                                                       {plan.block_bytes, plan.row_bytes, config.block_size}));
+                                                       {plan.block_bytes, plan.row_bytes, plan.block_size}));
     plan.num_blocks = budget.num_blocks;
     plan.num_state_rows = budget.num_state_rows;
     plan.kv_bytes = plan.num_blocks * plan.block_bytes;

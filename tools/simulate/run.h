@@ -16,9 +16,11 @@ namespace verbatim::tools {
 
 // How state is kept for reuse.
 enum class CacheMode : uint8_t {
-    kExact,   // heads by conversation
-    kPrefix,  // heads by conversation, and by the longest committed prefix
-    kNone,
+    kExact,         // heads by conversation
+    kPrefix,        // heads by conversation, and by the longest committed prefix
+    kAttention,     // full blocks of any prefix, as if there were no state to keep
+    kBlockAligned,  // one inflated block for all layers, state at its multiples only (simulator/aligned_pages.h)
+    kNone,          // nothing is reused
 };
 
 struct SimulateConfig {
@@ -31,6 +33,7 @@ struct SimulateConfig {
     std::optional<int64_t> max_context;
     std::optional<int64_t> max_tokens;
     std::optional<int64_t> step_overhead_ns;
+    int64_t state_value_bytes = 4;  // of kBlockAligned's SSM states
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
@@ -40,6 +43,7 @@ struct SimulateConfig {
 
 // Where the device's memory goes.
 struct MemoryPlan {
+    int32_t block_size = 0;  // tokens
     int64_t total_bytes = 0;
     int64_t weights_bytes = 0;
     int64_t workspace_bytes = 0;
@@ -62,6 +66,14 @@ struct SimulateRun {
     double wall_s = 0;
     int64_t peak_rss_bytes = 0;
 };
+
+// The block and the bytes of a pool's units that the cache mode has.
+struct CacheUnits {
+    int32_t block_size = 0;  // tokens
+    int64_t block_bytes = 0;
+    int64_t row_bytes = 0;
+};
+Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model);
 
 // Weights and workspace come off `memory_bytes`; the rest is split between the pools. Error: nothing is left.
 Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device);
