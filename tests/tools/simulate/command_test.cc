@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/program/run_program.h"
@@ -88,6 +89,40 @@ TEST(SimulateCommand, TheTableSaysWhatIsKnownAndHow) {
                              "requests within the SLO"}) {
         EXPECT_THAT(outcome.out, HasSubstr(text));
     }
+}
+
+// Every mode on the same trace. What each may reuse is known: nothing, heads, full blocks, multiples of U.
+json simulate_mode(const std::string& mode, const std::string& model, int limit = 1500) {
+    const Outcome outcome =
+        run_verbatim({"simulate", "--trace", kMooncake, "--limit", fmt::format("{}", limit), "--model", model,
+                      "--memory", "60GB", "--cache-mode", mode, "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    return json::parse(outcome.out);
+}
+
+TEST(SimulateCommand, CacheModesReuseWhatTheySay) {
+    std::map<std::string, double> rate;
+    for (const char* mode : {"exact", "prefix", "attention", "block-aligned", "none"}) {
+        const json result = simulate_mode(mode, "granite-4.0-h-micro");
+        rate[mode] = result["hit_rate"]["token"].get<double>();
+        EXPECT_EQ(result["details"]["block_tokens"], std::string(mode) == "block-aligned" ? 1040 : 16);
+    }
+    EXPECT_EQ(rate["none"], 0);
+    for (const char* mode : {"exact", "prefix", "block-aligned"}) {
+        EXPECT_GT(rate[mode], 0.01) << mode;
+        EXPECT_LT(rate[mode], rate["attention"]) << mode;
+    }
+    const Outcome none =
+        run_verbatim({"simulate", "--trace", kMooncake, "--model", "mamba2-2.7b", "--cache-mode", "attention"});
+    EXPECT_EQ(none.exit_code, kExitBadInput);
+    EXPECT_THAT(none.err, HasSubstr("mamba2-2.7b has no attention layers"));
+}
+
+TEST(SimulateCommand, WithoutMambaLayersBlockAlignedIsAttention) {
+    const json attention = simulate_mode("attention", "llama-3.2-1b", 500);
+    EXPECT_GT(attention["hit_rate"]["token"].get<double>(), 0.01);
+    EXPECT_EQ(simulate_mode("block-aligned", "llama-3.2-1b", 500)["digest"], attention["digest"]);
+    EXPECT_NE(simulate_mode("exact", "llama-3.2-1b", 500)["digest"], attention["digest"]);
 }
 
 struct WrongFlag {
