@@ -11,6 +11,7 @@ namespace verbatim {
 
 //   N1  reused_tokens + computed_prompt_tokens = prompt tokens of the turns that got so far          (I10)
 //   N2  sum(not_reused) = computed_prompt_tokens
+//   N3  drafted_tokens = accepted_tokens + rolled_back_tokens; only the accepted ones are computed_output
 struct EngineStats {
     int64_t requests = 0;  // submitted, refused ones and repeats included
     int64_t repeats = 0;   // answered from the ledger by turn_id
@@ -20,7 +21,11 @@ struct EngineStats {
     int64_t computed_output_tokens = 0;  // generated tokens computed for the first time
     int64_t recomputed_tokens = 0;       // computed again after a preemption
     int64_t generated_tokens = 0;
-    int64_t attaches = 0;  // to a head
+    int64_t windows = 0;             // steps of a request that drew at drafts, too
+    int64_t drafted_tokens = 0;      // in windows
+    int64_t accepted_tokens = 0;     // of them: they became output
+    int64_t rolled_back_tokens = 0;  // and they did not
+    int64_t attaches = 0;            // to a head
     int64_t tail_copies = 0;
     int64_t state_copies = 0;  // first steps that read a head's row and write their own
     int64_t preemptions = 0;

@@ -67,7 +67,8 @@ SlotTablesConfig tables_config(int32_t vocab_size, const StateTensors& tensors, 
     return {.vocab_size = vocab_size,
             .block_size = pools.block_size,
             .num_blocks = tensors.has_any(StatePer::kToken) ? pools.num_blocks : 0,
-            .num_state_rows = tensors.has_any(StatePer::kSequence) ? pools.num_state_rows : 0};
+            .num_state_rows = tensors.has_any(StatePer::kSequence) ? pools.num_state_rows : 0,
+            .max_log_tokens = pools.max_log_tokens};
 }
 
 }  // namespace
@@ -79,34 +80,39 @@ PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensor
 void PooledExecutor::compute(const StepPlan& plan) {
     slots_.assign(tables().num_slots(), {});
     list_sequences(plan);
-    backend().run({{tokens_, walk_sequences_, logit_rows_}, sequences_, plan.copies, draws_, &observer()});
+    backend().run({{tokens_, walk_sequences_, logit_rows_}, sequences_, moves_, plan.copies, draws_, &observer()});
 }
 
 void PooledExecutor::list_sequences(const StepPlan& plan) {
     tokens_.clear();
     walk_sequences_.clear();
     sequences_.clear();
+    moves_.clear();
     logit_rows_.clear();
     draws_.clear();
     for (const ScheduledSequence& scheduled : plan.sequences) {
-        const SlotTable& table = tables().at(scheduled.slot);
-        const auto first_row = static_cast<int32_t>(tokens_.size());
-        const auto first = table.tokens.begin() + scheduled.num_computed_tokens;
-        tokens_.insert(tokens_.end(), first, first + scheduled.num_new_tokens);
-        walk_sequences_.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
-        sequences_.push_back(
-            {.slot = scheduled.slot,
-             .blocks = table.blocks,
-             .state_src = scheduled.state_src,
-             .state_dst = scheduled.state_dst,
-             .num_logged_tokens = static_cast<int32_t>(scheduled.num_computed_tokens - scheduled.num_state_tokens),
-             .num_drafts = scheduled.num_drafts(),
-             .writes = plan.writes_of(scheduled)});
-        slots_[index(scheduled.slot)] = {static_cast<int64_t>(logit_rows_.size()), scheduled.num_draws};
-        for (int32_t draw = 0; draw < scheduled.num_draws; ++draw) {
-            logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - scheduled.num_draws + draw);
-            draws_.push_back(draw_args(scheduled, draw));
-        }
+        const int64_t num_logged = scheduled.num_computed_tokens - scheduled.num_state_tokens;
+        auto& list = scheduled.num_new_tokens > 0 ? sequences_ : moves_;
+        list.push_back({.slot = scheduled.slot,
+                        .blocks = tables().at(scheduled.slot).blocks,
+                        .state_src = scheduled.state_src,
+                        .state_dst = scheduled.state_dst,
+                        .num_logged_tokens = static_cast<int32_t>(num_logged),
+                        .num_draws = scheduled.num_draws,
+                        .writes = plan.writes_of(scheduled)});
+        if (scheduled.num_new_tokens > 0) list_rows(scheduled);
+    }
+}
+
+void PooledExecutor::list_rows(const ScheduledSequence& scheduled) {
+    const auto first_row = static_cast<int32_t>(tokens_.size());
+    const auto first = tables().at(scheduled.slot).tokens.begin() + scheduled.num_computed_tokens;
+    tokens_.insert(tokens_.end(), first, first + scheduled.num_new_tokens);
+    walk_sequences_.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
+    slots_[index(scheduled.slot)] = {static_cast<int64_t>(logit_rows_.size()), scheduled.num_draws};
+    for (int32_t draw = 0; draw < scheduled.num_draws; ++draw) {
+        logit_rows_.push_back(first_row + scheduled.num_new_tokens - scheduled.num_draws + draw);
+        draws_.push_back(draw_args(scheduled, draw));
     }
 }
 

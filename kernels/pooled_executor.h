@@ -25,6 +25,7 @@ struct PoolSizes {
     int32_t block_size = 16;     // tokens
     int32_t num_blocks = 0;      // of the KV pool; unused by a model without tensors per token
     int32_t num_state_rows = 0;  // unused by a model without tensors per sequence
+    int32_t max_log_tokens = 0;  // of a sequence (engine/slot_tables.h); unused by a model without tensors per sequence
 };
 
 // A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
@@ -34,14 +35,18 @@ struct PooledSequence {
     StateIndex state_src = kNoState;
     StateIndex state_dst = kNoState;
     int32_t num_logged_tokens = 0;  // behind what state_src has taken in, before the first row
-    int32_t num_drafts = 0;         // of its rows, the last ones: state_dst does not take them in
+    int32_t num_draws = 0;          // at its last rows
     std::span<const StateWrite> writes;
+
+    // Of its rows, the last ones: state_dst does not take them in.
+    [[nodiscard]] int32_t num_drafts() const { return num_draws > 1 ? num_draws - 1 : 0; }
 };
 
 // Borrowed for the step.
 struct PooledStep {
     reference::WalkBatch batch;
     std::span<const PooledSequence> sequences;       // one per WalkSequence
+    std::span<const PooledSequence> moves;           // before the walk: those without rows, whose state row moves
     std::span<const BlockCopy> copies;               // before the walk: slots [0, num_slots) of every attention layer
     std::span<const reference::SamplingArgs> draws;  // one per logit row, without the logits
     const reference::StepObserver* observer = nullptr;
@@ -128,6 +133,7 @@ private:
     [[nodiscard]] int64_t logit_row(SequenceSlot slot, int32_t draw) const;
     [[nodiscard]] bool holds(const HeadImage& image) const;
     void list_sequences(const StepPlan& plan);
+    void list_rows(const ScheduledSequence& scheduled);
     void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);
 
     std::vector<Slot> slots_;
@@ -135,6 +141,7 @@ private:
     std::vector<TokenId> tokens_;
     std::vector<reference::WalkSequence> walk_sequences_;
     std::vector<PooledSequence> sequences_;
+    std::vector<PooledSequence> moves_;
     std::vector<int32_t> logit_rows_;
     std::vector<reference::SamplingArgs> draws_;
 };

@@ -46,7 +46,9 @@ void ReferenceExecutor::compute(const StepPlan& plan) {
 }
 
 void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& scheduled) {
+    if (scheduled.num_new_tokens == 0) return;  // its row moves; there is none here
     Running& running = running_[index(scheduled.slot)];
+    running.drawn_at.clear();
     if (running.sequence->length() == 0) append(scheduled.slot, scheduled.num_computed_tokens, LogitRows::kNone, false);
     CHECK_EQ(running.sequence->length(), scheduled.num_computed_tokens);
     running.logits.clear();
@@ -66,6 +68,8 @@ void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& s
 }
 
 void ReferenceExecutor::go_on(const ScheduledSequence& sequence, int32_t draw) {
+    Running& running = running_[index(sequence.slot)];
+    running.drawn_at[running.sequence->length()] = state_row_of(*running.sequence);
     append_drawing(sequence.slot, sequence.known_end() + draw);
 }
 
@@ -111,8 +115,11 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
     const bool has_state = tensors().has_any(StatePer::kSequence);
     StateRow now;
     const auto passed = running.passed.find(image.length);
+    const auto drawn = running.drawn_at.find(image.length);
     if (image.length == running.sequence->length()) {
         now = state_row_of(*running.sequence);
+    } else if (drawn != running.drawn_at.end()) {
+        now = drawn->second;
     } else if (has_state && passed == running.passed.end()) {
         return false;
     }

@@ -4,8 +4,8 @@
 //
 //   E1  logits and tokens depend on a sequence's tokens alone: no number of a plan that names memory is read
 //   E2  drafts are computed one by one, each once it has been accepted: nothing is ever taken back
-//   E3  it holds heads of living writers only: at the writer's present length, and at the lengths of StateWrites it
-//       has passed
+//   E3  it holds heads of living writers only: at the writer's present length, inside its last window, and at the
+//       lengths of StateWrites it has passed
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,7 @@ private:
     struct Running {
         std::unique_ptr<ReferenceSequence> sequence;
         std::map<int64_t, StateRow> passed;      // by length: what StateWrites named
+        std::map<int64_t, StateRow> drawn_at;    // by length: after the rows of its last window
         std::vector<std::vector<float>> logits;  // of the last step, by draw
     };
     void compute(const StepPlan& plan, const ScheduledSequence& scheduled);

@@ -165,11 +165,36 @@ void Engine::replace_executor(Executor& executor) {
     executor_ = &executor;
 }
 
+void Engine::draft_with(Drafter* drafter) {
+    CHECK(!step_open_, "step {} is open", next_step_ - 1);
+    drafter_ = drafter;
+}
+
+// For every running request that decodes: as many drafts as could be of use. Forced output is not drawn: nothing that
+// is drawn could agree with it.
+void Engine::propose_drafts() {
+    if (drafter_ == nullptr || config_.scheduler.max_window == 1) return;
+    draft_jobs_.clear();
+    for (Sequence* sequence : scheduler_.running()) {
+        const bool decodes = sequence->num_tokens() - sequence->num_computed_tokens == 1 && sequence->started;
+        const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
+        const auto max_drafts = static_cast<int32_t>(std::min<int64_t>(config_.scheduler.max_window, left) - 1);
+        if (!decodes || sequence->ending || max_drafts < 1 || !sequence->request.forced_output.empty()) continue;
+        draft_jobs_.push_back({sequence->id, &sequence->turn.prompt, sequence->output, max_drafts, {}});
+    }
+    drafter_->draft(draft_jobs_);
+    for (DraftJob& job : draft_jobs_) {
+        CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
+        sequences_.at(job.request)->drafts = std::move(job.drafts);
+    }
+}
+
 const StepPlan& Engine::plan_step() {
     CHECK(!step_open_, "step {} is open", next_step_ - 1);
     step_open_ = true;
     run_context().step = next_step_;
     ++stats_.steps;
+    propose_drafts();
     scheduler_.schedule(next_step_++, plan_);
     recorder_.on_plan(plan_);
     return plan_;
@@ -192,8 +217,8 @@ void Engine::apply(const StepResult& result) {
             take_tokens(*sequence, planned, result, drawn.front());
         } else if (sequence != nullptr) {
             account(*sequence, planned.num_new_tokens);
-            const bool is_over = sequence->prefill_only() && sequence->num_computed_tokens == sequence->num_tokens();
-            if (is_over) stage_turn(*sequence, FinishReason::kLength);
+            const bool is_filled = sequence->prefill_only() && sequence->num_computed_tokens == sequence->num_tokens();
+            if (is_filled || sequence->ending) stage_turn(*sequence, sequence->ending.value_or(FinishReason::kLength));
         }
         if (draws) drawn = drawn.subspan(1);
     }
@@ -234,14 +259,23 @@ void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
 void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                          const DrawnTokens& drawn) {
     const std::span<const TokenId> tokens = result.tokens_of(drawn);
-    CHECK_LE(planned.num_computed_tokens, sequence.num_computed_tokens);
+    CHECK_EQ(planned.num_computed_tokens, sequence.num_computed_tokens);
     account(sequence, planned.known_end() - planned.num_computed_tokens);
+    const int64_t num_drafts = planned.num_drafts();
+    stats_.windows += num_drafts > 0 ? 1 : 0;
+    stats_.drafted_tokens += num_drafts;
+    stats_.rolled_back_tokens += num_drafts;
+    const auto accept_draft = [&] {
+        --stats_.rolled_back_tokens;
+        ++stats_.accepted_tokens;
+        account(sequence, 1);
+    };
     for (size_t i = 0; i < tokens.size(); ++i) {
-        if (i > 0) account(sequence, 1);
+        if (i > 0) accept_draft();
         if (!take_token(sequence, tokens[i])) return;
     }
     if (drawn.fault_layer < 0) return;
-    if (!tokens.empty()) account(sequence, 1);
+    if (!tokens.empty()) accept_draft();
     end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = drawn.fault_layer});
 }
 
@@ -256,7 +290,7 @@ bool Engine::take_token(Sequence& sequence, TokenId token) {
     recorder_.on_token(sequence.id, token);
     const auto reason = finished(sequence);
     emit_tokens(sequence, reason);
-    if (reason) stage_turn(sequence, *reason);
+    if (reason) finish(sequence, *reason);
     return !reason;
 }
 
@@ -283,6 +317,15 @@ void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason)
 }
 
 // --- commits
+
+// The turn is over. Its head needs the state where it ended: inside a window the row lies behind that, and moves first.
+void Engine::finish(Sequence& sequence, FinishReason reason) {
+    CHECK_EQ(sequence.num_computed_tokens, sequence.num_tokens() - 1);
+    if (!cache_.state().enabled() || sequence.num_state_tokens == sequence.num_computed_tokens) {
+        return stage_turn(sequence, reason);
+    }
+    sequence.ending = reason;
+}
 
 // The turn's resident tokens: all but the last sampled one, which is committed and not computed (the seam).
 void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
@@ -357,6 +400,7 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
     finished.seed = sequence.request.sampling.seed;
     finished.step = plan_.step;
     events_.push_back(finished);
+    if (drafter_ != nullptr) drafter_->ended(sequence.id);
     sequences_.erase(sequence.id);
 }
 

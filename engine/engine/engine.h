@@ -16,6 +16,7 @@
 
 #include "engine/base/prng.h"
 #include "engine/cache/cache.h"
+#include "engine/drafting/drafter.h"
 #include "engine/executor.h"
 #include "engine/ledger/ledger.h"
 #include "engine/publication/publication.h"
@@ -95,6 +96,9 @@ public:
     // is open.
     void fail_step();
 
+    // Who guesses tokens for windows, up to scheduler.max_window. Borrowed; null: nobody. REQUIRES: no step is open.
+    void draft_with(Drafter* drafter);
+
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
 
     OrRefusal<int64_t> fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns = {});
@@ -129,6 +133,8 @@ private:
     bool take_token(Sequence& sequence, TokenId token);
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
+    void propose_drafts();
+    void finish(Sequence& sequence, FinishReason reason);
     void stage_turn(Sequence& sequence, FinishReason reason);
     void publish_ready();
     HeadId publish(Pending pending);
@@ -151,6 +157,8 @@ private:
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<FailedTurn> failed_turns_;
     std::vector<EngineEvent> events_;
+    Drafter* drafter_ = nullptr;
+    std::vector<DraftJob> draft_jobs_;
     StepPlan plan_;
     StepResult result_;
     int64_t next_request_ = 0;

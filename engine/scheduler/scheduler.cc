@@ -45,6 +45,7 @@ std::vector<std::string> problems_of(const SchedulerConfig& config) {
     at_least("step_tokens", config.step_tokens, 1);
     at_least("max_num_sequences", config.max_num_sequences, 1);
     at_least("max_checkpoints", config.max_checkpoints, 0);
+    at_least("max_window", config.max_window, 1);
     return problems;
 }
 
@@ -86,7 +87,7 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     short_of_room_ = false;
     int32_t budget = config_.step_tokens;
     // Preempting takes from the back of running_, never before `i`.
-    for (size_t i = 0; i < running_.size() && budget > 0; ++i) give(*running_[i], budget, plan);
+    for (size_t i = 0; i < running_.size(); ++i) give(*running_[i], budget, plan);
     while (!waiting_.empty() && budget > 0 && !short_of_room_ &&
            static_cast<int32_t>(running_.size()) < config_.max_num_sequences) {
         Sequence& next = *waiting_.begin()->second;
@@ -104,8 +105,11 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
 }
 
 void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+    if (sequence.ending) return plan_move(sequence, plan);
+    if (budget == 0) return;
     const int64_t behind = sequence.num_tokens() - sequence.num_computed_tokens;
-    const int32_t granted = obtain(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
+    int32_t granted = obtain(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
+    if (granted == behind) granted += obtain_for_drafts(sequence, budget - granted);
     if (granted > 0) plan_sequence(sequence, granted, plan);
     budget -= granted;
 }
@@ -125,9 +129,9 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     }
     while (!cache_.make_room({.kv_blocks = owed_blocks_ + missing}, {.spare_expected = false})) {
         short_of_room_ = true;
-        Sequence& victim = *running_.back();
-        if (&victim == &sequence) break;
-        preempt(victim);
+        Sequence* victim = youngest_to_preempt();
+        if (victim == nullptr || victim->id <= sequence.id) break;
+        preempt(*victim);
     }
     const int32_t obtained = std::min(missing, kv.pool().num_free());
     const int64_t capacity = int64_t{sequence.memory.blocks.num_blocks + obtained} * kv.block_size();
@@ -136,6 +140,27 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     owed_blocks_ += missing - obtained;
     short_of_room_ |= obtained < missing;
     return static_cast<int32_t>(possible);
+}
+
+// How many of the drafts there are tokens of the budget and blocks for, that nobody is owed.
+int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
+    KvGroup& kv = cache_.kv();
+    const int32_t num_free = std::max(0, kv.pool().num_free() - owed_blocks_);
+    int64_t num_drafts = std::min<int64_t>(static_cast<int64_t>(sequence.drafts.size()), budget);
+    if (kv.enabled()) {
+        const int64_t capacity = int64_t{sequence.memory.blocks.num_blocks + num_free} * kv.block_size();
+        num_drafts = std::clamp<int64_t>(capacity - sequence.num_tokens(), 0, num_drafts);
+    }
+    sequence.drafts.resize(static_cast<size_t>(num_drafts));
+    CHECK(cache_.grow(sequence.memory, sequence.num_tokens() + num_drafts));
+    return static_cast<int32_t>(num_drafts);
+}
+
+// One whose turn is over gives its memory back anyway.
+Sequence* Scheduler::youngest_to_preempt() const {
+    const auto found =
+        std::find_if(running_.rbegin(), running_.rend(), [](const Sequence* running) { return !running->ending; });
+    return found == running_.rend() ? nullptr : *found;
 }
 
 // Gives everything back; the sequence waits at its old place in the order of arrival and resumes from its newest head.
@@ -149,6 +174,7 @@ void Scheduler::preempt(Sequence& sequence) {
     std::erase(running_, &sequence);
     sequence.store_output(store_);
     sequence.num_computed_tokens = 0;
+    sequence.drafts.clear();
     wait(sequence);
 }
 
@@ -168,7 +194,7 @@ LookupResult Scheduler::look_up(const Sequence& sequence) const {
                           .numerics_id = numerics_id_of(sequence)});
 }
 
-// In order of arrival. The head that it would attach to now is spared while others are admitted (D4).
+// In order of arrival. The head that it would attach to now is spared while others are admitted (D5).
 void Scheduler::wait(Sequence& sequence) {
     sequence.status = SequenceStatus::kWaiting;
     CHECK(waiting_.emplace(sequence.id, &sequence).second, "request {} waits already", index(sequence.id));
@@ -188,6 +214,7 @@ bool Scheduler::admit(Sequence& sequence, int32_t budget) {
     const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id;
     sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
     sequence.num_computed_tokens = found.length;
+    sequence.num_state_tokens = found.length;
     account_attach(sequence, found);
     leave_waiting(sequence);
     running_.push_back(&sequence);
@@ -259,30 +286,55 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
 
 // --- the plan
 
+// Its drafts are the last of the new tokens.
 void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     if (!sequence.started) plan_start(sequence, plan);
     SequenceMemory& memory = sequence.memory;
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;
-    CHECK(end <= sequence.num_tokens() && memory.blocks.num_blocks >= cache_.kv().blocks_for(end),
-          "request {} computes up to {} of {} tokens in {} blocks", index(sequence.id), end, sequence.num_tokens(),
-          memory.blocks.num_blocks);
+    const int64_t known_end = std::min(end, sequence.num_tokens());
+    CHECK(end - known_end <= static_cast<int64_t>(sequence.drafts.size()) &&
+              memory.blocks.num_blocks >= cache_.kv().blocks_for(end),
+          "request {} computes up to {} of {} tokens and {} drafts in {} blocks", index(sequence.id), end,
+          sequence.num_tokens(), sequence.drafts.size(), memory.blocks.num_blocks);
+    ScheduledSequence& scheduled = begin_plan(sequence, plan);
+    scheduled.num_new_tokens = num_new_tokens;
+    const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
+    scheduled.num_draws = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
+    scheduled.state_src = std::exchange(memory.state_src, memory.state);
+    scheduled.state_dst = memory.state;
+    plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
+    scheduled.appended.count += static_cast<uint32_t>(sequence.drafts.size());
+    sequence.drafts.clear();
+    scheduled.new_blocks = append_blocks(sequence, memory.blocks.num_blocks, plan);
+    scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
+    sequence.num_state_tokens = known_end;
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
+}
+
+// The turn ended inside a window: the row takes in what was accepted before its end.
+void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
+    CHECK(cache_.state().enabled() && sequence.num_state_tokens < sequence.num_computed_tokens,
+          "request {} moves its row from {} to {}", index(sequence.id), sequence.num_state_tokens,
+          sequence.num_computed_tokens);
+    ScheduledSequence& scheduled = begin_plan(sequence, plan);
+    scheduled.state_src = scheduled.state_dst = sequence.memory.state;
+    sequence.num_state_tokens = sequence.num_computed_tokens;
+    scheduled_.push_back({&sequence, 0, 0});
+}
+
+// Where the sequence stands, and the tokens that the executor does not know yet.
+ScheduledSequence& Scheduler::begin_plan(Sequence& sequence, StepPlan& plan) {
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
     scheduled.slot = sequence.slot;
     scheduled.arithmetic = sequence.arithmetic();
     scheduled.num_computed_tokens = sequence.num_computed_tokens;
-    scheduled.num_new_tokens = num_new_tokens;
-    scheduled.num_draws = end == sequence.num_tokens() && !sequence.prefill_only() ? 1 : 0;
-    scheduled.num_state_tokens = sequence.num_computed_tokens;
-    scheduled.state_src = std::exchange(memory.state_src, memory.state);
-    scheduled.state_dst = memory.state;
+    scheduled.num_state_tokens = cache_.state().enabled() ? sequence.num_state_tokens : sequence.num_computed_tokens;
     scheduled.appended =
         append(plan.tokens, std::span<const TokenId>(sequence.output).subspan(sequence.num_sent_outputs));
     sequence.num_sent_outputs = sequence.output.size();
-    scheduled.new_blocks = append_blocks(sequence, memory.blocks.num_blocks, plan);
-    memory.last_step = step_;
+    sequence.memory.last_step = step_;
     sequence.planned_step = step_;
-    scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
+    return scheduled;
 }
 
 // The sequence's blocks that the executor does not know yet, up to the first `last` of its table.

@@ -9,7 +9,8 @@
 //   D2  running is in order of arrival, and so is waiting; a slot belongs to one sequence until the executor was told
 //       its end
 //   D3  decisions depend on tokens' counts, heads and pools only: never on who executes or how long it takes
-//   D4  a head that a waiting request will attach to is not evicted to admit somebody else while anything runs
+//   D4  drafts take only what budget and free blocks are left: nobody gives way for a guess
+//   D5  a head that a waiting request will attach to is not evicted to admit somebody else while anything runs
 #pragma once
 
 #include <array>
@@ -33,6 +34,7 @@ struct SchedulerConfig {
     int32_t step_tokens = 512;  // token budget of a step
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
+    int32_t max_window = 1;       // positions of a request that draw in one step: the last known token's and drafts'
 };
 [[nodiscard]] std::vector<std::string> problems_of(const SchedulerConfig& config);
 [[nodiscard]] Status validate(const SchedulerConfig& config);
@@ -80,6 +82,8 @@ public:
 private:
     void give(Sequence& sequence, int32_t& budget, StepPlan& plan);
     [[nodiscard]] int32_t obtain(Sequence& sequence, int32_t wanted);
+    [[nodiscard]] int32_t obtain_for_drafts(Sequence& sequence, int32_t budget);
+    [[nodiscard]] Sequence* youngest_to_preempt() const;
     [[nodiscard]] bool admit(Sequence& sequence, int32_t budget);
     [[nodiscard]] const std::string& numerics_id_of(const Sequence& sequence) const;
     [[nodiscard]] LookupResult look_up(const Sequence& sequence) const;
@@ -90,6 +94,8 @@ private:
     void account_attach(Sequence& sequence, const LookupResult& found);
     void preempt(Sequence& sequence);
     void plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
+    void plan_move(Sequence& sequence, StepPlan& plan);
+    ScheduledSequence& begin_plan(Sequence& sequence, StepPlan& plan);
     void plan_start(Sequence& sequence, StepPlan& plan);
     Slice append_blocks(Sequence& sequence, int32_t last, StepPlan& plan) const;
     Slice plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);

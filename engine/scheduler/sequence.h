@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,7 +48,10 @@ struct Sequence {
     int64_t first_step = -1;      // that computes something since the last attach
     int64_t planned_step = -1;    // the last step that it had a share in
     SequenceMemory memory;
-    std::string numerics_id;  // what makes all of its tokens' bytes, the attached ones among them
+    int64_t num_state_tokens = 0;        // that its row will have taken in after the last planned step
+    std::vector<TokenId> drafts;         // for its next window
+    std::optional<FinishReason> ending;  // the turn is over, and its row has yet to move to where it ended
+    std::string numerics_id;             // what makes all of its tokens' bytes, the attached ones among them
 
     // Accounting (I10). Positions below high_water were attached or computed before.
     int64_t high_water = 0;

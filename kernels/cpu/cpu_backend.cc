@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
-#include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/paged_attention.h"
 
 namespace verbatim::cpu {
@@ -13,31 +12,30 @@ using reference::Columns;
 using reference::ConstFloatRows;
 using reference::FloatRows;
 using reference::MatrixId;
-using reference::StateKind;
 
 namespace {
 
-constexpr int64_t kRowGrain = 4;        // rows of cheap operations that one thread takes at a time
 constexpr int64_t kMatmulRows = 120;    // rows that share a panel's trip through the cache: whole bands, and tiles of 6
 constexpr int64_t kBandColumns = 256;   // columns of a band that one thread rounds at a time
 constexpr int64_t kFewRows = 32;        // up to here weights and states pass once, and memory likes long reads
 constexpr int64_t kPartsPerThread = 8;  // of such a pass: enough to end together
-constexpr int64_t kConvChannels = 512;  // channels that one thread takes at a time
 constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes at a time
 
 static_assert(kMatmulRows % kBandRows == 0);
 
 }  // namespace
 
-CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, PagedKv& kv,
-                       StateRows& states, reference::WorkerPool& pool)
+CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice,
+                       const CpuMemory& memory, reference::WorkerPool& pool)
     : model_(model),
       weights_(weights),
       choice_(choice),
       ops_(*choice.many.ops),
-      kv_(kv),
-      states_(states),
+      kv_(memory.kv),
+      states_(memory.states),
+      log_(memory.log),
       pool_(pool),
+      scan_scratch_(pool.num_threads()),
       attention_scratch_(pool.num_threads()),
       widened_(pool.num_threads()) {}
 
@@ -48,11 +46,18 @@ void CpuBackend::begin(const reference::WalkBatch& batch) {
         const int64_t num_rows = batch.sequences[i].num_rows;
         for (int64_t row = 0; row < num_rows; row += kAttentionRows) attention_parts_.push_back({i, row});
     }
-    fault_layers_.assign(batch.sequences.size(), std::nullopt);
+    fault_layers_.assign(batch.logit_rows.size(), std::nullopt);
+    first_logit_rows_.clear();
+    int64_t next_logit_row = 0;
+    for (const PooledSequence& sequence : sequences()) {
+        first_logit_rows_.push_back(next_logit_row);
+        next_logit_row += sequence.num_draws;
+    }
 }
 
 void CpuBackend::run(const PooledStep& step) {
     for (const BlockCopy& copy : step.copies) kv_.copy(copy);
+    if (!step.moves.empty()) move_rows(step.moves);
     if (step.sequences.empty()) return;
     set_sequences(step.sequences, step.observer);
     reference::walk(config(), step.batch, *this);
@@ -89,14 +94,6 @@ FloatRows CpuBackend::changing(Buffer buffer, int64_t width) {
     CHECK_EQ(activations(buffer).width, width);
     activations(buffer).version = ++version_;
     return reference::dense_rows(activations(buffer).floats.data(), num_rows(buffer), width);
-}
-
-// row(r) for each of them: by one thread as long as waking another costs more.
-template <typename Row>
-void CpuBackend::for_rows(int64_t num_rows, const Row& row) {
-    pool_.for_ranges(num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) row(r);
-    });
 }
 
 // How many of `count` neighbours in memory one thread takes at a time.
@@ -297,142 +294,6 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     });
 }
 
-// --- Mamba
-
-// Of every sequence in turn: what it has to leave behind of its state on the way.
-void CpuBackend::list_snapshots(int32_t layer, StateKind kind) {
-    snapshots_.clear();
-    first_snapshot_.assign(1, 0);
-    for (size_t i = 0; i < sequences().size(); ++i) {
-        for (const StateWrite& write : sequences()[i].writes) {
-            snapshots_.push_back({write.length - batch().sequences[i].first_position,
-                                  states_.tensor<float>(write.dst, layer, kind).data()});
-        }
-        first_snapshot_.push_back(snapshots_.size());
-    }
-}
-
-std::span<const reference::StateSnapshot> CpuBackend::snapshots(size_t sequence) const {
-    return std::span(snapshots_)
-        .subspan(first_snapshot_[sequence], first_snapshot_[sequence + 1] - first_snapshot_[sequence]);
-}
-
-void CpuBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
-    const reference::MambaWeights& w = model_.weights().layers[layer].mamba;
-    const Columns columns = reference::projected_columns(mamba).conv;
-    const ConstFloatRows x = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
-    const FloatRows out = fresh(Buffer::kConv, mamba.conv_dim());
-    const int64_t parts = (mamba.conv_dim() + kConvChannels - 1) / kConvChannels;
-    list_snapshots(layer, StateKind::kConv);
-    const auto convolve = [&](int64_t part) {
-        const auto i = static_cast<size_t>(part / parts);
-        const auto& rows = batch().sequences[i];
-        const StateIndex src = sequences()[i].state_src;
-        const reference::Conv1dArgs args{
-            .d_conv = mamba.d_conv,
-            .x = x.rows(rows.first_row, rows.num_rows),
-            .weight = weights_.conv_weight(layer),
-            .bias = w.conv_bias.empty() ? nullptr : w.conv_bias.data(),
-            .window_in = src == kNoState ? nullptr : states_.tensor<float>(src, layer, StateKind::kConv).data(),
-            .window_out = states_.tensor<float>(sequences()[i].state_dst, layer, StateKind::kConv).data(),
-            .snapshots = snapshots(i),
-            .out = out.rows(rows.first_row, rows.num_rows)};
-        const int64_t begin = part % parts * kConvChannels;
-        conv1d_channels(row_ops(), args, weights_.zeros(), begin, std::min(begin + kConvChannels, mamba.conv_dim()));
-    };
-    const int64_t num_parts = static_cast<int64_t>(sequences().size()) * parts;
-    if (batch().num_rows() > 1) return pool_.for_each(num_parts, convolve);
-    for (int64_t part = 0; part < num_parts; ++part) convolve(part);  // one row: over before another thread is there
-}
-
-void CpuBackend::find_time_steps(int32_t layer, const reference::MambaConfig& mamba) {
-    const reference::MambaWeights& w = model_.weights().layers[layer].mamba;
-    const Columns columns = reference::projected_columns(mamba).dt;
-    const ConstFloatRows raw = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
-    const int64_t heads = mamba.n_heads;
-    float* out = time_steps_.ensure(raw.num_rows * 2 * heads);
-    for_rows(raw.num_rows, [&](int64_t r) {
-        row_ops().time_steps({.raw = raw.row(r),
-                              .bias = w.dt_bias.data(),
-                              .a = model_.decay_rates(layer).data(),
-                              .dt_min = static_cast<float>(mamba.dt_min),
-                              .dt_max = static_cast<float>(mamba.dt_max),
-                              .n_heads = heads,
-                              .dt = out + r * 2 * heads,
-                              .decay = out + (r * 2 + 1) * heads});
-    });
-}
-
-void CpuBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
-    fresh(Buffer::kMixed, mamba.d_inner());
-    find_time_steps(layer, mamba);
-    list_snapshots(layer, StateKind::kSsm);
-    const int64_t heads = mamba.n_heads;
-    head_is_finite_.resize(sequences().size() * static_cast<size_t>(heads));
-    const int64_t count = static_cast<int64_t>(sequences().size()) * heads;
-    const int64_t group = neighbours(count);
-    pool_.for_each((count + group - 1) / group, [&](int64_t part) {
-        for (int64_t i = part * group; i < std::min((part + 1) * group, count); ++i) {
-            scan_head(layer, mamba, static_cast<size_t>(i / heads), i % heads);
-        }
-    });
-}
-
-// One head of one sequence, over all its tokens, stopping where a state has to be written out.
-void CpuBackend::scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head) {
-    const auto& part = batch().sequences[sequence];
-    const StateIndex src = sequences()[sequence].state_src;
-    const ConstFloatRows conv = rows(Buffer::kConv, mamba.conv_dim()).rows(part.first_row, part.num_rows);
-    float* y = activations(Buffer::kMixed).floats.data() + part.first_row * mamba.d_inner() + head * mamba.head_dim;
-    const int64_t head_size = int64_t{mamba.d_state} * mamba.head_dim;
-    const int64_t b_column = mamba.d_inner() + head / (mamba.n_heads / mamba.n_groups) * mamba.d_state;
-    const float* before =
-        src == kNoState ? nullptr : states_.tensor<float>(src, layer, StateKind::kSsm).data() + head * head_size;
-    float* own =
-        states_.tensor<float>(sequences()[sequence].state_dst, layer, StateKind::kSsm).data() + head * head_size;
-    bool finite = true;
-    const auto scan_tokens = [&](int64_t begin, int64_t end) {
-        const float* steps = time_steps_.data() + (part.first_row + begin) * 2 * mamba.n_heads + head;
-        finite = ops_.scan({.head_dim = mamba.head_dim,
-                            .d_state = mamba.d_state,
-                            .num_tokens = end - begin,
-                            .dt = steps,
-                            .decay = steps + mamba.n_heads,
-                            .dt_stride = 2 * int64_t{mamba.n_heads},
-                            .d = model_.weights().layers[layer].mamba.d[head],
-                            .x = conv.row(begin) + head * mamba.head_dim,
-                            .b = conv.row(begin) + b_column,
-                            .c = conv.row(begin) + b_column + mamba.bc_rows(),
-                            .stride = conv.stride,
-                            .state_in = begin == 0 ? before : own,
-                            .state_out = own,
-                            .y = y + begin * mamba.d_inner(),
-                            .y_stride = mamba.d_inner()});
-    };
-    int64_t done = 0;
-    for (const reference::StateSnapshot& snapshot : snapshots(sequence)) {
-        scan_tokens(done, snapshot.num_tokens);
-        done = snapshot.num_tokens;
-        std::copy_n(own, head_size, snapshot.out + head * head_size);
-    }
-    if (done < part.num_rows) scan_tokens(done, part.num_rows);
-    head_is_finite_[sequence * static_cast<size_t>(mamba.n_heads) + head] = finite ? 1 : 0;
-}
-
-// The scan has looked at the state while it passed.
-void CpuBackend::check_state(int32_t layer) {
-    const auto heads = static_cast<size_t>(config().layers[layer].mamba->n_heads);
-    pool_.for_each(static_cast<int64_t>(sequences().size()), [&](int64_t i) {
-        if (fault_layers_[i]) return;
-        const uint8_t* finite = head_is_finite_.data() + i * heads;
-        const auto window = states_.tensor<float>(sequences()[i].state_dst, layer, StateKind::kConv);
-        if (std::find(finite, finite + heads, 0) != finite + heads ||
-            !row_ops().is_finite(window.data(), static_cast<int64_t>(window.size()))) {
-            fault_layers_[i] = layer;
-        }
-    });
-}
-
 // --- attention
 
 void CpuBackend::store_kv(int32_t layer, const reference::AttentionConfig& attention) {
@@ -479,7 +340,7 @@ void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& atte
 void CpuBackend::check_logits() {
     const auto num_layers = static_cast<int32_t>(config().layers.size());
     pool_.for_each(batch().num_logit_rows(), [&](int64_t i) {
-        auto& fault = fault_layers_[sequence_of_row()[batch().logit_rows[i]]];
+        auto& fault = fault_layers_[i];
         if (!fault && !row_ops().is_finite(logits(i).data(), config().vocab_size)) fault = num_layers;
     });
 }

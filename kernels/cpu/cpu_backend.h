@@ -3,8 +3,8 @@
 //
 //   C1  bit-equal to reference/ops, whatever the batch, block size, threads and instruction set
 //   C2  of KV, only positions up to a row's own enter its result
-//   C3  a sequence's state goes from its source row (none: zeros) to its destination row and, on the way, to the
-//       rows of its StateWrites
+//   C3  a sequence's state goes from its source row (none: zeros) through its log to its destination row and, on the
+//       way, to the rows of its StateWrites; drafts leave nothing but the log
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@
 #include "kernels/cpu/ops/paged_attention.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
+#include "kernels/cpu/state_log.h"
 #include "kernels/cpu/state_rows.h"
 #include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
@@ -26,22 +27,37 @@
 
 namespace verbatim::cpu {
 
+// One head's state where no row takes it, and outputs that nobody reads.
+struct ScanScratch {
+    AlignedArray<float> known;   // after the last row that is no draft
+    AlignedArray<float> drafts;  // behind it
+    AlignedArray<float> y;
+    AlignedArray<float> window;
+};
+
 // Some rows of one sequence, whose attention one thread computes.
 struct AttentionPart {
     size_t sequence = 0;
     int64_t first_row = 0;  // of the sequence's
 };
 
+// What sequences carry from step to step.
+struct CpuMemory {
+    PagedKv& kv;
+    StateRows& states;
+    StateLog& log;
+};
+
 class CpuBackend final : public PooledWalk {
 public:
     // Borrows everything.
-    CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, PagedKv& kv,
-               StateRows& states, reference::WorkerPool& pool);
+    CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, const CpuMemory& memory,
+               reference::WorkerPool& pool);
 
     void run(const PooledStep& step) override;
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t logit_row) const override {
-        return fault_layers_[sequence_of_row()[batch().logit_rows[logit_row]]];
+        return fault_layers_[logit_row];
     }
     std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
     void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
@@ -88,14 +104,32 @@ private:
     reference::ConstFloatRows rows(reference::Buffer buffer, int64_t width) const;
     reference::FloatRows changing(reference::Buffer buffer, int64_t width);
     void round_to_bands(reference::ConstFloatRows x, float multiplier, float* bands);
+    // row(r) for each of them: by one thread as long as waking another costs more.
     template <typename Row>
-    void for_rows(int64_t num_rows, const Row& row);
+    void for_rows(int64_t num_rows, const Row& row) {
+        constexpr int64_t kRowGrain = 4;  // rows of cheap operations that one thread takes at a time
+        pool_.for_ranges(num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
+            for (int64_t r = begin; r < end; ++r) row(r);
+        });
+    }
     [[nodiscard]] int64_t neighbours(int64_t count) const;
     RoundedRows round_rows(RowForm form, reference::Buffer buffer, int64_t width, float multiplier);
+    // cpu_mamba.cc
     void list_snapshots(int32_t layer, reference::StateKind kind);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
     void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);
+    [[nodiscard]] reference::ConstFloatRows conv_inputs(size_t sequence, const reference::MambaConfig& mamba) const;
+    void copy_window(int32_t layer, const PooledSequence& of, reference::ConstFloatRows inputs, int64_t num_rows,
+                     float* out);
+    void read_logged_windows(int32_t layer, const reference::MambaConfig& mamba);
+    void keep_windows(int32_t layer, const reference::MambaConfig& mamba);
+    void move_rows(std::span<const PooledSequence> moves);
+    [[nodiscard]] float* head_state(StateIndex row, int32_t layer, const reference::MambaConfig& mamba, int64_t head);
+    bool replay_head(int32_t layer, const reference::MambaConfig& mamba, const PooledSequence& of, int64_t head,
+                     float* out);
     void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
+    void log_rows(int32_t layer, const reference::MambaConfig& mamba);
+    void check_windows(int32_t layer, const reference::MambaConfig& mamba);
 
     KernelModel& model_;
     const PackedWeights& weights_;
@@ -103,17 +137,22 @@ private:
     const CpuOps& ops_;  // for everything but matmuls
     PagedKv& kv_;
     StateRows& states_;
+    StateLog& log_;
     reference::WorkerPool& pool_;
 
     // Of the walk in progress.
-    std::vector<std::optional<int32_t>> fault_layers_;
+    std::vector<std::optional<int32_t>> fault_layers_;  // by logit row
+    std::vector<int64_t> first_logit_rows_;             // by sequence
     std::array<Activations, reference::kNumBuffers> buffers_;
     int64_t version_ = 0;
     Rounded rounded_;
     AlignedArray<float> rounded_floats_;
     AlignedArray<Pair> rounded_pairs_;
-    AlignedArray<float> time_steps_;       // [num_rows, 2, n_heads]: dt, decay
-    std::vector<uint8_t> head_is_finite_;  // [num_sequences, n_heads], after the scan
+    AlignedArray<float> time_steps_;         // [num_rows, 2, n_heads]: dt, decay
+    std::vector<int32_t> finite_draws_;      // [num_sequences, n_heads]: the first ones, whose state is finite
+    std::vector<uint8_t> window_is_finite_;  // by logit row, behind it
+    std::vector<float> logged_windows_;      // [num_sequences, d_conv - 1, conv_dim], of those with a log
+    std::vector<ScanScratch> scan_scratch_;  // by thread
     std::vector<reference::StateSnapshot> snapshots_;
     std::vector<size_t> first_snapshot_;  // [num_sequences + 1] in snapshots_
     std::vector<AttentionPart> attention_parts_;

@@ -22,15 +22,16 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
                          PackedWeights packed)
-    : PooledExecutor(config, reference::state_tensors(config), {cpu.block_size, cpu.num_blocks, cpu.num_state_rows},
-                     cpu.profile),
+    : PooledExecutor(config, reference::state_tensors(config),
+                     {cpu.block_size, cpu.num_blocks, cpu.num_state_rows, cpu.max_log_tokens}, cpu.profile),
       choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
       kv_(tensors(), cpu.block_size, tables().config().num_blocks),
       states_(tensors(), tables().config().num_state_rows),
+      log_(config, cpu.max_log_tokens),
       pool_(cpu.num_threads),
       weights_(std::move(packed)),
-      backend_(model_, weights_, choice_, kv_, states_, pool_) {
+      backend_(model_, weights_, choice_, {kv_, states_, log_}, pool_) {
     CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
     CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));

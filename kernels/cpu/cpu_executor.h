@@ -14,6 +14,7 @@
 #include "kernels/cpu/ops/sampling.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
+#include "kernels/cpu/state_log.h"
 #include "kernels/cpu/state_rows.h"
 #include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
@@ -25,6 +26,7 @@ struct CpuExecutorConfig {
     int32_t block_size = 16;     // tokens
     int32_t num_blocks = 0;      // of the KV pool; unused by a model without attention
     int32_t num_state_rows = 0;  // unused by a model without state
+    int32_t max_log_tokens = 0;  // of a sequence: so many drafts at once; unused by a model without state
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has
     Profile profile = Profile::kExact;
@@ -53,6 +55,7 @@ private:
     KernelModel model_;
     PagedKv kv_;
     StateRows states_;
+    StateLog log_;
     reference::WorkerPool pool_;
     PackedWeights weights_;
     CpuBackend backend_;

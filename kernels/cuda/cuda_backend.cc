@@ -236,6 +236,7 @@ PooledStep CudaBackend::pad(const PooledStep& step, int64_t num_rows) {
     }
     return {{padded_.tokens, padded_.parts, padded_.logit_rows},
             padded_.sequences,
+            step.moves,
             step.copies,
             padded_.draws,
             step.observer};

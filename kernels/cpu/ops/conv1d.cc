@@ -49,7 +49,7 @@ void conv1d_channels(const RowOps& ops, const Conv1dArgs& args, const float* zer
     for (const auto& snapshot : args.snapshots) {
         copy_window(args, zeros, snapshot.num_tokens, begin, end, snapshot.out);
     }
-    copy_window(args, zeros, args.x.num_rows, begin, end, args.window_out);
+    if (args.window_out != nullptr) copy_window(args, zeros, args.x.num_rows, begin, end, args.window_out);
 }
 
 }  // namespace verbatim::cpu

@@ -34,10 +34,26 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
     for (uint64_t i = 0; i < cases.count; ++i) ASSERT_EQ(run_world(cases.seed + i, coverage), "");
     if (cases.count < 3000) return;  // too few to say that everything happens
     const EngineStats& stats = coverage.stats;
-    for (const int64_t count : {stats.repeats, stats.attaches, stats.tail_copies, stats.state_copies, stats.preemptions,
-                                stats.evictions, stats.commits, stats.discards, stats.forks, stats.rewinds,
-                                stats.recomputed_tokens, stats.snapshots_without_room, coverage.revoked,
-                                coverage.removed, coverage.aborted_in_open_step, coverage.executor_failures}) {
+    for (const int64_t count : {stats.repeats,
+                                stats.attaches,
+                                stats.tail_copies,
+                                stats.state_copies,
+                                stats.preemptions,
+                                stats.evictions,
+                                stats.commits,
+                                stats.discards,
+                                stats.forks,
+                                stats.rewinds,
+                                stats.recomputed_tokens,
+                                stats.snapshots_without_room,
+                                coverage.revoked,
+                                coverage.removed,
+                                coverage.aborted_in_open_step,
+                                coverage.executor_failures,
+                                stats.windows,
+                                stats.accepted_tokens,
+                                stats.rolled_back_tokens,
+                                coverage.row_moves}) {
         EXPECT_GT(count, 0);
     }
     for (const auto reason : {FinishReason::kLength, FinishReason::kStopToken, FinishReason::kStopString,

@@ -50,6 +50,10 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     executor.lag_steps = static_cast<int32_t>(prng.below(2) == 0 ? 0 : prng.below(4));
     if (prng.below(4) == 0) executor.fault_token = executor.vocab_size - 1;
     if (prng.below(12) == 0) executor.fail_at_step = static_cast<int64_t>(prng.below(60));
+    config.drafter = static_cast<WorldDrafter>(prng.below(3));
+    const int32_t window = pick(prng, std::array{2, 3, 5, 9});
+    config.engine.scheduler.max_window = config.drafter == WorldDrafter::kNone ? 1 : window;
+    executor.max_log_tokens = config.engine.scheduler.max_window - 1;
     return config;
 }
 
@@ -59,12 +63,24 @@ RandomWorld::RandomWorld(uint64_t seed)
       store_(config_.executor.vocab_size),
       executor_(config_.executor),
       engine_(config_.engine, executor_, policy_, store_, *this),
+      adversary_([this](const DraftJob& job, int64_t ahead) { return std::optional(right_token(job, ahead)); },
+                 config_.executor.vocab_size, seed),
       model_(config_.engine, executor_, config_.executor.fault_token) {
     for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
     if (config_.executor.fail_at_step >= 0) weights_[kHalfStep] = 0;  // only step() takes an executor's error
     weights_[kSubmit] += 4;
     weights_[kStep] += 3;
     system_prompt_ = draw_tokens(20);
+    if (config_.drafter == WorldDrafter::kNgram) engine_.draft_with(&ngram_);
+    if (config_.drafter == WorldDrafter::kAdversary) engine_.draft_with(&adversary_);
+}
+
+TokenId RandomWorld::right_token(const DraftJob& job, int64_t ahead) const {
+    Tokens tokens = job.prompt->to_vector();
+    tokens.insert(tokens.end(), job.output.begin(), job.output.end());
+    const SamplingParams& sampling = engine_.find(job.request)->request.sampling;
+    for (int64_t i = 0; i < ahead; ++i) tokens.push_back(executor_.expected_token(tokens, sampling));
+    return executor_.expected_token(tokens, sampling);
 }
 
 void RandomWorld::run(int num_operations) {
@@ -307,7 +323,9 @@ void RandomWorld::check() {
     MUST(not_reused == stats.computed_prompt_tokens, "{} tokens with a reason, {} computed", not_reused,
          stats.computed_prompt_tokens);
     if (open_plan_ != nullptr || failed_) return;
-    const int64_t counted = stats.computed_prompt_tokens + stats.computed_output_tokens + stats.recomputed_tokens;
+    MUST(stats.drafted_tokens == stats.accepted_tokens + stats.rolled_back_tokens);
+    const int64_t counted = stats.computed_prompt_tokens + stats.computed_output_tokens + stats.recomputed_tokens +
+                            stats.rolled_back_tokens;
     MUST(executor_.num_computed_tokens() == counted + lost_tokens_, "{} computed, {} counted, {} lost",
          executor_.num_computed_tokens(), counted, lost_tokens_);
     MUST(stats.tail_copies == tail_copies_, "{} tail copies counted, {} planned", stats.tail_copies, tail_copies_);
@@ -355,6 +373,7 @@ void RandomWorld::check_order() {
 void RandomWorld::on_plan(const StepPlan& plan) {
     tail_copies_ += static_cast<int64_t>(plan.copies.size());
     for (const ScheduledSequence& sequence : plan.sequences) {
+        coverage_.row_moves += sequence.num_new_tokens == 0 ? 1 : 0;
         state_copies_ += sequence.state_src != kNoState && sequence.state_src != sequence.state_dst ? 1 : 0;
     }
 }
@@ -451,6 +470,10 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     stats.rewinds += other.stats.rewinds;
     stats.recomputed_tokens += other.stats.recomputed_tokens;
     stats.snapshots_without_room += other.stats.snapshots_without_room;
+    stats.windows += other.stats.windows;
+    stats.accepted_tokens += other.stats.accepted_tokens;
+    stats.rolled_back_tokens += other.stats.rolled_back_tokens;
+    row_moves += other.row_moves;
     for (size_t i = 0; i < stats.not_reused.size(); ++i) stats.not_reused[i] += other.stats.not_reused[i];
     for (size_t i = 0; i < stats.refusals.size(); ++i) stats.refusals[i] += other.stats.refusals[i];
     revoked += other.revoked;

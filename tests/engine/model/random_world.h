@@ -12,15 +12,20 @@
 #include <vector>
 
 #include "engine/base/prng.h"
+#include "engine/drafting/adversary_drafter.h"
+#include "engine/drafting/ngram_drafter.h"
 #include "engine/engine/engine.h"
 #include "tests/engine/model/conversation_model.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {
 
+enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary };
+
 struct WorldConfig {
     EngineConfig engine;
     HashExecutorConfig executor;
+    WorldDrafter drafter = WorldDrafter::kNone;
     static WorldConfig draw(uint64_t seed);
 };
 
@@ -39,6 +44,7 @@ public:
         int64_t removed = 0;
         int64_t aborted_in_open_step = 0;
         int64_t executor_failures = 0;
+        int64_t row_moves = 0;
         std::map<FinishReason, int64_t> finished;
         void add(const Coverage& other);
     };
@@ -66,6 +72,7 @@ private:
     void check_lookup(const Event& attached);
     void come_home();
     [[nodiscard]] int64_t step_limit() const;
+    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
 
     ChatRequest draw_request();
     void draw_input(ChatRequest& request);
@@ -82,6 +89,8 @@ private:
     HashExecutor executor_;
     LruEviction policy_;
     Engine engine_;
+    NgramDrafter ngram_;
+    AdversaryDrafter adversary_;
     ConversationModel model_;
     std::vector<uint64_t> weights_;
     Tokens system_prompt_;

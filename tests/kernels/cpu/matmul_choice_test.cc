@@ -25,7 +25,8 @@ std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int
     const StateTensors tensors = state_tensors(model.config);
     PagedKv kv(tensors, kBlockSize, num_blocks);
     StateRows states(tensors, 1);
-    CpuBackend backend(kernel_model, packed, choice, kv, states, pool);
+    StateLog log(model.config, 0);
+    CpuBackend backend(kernel_model, packed, choice, {kv, states, log}, pool);
 
     std::vector<BlockId> blocks(num_blocks);
     for (int32_t i = 0; i < num_blocks; ++i) blocks[i] = BlockId{i};
