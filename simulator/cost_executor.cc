@@ -67,6 +67,7 @@ void CostExecutor::start(const SequenceStart& start) {
 }
 
 void CostExecutor::add_work(const ScheduledSequence& sequence) {
+    if (sequence.num_new_tokens == 0) return;  // its row is moved
     work_.num_tokens += sequence.num_new_tokens;
     work_.num_logit_rows += sequence.num_draws;
     if (sequence.num_new_tokens == 1) {

@@ -8,6 +8,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/read_options.h"
+#include "tools/simulate/cache_only.h"
 #include "tools/simulate/device_file.h"
 #include "tools/simulate/model_shape.h"
 #include "tools/simulate/report.h"
@@ -36,6 +37,7 @@ struct SimulateOptions {
     CLI::Option* has_state_bytes = nullptr;
     CLI::Option* has_max_tokens = nullptr;
     CLI::Option* has_step_overhead = nullptr;
+    bool cache_only = false;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -49,16 +51,35 @@ Result<traces::ReadTrace> read_for(const SimulateOptions& options, const ModelSh
     if (read.over_context != traces::OverContext::kReject)
         read.max_context = flags.context.value_or(model.max_positions);
     read.seed = options.config.seed;
+    read.keep_blocks = options.cache_only && options.config.cache_mode == CacheMode::kAttention;
     return traces::read_trace(options.trace, read);
 }
 
-Result<SimulateRun> simulate_file(const SimulateOptions& options) {
+struct Inputs {
+    ModelShape model;
+    Device device;
+    traces::ReadTrace trace;
+    std::string trace_name;
+};
+Result<Inputs> read_inputs(const SimulateOptions& options) {
+    Inputs inputs;
     ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
-    ASSIGN_OR_RETURN(const Device device, read_device(options.device));
-    const ModelShape model = shape_of(options.model, config);
-    ASSIGN_OR_RETURN(const traces::ReadTrace trace, read_for(options, model));
-    return run_simulate(options.config, model, device, options.trace.substr(options.trace.find_last_of('/') + 1),
-                        trace.trace);
+    ASSIGN_OR_RETURN(inputs.device, read_device(options.device));
+    inputs.model = shape_of(options.model, config);
+    ASSIGN_OR_RETURN(inputs.trace, read_for(options, inputs.model));
+    inputs.trace_name = options.trace.substr(options.trace.find_last_of('/') + 1);
+    return inputs;
+}
+
+int run_cache_only_command(const SimulateOptions& options, const Inputs& inputs) {
+    const auto run = run_cache_only(options.config, inputs.model, inputs.device, inputs.trace_name, inputs.trace);
+    if (!run) return report_error(run.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", cache_only_json(*run).dump(2));
+    } else {
+        fmt::print("{}", cache_only_table(*run));
+    }
+    return kExitOk;
 }
 
 void take_given_flags(SimulateOptions& options) {
@@ -89,7 +110,11 @@ int run_simulate_command(SimulateOptions options) {
         slo = *parsed;
     }
     take_given_flags(options);
-    const auto run = simulate_file(options);
+    const auto inputs = read_inputs(options);
+    if (!inputs) return report_error(inputs.error());
+    if (options.cache_only) return run_cache_only_command(options, *inputs);
+    const auto run =
+        run_simulate(options.config, inputs->model, inputs->device, inputs->trace_name, inputs->trace.trace);
     if (!run) return report_error(run.error());
     if (const Status written = write_text(options.requests_file, requests_csv(*run)); !written)
         return report_error(written.error(), kExitMachine);
@@ -170,9 +195,15 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     add_cache_options(*verb, *options);
     add_load_options(*verb, *options);
     add_read_options(*verb, options->read, "the model's own unless given");
-    verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms");
-    verb->add_option("--requests-csv", options->requests_file, "write one line per request")->type_name("FILE");
-    verb->add_option("--steps-csv", options->steps_file, "write one line per step")->type_name("FILE");
+    CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");
+    verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms")
+        ->excludes(cache_only);
+    verb->add_option("--requests-csv", options->requests_file, "write one line per request")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    verb->add_option("--steps-csv", options->steps_file, "write one line per step")
+        ->type_name("FILE")
+        ->excludes(cache_only);
     add_seed_option(*verb, options->config.seed);
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_simulate_command(*options); });

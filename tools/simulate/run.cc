@@ -13,17 +13,6 @@
 namespace verbatim::tools {
 namespace {
 
-int64_t peak_resident_bytes() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss * 1024;
-}
-
-HeadWorth worth_of(const ModelShape& model) {
-    const ModelFlops flops = flops_of(model);
-    return {model.kv_bytes_per_token, model.state_bytes_per_row, flops.per_token, flops.per_pair};
-}
-
 LookupMode lookup_of(CacheMode mode) {
     switch (mode) {
         case CacheMode::kExact:
@@ -33,6 +22,19 @@ LookupMode lookup_of(CacheMode mode) {
         case CacheMode::kBlockAligned: return LookupMode::kBlocks;
     }
     return LookupMode::kConversation;
+}
+
+}  // namespace
+
+int64_t peak_resident_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+}
+
+HeadWorth worth_of(const ModelShape& model) {
+    const ModelFlops flops = flops_of(model);
+    return {model.kv_bytes_per_token, model.state_bytes_per_row, flops.per_token, flops.per_pair};
 }
 
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory) {
@@ -53,8 +55,6 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     engine.seed = config.seed;
     return engine;
 }
-
-}  // namespace
 
 Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model) {
     CacheUnits units{config.block_size, model.kv_bytes_per_token * config.block_size, model.state_bytes_per_row};

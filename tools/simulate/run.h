@@ -78,6 +78,11 @@ Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& m
 // Weights and workspace come off `memory_bytes`; the rest is split between the pools. Error: nothing is left.
 Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device);
 
+// What the engine is given.
+EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);
+HeadWorth worth_of(const ModelShape& model);
+int64_t peak_resident_bytes();
+
 // Error: a budget or a trace that the model cannot take.
 Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
                                  const std::string& trace_name, const traces::Trace& trace);

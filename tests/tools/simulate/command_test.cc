@@ -125,6 +125,32 @@ TEST(SimulateCommand, WithoutMambaLayersBlockAlignedIsAttention) {
     EXPECT_NE(simulate_mode("exact", "llama-3.2-1b", 500)["digest"], attention["digest"]);
 }
 
+// traces/README.md: 18.51 % of the tokens with room for 4 Mi tokens, 18.82 % over the second half.
+TEST(SimulateCommand, CacheOnlyHasTheFiguresThatOthersComputed) {
+    const int64_t kv_bytes = 8192 * (int64_t{4} << 20);  // of granite-4.0-h-micro
+    const Outcome outcome = run_verbatim({"simulate", "--trace", kMooncake, "--cache-only", "--cache-mode", "attention",
+                                          "--kv-bytes", fmt::format("{}", kv_bytes), "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json result = json::parse(outcome.out);
+    EXPECT_EQ(fmt::format("{:.4f}", result["hit_rate"]["token"].get<double>()), "0.1851");
+    EXPECT_EQ(fmt::format("{:.4f}", result["details"]["steady_state"]["hit_rate"]["token"].get<double>()), "0.1882");
+    EXPECT_GE(result["details"]["offline_bound"]["token"], result["hit_rate"]["token"]);
+    EXPECT_TRUE(result["ttft_s"].is_null());
+}
+
+TEST(SimulateCommand, CacheOnlyRunsEveryModeAndPolicy) {
+    for (const char* mode : {"exact", "prefix", "attention", "block-aligned"}) {
+        for (const char* evict : {"lru", "lfu", "size", "flops"}) {
+            const json result = simulate({"--cache-only", "--cache-mode", mode, "--evict", evict});
+            EXPECT_GT(result["hit_rate"]["token"].get<double>(), 0) << mode << " " << evict;
+            EXPECT_EQ(simulate({"--cache-only", "--cache-mode", mode, "--evict", evict})["digest"], result["digest"]);
+        }
+    }
+    EXPECT_EQ(simulate({"--cache-only", "--cache-mode", "none"})["hit_rate"]["token"], 0);
+    const Outcome both = run_verbatim(simulate_arguments({"--cache-only", "--slo", "ttft=2s"}));
+    EXPECT_EQ(both.exit_code, kExitBadUsage);
+}
+
 struct WrongFlag {
     std::vector<std::string> flags;
     int exit_code;
