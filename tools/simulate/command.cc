@@ -5,6 +5,7 @@
 #include <span>
 
 #include "reference/model/regular_file.h"
+#include "simulator/kernel_tables.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/read_options.h"
@@ -38,6 +39,7 @@ struct SimulateOptions {
     CLI::Option* has_max_tokens = nullptr;
     CLI::Option* has_step_overhead = nullptr;
     bool cache_only = false;
+    bool check_tables = false;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -101,7 +103,25 @@ Status write_text(const std::string& path, const std::string& text) {
     return file.finish();
 }
 
+int run_check_tables(const SimulateOptions& options) {
+    const auto device = read_device(options.device);
+    if (!device) return report_error(device.error());
+    if (device->tables.empty())
+        return report_error(Error{fmt::format("--check-tables: {} has no measured tables", device->name)});
+    const auto tables = TableTimes::read(device->tables, *device);
+    if (!tables) return report_error(tables.error());
+    const auto errors = tables->leave_out_errors();
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", table_check_json(device->name, errors).dump(2));
+    } else {
+        fmt::print("{}", table_check_table(device->name, errors));
+    }
+    return kExitOk;
+}
+
 int run_simulate_command(SimulateOptions options) {
+    if (options.check_tables) return run_check_tables(options);
+    if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     Slo slo;
     if (!options.slo.empty()) {
@@ -171,6 +191,9 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     options.has_max_tokens =
         add_count_option(verb, "--max-tokens", options.max_tokens, 1, "what clients ask for at most")
             ->default_str("the trace's longest answer");
+    add_choice_option(verb, "--cost", config.cost,
+                      Choices<CostChoice>{{"tables", CostChoice::kTables}, {"roofline", CostChoice::kRoofline}},
+                      "kernels' times: as measured, where the device has tables, or by its roofline alone");
     options.has_step_overhead =
         add_count_option(verb, "--step-overhead", options.step_overhead_us, 0, "of the host, per step, in us")
             ->default_str("the device file's");
@@ -185,7 +208,7 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<SimulateOptions>();
     CLI::App* verb = app.add_subcommand(
         "simulate", "what hit rate, latency and throughput a trace would see, by the engine's own decisions");
-    verb->add_option("--trace", options->trace, "a trace file (plain, gzip or zstd; see traces/README.md)")->required();
+    verb->add_option("--trace", options->trace, "a trace file (plain, gzip or zstd; see traces/README.md)");
     verb->add_option("--model", options->model,
                      "a preset, or a checkpoint's folder: its config.json is read, no weights")
         ->capture_default_str();
@@ -195,6 +218,8 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     add_cache_options(*verb, *options);
     add_load_options(*verb, *options);
     add_read_options(*verb, options->read, "the model's own unless given");
+    verb->add_flag("--check-tables", options->check_tables,
+                   "no trace: how far the device's tables are from rows that are left out");
     CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");
     verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms")
         ->excludes(cache_only);

@@ -203,6 +203,32 @@ std::string simulate_table(const SimulateRun& run, const Slo& slo) {
     return text;
 }
 
+ordered_json table_check_json(const std::string& device, const std::vector<LeaveOutError>& errors) {
+    ordered_json json;
+    json["device"] = device;
+    json["tables"] = ordered_json::array();
+    for (const LeaveOutError& error : errors) {
+        json["tables"].push_back({{"table", error.table},
+                                  {"rows", error.num_rows},
+                                  {"mean", error.mean},
+                                  {"p50", error.p50},
+                                  {"p95", error.p95},
+                                  {"rim_rows", error.num_extrapolated},
+                                  {"rim_mean", error.mean_extrapolated}});
+    }
+    return json;
+}
+
+std::string table_check_table(const std::string& device, const std::vector<LeaveOutError>& errors) {
+    Table table({device, "rows", "mean", "p50", "p95", "at the rim", "mean there"});
+    for (const LeaveOutError& error : errors) {
+        table.add_row({error.table, fmt::format("{}", error.num_rows), percent(error.mean), percent(error.p50),
+                       percent(error.p95), fmt::format("{}", error.num_extrapolated),
+                       percent(error.mean_extrapolated)});
+    }
+    return table.to_string();
+}
+
 std::string requests_csv(const SimulateRun& run) {
     std::string text = "row,outcome,wanted_s,due_s,first_token_s,end_s,prompt_tokens,reused_tokens,output_tokens\n";
     for (size_t i = 0; i < run.result.driver.times.size(); ++i) {

@@ -3,8 +3,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
+#include "simulator/kernel_tables.h"
 #include "tools/simulate/metrics.h"
 #include "tools/simulate/run.h"
 
@@ -12,6 +14,10 @@ namespace verbatim::tools {
 
 nlohmann::ordered_json simulate_json(const SimulateRun& run, const Slo& slo);
 std::string simulate_table(const SimulateRun& run, const Slo& slo);
+
+// How far the device's tables are from what was measured, when it is left out.
+nlohmann::ordered_json table_check_json(const std::string& device, const std::vector<LeaveOutError>& errors);
+std::string table_check_table(const std::string& device, const std::vector<LeaveOutError>& errors);
 
 // One line per row of the trace; one per step that computed something.
 std::string requests_csv(const SimulateRun& run);

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "engine/cache/budget.h"
 #include "simulator/aligned_pages.h"
+#include "simulator/kernel_tables.h"
 #include "tools/program/cli.h"
 #include "tools/simulate/model_shape.h"
 
@@ -54,6 +56,12 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     engine.max_model_len = config.max_context.value_or(model.max_positions);
     engine.seed = config.seed;
     return engine;
+}
+
+Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device) {
+    if (cost == CostChoice::kRoofline || device.tables.empty()) return std::make_unique<RooflineTimes>(device);
+    ASSIGN_OR_RETURN(TableTimes tables, TableTimes::read(device.tables, device));
+    return std::make_unique<TableTimes>(std::move(tables));
 }
 
 Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model) {
@@ -115,8 +123,8 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     simulation.max_tokens = config.max_tokens;
     simulation.record_steps = config.record_steps;
     run.max_model_len = simulation.engine.max_model_len;
-    const RooflineTimes kernels(run.device);
-    StepCost cost(model, run.device, kernels);
+    ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
+    StepCost cost(model, run.device, *kernels);
     const auto policy = make_eviction_policy(config.eviction, worth_of(model));
     ProgressBar progress(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
     ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, cost, model.vocab_size, *policy, [&](int64_t rows_over) {

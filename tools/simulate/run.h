@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "engine/base/result.h"
 #include "simulator/device.h"
 #include "simulator/eviction_policies.h"
+#include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
 #include "simulator/simulation.h"
 #include "traces/trace.h"
@@ -23,7 +25,14 @@ enum class CacheMode : uint8_t {
     kNone,          // nothing is reused
 };
 
+// Where prices come from.
+enum class CostChoice : uint8_t {
+    kTables,    // measured kernels, where the device has them, and the roofline for the rest
+    kRoofline,  // the roofline alone
+};
+
 struct SimulateConfig {
+    CostChoice cost = CostChoice::kTables;
     CacheMode cache_mode = CacheMode::kExact;
     EvictionChoice eviction = EvictionChoice::kLru;
     Busy busy = Busy::kWait;
@@ -77,6 +86,9 @@ Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& m
 
 // Weights and workspace come off `memory_bytes`; the rest is split between the pools. Error: nothing is left.
 Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device);
+
+// The device's kernels by its tables, or by the roofline.
+Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device);
 
 // What the engine is given.
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);

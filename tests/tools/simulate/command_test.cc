@@ -151,6 +151,25 @@ TEST(SimulateCommand, CacheOnlyRunsEveryModeAndPolicy) {
     EXPECT_EQ(both.exit_code, kExitBadUsage);
 }
 
+TEST(SimulateCommand, PricesSayHowTheyAreKnown) {
+    const json tables = simulate()["price_sources"];
+    for (const char* source : {"measured", "interpolated", "extrapolated", "roofline", "assumed"}) {
+        EXPECT_GT(tables[source].get<double>(), 0.01) << source;
+    }
+    const json roofline = simulate({"--cost", "roofline"})["price_sources"];
+    for (const char* source : {"measured", "interpolated", "extrapolated"}) EXPECT_EQ(roofline[source], 0) << source;
+    EXPECT_NEAR(roofline["roofline"].get<double>() + roofline["assumed"].get<double>(), 1, 1e-9);
+}
+
+TEST(SimulateCommand, ChecksEveryTable) {
+    const Outcome outcome = run_verbatim({"simulate", "--check-tables", "--device", "a100_sxm", "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json checked = json::parse(outcome.out);
+    ASSERT_EQ(checked["tables"].size(), 3u) << "nobody measured its convolutions";
+    for (const json& table : checked["tables"]) EXPECT_GT(table["mean"].get<double>(), 0.01);
+    EXPECT_EQ(run_verbatim({"simulate"}).exit_code, kExitBadUsage) << "a trace is missing";
+}
+
 struct WrongFlag {
     std::vector<std::string> flags;
     int exit_code;
