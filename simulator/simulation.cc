@@ -58,6 +58,18 @@ private:
     CostExecutor& executor_;
 };
 
+// A chain over the events alone: reading every token of every prompt would cost more than deciding.
+class EventDigest final : public Recorder {
+public:
+    void on_plan(const StepPlan&) override {}
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event& event) override { inner_.on_event(event); }
+    [[nodiscard]] Digest digest() const { return inner_.digest(); }
+
+private:
+    DigestRecorder inner_;
+};
+
 StepSample sample(const Engine& engine, const CostExecutor& executor, int64_t now_ns) {
     const StepWork& work = executor.last_work();
     return {.end_ns = now_ns,
@@ -96,7 +108,9 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     RETURN_IF_ERROR(validate(settings));
     TokenStore store(vocab_size);
     CostExecutor executor(&cost, vocab_size);
-    DigestRecorder recorder;
+    DigestRecorder all;
+    EventDigest events;
+    Recorder& recorder = config.digest_plans ? static_cast<Recorder&>(all) : events;
     Engine engine(settings, executor, policy, store, recorder);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     if (config.recorded != nullptr) executor.replay_times(config.recorded->elapsed_ns);
@@ -113,7 +127,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     engine.verify();
     result.stats = engine.stats();
     result.price = executor.total_price();
-    result.decisions = recorder.digest();
+    result.decisions = config.digest_plans ? all.digest() : events.digest();
     result.digest = digest_of(result);
     return result;
 }

@@ -32,6 +32,7 @@ struct SimulationConfig {
     // What clients ask for at most; none: the trace's longest answer. Less where the model has less room.
     std::optional<int64_t> max_tokens;
     const RecordedRun* recorded = nullptr;  // borrowed: clients ask as the trace says, answers and times are these
+    bool digest_plans = false;              // SimulationResult::decisions covers every plan and token, too
     bool record_steps = false;              // fill in SimulationResult::steps
 };
 
@@ -56,7 +57,7 @@ struct SimulationResult {
     int32_t peak_blocks = 0;
     int32_t peak_state_rows = 0;
     std::vector<StepSample> steps;
-    Digest decisions;  // of every plan, token and event
+    Digest decisions;  // of every event: what was attached, published, evicted, preempted, and in which step
     Digest digest;     // of all of this
 };
 

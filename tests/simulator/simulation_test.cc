@@ -350,6 +350,7 @@ TEST(Simulation, TakesTheDecisionsOfARunThatWasRecorded) {
     SimulationConfig config;
     config.engine = pressed_engine();
     config.recorded = &recording.run;
+    config.digest_plans = true;
     const SimulationResult result = run(config, trace);
     EXPECT_EQ(result.decisions, recording.decisions);
     EXPECT_EQ(result.stats, recording.stats);
