@@ -10,15 +10,15 @@
 
 namespace verbatim::tests {
 
-// A model whose token 0 is embedded as NaN; the head that turns rows into logits stays sound.
+// A model one of whose tokens, 0 or another, is embedded as NaN; the head that turns rows into logits stays sound.
 struct PoisonedModel {
     explicit PoisonedModel(reference::Architecture family = reference::Architecture::kGraniteHybrid,
-                           reference::Profile profile = reference::Profile::kExact)
+                           reference::Profile profile = reference::Profile::kExact, TokenId token = 0)
         : scene(reference::draw_small_config(family, 8), 8, profile) {
         CHECK(scene.has_kv);
         auto& embedding = scene.model.weights.embedding;
         table.assign(embedding.data, embedding.data + embedding.rows * embedding.cols);
-        std::fill_n(table.begin(), embedding.cols, uint16_t{0x7FC0});
+        std::fill_n(table.begin() + token * embedding.cols, embedding.cols, uint16_t{0x7FC0});
         embedding.data = table.data();
     }
     [[nodiscard]] std::vector<TokenId> sound_tokens(int64_t count, uint64_t seed) const {

@@ -21,6 +21,7 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
     config.block_size = options.block_size;
     config.num_blocks = options.num_blocks;
     config.num_state_rows = options.num_state_rows;
+    config.max_log_tokens = options.max_window - 1;
     config.num_threads = num_threads;
     return config;
 }
@@ -31,8 +32,12 @@ Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
     RETURN_IF_ERROR(inner_.execute(plan, result));
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.num_draws == 0) continue;
-        const auto row = inner_.logits(sequence.slot, 0);
-        rows_[{inner_.tables().at(sequence.slot).request, sequence.end()}].assign(row.begin(), row.end());
+        for (int32_t draw = 0; draw < sequence.num_draws; ++draw) {
+            const int64_t position = sequence.known_end() + draw;
+            if (position > inner_.tables().at(sequence.slot).length) break;  // what was drawn there was not accepted
+            const auto row = inner_.logits(sequence.slot, draw);
+            rows_[{inner_.tables().at(sequence.slot).request, position}].assign(row.begin(), row.end());
+        }
     }
     return {};
 }
@@ -51,7 +56,37 @@ NumericScene::NumericScene(uint64_t seed, const SceneOptions& scene_options, int
 
 NumericScene::NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& scene_options,
                            int32_t num_threads)
-    : NumericParts(config, seed, scene_options, num_threads), EngineRig(pools, executor, model.config.vocab_size) {}
+    : NumericParts(config, seed, scene_options, num_threads),
+      EngineRig(pools, executor, model.config.vocab_size),
+      oracle_(reference),
+      adversary_(
+          [this](const DraftJob& job, int64_t ahead) {
+              return std::optional(oracle_.token(job, engine.find(job.request)->request.sampling, ahead));
+          },
+          model.config.vocab_size, seed) {
+    if (scene_options.max_window > 1) engine.draft_with(&adversary_);
+}
+
+TokenId ReferenceOracle::token(const DraftJob& job, const SamplingParams& sampling, int64_t ahead) {
+    Run& run = runs_.try_emplace(job.request, model_).first->second;
+    const auto num_prompt = static_cast<size_t>(job.prompt->size());
+    const size_t wanted = num_prompt + job.output.size() + static_cast<size_t>(ahead);
+    if (run.tokens.empty()) {
+        run.tokens = job.prompt->to_vector();
+        run.sequence.append(run.tokens, reference::LogitRows::kLast);
+    }
+    while (run.tokens.size() <= wanted) {
+        const std::span<const TokenId> known(run.tokens);
+        const reference::ConstFloatRows logits = run.sequence.logits();
+        const TokenId token = reference::sample({{logits.row(0), static_cast<size_t>(logits.width)},
+                                                 sampling,
+                                                 {known.first(num_prompt), known.subspan(num_prompt)},
+                                                 known.size()});
+        run.tokens.push_back(token);
+        run.sequence.append({&token, 1}, reference::LogitRows::kLast);
+    }
+    return run.tokens[wanted];
+}
 
 std::vector<TokenId> NumericScene::text(uint64_t seed, int64_t count) const {
     Prng prng(seed);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/drafting/adversary_drafter.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
@@ -45,9 +46,25 @@ struct NumericParts {
     DelayedExecutor executor;  // materialises options.lag_steps late
 };
 
+// What the uncached reference will draw for a request, as far ahead as it is asked.
+class ReferenceOracle {
+public:
+    explicit ReferenceOracle(const reference::ReferenceModel& model) : model_(model) {}
+    [[nodiscard]] TokenId token(const DraftJob& job, const SamplingParams& sampling, int64_t ahead);
+
+private:
+    struct Run {
+        explicit Run(const reference::ReferenceModel& model) : sequence(model) {}
+        reference::ReferenceSequence sequence;
+        std::vector<TokenId> tokens;  // prompt and output
+    };
+    const reference::ReferenceModel& model_;
+    std::map<RequestId, Run> runs_;
+};
+
 class NumericScene : public NumericParts, public EngineRig {
 public:
-    // The model is drawn by `seed`, its family too.
+    // The model is drawn by `seed`, its family too. With options.max_window > 1 an adversary drafts.
     NumericScene(uint64_t seed, const SceneOptions& options, int32_t num_threads = 1);
     NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
                  int32_t num_threads = 1);
@@ -62,6 +79,8 @@ public:
     [[nodiscard]] std::string first_difference();
 
 private:
+    ReferenceOracle oracle_;
+    AdversaryDrafter adversary_;
     [[nodiscard]] std::string compare_request(RequestId request, const Asked& asked);
     [[nodiscard]] std::string compare_row(RequestId request, int64_t position, std::span<const float> wanted) const;
     [[nodiscard]] std::string compare_heads();

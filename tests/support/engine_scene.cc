@@ -17,6 +17,7 @@ HashExecutorConfig executor_config(const SceneOptions& options) {
     config.block_size = options.block_size;
     config.num_blocks = options.num_blocks;
     config.num_state_rows = options.num_state_rows;
+    config.max_log_tokens = options.max_window - 1;
     config.lag_steps = options.lag_steps;
     config.fail_at_step = options.fail_at_step;
     config.fault_token = options.fault_token;
@@ -37,6 +38,7 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.scheduler.step_tokens = options.step_tokens;
     config.scheduler.max_num_sequences = options.max_num_sequences;
     config.scheduler.max_checkpoints = options.max_checkpoints;
+    config.scheduler.max_window = options.max_window;
     config.token_template.end_of_turn = options.end_of_turn;
     config.max_model_len = options.max_model_len;
     config.default_max_tokens = options.default_max_tokens;

@@ -36,6 +36,7 @@ struct SceneOptions {
     int32_t step_tokens = 512;
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;
+    int32_t max_window = 1;
     int32_t keep_turn_heads = 2;
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;

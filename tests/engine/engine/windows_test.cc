@@ -1,0 +1,251 @@
+// Windows as a client and the cache see them: the published pictures of decode, verify and roll back, and a turn that
+// ends inside one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/drafting/ngram_drafter.h"
+#include "tests/support/engine_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Drafts what it is given, window by window.
+class ScriptedDrafter final : public Drafter {
+public:
+    explicit ScriptedDrafter(std::vector<std::vector<TokenId>> windows) : windows_(std::move(windows)) {}
+    void draft(std::span<DraftJob> jobs) override {
+        for (DraftJob& job : jobs) {
+            max_drafts.push_back(job.max_drafts);
+            if (next_ == windows_.size()) continue;
+            job.drafts = windows_[next_++];
+            job.drafts.resize(std::min(job.drafts.size(), static_cast<size_t>(job.max_drafts)));
+        }
+    }
+    void ended(RequestId request) override { ended_requests.push_back(request); }
+
+    std::vector<int32_t> max_drafts;
+    std::vector<RequestId> ended_requests;
+
+private:
+    std::vector<std::vector<TokenId>> windows_;
+    size_t next_ = 0;
+};
+
+// One request with the drafts T1 T2 T3 behind its first token T0, so that T4 is the verifier's own.
+struct WindowScene : EngineScene {
+    explicit WindowScene(SceneOptions scene_options = {.max_window = 4}, int64_t max_tokens = 8)
+        : EngineScene(scene_options), right(expected(kPrompt, 12)), request(history("a", kPrompt, max_tokens)) {}
+
+    // T1 .. T3, wrong from `wrong` on.
+    [[nodiscard]] std::vector<TokenId> drafts(size_t wrong) const {
+        std::vector<TokenId> tokens(right.begin() + 1, right.begin() + 4);
+        for (size_t i = wrong; i < tokens.size(); ++i) tokens[i] = (tokens[i] + 1) % 1000;
+        return tokens;
+    }
+    // Runs to the end with one window; how many tokens its step gave.
+    size_t run_window(std::vector<TokenId> tokens) {
+        ScriptedDrafter drafter({std::move(tokens)});
+        engine.draft_with(&drafter);
+        const RequestId id = submit(request);
+        step();  // the prompt, and T0
+        EXPECT_THAT(streamed(id), ElementsAre(right[0]));
+        step();
+        const size_t gave = streamed(id).size() - 1;
+        run();
+        EXPECT_THAT(drafter.ended_requests, ElementsAre(id));
+        engine.draft_with(nullptr);
+        event = finished(id);
+        return gave;
+    }
+    void expect_plain() {
+        EXPECT_EQ(streamed(event.request), std::vector<TokenId>(right.begin(), right.begin() + event.num_text_tokens));
+        expect_home();
+    }
+    void expect_counts(int64_t drafted, int64_t accepted) const {
+        const EngineStats& stats = engine.stats();
+        EXPECT_EQ(stats.windows, 1);
+        EXPECT_EQ(stats.drafted_tokens, drafted);
+        EXPECT_EQ(stats.accepted_tokens, accepted);
+        EXPECT_EQ(stats.rolled_back_tokens, drafted - accepted);
+    }
+
+    std::vector<TokenId> right;
+    ChatRequest request;
+    EngineEvent event;
+};
+
+TEST(Windows, T1ToT3AreAcceptedAndT4IsTheVerifiersOwn) {
+    WindowScene scene;
+    EXPECT_EQ(scene.run_window(scene.drafts(3)), 4u);
+    scene.expect_counts(3, 3);
+    scene.expect_plain();
+}
+
+TEST(Windows, ADisagreementAtT3KeepsT1AndT2AndTheVerifiersT3) {
+    WindowScene scene;
+    EXPECT_EQ(scene.run_window(scene.drafts(2)), 3u);
+    scene.expect_counts(3, 2);
+    scene.expect_plain();
+}
+
+TEST(Windows, ADisagreementAtT2KeepsT1AndTheVerifiersT2) {
+    WindowScene scene;
+    EXPECT_EQ(scene.run_window(scene.drafts(1)), 2u);
+    scene.expect_counts(3, 1);
+    scene.expect_plain();
+}
+
+TEST(Windows, ADisagreementAtTheFirstDraftKeepsTheVerifiersTokenAlone) {
+    WindowScene scene;
+    EXPECT_EQ(scene.run_window(scene.drafts(0)), 1u);
+    scene.expect_counts(3, 0);
+    scene.expect_plain();
+}
+
+// A stop inside a window: what lies behind it was never said, and its head is that of a turn without windows.
+TEST(Windows, AStopTokenInsideAWindowEndsTheTurnThere) {
+    for (size_t stop = 1; stop <= 4; ++stop) {
+        WindowScene scene;
+        scene.request.stop_tokens = {scene.right[stop]};
+        scene.run_window(scene.drafts(3));
+        EXPECT_EQ(scene.event.reason, FinishReason::kStopToken);
+        EXPECT_EQ(scene.event.num_output_tokens, static_cast<int64_t>(stop) + 1);
+        scene.expect_counts(3, static_cast<int64_t>(stop) - 1);
+        // Resident: all but the last token. The next turn goes on from there.
+        EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(10 + static_cast<int64_t>(stop)));
+        const EngineEvent next = scene.complete(scene.suffix("a", {5, 6}, 2));
+        EXPECT_EQ(next.num_reused_tokens, 10 + static_cast<int64_t>(stop));
+        scene.expect_plain();
+    }
+}
+
+TEST(Windows, AStopStringIsNotSeenInWithdrawnText) {
+    WindowScene scene;
+    // T1 is right; T2 and T3 are wrong and would have been the stop string.
+    const std::vector<TokenId> drafts = scene.drafts(1);
+    scene.request.stop_strings = {{drafts[1], drafts[2]}, {scene.right[4], scene.right[5]}};
+    scene.run_window(drafts);
+    EXPECT_EQ(scene.event.reason, FinishReason::kStopString);
+    EXPECT_EQ(scene.event.num_output_tokens, 6);
+    scene.expect_plain();
+}
+
+TEST(Windows, MaxTokensIsTheMostThatAWindowGives) {
+    WindowScene scene({.max_window = 4}, 3);
+    EXPECT_EQ(scene.run_window(scene.drafts(3)), 2u);
+    EXPECT_EQ(scene.event.reason, FinishReason::kLength);
+    scene.expect_counts(1, 1);  // more could not have been of use
+    scene.expect_plain();
+}
+
+TEST(Windows, AFaultInsideAWindowEndsTheTurnBehindTheTokensBeforeIt) {
+    const std::vector<TokenId> right = EngineScene().expected(kPrompt, 4);
+    WindowScene scene({.max_window = 4, .fault_token = right[2]});
+    scene.run_window({right.begin() + 1, right.end()});
+    EXPECT_EQ(scene.event.reason, FinishReason::kNonFinite);
+    EXPECT_EQ(scene.event.num_output_tokens, 3);
+    scene.expect_counts(3, 2);
+    scene.expect_home();
+}
+
+TEST(Windows, AnAbortInAnOpenStepGivesEverythingBack) {
+    WindowScene scene;
+    ScriptedDrafter drafter({scene.drafts(3)});
+    scene.engine.draft_with(&drafter);
+    const RequestId id = scene.submit(scene.request);
+    scene.step();
+    const StepPlan plan = scene.engine.plan_step();
+    ASSERT_EQ(plan.sequences.at(0).num_draws, 4);
+    scene.abort(id);
+    StepResult result;
+    ASSERT_TRUE(scene.executor.execute(plan, result));
+    scene.engine.apply(result);
+    scene.run();
+    EXPECT_EQ(scene.engine.stats().drafted_tokens, 0);
+    scene.expect_home();
+}
+
+TEST(Windows, AnExecutorThatFailsInsideOneLosesNothing) {
+    WindowScene scene({.max_window = 4, .fail_at_step = 1});
+    ScriptedDrafter drafter({scene.drafts(3)});
+    scene.engine.draft_with(&drafter);
+    scene.submit(scene.request);
+    scene.step();
+    EXPECT_FALSE(scene.engine.step());
+    auto failed = scene.engine.take_failed_turns();
+    ASSERT_EQ(failed.size(), 1u);
+    const EngineEvent again = scene.complete(std::move(failed[0].again));
+    EXPECT_EQ(scene.streamed(again.request), std::vector<TokenId>(scene.right.begin(), scene.right.begin() + 8));
+    scene.expect_home();
+}
+
+// Nobody gives way for a guess: without blocks to spare a window is one token long.
+TEST(Windows, DraftsTakeOnlyBlocksThatAreFree) {
+    // 10 + 5 tokens fill four blocks of 4 but one place; the other request holds the rest.
+    WindowScene scene({.num_blocks = 8, .max_window = 4}, 6);
+    const EngineEvent other = scene.complete(scene.history("b", iota_tokens(300, 13), 3));
+    ASSERT_TRUE(other.committed);
+    const int64_t evictions = scene.engine.stats().evictions;
+    const int32_t free = scene.engine.cache().kv().pool().num_free();
+    ASSERT_LE(free, 4);
+    EXPECT_EQ(scene.run_window(scene.drafts(3)), free > 3 ? 4u : 3u);
+    EXPECT_EQ(scene.engine.stats().evictions, evictions);
+    scene.expect_plain();
+}
+
+TEST(Windows, ForcedOutputIsNotDrafted) {
+    WindowScene scene;
+    scene.request.forced_output = scene.store.store(iota_tokens(700, 5));
+    ScriptedDrafter drafter({{701, 702}});
+    scene.engine.draft_with(&drafter);
+    const EngineEvent event = scene.complete(scene.request);
+    EXPECT_EQ(scene.streamed(event.request), iota_tokens(700, 5));
+    EXPECT_TRUE(drafter.max_drafts.empty());
+}
+
+// --- prompt lookup
+
+std::vector<TokenId> looked_up(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output,
+                               int32_t max_drafts) {
+    TokenStore store(1000);
+    const TokenSeq tokens = store.store(prompt);
+    NgramDrafter drafter;
+    DraftJob job{RequestId{1}, &tokens, output, max_drafts, {}};
+    drafter.draft({&job, 1});
+    return job.drafts;
+}
+
+TEST(NgramDrafter, WhatFollowedTheNewestTokensIsDrafted) {
+    EXPECT_THAT(looked_up({1, 2, 3, 4, 5, 1}, {2}, 3), ElementsAre(3, 4, 5));
+    EXPECT_THAT(looked_up({1, 2, 3, 4, 5, 1}, {2}, 2), ElementsAre(3, 4));
+    EXPECT_THAT(looked_up({1, 2, 3, 4, 5}, {9}, 3), ElementsAre());
+    EXPECT_THAT(looked_up({1}, {2}, 3), ElementsAre());
+}
+
+TEST(NgramDrafter, TheLongestContextWinsAndAmongEqualsTheNewest) {
+    EXPECT_THAT(looked_up({7, 1, 2, 3, 8, 1, 2, 4, 7, 1}, {2}, 1), ElementsAre(3));
+    EXPECT_THAT(looked_up({7, 1, 2, 3, 8, 1, 2, 4, 9, 1}, {2}, 1), ElementsAre(4));
+}
+
+TEST(NgramDrafter, TheIndexGrowsWithTheOutput) {
+    TokenStore store(1000);
+    const TokenSeq prompt = store.store(std::vector<TokenId>{1, 2});
+    NgramDrafter drafter;
+    const std::vector<TokenId> output{3, 4, 1, 2, 3};
+    std::vector<std::vector<TokenId>> drafts;
+    for (size_t n = 0; n <= output.size(); ++n) {
+        DraftJob job{RequestId{1}, &prompt, std::span(output).first(n), 2, {}};
+        drafter.draft({&job, 1});
+        drafts.push_back(job.drafts);
+    }
+    EXPECT_THAT(drafts, ElementsAre(ElementsAre(), ElementsAre(), ElementsAre(), ElementsAre(), ElementsAre(3, 4),
+                                    ElementsAre(4, 1)));
+}
+
+}  // namespace
+}  // namespace verbatim::tests
