@@ -1,8 +1,8 @@
 // simulator/block_cache.h: hit rates of a cache of whole blocks without timing: `--cache-only`.
 //
 // The convention is that of traces/hit_rate.h, for any policy: requests come one after another in the order of the
-// file; each looks its blocks up from the first one to the first that is absent, then has all of them in the cache (pinned
-// while it is served), touches them the deepest first, then the cache is cut back to its room.
+// file; each looks its blocks up from the first one to the first that is absent, then has all of them in the cache
+// (pinned while it is served), touches them the deepest first, then the cache is cut back to its room.
 //   K1  with EvictionChoice::kLru the rates are traces::lru_hit_rates()
 //   K2  no policy has more hits by block than offline_bound()
 #pragma once
@@ -44,9 +44,9 @@ private:
                                                EvictionChoice choice, const HeadWorth& worth);
 
 // The most block hits that any policy can have, knowing the future. Between two uses a block takes one place, if it is
-// kept. Where places are short, the block whose next use is furthest away gives way (Belady). That is optimal for blocks
-// of one size when hits need not be a prefix, so at least as much as with that need. Tokens: as if every hit were a full
-// block.
+// kept. Where places are short, the block whose next use is furthest away gives way (Belady). That is optimal for
+// blocks of one size when hits need not be a prefix, so at least as much as with that need. Tokens: as if every hit
+// were a full block.
 struct OfflineBound {
     int64_t blocks_hit = 0;
     double block_rate = 0;
