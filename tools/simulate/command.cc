@@ -12,6 +12,8 @@
 #include "tools/simulate/cache_only.h"
 #include "tools/simulate/device_file.h"
 #include "tools/simulate/model_shape.h"
+#include "tools/simulate/page.h"
+#include "tools/simulate/perfetto.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/run.h"
 #include "traces/read.h"
@@ -26,6 +28,8 @@ struct SimulateOptions {
     std::string slo;
     std::string requests_file;
     std::string steps_file;
+    std::string perfetto_file;
+    std::string page_file;
     ReadFlags read;
     SimulateConfig config;
     uint64_t memory_bytes = 0;
@@ -93,14 +97,21 @@ void take_given_flags(SimulateOptions& options) {
     if (given(options.has_max_tokens)) config.max_tokens = options.max_tokens;
     if (given(options.has_step_overhead)) config.step_overhead_ns = options.step_overhead_us * 1000;
     config.max_context = options.read.context;
-    config.record_steps = !options.steps_file.empty();
+    config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
 }
 
 Status write_text(const std::string& path, const std::string& text) {
-    if (path.empty()) return {};
     ASSIGN_OR_RETURN(auto file, reference::NewFile::create(path));
     RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
     return file.finish();
+}
+
+Status write_files(const SimulateOptions& options, const SimulateRun& run, const Slo& slo) {
+    if (!options.requests_file.empty()) RETURN_IF_ERROR(write_text(options.requests_file, requests_csv(run)));
+    if (!options.steps_file.empty()) RETURN_IF_ERROR(write_text(options.steps_file, steps_csv(run)));
+    if (!options.perfetto_file.empty()) RETURN_IF_ERROR(write_text(options.perfetto_file, perfetto_json(run)));
+    if (!options.page_file.empty()) RETURN_IF_ERROR(write_text(options.page_file, simulate_page(run, slo)));
+    return {};
 }
 
 int run_check_tables(const SimulateOptions& options) {
@@ -136,9 +147,7 @@ int run_simulate_command(SimulateOptions options) {
     const auto run =
         run_simulate(options.config, inputs->model, inputs->device, inputs->trace_name, inputs->trace.trace);
     if (!run) return report_error(run.error());
-    if (const Status written = write_text(options.requests_file, requests_csv(*run)); !written)
-        return report_error(written.error(), kExitMachine);
-    if (const Status written = write_text(options.steps_file, steps_csv(*run)); !written)
+    if (const Status written = write_files(options, *run, slo); !written)
         return report_error(written.error(), kExitMachine);
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", simulate_json(*run, slo).dump(2));
@@ -227,6 +236,12 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
         ->type_name("FILE")
         ->excludes(cache_only);
     verb->add_option("--steps-csv", options->steps_file, "write one line per step")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    verb->add_option("--perfetto", options->perfetto_file, "write the steps as a trace for Perfetto or Chrome")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    verb->add_option("--html", options->page_file, "write one page with tables and pictures")
         ->type_name("FILE")
         ->excludes(cache_only);
     add_seed_option(*verb, options->config.seed);

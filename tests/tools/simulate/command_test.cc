@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tests/tools/program/run_program.h"
 #include "tools/simulate/device_file.h"
@@ -71,6 +72,31 @@ TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
     const std::string steps = file_bytes(files.path("s.csv"));
     EXPECT_GT(std::ranges::count(steps, '\n'), 100);
     EXPECT_LE(std::ranges::count(steps, '\n'), 1 + result["details"]["steps"].get<int64_t>());
+}
+
+TEST(SimulateCommand, WritesATraceOfStepsAndAPage) {
+    const ScratchFiles files;
+    simulate({"--perfetto", files.path("p.json"), "--html", files.path("p.html"), "--steps-csv", files.path("s.csv")});
+    const json trace = json::parse(file_bytes(files.path("p.json")));
+    const std::string steps = file_bytes(files.path("s.csv"));
+    int64_t num_slices = 0;
+    double end = 0;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["ph"] != "X") continue;
+        ++num_slices;
+        EXPECT_GE(event["ts"].get<double>(), end - 1e-3) << "steps do not overlap";
+        end = event["ts"].get<double>() + event["dur"].get<double>();
+    }
+    EXPECT_EQ(num_slices, std::ranges::count(steps, '\n') - 1);
+    const std::string page = file_bytes(files.path("p.html"));
+    for (const char* text : {"latency by percentile", "memory in use by group", "waiting", "preemptions so far",
+                             "new_tokens", "time to first token", "</html>"}) {
+        EXPECT_THAT(page, HasSubstr(text));
+    }
+    for (const char* network : {"http:", "https:", "src=", "@import", "<link"}) {
+        const std::string without_namespace = std::regex_replace(page, std::regex("xmlns=\"[^\"]*\""), "");
+        EXPECT_THAT(without_namespace, testing::Not(HasSubstr(network)));
+    }
 }
 
 TEST(SimulateCommand, CountsWhatKeepsTheObjectives) {
