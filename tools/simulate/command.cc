@@ -10,6 +10,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/read_options.h"
 #include "tools/simulate/cache_only.h"
+#include "tools/simulate/choices.h"
 #include "tools/simulate/device_file.h"
 #include "tools/simulate/model_shape.h"
 #include "tools/simulate/page.h"
@@ -160,22 +161,12 @@ int run_simulate_command(SimulateOptions options) {
 void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     SimulateConfig& config = options.config;
     add_choice_option(
-        verb, "--cache-mode", config.cache_mode,
-        Choices<CacheMode>{{"exact", CacheMode::kExact},
-                           {"prefix", CacheMode::kPrefix},
-                           {"attention", CacheMode::kAttention},
-                           {"block-aligned", CacheMode::kBlockAligned},
-                           {"none", CacheMode::kNone}},
+        verb, "--cache-mode", config.cache_mode, cache_mode_choices(),
         "exact: heads by conversation; prefix: and by longest committed prefix; attention: full blocks, as if there "
         "were no state; block-aligned: state at multiples of one inflated block");
     add_choice_option(verb, "--state-dtype", config.state_value_bytes,
                       Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}}, "of block-aligned's SSM states");
-    add_choice_option(verb, "--evict", config.eviction,
-                      Choices<EvictionChoice>{{"lru", EvictionChoice::kLru},
-                                              {"lfu", EvictionChoice::kLfu},
-                                              {"size", EvictionChoice::kSize},
-                                              {"flops", EvictionChoice::kFlops}},
-                      "which heads go first");
+    add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first");
     options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
                                           "of the device, for weights, workspace and caches together")
                              ->default_str("90 % of it");

@@ -126,9 +126,10 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
     StepCost cost(model, run.device, *kernels);
     const auto policy = make_eviction_policy(config.eviction, worth_of(model));
-    ProgressBar progress(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
+    std::optional<ProgressBar> progress;
+    if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
     ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, cost, model.vocab_size, *policy, [&](int64_t rows_over) {
-                         progress.update(static_cast<uint64_t>(rows_over));
+                         if (progress) progress->update(static_cast<uint64_t>(rows_over));
                      }));
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.peak_rss_bytes = peak_resident_bytes();

@@ -48,6 +48,7 @@ struct SimulateConfig {
     int32_t max_num_sequences = 256;
     uint64_t seed = 0;
     bool record_steps = false;
+    bool show_progress = true;
 };
 
 // Where the device's memory goes.
