@@ -125,6 +125,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     TraceDriver driver({.step_ns = 0, .hooks = &hooks, .busy = config.busy}, trace, requests, engine, store);
     ASSIGN_OR_RETURN(result.driver, driver.run(progress));
     engine.verify();
+    result.requests = std::ranges::count_if(trace.rows, [](const Row& row) { return traces::is_request(row.event); });
     result.stats = engine.stats();
     result.price = executor.total_price();
     result.decisions = config.digest_plans ? all.digest() : events.digest();

@@ -4,7 +4,7 @@
 // Clients ask for answers without saying how long they will be; the trace knows, and the executor stops there. So every
 // decision is the engine's own, and only durations are modelled.
 //   S1  the same trace and configuration give the same result, byte for byte, on any machine and in any build
-//   S2  counts agree: rows = served + aborted + recorded + refused + rejected + busy refused + failed + events done
+//   S2  every row has one outcome, and the outcomes add up to what the driver counts
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,7 @@ struct StepSample {
 };
 
 struct SimulationResult {
+    int64_t requests = 0;  // rows of the trace that are requests
     DriverReport driver;
     EngineStats stats;
     Price price;  // of all steps

@@ -156,6 +156,42 @@ TEST(Simulation, WithoutACacheNothingIsReused) {
     EXPECT_EQ(run(config, trace).stats.reused_tokens, 0);
 }
 
+traces::Trace scenario() {
+    auto read = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv");
+    EXPECT_TRUE(read.has_value());
+    return std::move(read->trace);
+}
+
+TEST(Simulation, EveryRowHasOneOutcomeWhateverClientsDo) {
+    // Rows three times as fast as they were: many come while the turn before them runs.
+    auto hasty = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
+                                    {.limit = 2000, .rate_scale = 5});
+    ASSERT_TRUE(hasty.has_value());
+    for (const Busy busy : {Busy::kWait, Busy::kRefuse, Busy::kUncached}) {
+        for (const traces::Trace& trace : {scenario(), hasty->trace}) {
+            SCOPED_TRACE(fmt::format("{} rows, busy {}", trace.rows.size(), static_cast<int>(busy)));
+            SimulationConfig config = mooncake_config();
+            config.engine.max_model_len = 30'000;  // some are too long
+            config.busy = busy;
+            const SimulationResult result = run(config, trace, EvictionChoice::kLru, busy_device());
+            std::map<RowOutcome, int64_t> count;
+            for (const RowTimes& times : result.driver.times) ++count[times.outcome];
+            EXPECT_EQ(count[RowOutcome::kNotOver], 0);
+            EXPECT_EQ(count[RowOutcome::kFailed], 0);
+            EXPECT_EQ(count[RowOutcome::kServed], result.driver.served);
+            EXPECT_EQ(count[RowOutcome::kAborted], result.driver.aborted);
+            EXPECT_EQ(count[RowOutcome::kRecorded], result.driver.recorded);
+            EXPECT_EQ(count[RowOutcome::kRefused], result.driver.refused);
+            EXPECT_EQ(count[RowOutcome::kRejected], result.driver.rejected);
+            EXPECT_EQ(count[RowOutcome::kBusy], busy == Busy::kRefuse ? result.driver.busy : 0);
+            if (trace.rows.size() < 1000) continue;
+            EXPECT_GT(result.driver.rejected, 50);
+            EXPECT_EQ(result.driver.busy > 10, busy != Busy::kWait) << result.driver.busy;
+            EXPECT_EQ(result.requests, 2000);
+        }
+    }
+}
+
 // --- queues
 
 double exponential(Prng& prng, double mean) {
@@ -293,12 +329,6 @@ private:
     RecordedRun& record_;
     std::map<RequestId, size_t> rows_;
 };
-
-traces::Trace scenario() {
-    auto read = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv");
-    EXPECT_TRUE(read.has_value());
-    return std::move(read->trace);
-}
 
 EngineConfig pressed_engine() {
     EngineConfig config;

@@ -137,7 +137,7 @@ std::string counts_table(const SimulateRun& run, const Metrics& whole, const Slo
     const DriverReport& driver = run.result.driver;
     Table table({"run", "value"});
     const auto add = [&](const char* label, const std::string& value) { table.add_row({label, value}); };
-    add("requests", fmt::format("{}", run.result.stats.requests));
+    add("requests", fmt::format("{}", run.result.requests));
     add("answered", fmt::format("{}", whole.requests));
     add("rejected (too long)", fmt::format("{}", rejected(run)));
     if (driver.busy > 0) add("sent while busy", fmt::format("{}", driver.busy));
@@ -170,7 +170,7 @@ const char* name(RowOutcome outcome) {
 ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
     const Metrics whole = metrics_of(run.result.driver.times, run.memory.block_size, slo);
     ordered_json json;
-    json["requests"] = run.result.stats.requests;
+    json["requests"] = run.result.requests;
     json["rejected"] = rejected(run);
     json["hit_rate"] = json_of(whole.hit_rate);
     json["ttft_s"] = json_of(whole.ttft);
