@@ -11,6 +11,7 @@
 
 #include "engine/base/result.h"
 #include "simulator/block_cache.h"
+#include "simulator/head_bound.h"
 #include "tools/simulate/metrics.h"
 #include "tools/simulate/run.h"
 #include "traces/read.h"
@@ -26,8 +27,9 @@ struct CacheOnlyRun {
     int64_t rejected = 0;
     HitRate whole;
     HitRate steady;
-    std::optional<int64_t> evictions;  // of heads
-    std::optional<OfflineBound> bound;
+    std::optional<int64_t> evictions;     // of heads
+    std::optional<OfflineBound> bound;    // of blocks
+    std::optional<HeadBound> head_bound;  // of heads by conversation
     int64_t block_references = 0;
     double lookups_s = 0;  // without reading the trace
     double wall_s = 0;

@@ -168,7 +168,14 @@ TEST(SimulateCommand, CacheOnlyRunsEveryModeAndPolicy) {
     for (const char* mode : {"exact", "prefix", "attention", "block-aligned"}) {
         for (const char* evict : {"lru", "lfu", "size", "flops"}) {
             const json result = simulate({"--cache-only", "--cache-mode", mode, "--evict", evict});
-            EXPECT_GT(result["hit_rate"]["token"].get<double>(), 0) << mode << " " << evict;
+            const double rate = result["hit_rate"]["token"].get<double>();
+            EXPECT_GT(rate, 0) << mode << " " << evict;
+            const json& details = result["details"];
+            const bool bounded = std::string(mode) == "exact" || std::string(mode) == "attention";
+            ASSERT_EQ(details.contains("offline_bound"), bounded);
+            if (bounded) {
+                EXPECT_LE(rate, details["offline_bound"]["token"].get<double>());
+            }
             EXPECT_EQ(simulate({"--cache-only", "--cache-mode", mode, "--evict", evict})["digest"], result["digest"]);
         }
     }
