@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
@@ -56,6 +58,24 @@ public:
     virtual void on_plan(const StepPlan& plan) = 0;
     virtual void on_token(RequestId request, TokenId token) = 0;
     virtual void on_event(const Event& event) = 0;
+};
+
+// Tells all of them, in order. Borrows them.
+class RecorderList final : public Recorder {
+public:
+    explicit RecorderList(std::vector<Recorder*> recorders) : recorders_(std::move(recorders)) {}
+    void on_plan(const StepPlan& plan) override {
+        for (Recorder* recorder : recorders_) recorder->on_plan(plan);
+    }
+    void on_token(RequestId request, TokenId token) override {
+        for (Recorder* recorder : recorders_) recorder->on_token(request, token);
+    }
+    void on_event(const Event& event) override {
+        for (Recorder* recorder : recorders_) recorder->on_event(event);
+    }
+
+private:
+    std::vector<Recorder*> recorders_;
 };
 
 // A chain over everything it is told, and one over the plans alone (plan parity).

@@ -130,14 +130,15 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
                          config_.vocab_size);
         }
     }
+    const bool only_moves = sequence.num_new_tokens == 0 && (sequence.state_dst != kNoState || !has_state());
+    if (only_moves && sequence.num_computed_tokens >= (has_state() ? table.state_length : 0)) {
+        table.length = std::min(table.length, sequence.num_computed_tokens);
+        table.tokens.resize(std::min(table.tokens.size(), static_cast<size_t>(sequence.num_computed_tokens)));
+    }
     table.tokens.insert(table.tokens.end(), appended.begin(), appended.end());
     const int64_t known = static_cast<int64_t>(table.tokens.size());
     const int64_t end = sequence.end();
-    const bool moves_row = sequence.num_new_tokens == 0 && sequence.state_dst != kNoState;
-    if (moves_row && sequence.num_computed_tokens >= table.state_length) {
-        table.length = std::min(table.length, sequence.num_computed_tokens);
-    }
-    if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens < (moves_row ? 0 : 1) || end > known) {
+    if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens < (only_moves ? 0 : 1) || end > known) {
         return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step,
                      slot, sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
     }

@@ -1,9 +1,10 @@
 // engine/slot_tables.h: what every executor knows of its slots, kept incrementally from plans: tokens, computed
 // length, block table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
 //   L1  ends name live slots; starts name free ones; a slot is scheduled at most once, in order of admission (P1)
-//   L2  a sequence continues at the length its slot has (one that only moves its row may fall back to a shorter one, down
-//       to what the row has taken in), over tokens it knows, and its table reaches its last new
-//       position; who draws computes up to the last token known, drafts among them, and these are forgotten after it
+//   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new
+//       position; who draws computes up to the last token known, drafts among them, and these are forgotten after it.
+//       Without new tokens it may fall back to a shorter length, down to what its row has taken in, and forgets the
+//       tokens behind
 //   L3  a block that is written or new is in its writer's table and in no other live one (P2)
 //   L4  an attached length that is no multiple of the block size comes with one copy of its tail, of exactly that
 //       many slots

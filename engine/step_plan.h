@@ -15,7 +15,8 @@
 // there. Row `state_dst` gets the state after the last new token that is no draft, and the log begins there; kNoState:
 // no row gets it, and the log goes on. Source and destination differ on the first step after an attach, so that
 // attaching copies no state; from then on they are the same row. Without new tokens a sequence only moves its row to
-// num_computed_tokens, which may lie before what was accepted last: a turn may end inside a window. While it passes a position that a StateWrite names, it writes the state out there too.
+// num_computed_tokens, which may lie before what was accepted last: a turn may end inside a window. While it passes a
+// position that a StateWrite names, it writes the state out there too.
 //   P1  sequences are in order of slots' admission (oldest request first), each slot at most once
 //   P2  a block written in this step is referenced by its writer alone, or holds a head's slots below the written ones
 //   P3  a destination was written by no step that is not complete, and nobody else reads or writes it in this step

@@ -43,6 +43,18 @@ struct CacheConfig {
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("has_kv", self.has_kv);
+        visit("has_state", self.has_state);
+        visit("block_size", self.block_size);
+        visit("num_blocks", self.num_blocks);
+        visit("num_state_rows", self.num_state_rows);
+        visit("lookup", self.lookup);
+        visit("keep_turn_heads", self.keep_turn_heads);
+        visit("keep_prompt_heads", self.keep_prompt_heads);
+        visit("keep_checkpoints", self.keep_checkpoints);
+    }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const CacheConfig& config);
 [[nodiscard]] Status validate(const CacheConfig& config);

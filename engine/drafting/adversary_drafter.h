@@ -15,7 +15,7 @@ class AdversaryDrafter final : public Drafter {
 public:
     // The token that will be drawn at position `output.size() + ahead` of the request's output; empty: not known.
     using Oracle = std::function<std::optional<TokenId>(const DraftJob& job, int64_t ahead)>;
-    // mismatch_ppm: how many in a million drafts are wrong, each by its own draw; empty: the adversary does as it likes.
+    // mismatch_ppm: how many in a million drafts are wrong, each by its own draw; empty: as the adversary likes.
     AdversaryDrafter(Oracle oracle, int32_t vocab_size, uint64_t seed, std::optional<int32_t> mismatch_ppm = {});
 
     void draft(std::span<DraftJob> jobs) override;

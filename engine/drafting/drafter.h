@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/request/sampling.h"
 #include "engine/tokens/token_seq.h"
 
 namespace verbatim {
@@ -16,6 +17,7 @@ struct DraftJob {
     RequestId request{};
     const TokenSeq* prompt = nullptr;
     std::span<const TokenId> output;  // so far
+    SamplingParams sampling;          // with its seed: a guess may be drawn as the token will be
     int32_t max_drafts = 0;           // of use; at least 1
     std::vector<TokenId> drafts;      // filled in: at most max_drafts tokens that may follow, in order
 };

@@ -1,8 +1,8 @@
 // engine/drafting/ngram_drafter.h: prompt lookup: what followed the last time that the sequence's newest tokens stood
 // in it. Owns an index of every running request's own tokens; looks at nothing else.
 //
-// Positions with the same pair of tokens are linked, newest first (as LZ77 compressors do). Of the newest kMaxCandidates
-// the one is taken whose tokens agree furthest back; among equals the newest.
+// Positions with the same pair of tokens are linked, newest first (as LZ77 compressors do). Of the newest
+// kMaxCandidates the one is taken whose tokens agree furthest back; among equals the newest.
 //   A1  drafts depend on the request's own tokens alone
 //   A2  a token enters the index once; a lookup costs kMaxCandidates comparisons of up to kMaxContext tokens
 #pragma once

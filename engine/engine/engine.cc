@@ -178,10 +178,17 @@ void Engine::propose_drafts() {
     for (Sequence* sequence : scheduler_.running()) {
         const bool decodes = sequence->num_tokens() - sequence->num_computed_tokens == 1 && sequence->started;
         const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
-        const auto max_drafts = static_cast<int32_t>(std::min<int64_t>(config_.scheduler.max_window, left) - 1);
+        auto max_drafts = static_cast<int32_t>(std::min<int64_t>(config_.scheduler.max_window, left) - 1);
         if (!decodes || sequence->ending || max_drafts < 1 || !sequence->request.forced_output.empty()) continue;
-        draft_jobs_.push_back({sequence->id, &sequence->turn.prompt, sequence->output, max_drafts, {}});
+        if (config_.scheduler.paced_windows) max_drafts = sequence->pacing.next(max_drafts);
+        if (max_drafts == 0) continue;
+        draft_jobs_.push_back({.request = sequence->id,
+                               .prompt = &sequence->turn.prompt,
+                               .output = sequence->output,
+                               .sampling = sequence->request.sampling,
+                               .max_drafts = max_drafts});
     }
+    if (draft_jobs_.empty()) return;
     drafter_->draft(draft_jobs_);
     for (DraftJob& job : draft_jobs_) {
         CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
@@ -265,6 +272,10 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     stats_.windows += num_drafts > 0 ? 1 : 0;
     stats_.drafted_tokens += num_drafts;
     stats_.rolled_back_tokens += num_drafts;
+    if (num_drafts > 0) {
+        const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
+        sequence.pacing.told(planned.num_drafts(), num_accepted, config_.scheduler.max_window - 1);
+    }
     const auto accept_draft = [&] {
         --stats_.rolled_back_tokens;
         ++stats_.accepted_tokens;

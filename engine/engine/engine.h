@@ -34,6 +34,16 @@ struct EngineConfig {
     int64_t default_max_tokens = 256;  // of a request that names none
     uint64_t seed = 0;                 // of the seeds that requests without one get
     bool digest_heads = false;         // every published head carries the digest of its bytes
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("cache", self.cache);
+        visit("scheduler", self.scheduler);
+        visit("token_template", self.token_template);
+        visit("max_model_len", self.max_model_len);
+        visit("default_max_tokens", self.default_max_tokens);
+        visit("seed", self.seed);
+        visit("digest_heads", self.digest_heads);
+    }
 };
 [[nodiscard]] Status validate(const EngineConfig& config);
 
@@ -116,6 +126,7 @@ public:
     [[nodiscard]] const Publication& publication() const { return publication_; }
     [[nodiscard]] const Sequence* find(RequestId request) const;
     [[nodiscard]] const EngineConfig& config() const { return config_; }
+    [[nodiscard]] TokenStore& token_store() const { return store_; }
     [[nodiscard]] int64_t next_step() const { return next_step_; }
     // What the executor said that the last step took.
     [[nodiscard]] int64_t elapsed_ns() const { return elapsed_ns_; }

@@ -52,6 +52,10 @@ using OrRefusal = tl::expected<T, Refusal>;
 // How token sequences are framed where a client sends suffixes.
 struct TokenTemplate {
     std::optional<TokenId> end_of_turn;  // supplied before a suffix when the turn before ended without it
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("end_of_turn", self.end_of_turn);
+    }
 };
 
 struct LedgerConfig {

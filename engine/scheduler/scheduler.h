@@ -35,6 +35,15 @@ struct SchedulerConfig {
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
     int32_t max_window = 1;       // positions of a request that draw in one step: the last known token's and drafts'
+    bool paced_windows = false;   // windows follow what was accepted so far (engine/drafting/pacing.h)
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("step_tokens", self.step_tokens);
+        visit("max_num_sequences", self.max_num_sequences);
+        visit("max_checkpoints", self.max_checkpoints);
+        visit("max_window", self.max_window);
+        visit("paced_windows", self.paced_windows);
+    }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const SchedulerConfig& config);
 [[nodiscard]] Status validate(const SchedulerConfig& config);

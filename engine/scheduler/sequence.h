@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/cache/cache.h"
+#include "engine/drafting/pacing.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
 #include "engine/step_plan.h"
@@ -48,8 +49,9 @@ struct Sequence {
     int64_t first_step = -1;      // that computes something since the last attach
     int64_t planned_step = -1;    // the last step that it had a share in
     SequenceMemory memory;
-    int64_t num_state_tokens = 0;        // that its row will have taken in after the last planned step
-    std::vector<TokenId> drafts;         // for its next window
+    int64_t num_state_tokens = 0;  // that its row will have taken in after the last planned step
+    std::vector<TokenId> drafts;   // for its next window
+    DraftPacing pacing;
     std::optional<FinishReason> ending;  // the turn is over, and its row has yet to move to where it ended
     std::string numerics_id;             // what makes all of its tokens' bytes, the attached ones among them
 

@@ -235,6 +235,11 @@ void CpuBackend::round_to_bands(ConstFloatRows x, float multiplier, float* bands
 
 namespace {
 
+// Whether a loop of its own reads the int8 weights as they are: it takes rows one by one, never in bands.
+bool reads_int8(const CpuOps& ops, const PackedMatrix& matrix, int64_t num_rows) {
+    return matrix.is_int8() && ops.panel_int8 != nullptr && num_rows <= MatmulChoice::kFewRows;
+}
+
 // Some rows by one panel, into their columns of y. `widened` holds a panel's pairs for int8 weights.
 void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
                     int64_t panel, Pair* widened, FloatRows y) {
@@ -251,7 +256,7 @@ void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const fl
     }
     alignas(64) float out[kMatmulRows * kPanelOutputs];
     PanelArgs args{.rows = x, .out = out};
-    const bool directly = matrix.is_int8() && ops.panel_int8 != nullptr && x.num_rows <= MatmulChoice::kFewRows;
+    const bool directly = x.bands == nullptr && reads_int8(ops, matrix, x.num_rows);
     if (!matrix.is_int8()) args.panel = matrix.panel(panel);
     if (directly) args.int8_panel = matrix.int8_panel(panel);
     if (matrix.is_int8() && !directly) {
@@ -275,7 +280,9 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     const PackedMatrix& matrix = weights_.matrix(id);
     const reference::VectorView bias = linear_of(model_.weights(), id).bias;
     const MatmulLoop& loop = choice_.of_rows(num_rows(in));
-    const RoundedRows x = round_rows(loop.form(), in, matrix.num_k(), in_multiplier);
+    const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
+    const RowForm form = reads_int8(*loop.ops, matrix, num_rows(in)) ? one_by_one : loop.form();
+    const RoundedRows x = round_rows(form, in, matrix.num_k(), in_multiplier);
     const FloatRows y = fresh(out, matrix.num_outputs());
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
     const int64_t group = neighbours(matrix.num_panels());

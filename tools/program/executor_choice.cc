@@ -26,9 +26,11 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorPools&
     const cpu::CpuExecutorConfig config{.block_size = pools.block_size,
                                         .num_blocks = pools.num_blocks,
                                         .num_state_rows = pools.num_state_rows,
+                                        .max_log_tokens = pools.max_log_tokens,
                                         .num_threads = pools.num_threads,
                                         .isa = pools.isa,
-                                        .profile = pools.profile};
+                                        .profile = pools.profile,
+                                        .weights = pools.weights};
     if (pools.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     reference::WorkerPool threads(pools.num_threads);
     ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(pools.packed_file, model, threads));
@@ -51,6 +53,7 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 }
 
 Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
+    if (pools.max_log_tokens > 0) return error("--window: CUDA has no windows yet; cpu and reference have");
     const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows};
     const auto problems = cuda::unsupported(model.config, sizes, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
@@ -65,6 +68,8 @@ Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const referenc
 }  // namespace
 
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
+
+bool is_windowed(const std::string& name) { return name == "cpu" || name == "reference"; }
 
 Status computes_in(const std::string& name, Profile profile) {
     const std::vector<Profile> profiles = profiles_of(name);

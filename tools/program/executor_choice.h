@@ -10,6 +10,7 @@
 
 #include "engine/base/result.h"
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/cpu/packed_weights.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/simt/emulator.h"
 #include "reference/model/weights.h"
@@ -25,12 +26,14 @@ struct ExecutorPools {
     int32_t block_size = 16;     // tokens
     int32_t num_blocks = 0;      // unused by a model without attention
     int32_t num_state_rows = 0;  // unused by a model without state
+    int32_t max_log_tokens = 0;  // of a sequence: so many drafts at once; unused by a model without state
     int32_t num_threads = 1;
     uint64_t seed = 0;            // of the order in which emulated threads run
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
     // Of "cpu", for a checkpoint's packed weights (kernels/cpu/packed_file.h); empty: none is kept.
     std::string packed_file;
     reference::Profile profile = reference::Profile::kExact;
+    cpu::WeightFormat weights = cpu::WeightFormat::kBf16;  // of "cpu"
 };
 
 // An executor with what it stands on.
@@ -43,6 +46,9 @@ struct ChosenExecutor {
 // What the executor of that name computes in unless it is told: exact, but tensor.sm90 on a device that has it. Error:
 // the machine lacks what it stands on.
 Result<reference::Profile> default_profile(const std::string& name);
+
+// Whether the executor of that name verifies windows of drafts.
+bool is_windowed(const std::string& name);
 
 // Whether the executor of that name computes in that profile.
 Status computes_in(const std::string& name, reference::Profile profile);

@@ -1,6 +1,7 @@
 // `verbatim replay`: the main job. Runs a trace through the engine with the cache and, beside it, through another
 // executor, by default the uncached reference; compares every logit and every head, bit by bit.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <memory>
 #include <thread>
 
@@ -8,6 +9,7 @@
 #include "reference/model/presets.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/model_choice.h"
@@ -18,6 +20,10 @@
 namespace verbatim::tools {
 namespace {
 
+constexpr int32_t kWindow = 4;  // of who drafts, unless told
+constexpr int32_t kMaxAutoWindow = 16;
+constexpr int32_t kMaxWindow = 128;
+constexpr double kPpm = 1e6;
 constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
 constexpr const char* kSampleScenario = "traces/scenario.csv";
 
@@ -30,6 +36,10 @@ struct ReplayOptions {
     uint64_t kv_bytes = 0;
     uint64_t state_bytes = 0;
     int64_t failure_step = 0;
+    std::string window;  // tokens, or "auto"; empty: kWindow where somebody drafts
+    double mismatch_rate = 0;
+    CLI::Option* has_mismatch = nullptr;
+    CLI::Option* has_draft = nullptr;
     CLI::Option* has_failure = nullptr;
     CLI::Option* has_profile = nullptr;
     CLI::Option* has_model = nullptr;
@@ -80,9 +90,9 @@ Result<ReplayRun> replay_sessions(const ReplayOptions& options) {
 // The scenario under memory pressure, where heads are also found by prefix, and every counter must move.
 Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::string& model) {
     ReplayConfig pressed = options.replay;
-    pressed.all_counters = true;
+    pressed.all_counters = options.window.empty();  // larger windows end turns before anybody gives way
     pressed.lookup = LookupMode::kPrefix;
-    if (!pressed.kv_bytes) pressed.num_blocks = 80;
+    if (!pressed.kv_bytes) pressed.num_blocks = 64;
     if (!pressed.state_bytes) pressed.num_state_rows = 40;
     return replay_file(pressed, model, repository_path(kSampleScenario), {});
 }
@@ -130,7 +140,45 @@ Status check_packed_file(const ReplayOptions& options) {
     return {};
 }
 
+// Who drafts, and how much. Unless told otherwise, an adversary does for the samples: they show everything.
+Status set_windows(ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    if (options.trace.empty() && options.has_draft->count() == 0 && is_windowed(replay.executor)) {
+        replay.draft = "adversary";
+    }
+    RETURN_IF_ERROR(check_drafter_name(replay.draft));
+    if (options.has_mismatch->count() > 0) {
+        if (options.has_draft->count() > 0 && replay.draft != "adversary") {
+            return error(
+                "--inject-mismatch: the drafts of --draft {} are its own; adversary makes them wrong at a rate",
+                replay.draft);
+        }
+        replay.draft = "adversary";
+        replay.mismatch_ppm = static_cast<int32_t>(options.mismatch_rate * kPpm + 0.5);
+    }
+    if (replay.draft == "none") {
+        if (options.window.empty()) return {};
+        return error("--window {}: nobody drafts; --draft says who", options.window);
+    }
+    if (!is_windowed(replay.executor)) {
+        return error("--draft {}: the executor {} has no windows yet; cpu and reference have", replay.draft,
+                     replay.executor);
+    }
+    replay.max_window = kWindow;
+    replay.paced_windows = options.window == "auto";
+    if (replay.paced_windows) replay.max_window = kMaxAutoWindow;
+    if (options.window.empty() || replay.paced_windows) return {};
+    const char* end = options.window.data() + options.window.size();
+    const auto parsed = std::from_chars(options.window.data(), end, replay.max_window);
+    if (parsed.ec == std::errc{} && parsed.ptr == end && replay.max_window >= 2 && replay.max_window <= kMaxWindow) {
+        return {};
+    }
+    return error("--window {}: got neither auto nor a number from 2 to {}: the last known token and drafts",
+                 options.window, kMaxWindow);
+}
+
 int run_replay_command(ReplayOptions options) {
+    if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -205,6 +253,23 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
     add_choice_option(*verb, "--lookup", options->replay.lookup, lookups,
                       "find heads by conversation id, or also by prefix in the salt");
+    options->has_draft =
+        verb->add_option(
+                "--draft", options->replay.draft,
+                "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the same "
+                "weights in int8 or the fast profile; another model; an adversary that knows the answers of a "
+                "run before and errs; the samples are drafted by the adversary")
+            ->type_name("none|ngram|int8|fast|model:DIR|adversary")
+            ->capture_default_str();
+    verb->add_option("--window", options->window,
+                     "positions that draw in one step: the last known token's and drafts'; auto follows what was "
+                     "accepted so far")
+        ->type_name("2..128|auto")
+        ->default_str(std::to_string(kWindow));
+    options->has_mismatch = verb->add_option("--inject-mismatch", options->mismatch_rate,
+                                             "the adversary's drafts are right but for this share, by --seed")
+                                ->type_name("RATE")
+                                ->check(CLI::Range(0.0, 1.0));
     verb->add_flag("--logits-only", options->replay.logits_only,
                    "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
     options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,

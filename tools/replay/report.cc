@@ -17,7 +17,7 @@ struct Counter {
     const char* label;  // in the table
     std::function<int64_t(const ReplayRun&)> value;
     // A scenario in which it stays zero has not tested it, unless the model lacks the memory group that it needs.
-    enum { kNever, kAlways, kWithKv, kWithState } engages = kAlways;
+    enum { kNever, kAlways, kWithKv, kWithState, kWithWindows } engages = kAlways;
 };
 
 bool must_move(const Counter& counter, const ReplayRun& run) {
@@ -26,6 +26,7 @@ bool must_move(const Counter& counter, const ReplayRun& run) {
         case Counter::kAlways: return true;
         case Counter::kWithKv: return run.kv.capacity > 0;
         case Counter::kWithState: return run.state.capacity > 0;
+        case Counter::kWithWindows: return run.has_windows;
     }
     return true;
 }
@@ -44,6 +45,13 @@ const std::vector<Counter>& counters() {
         {"recomputed_tokens", "tokens recomputed", [](const ReplayRun& r) { return r.stats.recomputed_tokens; },
          Counter::kWithKv},
         {"generated_tokens", "tokens generated", [](const ReplayRun& r) { return r.stats.generated_tokens; }},
+        {"windows", "windows", [](const ReplayRun& r) { return r.stats.windows; }, Counter::kWithWindows},
+        {"drafted_tokens", "tokens drafted", [](const ReplayRun& r) { return r.stats.drafted_tokens; },
+         Counter::kWithWindows},
+        {"accepted_tokens", "drafts accepted", [](const ReplayRun& r) { return r.stats.accepted_tokens; },
+         Counter::kWithWindows},
+        {"rolled_back_tokens", "drafts rolled back", [](const ReplayRun& r) { return r.stats.rolled_back_tokens; },
+         Counter::kWithWindows},
         {"tail_copies", "tail copies", [](const ReplayRun& r) { return r.stats.tail_copies; }, Counter::kWithKv},
         {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }, Counter::kWithState},
         {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }, Counter::kWithKv},
@@ -168,13 +176,13 @@ std::vector<std::string> ReplayRun::problems() const {
 }
 
 std::string replay_summary(const std::vector<ReplayRun>& runs) {
-    Table table({"trace", "model", "requests", "reused", "computed", "preempted", "evicted", "logits", "states",
-                 "first difference", "digest"});
+    Table table({"trace", "model", "requests", "reused", "computed", "preempted", "evicted", "windows", "accepted",
+                 "logits", "states", "first difference", "digest"});
     for (const ReplayRun& run : runs) {
         std::vector<std::string> cells = {run.trace, run.model};
-        for (const int64_t count :
-             {run.stats.requests, run.stats.reused_tokens, computed_tokens(run), run.stats.preemptions,
-              run.stats.evictions, run.compared_logits, run.compared_states}) {
+        for (const int64_t count : {run.stats.requests, run.stats.reused_tokens, computed_tokens(run),
+                                    run.stats.preemptions, run.stats.evictions, run.stats.windows,
+                                    run.stats.accepted_tokens, run.compared_logits, run.compared_states}) {
             cells.push_back(fmt::format("{}", count));
         }
         cells.push_back(verdict(run));

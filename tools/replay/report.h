@@ -32,6 +32,7 @@ struct ReplayRun {
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;
+    bool has_windows = false;     // somebody drafted
     bool has_witness = false;     // another executor ran beside, to be compared with
     int64_t compared_logits = 0;  // values
     int64_t compared_states = 0;

@@ -6,8 +6,10 @@
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
+#include "engine/fields.h"
 #include "reference/lockstep_executor.h"
 #include "tools/program/cli.h"
+#include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/failing_executor.h"
 #include "tools/program/model_choice.h"
@@ -22,11 +24,15 @@ UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
     return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
 }
 
+// A drafter with a model of its own lives of the same budget.
+int64_t drafter_bytes(const ReplayConfig& config) { return drafts_by_model(config.draft) ? config.cache_bytes / 4 : 0; }
+
 Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
     const ModelGeometry shape = geometry(model);
     const UnitBytes unit = unit_bytes(shape, config.block_size);
-    ASSIGN_OR_RETURN(const Budget budget,
-                     split_budget({config.cache_bytes, config.kv_bytes, config.state_bytes}, unit));
+    ASSIGN_OR_RETURN(
+        const Budget budget,
+        split_budget({config.cache_bytes - drafter_bytes(config), config.kv_bytes, config.state_bytes}, unit));
     EngineConfig engine;
     engine.cache.has_kv = unit.kv_block > 0;
     engine.cache.has_state = unit.state_row > 0;
@@ -36,6 +42,8 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.scheduler.max_window = config.max_window;
+    engine.scheduler.paced_windows = config.paced_windows;
     engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
     engine.seed = config.seed;
     engine.digest_heads = true;
@@ -47,6 +55,7 @@ ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
     return {.block_size = engine.cache.block_size,
             .num_blocks = engine.cache.num_blocks,
             .num_state_rows = engine.cache.num_state_rows,
+            .max_log_tokens = config.max_window - 1,
             .num_threads = config.num_threads,
             .seed = config.seed,
             .isa = config.isa,
@@ -58,21 +67,11 @@ Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, co
                       const std::string& numerics_id, const traces::Trace& trace) {
     Digester digester;
     digester.add(model_digest(model));
-    digester.add(std::string_view(config.executor));
-    digester.add(std::string_view(numerics_id));
-    for (const int64_t value :
-         {int64_t{engine.cache.num_blocks}, int64_t{engine.cache.num_state_rows}, int64_t{engine.cache.block_size},
-          int64_t{config.step_tokens}, int64_t{config.max_num_sequences}, static_cast<int64_t>(config.lookup),
-          config.step_ns, static_cast<int64_t>(config.seed), static_cast<int64_t>(trace.rows.size())}) {
-        digester.add(value);
-    }
-    if (config.max_context) digester.add(*config.max_context);
-    for (const traces::Row& row : trace.rows) {
-        for (const int64_t value :
-             {row.arrival_ns, row.prompt_tokens, row.max_tokens, int64_t{index(row.conversation)}}) {
-            digester.add(value);
-        }
-    }
+    for (const std::string& name : {config.executor, numerics_id, config.draft}) add_fields(digester, name);
+    add_fields(digester, config.mismatch_ppm);
+    digester.add(config.step_ns);
+    add_fields(digester, engine);
+    add_fields(digester, trace);
     return digester.digest();
 }
 
@@ -115,10 +114,43 @@ private:
     std::unique_ptr<FailingExecutor> failing_;
 };
 
-}  // namespace
+// One trace from end to end. `right`: what an adversary knows.
+class Replay {
+public:
+    Replay(const ReplayConfig& config, const Model& model, const traces::Trace& trace)
+        : config_(config), model_(model), trace_(trace) {}
 
-Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
-                             const std::string& trace_name, const traces::Trace& trace) {
+    Result<ReplayRun> run(const std::string& model_name, const std::string& trace_name, const OutputLog* right);
+    // What is answered without drafts: a run of its own.
+    Result<OutputLog> answers();
+
+private:
+    const ReplayConfig& config_;
+    const Model& model_;
+    const traces::Trace& trace_;
+};
+
+Result<OutputLog> Replay::answers() {
+    ReplayConfig plain = config_;
+    plain.max_window = 1;
+    ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(plain, model_.config));
+    ASSIGN_OR_RETURN(ChosenExecutor executor,
+                     choose_executor(plain.executor, pools_of(plain, engine_settings), model_));
+    TokenStore store(model_.config.vocab_size);
+    LruEviction policy;
+    OutputLog log;
+    Engine engine(engine_settings, *executor.executor, policy, store, log);
+    log.listen_to(engine);
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace_, store));
+    TraceDriver driver({.step_ns = plain.step_ns}, trace_, requests, engine, store);
+    RETURN_IF_ERROR(driver.run());
+    return log;
+}
+
+Result<ReplayRun> Replay::run(const std::string& model_name, const std::string& trace_name, const OutputLog* right) {
+    const ReplayConfig& config = config_;
+    const Model& model = model_;
+    const traces::Trace& trace = trace_;
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
     const ExecutorPools pools = pools_of(config, engine_settings);
     ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, Executors::create(config, pools, model));
@@ -128,6 +160,16 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     LruEviction policy;
     DigestRecorder recorder;
     Engine engine(engine_settings, executors->executor(), policy, store, recorder);
+    ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
+                                                                  .max_window = config.max_window,
+                                                                  .max_num_sequences = config.max_num_sequences,
+                                                                  .memory_bytes = drafter_bytes(config),
+                                                                  .mismatch_ppm = config.mismatch_ppm,
+                                                                  .right = right,
+                                                                  .num_threads = config.num_threads,
+                                                                  .seed = config.seed},
+                                                                 model, engine));
+    engine.draft_with(drafter.drafter.get());
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     TraceDriver driver({.step_ns = config.step_ns}, trace, requests, engine, store);
 
@@ -135,6 +177,7 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
     run.trace = trace_name;
     run.model = model_name;
     run.has_witness = config.beside != "none";
+    run.has_windows = config.max_window > 1;
     run.seed = config.seed;
     run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;
@@ -169,6 +212,16 @@ Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, con
         run.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config.fail_executor_at));
     }
     return run;
+}
+
+}  // namespace
+
+Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
+                             const std::string& trace_name, const traces::Trace& trace) {
+    Replay replay(config, model, trace);
+    if (config.draft != "adversary") return replay.run(model_name, trace_name, nullptr);
+    ASSIGN_OR_RETURN(const OutputLog answers, replay.answers());
+    return replay.run(model_name, trace_name, &answers);
 }
 
 }  // namespace verbatim::tools

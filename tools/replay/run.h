@@ -34,8 +34,12 @@ struct ReplayConfig {
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
     std::string packed_file;      // of "cpu" and a checkpoint: keeps the packed weights; empty: they are not kept
     reference::Profile profile = reference::Profile::kExact;
-    bool all_counters = false;  // a counter that stays zero is a failure
-    bool logits_only = false;   // what operations wrote is not compared, so that executors run as they do alone
+    bool all_counters = false;   // a counter that stays zero is a failure
+    bool logits_only = false;    // what operations wrote is not compared, so that executors run as they do alone
+    std::string draft = "none";  // who guesses tokens (tools/program/drafter_choice.h)
+    int32_t max_window = 1;      // positions that draw in one step: the last known token's and drafts'
+    bool paced_windows = false;  // windows follow what was accepted so far
+    std::optional<int32_t> mismatch_ppm;      // of the drafts of "adversary"
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
 };
 

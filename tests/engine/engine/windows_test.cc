@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
 #include "tests/support/engine_scene.h"
 
@@ -208,6 +209,50 @@ TEST(Windows, ForcedOutputIsNotDrafted) {
     EXPECT_TRUE(drafter.max_drafts.empty());
 }
 
+// --- an executor drafts
+
+// The same model with pools of its own: every guess is right, whatever the temperature, and two requests share its
+// steps.
+TEST(ExecutorDrafter, TheSameModelGuessesEveryTokenRight) {
+    for (const float temperature : {0.0F, 1.0F}) {
+        EngineScene scene({.max_window = 4});
+        HashExecutor model({.block_size = 4, .num_blocks = 16, .num_state_rows = 2, .max_log_tokens = 3});
+        ExecutorDrafter drafter(
+            {.block_size = 4, .num_blocks = 16, .num_state_rows = 2, .max_num_slots = 2, .max_log_tokens = 3}, model,
+            scene.store);
+        scene.engine.draft_with(&drafter);
+        for (const char* id : {"a", "b"}) {
+            ChatRequest request = scene.history(id, kPrompt, 13);
+            request.sampling.temperature = temperature;
+            request.seed = static_cast<uint64_t>(id[0]);
+            scene.submit(std::move(request));
+        }
+        // A token with the prompt, and three windows of four.
+        EXPECT_EQ(scene.run(), 1 + 3 + 2);  // a row moves, a slot ends
+        EXPECT_EQ(scene.engine.stats().rolled_back_tokens, 0);
+        EXPECT_EQ(scene.engine.stats().accepted_tokens, 2 * 3 * 3);
+        EXPECT_EQ(drafter.num_steps(), 3 * 3);
+        EXPECT_TRUE(model.violations().empty());
+        scene.expect_home();
+    }
+}
+
+// Four requests, and memory to draft for two of them.
+TEST(ExecutorDrafter, WithoutRoomThereAreNoGuesses) {
+    EngineScene scene({.max_window = 4});
+    HashExecutor model({.block_size = 4, .num_blocks = 12, .num_state_rows = 2, .max_log_tokens = 3});
+    ExecutorDrafter drafter(
+        {.block_size = 4, .num_blocks = 12, .num_state_rows = 2, .max_num_slots = 2, .max_log_tokens = 3}, model,
+        scene.store);
+    scene.engine.draft_with(&drafter);
+    for (const char* id : {"a", "b", "c", "d"}) scene.submit(scene.history(id, kPrompt, 9));
+    scene.run();
+    EXPECT_GT(scene.engine.stats().accepted_tokens, 0);
+    EXPECT_LT(scene.engine.stats().accepted_tokens, 4 * 2 * 3);
+    EXPECT_EQ(scene.engine.stats().rolled_back_tokens, 0);
+    scene.expect_home();
+}
+
 // --- prompt lookup
 
 std::vector<TokenId> looked_up(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output,
@@ -215,7 +260,7 @@ std::vector<TokenId> looked_up(const std::vector<TokenId>& prompt, const std::ve
     TokenStore store(1000);
     const TokenSeq tokens = store.store(prompt);
     NgramDrafter drafter;
-    DraftJob job{RequestId{1}, &tokens, output, max_drafts, {}};
+    DraftJob job{.request = RequestId{1}, .prompt = &tokens, .output = output, .max_drafts = max_drafts};
     drafter.draft({&job, 1});
     return job.drafts;
 }
@@ -239,7 +284,7 @@ TEST(NgramDrafter, TheIndexGrowsWithTheOutput) {
     const std::vector<TokenId> output{3, 4, 1, 2, 3};
     std::vector<std::vector<TokenId>> drafts;
     for (size_t n = 0; n <= output.size(); ++n) {
-        DraftJob job{RequestId{1}, &prompt, std::span(output).first(n), 2, {}};
+        DraftJob job{.request = RequestId{1}, .prompt = &prompt, .output = std::span(output).first(n), .max_drafts = 2};
         drafter.draft({&job, 1});
         drafts.push_back(job.drafts);
     }

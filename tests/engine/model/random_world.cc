@@ -50,11 +50,44 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     executor.lag_steps = static_cast<int32_t>(prng.below(2) == 0 ? 0 : prng.below(4));
     if (prng.below(4) == 0) executor.fault_token = executor.vocab_size - 1;
     if (prng.below(12) == 0) executor.fail_at_step = static_cast<int64_t>(prng.below(60));
-    config.drafter = static_cast<WorldDrafter>(prng.below(3));
+    config.drafter = static_cast<WorldDrafter>(prng.below(4));
     const int32_t window = pick(prng, std::array{2, 3, 5, 9});
     config.engine.scheduler.max_window = config.drafter == WorldDrafter::kNone ? 1 : window;
     executor.max_log_tokens = config.engine.scheduler.max_window - 1;
     return config;
+}
+
+namespace {
+
+// Room for two requests of any length, sometimes for less than one.
+HashExecutorConfig draft_executor_config(const WorldConfig& config) {
+    HashExecutorConfig drafter = config.executor;
+    drafter.lag_steps = 0;
+    drafter.fail_at_step = config.engine.seed % 7 == 0 ? 20 : -1;
+    if (drafter.num_blocks > 0)
+        drafter.num_blocks = static_cast<int32_t>(60 + config.engine.seed % 200) / drafter.block_size;
+    if (drafter.num_state_rows > 0) drafter.num_state_rows = 3;
+    return drafter;
+}
+
+ExecutorDrafterConfig drafter_config(const WorldConfig& config) {
+    const HashExecutorConfig executor = draft_executor_config(config);
+    return {.block_size = executor.block_size,
+            .num_blocks = executor.num_blocks,
+            .num_state_rows = executor.num_state_rows,
+            .max_num_slots = 3,
+            .step_tokens = static_cast<int32_t>(1 + config.engine.seed % 40),
+            .max_log_tokens = executor.max_log_tokens};
+}
+
+}  // namespace
+
+Status ErringExecutor::execute(const StepPlan& plan, StepResult& result) {
+    RETURN_IF_ERROR(inner_.execute(plan, result));
+    for (TokenId& token : result.tokens) {
+        if (prng_.below(4) == 0) token = static_cast<TokenId>(prng_.below(static_cast<uint64_t>(vocab_size_)));
+    }
+    return {};
 }
 
 RandomWorld::RandomWorld(uint64_t seed)
@@ -65,6 +98,9 @@ RandomWorld::RandomWorld(uint64_t seed)
       engine_(config_.engine, executor_, policy_, store_, *this),
       adversary_([this](const DraftJob& job, int64_t ahead) { return std::optional(right_token(job, ahead)); },
                  config_.executor.vocab_size, seed),
+      draft_executor_(draft_executor_config(config_)),
+      erring_(draft_executor_, config_.executor.vocab_size, seed),
+      executor_drafter_(drafter_config(config_), erring_, store_),
       model_(config_.engine, executor_, config_.executor.fault_token) {
     for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
     if (config_.executor.fail_at_step >= 0) weights_[kHalfStep] = 0;  // only step() takes an executor's error
@@ -73,6 +109,7 @@ RandomWorld::RandomWorld(uint64_t seed)
     system_prompt_ = draw_tokens(20);
     if (config_.drafter == WorldDrafter::kNgram) engine_.draft_with(&ngram_);
     if (config_.drafter == WorldDrafter::kAdversary) engine_.draft_with(&adversary_);
+    if (config_.drafter == WorldDrafter::kExecutor) engine_.draft_with(&executor_drafter_);
 }
 
 TokenId RandomWorld::right_token(const DraftJob& job, int64_t ahead) const {
@@ -313,6 +350,7 @@ void RandomWorld::check() {
     take_events();
     engine_.verify();
     MUST(executor_.violations().empty(), "{}", executor_.violations().front());
+    MUST(draft_executor_.violations().empty(), "drafter: {}", draft_executor_.violations().front());
     model_.check(engine_.ledger());
     check_heads();
     check_order();

@@ -13,6 +13,7 @@
 
 #include "engine/base/prng.h"
 #include "engine/drafting/adversary_drafter.h"
+#include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
 #include "engine/engine/engine.h"
 #include "tests/engine/model/conversation_model.h"
@@ -20,7 +21,22 @@
 
 namespace verbatim::tests {
 
-enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary };
+enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor };
+
+// Draws what another executor draws, and now and then something else.
+class ErringExecutor final : public Executor {
+public:
+    ErringExecutor(Executor& inner, int32_t vocab_size, uint64_t seed)
+        : inner_(inner), vocab_size_(vocab_size), prng_(seed) {}
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
+    [[nodiscard]] std::string numerics_id() const override { return "erring/1"; }
+
+private:
+    Executor& inner_;
+    int32_t vocab_size_;
+    Prng prng_;
+};
 
 struct WorldConfig {
     EngineConfig engine;
@@ -91,6 +107,9 @@ private:
     Engine engine_;
     NgramDrafter ngram_;
     AdversaryDrafter adversary_;
+    HashExecutor draft_executor_;
+    ErringExecutor erring_;
+    ExecutorDrafter executor_drafter_;
     ConversationModel model_;
     std::vector<uint64_t> weights_;
     Tokens system_prompt_;

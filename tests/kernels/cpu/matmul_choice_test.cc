@@ -17,11 +17,12 @@ constexpr int32_t kBlockSize = 16;
 constexpr int32_t kNumThreads = 2;
 
 // All logits of a sequence, computed at once.
-std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int32_t num_rows) {
+std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int32_t num_rows,
+                             WeightFormat format = WeightFormat::kBf16) {
     const int32_t num_blocks = (num_rows + kBlockSize - 1) / kBlockSize;
     WorkerPool pool(kNumThreads);
     KernelModel kernel_model(model.config, model.weights);
-    const PackedWeights packed(model.config, model.weights, pool);
+    const PackedWeights packed(model.config, model.weights, pool, format);
     const StateTensors tensors = state_tensors(model.config);
     PagedKv kv(tensors, kBlockSize, num_blocks);
     StateRows states(tensors, 1);
@@ -60,6 +61,26 @@ TEST(MatmulChoice, EveryLoopOfEveryTableGivesAModelTheSameBits) {
                 EXPECT_EQ(bits_of(logits_of(model, {loop, loop, loop}, num_rows)), want)
                     << num_rows << " rows, " << isa_name(isa) << (loop.bands ? ", bands" : "")
                     << (loop.reads_ahead ? ", ahead" : "");
+            }
+        }
+    }
+}
+
+// Weights in int8 have a loop of their own for a few rows, which reads no bands: also for the few that are left of
+// many.
+TEST(MatmulChoice, EveryLoopOfTheFastTablesReadsInt8Weights) {
+    const Model model = make_random_model(preset("tiny-granite").value(), 1);
+    for (const int32_t num_rows : {1, 5, 6, 7, 126}) {
+        const MatmulLoop portable{.ops = &cpu_ops(Isa::kPortable, Profile::kFast)};
+        const auto want = logits_of(model, {portable, portable, portable}, num_rows, WeightFormat::kInt8);
+        const float largest = *std::ranges::max_element(want);
+        for (const Isa isa : supported_isas()) {
+            for (const MatmulLoop& loop : matmul_loops(cpu_ops(isa, Profile::kFast), num_rows)) {
+                const auto got = logits_of(model, {loop, loop, loop}, num_rows, WeightFormat::kInt8);
+                for (size_t i = 0; i < want.size(); ++i) {
+                    ASSERT_NEAR(got[i], want[i], 0.02F * largest)
+                        << num_rows << " rows, " << isa_name(isa) << (loop.bands ? ", bands" : "");
+                }
             }
         }
     }

@@ -26,11 +26,70 @@ TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
     const Outcome ran = run_replay(pressed_scenario());
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
     const json result = json::parse(ran.out);
-    for (const char* key : {"requests", "turns", "reused_tokens", "computed_tokens", "recomputed_tokens", "tail_copies",
-                            "state_copies", "preemptions", "evictions", "commits", "discards", "forks",
-                            "compared_logits", "compared_states", "identical", "first_difference", "digest"}) {
+    for (const char* key :
+         {"requests",          "turns",        "reused_tokens",   "computed_tokens", "recomputed_tokens",
+          "tail_copies",       "state_copies", "preemptions",     "evictions",       "commits",
+          "discards",          "forks",        "compared_logits", "compared_states", "identical",
+          "first_difference",  "digest",       "windows",         "drafted_tokens",  "accepted_tokens",
+          "rolled_back_tokens"}) {
         EXPECT_TRUE(result.contains(key)) << key;
     }
+}
+
+// Whoever drafts, however much: identical, and the counters say what became of the drafts.
+TEST(ReplayCommand, EveryDraftersWindowsAreIdentical) {
+    const json plain = json::parse(run_replay(pressed_scenario()).out);
+    EXPECT_EQ(plain["windows"], 0);
+    for (const std::vector<std::string>& flags :
+         std::vector<std::vector<std::string>>{{"--draft", "ngram"},
+                                               {"--draft", "ngram", "--window", "auto"},
+                                               {"--draft", "adversary", "--window", "7"},
+                                               {"--draft", "int8", "--window", "2"},
+                                               {"--draft", "model:tiny-bamba", "--model", "tiny-falcon-h1"},
+                                               {"--inject-mismatch", "0.25", "--window", "16"}}) {
+        const Outcome ran = run_replay(pressed_scenario(flags));
+        ASSERT_EQ(ran.exit_code, kExitOk) << flags[1] << ran.err << ran.out;
+        const json result = json::parse(ran.out);
+        EXPECT_EQ(result["identical"], true) << flags[1];
+        EXPECT_GT(result["windows"], 0) << flags[1];
+        EXPECT_EQ(result["drafted_tokens"].get<int64_t>(),
+                  result["accepted_tokens"].get<int64_t>() + result["rolled_back_tokens"].get<int64_t>());
+        if (flags[1] == "model:tiny-bamba") continue;  // another model guesses nothing
+        EXPECT_GT(result["accepted_tokens"], 0) << flags[1];
+        EXPECT_LT(result["steps"], plain["steps"]) << flags[1];
+    }
+}
+
+// A rate is what it says: of 10 000 drafts about so many are wrong, so windows are accepted as far as it allows.
+TEST(ReplayCommand, AnInjectedRateOfMismatchesGivesTheTokensThatItMust) {
+    const auto tokens_per_window = [](const char* rate) {
+        const json result = json::parse(run_replay({"--trace", scenario(), "--inject-mismatch", rate, "--window", "8",
+                                                    "--format", "json", "--beside", "none"})
+                                            .out);
+        EXPECT_EQ(result["drafted_tokens"].get<int64_t>(),
+                  result["accepted_tokens"].get<int64_t>() + result["rolled_back_tokens"].get<int64_t>());
+        return static_cast<double>(result["accepted_tokens"].get<int64_t>()) / result["windows"].get<double>();
+    };
+    EXPECT_GT(tokens_per_window("0"), tokens_per_window("0.2"));
+    EXPECT_GT(tokens_per_window("0.2"), tokens_per_window("0.7"));
+    EXPECT_EQ(tokens_per_window("1"), 0);
+}
+
+TEST(ReplayCommand, WindowsThatCannotBeAreRefused) {
+    const auto error_of = [](std::vector<std::string> flags) {
+        flags.insert(flags.begin(), {"--trace", scenario()});
+        const Outcome ran = run_replay(flags);
+        EXPECT_EQ(ran.exit_code, kExitBadUsage) << flags[2];
+        return ran.err;
+    };
+    EXPECT_THAT(error_of({"--draft", "guess"}), HasSubstr("got no drafter's name; there are none, ngram"));
+    EXPECT_THAT(error_of({"--window", "4"}), HasSubstr("nobody drafts"));
+    EXPECT_THAT(error_of({"--draft", "ngram", "--window", "1"}), HasSubstr("a number from 2 to 128"));
+    EXPECT_THAT(error_of({"--draft", "ngram", "--window", "4x"}), HasSubstr("a number from 2 to 128"));
+    EXPECT_THAT(error_of({"--draft", "int8", "--inject-mismatch", "0.1"}), HasSubstr("are its own"));
+    const Outcome other = run_replay({"--trace", scenario(), "--draft", "model:mamba2-130m"});
+    EXPECT_EQ(other.exit_code, kExitBadInput);
+    EXPECT_THAT(other.err, HasSubstr("they need one vocabulary"));
 }
 
 struct PackedReplay : testing::Test {

@@ -1,0 +1,238 @@
+#include "engine/drafting/executor_drafter.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+
+ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& executor, TokenStore& store)
+    : config_(config), executor_(executor), store_(store) {
+    CHECK(config.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
+    CHECK(config.num_state_rows == 0 || config.num_state_rows >= config.max_num_slots, "{} rows for {} slots",
+          config.num_state_rows, config.max_num_slots);
+    for (int32_t block = config.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
+}
+
+void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
+    ++round_;
+    plan_.clear(plan_.step + 1);
+    std::vector<Round> active;
+    for (DraftJob& job : jobs) {
+        CHECK(job.max_drafts >= 1 && (config_.num_state_rows == 0 || job.max_drafts - 1 <= config_.max_log_tokens),
+              "{} drafts, a log of {} tokens", job.max_drafts, config_.max_log_tokens);
+        const int32_t slot = slot_for(job.request);
+        if (slot < 0) continue;
+        const auto num_known = static_cast<int64_t>(job.prompt->size() + static_cast<int64_t>(job.output.size()));
+        if (slots_[slot].num_known == num_known) {  // it was asked before, and got no share of the step
+            repeat_guesses(slots_[slot], job);
+            continue;
+        }
+        if (!make_room(slot, num_known + job.max_drafts - 1)) continue;
+        set_known(slots_[slot], job);
+        active.push_back({&job, slot, num_known});
+    }
+    // The executor wants the oldest slots first; those that start now are the newest.
+    std::ranges::stable_sort(active, {}, [this](const Round& round) {
+        const Slot& slot = slots_[round.slot];
+        return slot.started ? slot.admission : std::numeric_limits<int64_t>::max();
+    });
+    if (fall_back(active) && take_in(active) && guess(active)) return;
+    slots_.clear();  // the executor has failed, and forgotten every slot
+    slot_of_.clear();
+    free_blocks_.clear();
+    for (int32_t block = config_.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
+}
+
+void ExecutorDrafter::ended(RequestId request) {
+    const auto found = slot_of_.find(request);
+    if (found == slot_of_.end()) return;
+    give_up(found->second);
+}
+
+// --- slots
+
+// Its own, a free one, or that of who drafted longest ago; -1: all of them draft in this round.
+int32_t ExecutorDrafter::slot_for(RequestId request) {
+    int32_t slot = -1;
+    if (const auto own = slot_of_.find(request); own != slot_of_.end()) {
+        slot = own->second;
+    } else if (static_cast<int32_t>(slots_.size()) < config_.max_num_slots) {
+        slot = static_cast<int32_t>(slots_.size());
+        slots_.emplace_back();
+    } else {
+        const auto oldest = std::ranges::min_element(slots_, {}, &Slot::last_used);
+        if (oldest->last_used == round_) return -1;
+        slot = static_cast<int32_t>(oldest - slots_.begin());
+        give_up(slot);
+    }
+    slot_of_[request] = slot;
+    slots_[slot].request = request;
+    slots_[slot].last_used = round_;
+    return slot;
+}
+
+// Its blocks are free, and its executor is told with the next step.
+void ExecutorDrafter::give_up(int32_t slot) {
+    Slot& of = slots_[slot];
+    free_blocks_.insert(free_blocks_.end(), of.blocks.rbegin(), of.blocks.rend());
+    if (of.started) ended_slots_.push_back(SequenceSlot{slot});
+    slot_of_.erase(of.request);
+    of = Slot{};
+}
+
+bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
+    if (config_.num_blocks == 0) return true;
+    const auto wanted = static_cast<size_t>((num_tokens + config_.block_size - 1) / config_.block_size);
+    while (slots_[slot].blocks.size() + free_blocks_.size() < wanted) {
+        int32_t oldest = -1;
+        for (int32_t i = 0; i < static_cast<int32_t>(slots_.size()); ++i) {
+            const bool gives_way = !slots_[i].blocks.empty() && slots_[i].last_used < round_;
+            if (gives_way && (oldest < 0 || slots_[i].last_used < slots_[oldest].last_used)) oldest = i;
+        }
+        if (oldest < 0) return false;
+        give_up(oldest);
+    }
+    auto& blocks = slots_[slot].blocks;
+    while (blocks.size() < wanted) {
+        blocks.push_back(free_blocks_.back());
+        free_blocks_.pop_back();
+    }
+    return true;
+}
+
+// The slot's tokens become what is known now, up to where they agree; what it computed behind that is void.
+void ExecutorDrafter::set_known(Slot& slot, const DraftJob& job) {
+    const auto num_prompt = static_cast<size_t>(job.prompt->size());
+    if (slot.tokens.empty()) {
+        slot.tokens = job.prompt->to_vector();
+        slot.num_prompt = static_cast<int64_t>(num_prompt);
+        slot.sampling = job.sampling;
+    }
+    const auto guessed = std::span<const TokenId>(slot.tokens).subspan(num_prompt);
+    const auto agree = static_cast<size_t>(std::ranges::mismatch(guessed, job.output).in1 - guessed.begin());
+    slot.tokens.resize(num_prompt + agree);
+    slot.tokens.insert(slot.tokens.end(), job.output.begin() + static_cast<std::ptrdiff_t>(agree), job.output.end());
+    // The last one known is computed again: what follows it is to be drawn.
+    slot.keep =
+        std::min({slot.length, static_cast<int64_t>(num_prompt + agree), static_cast<int64_t>(slot.tokens.size()) - 1});
+    CHECK_LE(slot.state_length, slot.keep);
+    slot.num_known = static_cast<int64_t>(slot.tokens.size());
+}
+
+void ExecutorDrafter::repeat_guesses(const Slot& slot, DraftJob& job) {
+    const auto guesses = std::span<const TokenId>(slot.tokens).subspan(static_cast<size_t>(slot.num_known));
+    const auto wanted = guesses.first(std::min(guesses.size(), static_cast<size_t>(job.max_drafts)));
+    job.drafts.assign(wanted.begin(), wanted.end());
+}
+
+// --- steps
+
+// Slots that computed what turned out wrong go back to where they were right.
+bool ExecutorDrafter::fall_back(std::span<Round> active) {
+    for (const Round& round : active) {
+        Slot& slot = slots_[round.slot];
+        if (slot.keep == slot.length) continue;
+        slot.length = slot.num_sent = slot.keep;
+        plan(round.slot, 0, true);
+    }
+    return step();
+}
+
+// The known tokens, in chunks; with the last of them the first guess.
+bool ExecutorDrafter::take_in(std::span<Round> active) {
+    for (;;) {
+        int64_t budget = config_.step_tokens;
+        std::vector<Round*> drawing;
+        for (Round& round : active) {
+            const Slot& slot = slots_[round.slot];
+            const int64_t count = std::min(budget, round.num_known - slot.length);
+            if (count == 0) continue;
+            budget -= count;
+            ScheduledSequence& sequence = plan(round.slot, count, true);
+            if (sequence.end() < round.num_known) continue;
+            sequence.num_draws = 1;
+            drawing.push_back(&round);
+        }
+        if (plan_.sequences.empty()) return true;
+        if (!step()) return false;
+        take_guesses(drawing);
+    }
+}
+
+// One guess after another, each of them over those before; no row takes them in.
+bool ExecutorDrafter::guess(std::span<Round> active) {
+    for (;;) {
+        std::vector<Round*> drawing;
+        for (Round& round : active) {
+            if (!round.goes_on || static_cast<int32_t>(round.job->drafts.size()) == round.job->max_drafts) continue;
+            plan(round.slot, 1, false).num_draws = 1;
+            drawing.push_back(&round);
+        }
+        if (drawing.empty()) return true;
+        if (!step()) return false;
+        take_guesses(drawing);
+    }
+}
+
+void ExecutorDrafter::take_guesses(std::span<Round* const> drawing) {
+    CHECK_EQ(result_.drawn.size(), drawing.size());
+    for (size_t i = 0; i < drawing.size(); ++i) {
+        const auto tokens = result_.tokens_of(result_.drawn[i]);
+        drawing[i]->goes_on = !tokens.empty();  // nothing is drawn from a NaN
+        if (tokens.empty()) continue;
+        drawing[i]->job->drafts.push_back(tokens.front());
+        slots_[drawing[i]->slot].tokens.push_back(tokens.front());
+    }
+}
+
+// The slot's share of the next step: its next `count` tokens.
+ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool writes_row) {
+    Slot& of = slots_[slot];
+    const bool has_state = config_.num_state_rows > 0;
+    const StateIndex row = has_state ? StateIndex{slot} : kNoState;
+    if (!of.started) {
+        of.admission = ++num_admitted_;
+        of.num_sent = static_cast<int64_t>(of.tokens.size());
+        plan_.starts.push_back({.slot = SequenceSlot{slot},
+                                .request = of.request,
+                                .tokens = store_.store(of.tokens),
+                                .num_prompt_tokens = of.num_prompt,
+                                .sampling = of.sampling});
+    }
+    ScheduledSequence& sequence = plan_.sequences.emplace_back();
+    sequence.slot = SequenceSlot{slot};
+    sequence.num_computed_tokens = of.length;
+    sequence.num_new_tokens = static_cast<int32_t>(count);
+    sequence.state_src = of.started ? row : kNoState;
+    sequence.num_state_tokens = has_state ? of.state_length : of.length;
+    sequence.state_dst = writes_row ? row : kNoState;
+    sequence.appended = {static_cast<uint32_t>(plan_.tokens.size()), 0};
+    for (; count > 0 && of.num_sent < static_cast<int64_t>(of.tokens.size()); ++of.num_sent) {
+        plan_.tokens.push_back(of.tokens[of.num_sent]);
+        ++sequence.appended.count;
+    }
+    sequence.new_blocks = {static_cast<uint32_t>(plan_.blocks.size()), 0};
+    for (; of.num_sent_blocks < of.blocks.size(); ++of.num_sent_blocks) {
+        plan_.blocks.push_back({BlockId{of.blocks[of.num_sent_blocks]}, 1});
+        ++sequence.new_blocks.count;
+    }
+    of.started = true;
+    of.length += count;
+    if (writes_row) of.state_length = of.length;
+    num_computed_ += count;
+    return sequence;
+}
+
+bool ExecutorDrafter::step() {
+    if (plan_.sequences.empty()) return true;
+    plan_.ends = std::exchange(ended_slots_, {});
+    ++num_steps_;
+    const Status done = executor_.execute(plan_, result_);
+    plan_.clear(plan_.step + 1);
+    return done.has_value();
+}
+
+}  // namespace verbatim

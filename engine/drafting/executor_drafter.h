@@ -1,0 +1,92 @@
+// engine/drafting/executor_drafter.h: drafts by a model of its own: a smaller one, or the same in a cheaper arithmetic.
+// Owns the numbers of its executor's slots, blocks and rows; all of it is scratch.
+//
+// A request's slot takes in what is known of it, then goes on over its own guesses, whose states stay in the log: what
+// was guessed wrong is forgotten with the log (engine/step_plan.h).
+//   B1  a slot's row has taken in known tokens only
+//   B2  a request without room gets no drafts; whoever drafted longest ago gives way
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "engine/drafting/drafter.h"
+#include "engine/executor.h"
+#include "engine/step_plan.h"
+
+namespace verbatim {
+
+struct ExecutorDrafterConfig {
+    int32_t block_size = 16;
+    int32_t num_blocks = 0;      // 0: its model has no KV
+    int32_t num_state_rows = 0;  // 0: its model has no state
+    int32_t max_num_slots = 1;
+    int32_t step_tokens = 512;   // of one step of its executor
+    int32_t max_log_tokens = 0;  // of its executor: at least max_drafts - 1
+};
+
+class ExecutorDrafter final : public Drafter {
+public:
+    // Borrows the executor, which is fresh, and the store.
+    ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& executor, TokenStore& store);
+
+    void draft(std::span<DraftJob> jobs) override;
+    void ended(RequestId request) override;
+
+    // Steps and tokens that drafting has cost so far.
+    [[nodiscard]] int64_t num_steps() const { return num_steps_; }
+    [[nodiscard]] int64_t num_computed_tokens() const { return num_computed_; }
+
+private:
+    struct Slot {
+        RequestId request{-1};
+        SamplingParams sampling;
+        std::vector<TokenId> tokens;  // known, and guesses
+        int64_t num_prompt = 0;       // of `tokens`
+        int64_t num_known = -1;       // of `tokens`, when it drafted last
+        int64_t length = 0;           // computed
+        int64_t keep = 0;             // of `length`: what is still right
+        int64_t state_length = 0;     // taken in by its row
+        int64_t num_sent = 0;         // of `tokens`, known to the executor
+        std::vector<int32_t> blocks;
+        size_t num_sent_blocks = 0;
+        bool started = false;
+        int64_t admission = 0;
+        int64_t last_used = 0;  // round
+    };
+    // A job with the slot that drafts for it.
+    struct Round {
+        DraftJob* job = nullptr;
+        int32_t slot = 0;
+        int64_t num_known = 0;
+        bool goes_on = true;
+    };
+    [[nodiscard]] int32_t slot_for(RequestId request);
+    void give_up(int32_t slot);
+    [[nodiscard]] bool make_room(int32_t slot, int64_t num_tokens);
+    static void set_known(Slot& slot, const DraftJob& job);
+    static void repeat_guesses(const Slot& slot, DraftJob& job);
+    [[nodiscard]] bool fall_back(std::span<Round> active);
+    [[nodiscard]] bool take_in(std::span<Round> active);
+    [[nodiscard]] bool guess(std::span<Round> active);
+    void take_guesses(std::span<Round* const> drawing);
+    ScheduledSequence& plan(int32_t slot, int64_t count, bool writes_row);
+    [[nodiscard]] bool step();
+
+    ExecutorDrafterConfig config_;
+    Executor& executor_;
+    TokenStore& store_;
+    std::map<RequestId, int32_t> slot_of_;
+    std::vector<Slot> slots_;
+    std::vector<int32_t> free_blocks_;
+    std::vector<SequenceSlot> ended_slots_;  // the executor has not been told yet
+    StepPlan plan_;
+    StepResult result_;
+    int64_t round_ = 0;
+    int64_t num_admitted_ = 0;
+    int64_t num_steps_ = 0;
+    int64_t num_computed_ = 0;
+};
+
+}  // namespace verbatim

@@ -1,0 +1,109 @@
+#include "tools/program/drafter_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "engine/cache/budget.h"
+#include "engine/drafting/executor_drafter.h"
+#include "engine/drafting/ngram_drafter.h"
+#include "engine/fields.h"
+#include "reference/model/load_model.h"
+#include "reference/model/state_tensors.h"
+#include "tools/program/model_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr std::array<std::string_view, 5> kDrafterNames = {"none", "ngram", "adversary", "int8", "fast"};
+constexpr std::string_view kModelPrefix = "model:";
+constexpr int32_t kBlockSize = 16;
+
+Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, const reference::Model& model,
+                                                  ExecutorPools pools, ChosenExecutor& chosen, const Engine& engine) {
+    const reference::ModelGeometry shape = reference::geometry(model.config);
+    const UnitBytes unit{shape.kv_bytes_per_token * kBlockSize, shape.state_bytes_per_row, kBlockSize};
+    ASSIGN_OR_RETURN(const Budget budget, split_budget({.total_bytes = options.memory_bytes}, unit));
+    const int32_t num_slots =
+        unit.state_row > 0 ? std::min(budget.num_state_rows, options.max_num_sequences) : options.max_num_sequences;
+    pools.block_size = kBlockSize;
+    pools.num_blocks = unit.kv_block > 0 ? budget.num_blocks : 0;
+    pools.num_state_rows = unit.state_row > 0 ? num_slots : 0;
+    pools.max_log_tokens = options.max_window - 1;
+    pools.num_threads = options.num_threads;
+    ASSIGN_OR_RETURN(chosen, choose_executor("cpu", pools, model));
+    return std::make_unique<ExecutorDrafter>(ExecutorDrafterConfig{.block_size = pools.block_size,
+                                                                   .num_blocks = pools.num_blocks,
+                                                                   .num_state_rows = pools.num_state_rows,
+                                                                   .max_num_slots = num_slots,
+                                                                   .max_log_tokens = pools.max_log_tokens},
+                                             *chosen.executor, engine.token_store());
+}
+
+}  // namespace
+
+void OutputLog::on_token(RequestId request, TokenId token) {
+    auto& key = keys_[request];
+    if (key == Digest{}) key = key_of(*engine_->find(request));
+    outputs_[key].push_back(token);
+}
+
+// A turn that was ended and came again (an executor failed) begins anew.
+Digest OutputLog::key_of(const Sequence& sequence) {
+    Digester digester;
+    sequence.turn.prompt.add_to(digester);
+    add_fields(digester, sequence.request.sampling);
+    return digester.digest();
+}
+
+std::optional<TokenId> OutputLog::token(const Sequence& sequence, int64_t position) const {
+    const auto found = outputs_.find(key_of(sequence));
+    if (found == outputs_.end() || position >= static_cast<int64_t>(found->second.size())) return std::nullopt;
+    return found->second[static_cast<size_t>(position)];
+}
+
+bool drafts_by_model(const std::string& name) {
+    return name == "int8" || name == "fast" || name.starts_with(kModelPrefix);
+}
+
+Status check_drafter_name(const std::string& name) {
+    if (std::ranges::count(kDrafterNames, name) > 0) return {};
+    if (name.starts_with(kModelPrefix) && name.size() > kModelPrefix.size()) return {};
+    return error("--draft {}: got no drafter's name; there are {} and model:DIR", name, fmt::join(kDrafterNames, ", "));
+}
+
+Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine) {
+    RETURN_IF_ERROR(check_drafter_name(options.name));
+    ChosenDrafter chosen;
+    ExecutorPools pools;
+    if (options.name == "none") return chosen;
+    if (options.name == "ngram") {
+        chosen.drafter = std::make_unique<NgramDrafter>();
+    } else if (options.name == "adversary") {
+        const auto right = [&engine, log = options.right](const DraftJob& job, int64_t ahead) {
+            return log->token(*engine.find(job.request), static_cast<int64_t>(job.output.size()) + ahead);
+        };
+        chosen.drafter =
+            std::make_unique<AdversaryDrafter>(right, model.config.vocab_size, options.seed, options.mismatch_ppm);
+    } else if (options.name == "int8" || options.name == "fast") {
+        pools.profile = reference::Profile::kFast;
+        pools.weights = options.name == "int8" ? cpu::WeightFormat::kInt8 : cpu::WeightFormat::kBf16;
+        ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, model, pools, chosen.executor, engine));
+    } else {
+        const std::string folder = options.name.substr(kModelPrefix.size());
+        ASSIGN_OR_RETURN(reference::Model small,
+                         choose_model(folder, options.seed, {.num_threads = options.num_threads}));
+        chosen.model = std::make_unique<reference::Model>(std::move(small));
+        if (chosen.model->config.vocab_size != model.config.vocab_size) {
+            return error("--draft {}: it has {} tokens, the model that it drafts for has {}: they need one vocabulary",
+                         options.name, chosen.model->config.vocab_size, model.config.vocab_size);
+        }
+        pools.profile = reference::Profile::kFast;
+        ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, *chosen.model, pools, chosen.executor, engine));
+    }
+    return chosen;
+}
+
+}  // namespace verbatim::tools

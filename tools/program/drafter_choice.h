@@ -1,0 +1,68 @@
+// tools/program/drafter_choice.h: drafters by the names that --draft takes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/drafting/adversary_drafter.h"
+#include "engine/drafting/drafter.h"
+#include "engine/engine/engine.h"
+#include "reference/model/weights.h"
+#include "tools/program/executor_choice.h"
+
+namespace verbatim::tools {
+
+// What a run answered, so that another run of the same requests can be drafted for.
+class OutputLog final : public Recorder {
+public:
+    // Borrowed while it records.
+    void listen_to(const Engine& engine) { engine_ = &engine; }
+    void on_plan(const StepPlan&) override {}
+    void on_token(RequestId request, TokenId token) override;
+    void on_event(const Event&) override {}
+
+    // The token at position `output.size() + ahead` of what was answered to the same prompt with the same sampling;
+    // empty when nothing was.
+    [[nodiscard]] std::optional<TokenId> token(const Sequence& sequence, int64_t position) const;
+
+private:
+    [[nodiscard]] static Digest key_of(const Sequence& sequence);
+
+    const Engine* engine_ = nullptr;
+    std::map<RequestId, Digest> keys_;  // of those that run
+    std::map<Digest, std::vector<TokenId>> outputs_;
+};
+
+// Whether the drafter of that name needs memory of its own.
+bool drafts_by_model(const std::string& name);
+
+// Whether --draft takes the name: none, ngram, adversary, int8, fast or model:DIR.
+Status check_drafter_name(const std::string& name);
+
+struct DraftOptions {
+    std::string name = "none";
+    int32_t max_window = 1;               // scheduler.max_window
+    int32_t max_num_sequences = 1;        // that draft at once
+    int64_t memory_bytes = 0;             // of a drafter with a model: its KV and states
+    std::optional<int32_t> mismatch_ppm;  // of "adversary"
+    const OutputLog* right = nullptr;     // of "adversary"; borrowed
+    int32_t num_threads = 1;
+    uint64_t seed = 0;
+};
+
+// A drafter with what it stands on. Null: nobody drafts.
+struct ChosenDrafter {
+    std::unique_ptr<reference::Model> model;
+    ChosenExecutor executor;
+    std::unique_ptr<Drafter> drafter;
+};
+
+// Borrows model and engine. Errors: a model that is not there, or has another vocabulary.
+Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine);
+
+}  // namespace verbatim::tools
