@@ -1,12 +1,11 @@
-// simulator/head_bound.h: the most that heads of conversations could reuse with so much memory, whatever is evicted.
-//
-// A row of the trace can go on from what it has in common with an earlier row, less one token at least. The head that
-// it goes on from lay in memory since the last row of its family: conversations that come from each other by forks or by
+// simulator/head_bound.h: the most that heads of conversations could reuse with so much memory, whatever is evicted.  A
+// row of the trace can go on from what it has in common with an earlier row, less one token at least. The head that it
+// goes on from lay in memory since the last row of its family: conversations that come from each other by forks or by
 // what they take. Heads that serve two rows at once are two: were one good for both, the earlier row would be the later
 // one's last. So hits are intervals between neighbouring rows of a family, each worth what is common. At a time they
-// need a state row each, and the KV of what they reuse. The bound gives them the sum over all times of what there is, of
-// rows and of KV apart, and lets them be cut (the knapsack with fractions): at least what any policy reaches, also one
-// that knows the future.
+// need a state row each, and the KV of what they reuse. The bound gives them the sum over all times of what there is,
+// of rows and of KV apart, and lets them be cut (the knapsack with fractions): at least what any policy reaches, also
+// one that knows the future.
 #pragma once
 
 #include <cstdint>
