@@ -70,9 +70,10 @@ void NgramDrafter::look_up(const Index& index, DraftJob& job) {
     }
     CHECK_NE(best, kNowhere);
     const auto first = static_cast<size_t>(best) + 1;
-    const size_t count = std::min<size_t>(static_cast<size_t>(job.max_drafts), tokens.size() - first);
-    job.drafts.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
-                      tokens.begin() + static_cast<std::ptrdiff_t>(first + count));
+    // What is copied may run into what it makes: a short cycle is drafted on and on.
+    for (size_t i = first; job.drafts.size() < static_cast<size_t>(job.max_drafts); ++i) {
+        job.drafts.push_back(i < tokens.size() ? tokens[i] : job.drafts[i - tokens.size()]);
+    }
 }
 
 }  // namespace verbatim

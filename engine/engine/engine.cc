@@ -165,22 +165,26 @@ void Engine::replace_executor(Executor& executor) {
     executor_ = &executor;
 }
 
-void Engine::draft_with(Drafter* drafter) {
+void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows) {
     CHECK(!step_open_, "step {} is open", next_step_ - 1);
+    CHECK(max_window >= 1 && max_window <= config_.scheduler.max_window, "windows of {}, at most {}", max_window,
+          config_.scheduler.max_window);
     drafter_ = drafter;
+    max_window_ = max_window;
+    paced_windows_ = paced_windows;
 }
 
 // For every running request that decodes: as many drafts as could be of use. Forced output is not drawn: nothing that
 // is drawn could agree with it.
 void Engine::propose_drafts() {
-    if (drafter_ == nullptr || config_.scheduler.max_window == 1) return;
+    if (drafter_ == nullptr || max_window_ == 1) return;
     draft_jobs_.clear();
     for (Sequence* sequence : scheduler_.running()) {
         const bool decodes = sequence->num_tokens() - sequence->num_computed_tokens == 1 && sequence->started;
         const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
-        auto max_drafts = static_cast<int32_t>(std::min<int64_t>(config_.scheduler.max_window, left) - 1);
+        auto max_drafts = static_cast<int32_t>(std::min<int64_t>(max_window_, left) - 1);
         if (!decodes || sequence->ending || max_drafts < 1 || !sequence->request.forced_output.empty()) continue;
-        if (config_.scheduler.paced_windows) max_drafts = sequence->pacing.next(max_drafts);
+        if (paced_windows_) max_drafts = sequence->pacing.next(max_drafts);
         if (max_drafts == 0) continue;
         draft_jobs_.push_back({.request = sequence->id,
                                .prompt = &sequence->turn.prompt,
@@ -274,7 +278,7 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     stats_.rolled_back_tokens += num_drafts;
     if (num_drafts > 0) {
         const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
-        sequence.pacing.told(planned.num_drafts(), num_accepted, config_.scheduler.max_window - 1);
+        sequence.pacing.told(planned.num_drafts(), num_accepted, max_window_ - 1);
     }
     const auto accept_draft = [&] {
         --stats_.rolled_back_tokens;

@@ -106,8 +106,12 @@ public:
     // is open.
     void fail_step();
 
-    // Who guesses tokens for windows, up to scheduler.max_window. Borrowed; null: nobody. REQUIRES: no step is open.
-    void draft_with(Drafter* drafter);
+    // Who guesses tokens for windows, as the scheduler's config has them or smaller ones. Borrowed; null: nobody.
+    // REQUIRES: no step is open; max_window <= scheduler.max_window.
+    void draft_with(Drafter* drafter) {
+        draft_with(drafter, config_.scheduler.max_window, config_.scheduler.paced_windows);
+    }
+    void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows);
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
 
@@ -169,6 +173,8 @@ private:
     std::vector<FailedTurn> failed_turns_;
     std::vector<EngineEvent> events_;
     Drafter* drafter_ = nullptr;
+    int32_t max_window_ = 1;
+    bool paced_windows_ = false;
     std::vector<DraftJob> draft_jobs_;
     StepPlan plan_;
     StepResult result_;

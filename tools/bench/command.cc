@@ -9,7 +9,9 @@
 #include "reference/model/presets.h"
 #include "tools/bench/report.h"
 #include "tools/bench/run.h"
+#include "tools/bench/speculate.h"
 #include "tools/program/cli.h"
+#include "tools/program/drafter_choice.h"
 #include "tools/program/isa_option.h"
 
 namespace verbatim::tools {
@@ -22,6 +24,8 @@ struct BenchOptions {
     std::vector<std::string> phases = {"prefill", "decode"};
     std::string plot;  // empty: none
     bool operations = false;
+    bool speculates = false;
+    SpeculateConfig speculate;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -43,11 +47,23 @@ int write_plot(const std::string& path, const BenchReport& report) {
                         kExitMachine);
 }
 
+int run_speculate_command(const BenchOptions& options) {
+    const auto report = run_speculate(options.bench, options.speculate);
+    if (!report) return report_error(report.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", speculate_json(*report).dump(2));
+    } else {
+        fmt::print("{}", speculate_table(*report));
+    }
+    return report->wrong() ? kExitDifference : kExitOk;
+}
+
 int run_bench_command(BenchOptions options) {
     if (const auto known = reference::preset(options.preset); !options.preset.empty() && !known) {
         return report_error(known.error(), kExitBadUsage);
     }
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
+    if (options.speculates) return run_speculate_command(options);
     options.bench.phases = phases_named(options.phases);
     const auto report = run_bench(options.bench);
     if (!report) return report_error(report.error());
@@ -120,6 +136,32 @@ void add_size_options(CLI::App& verb, BenchConfig& bench) {
     verb.add_option("--scratch", bench.scratch, "load: the folder where a preset's checkpoint lies meanwhile");
 }
 
+void add_speculate_options(CLI::App& verb, BenchOptions& options) {
+    CLI::Option* flag = verb.add_flag("--speculate", options.speculates,
+                                      "decoding with windows beside plain decoding, instead of phases");
+    SpeculateConfig& speculate = options.speculate;
+    const auto is_drafter = [](const std::string& name) {
+        const Status known = check_drafter_name(name);
+        return known ? std::string() : known.error().message;
+    };
+    verb.add_option("--drafts", speculate.drafts, "who drafts: ngram, int8, fast, model:DIR")
+        ->delimiter(',')
+        ->check(is_drafter)
+        ->capture_default_str()
+        ->needs(flag);
+    verb.add_option("--mismatch", speculate.mismatch_rates, "rates of an adversary's wrong drafts, beside them")
+        ->delimiter(',')
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str()
+        ->needs(flag);
+    add_list_option(verb, "--windows", speculate.windows, 0, 128, "positions that draw in one step; 0: auto")
+        ->needs(flag);
+    verb.add_option("--output", speculate.output_tokens, "tokens of an answer")
+        ->check(CLI::Range(2, 1 << 20))
+        ->capture_default_str()
+        ->needs(flag);
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app, int& exit_code) {
@@ -133,6 +175,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     add_profile_option(*verb, options->bench);
     add_size_options(*verb, options->bench);
+    add_speculate_options(*verb, *options);
     verb->add_flag("--operations", options->operations, "also a table of every operation's share");
     verb->add_option("--plot", options->plot, "also a picture, as SVG")->type_name("FILE");
     add_seed_option(*verb, options->bench.seed);

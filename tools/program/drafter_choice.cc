@@ -44,13 +44,14 @@ Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, c
 
 }  // namespace
 
+// Who asks the same again is answered the same: what is known is not added twice.
 void OutputLog::on_token(RequestId request, TokenId token) {
-    auto& key = keys_[request];
-    if (key == Digest{}) key = key_of(*engine_->find(request));
-    outputs_[key].push_back(token);
+    Answer& answer = answers_[request];
+    if (answer.num_tokens == 0) answer.key = key_of(*engine_->find(request));
+    std::vector<TokenId>& output = outputs_[answer.key];
+    if (answer.num_tokens++ == output.size()) output.push_back(token);
 }
 
-// A turn that was ended and came again (an executor failed) begins anew.
 Digest OutputLog::key_of(const Sequence& sequence) {
     Digester digester;
     sequence.turn.prompt.add_to(digester);

@@ -268,6 +268,8 @@ std::vector<TokenId> looked_up(const std::vector<TokenId>& prompt, const std::ve
 TEST(NgramDrafter, WhatFollowedTheNewestTokensIsDrafted) {
     EXPECT_THAT(looked_up({1, 2, 3, 4, 5, 1}, {2}, 3), ElementsAre(3, 4, 5));
     EXPECT_THAT(looked_up({1, 2, 3, 4, 5, 1}, {2}, 2), ElementsAre(3, 4));
+    EXPECT_THAT(looked_up({1, 2, 3, 4, 5, 1}, {2}, 7), ElementsAre(3, 4, 5, 1, 2, 3, 4));
+    EXPECT_THAT(looked_up({8, 8, 8}, {8}, 4), ElementsAre(8, 8, 8, 8));
     EXPECT_THAT(looked_up({1, 2, 3, 4, 5}, {9}, 3), ElementsAre());
     EXPECT_THAT(looked_up({1}, {2}, 3), ElementsAre());
 }

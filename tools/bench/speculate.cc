@@ -1,0 +1,282 @@
+#include "tools/bench/speculate.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "engine/engine/engine.h"
+#include "kernels/cpu/cpu_executor.h"
+#include "tools/program/cli.h"
+#include "tools/program/drafter_choice.h"
+#include "tools/program/model_choice.h"
+#include "tools/program/steady_clock.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr int64_t kPacedWindow = 16;  // the longest one
+constexpr double kPpm = 1e6;
+constexpr uint64_t kPromptSpace = uint64_t{1} << 40;
+
+// One way to decode: a row of the report.
+struct Contender {
+    std::string draft = "none";
+    double mismatch_rate = -1;
+    int64_t window = 1;
+    [[nodiscard]] int64_t max_window() const { return window == 0 ? kPacedWindow : window; }
+};
+
+std::vector<Contender> contenders(const SpeculateConfig& config) {
+    std::vector<Contender> all{{}};
+    for (const int64_t window : config.windows) {
+        for (const std::string& draft : config.drafts) all.push_back({draft, -1, window});
+        for (const double rate : config.mismatch_rates) all.push_back({"adversary", rate, window});
+    }
+    return all;
+}
+
+int64_t longest_window(const SpeculateConfig& config) {
+    int64_t longest = 1;
+    for (const Contender& contender : contenders(config)) longest = std::max(longest, contender.max_window());
+    return longest;
+}
+
+class SpeculateRun {
+public:
+    SpeculateRun(const BenchConfig& config, const SpeculateConfig& speculate, const reference::Model& model,
+                 int64_t batch)
+        : config_(config),
+          speculate_(speculate),
+          model_(model),
+          batch_(batch),
+          executor_(model.config, model.weights, pools()),
+          store_(model.config.vocab_size),
+          engine_(engine_config(), executor_, policy_, store_, log_) {
+        log_.listen_to(engine_);
+    }
+
+    // The rows of this batch. Errors: a drafter that cannot be.
+    Result<std::vector<SpeculateRow>> run() {
+        const std::vector<Contender> all = contenders(speculate_);
+        std::vector<SpeculateRow> rows;
+        for (const Contender& contender : all) {
+            rows.push_back({.draft = contender.draft,
+                            .mismatch_rate = contender.mismatch_rate,
+                            .window = contender.window,
+                            .batch = batch_});
+        }
+        std::vector<ChosenDrafter> drafters;
+        for (const Contender& contender : all) {
+            ASSIGN_OR_RETURN(ChosenDrafter drafter, drafter_of(contender));
+            drafters.push_back(std::move(drafter));
+        }
+        for (int64_t round = 0; round <= config_.repeats; ++round) {  // the first one is not timed
+            for (size_t i = 0; i < all.size(); ++i) {
+                submit(round, i);
+                ASSIGN_OR_RETURN(const Timed timed, decode(all[i], drafters[i].drafter.get()));
+                if (i == 0) plain_ = timed;
+                rows[i].wrong |= timed.answers != plain_.answers;
+                if (round == 0) continue;
+                rows[i].num_tokens = timed.num_tokens;
+                rows[i].times_s.push_back(timed.seconds);
+                rows[i].of_plain.push_back(plain_.seconds / timed.seconds);
+                rows[i].steps += timed.steps;
+                rows[i].windows += timed.windows;
+                rows[i].drafted_tokens += timed.drafted_tokens;
+                rows[i].accepted_tokens += timed.accepted_tokens;
+            }
+        }
+        return rows;
+    }
+    [[nodiscard]] cpu::Isa isa() const { return executor_.isa(); }
+
+private:
+    struct Timed {
+        double seconds = 0;
+        int64_t num_tokens = 0;
+        int64_t steps = 0;
+        int64_t windows = 0;
+        int64_t drafted_tokens = 0;
+        int64_t accepted_tokens = 0;
+        std::vector<std::vector<TokenId>> answers;  // in order of submission
+    };
+
+    [[nodiscard]] int64_t tokens_each() const {
+        return config_.contexts.front() + speculate_.output_tokens + longest_window(speculate_);
+    }
+    [[nodiscard]] cpu::CpuExecutorConfig pools() const {
+        return {.block_size = config_.block_size,
+                .num_blocks = static_cast<int32_t>(batch_ * (tokens_each() / config_.block_size + 2)),
+                .num_state_rows = static_cast<int32_t>(2 * batch_ + 2),
+                .max_log_tokens = static_cast<int32_t>(longest_window(speculate_) - 1),
+                .num_threads = config_.num_threads,
+                .isa = config_.isa};
+    }
+    [[nodiscard]] EngineConfig engine_config() const {
+        const reference::ModelGeometry shape = reference::geometry(model_.config);
+        const cpu::CpuExecutorConfig sizes = pools();
+        EngineConfig engine;
+        engine.cache.has_kv = shape.kv_bytes_per_token > 0;
+        engine.cache.has_state = shape.state_bytes_per_row > 0;
+        engine.cache.block_size = sizes.block_size;
+        engine.cache.num_blocks = engine.cache.has_kv ? sizes.num_blocks : 0;
+        engine.cache.num_state_rows = engine.cache.has_state ? sizes.num_state_rows : 0;
+        engine.scheduler.step_tokens =
+            static_cast<int32_t>(std::max<int64_t>(config_.step_tokens, batch_ * longest_window(speculate_)));
+        engine.scheduler.max_window = static_cast<int32_t>(longest_window(speculate_));
+        engine.scheduler.max_checkpoints = 0;
+        return engine;
+    }
+    Result<Timed> decode(const Contender& contender, Drafter* drafter);
+    [[nodiscard]] Result<ChosenDrafter> drafter_of(const Contender& contender);
+    void submit(int64_t round, size_t contender);
+
+    const BenchConfig& config_;
+    const SpeculateConfig& speculate_;
+    const reference::Model& model_;
+    int64_t batch_;
+    cpu::CpuExecutor executor_;
+    TokenStore store_;
+    LruEviction policy_;
+    OutputLog log_;
+    Engine engine_;
+    Timed plain_;
+};
+
+Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
+    DraftOptions options{.name = contender.draft,
+                         .max_window = static_cast<int32_t>(longest_window(speculate_)),
+                         .max_num_sequences = static_cast<int32_t>(batch_),
+                         .right = &log_,
+                         .num_threads = config_.num_threads,
+                         .seed = config_.seed};
+    const reference::ModelGeometry shape = reference::geometry(model_.config);
+    options.memory_bytes = 4 * batch_ * (tokens_each() * shape.kv_bytes_per_token + shape.state_bytes_per_row);
+    if (contender.draft == "adversary") {
+        options.mismatch_ppm = static_cast<int32_t>(contender.mismatch_rate * kPpm + 0.5);
+    }
+    return choose_drafter(options, model_, engine_);
+}
+
+// The prompts of the round, in conversations that nobody else has.
+void SpeculateRun::submit(int64_t round, size_t contender) {
+    for (int64_t i = 0; i < batch_; ++i) {
+        ChatRequest request;
+        request.conversation.conversation_id = fmt::format("{}.{}.{}", round, contender, i);
+        const uint64_t space = kPromptSpace + config_.seed * 1'000'003 + static_cast<uint64_t>(round * batch_ + i);
+        request.messages.push_back({store_.derive(space, 0, config_.contexts.front()), false});
+        request.max_tokens = speculate_.output_tokens;
+        request.seed = space;
+        request.ignore_stop = true;
+        CHECK(engine_.submit(std::move(request)).has_value());
+    }
+}
+
+Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Drafter* drafter) {
+    engine_.draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0);
+    const EngineStats before = engine_.stats();
+    SteadyClock clock;
+    Timed timed;
+    std::map<RequestId, size_t> place;
+    while (!engine_.idle()) {
+        const bool timing = static_cast<int64_t>(timed.answers.size()) == batch_;
+        const int64_t begin_ns = clock.now_ns();
+        ASSIGN_OR_RETURN(const bool stepped, engine_.step());
+        CHECK(stepped);
+        const int64_t end_ns = clock.now_ns();
+        if (timing) timed.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
+        for (const EngineEvent& event : engine_.take_events()) {
+            if (event.kind != EngineEvent::Kind::kToken) continue;
+            const size_t i = place.try_emplace(event.request, place.size()).first->second;
+            if (i == timed.answers.size()) timed.answers.emplace_back();
+            timed.answers[i].push_back(event.token);
+            timed.num_tokens += timing ? 1 : 0;
+        }
+    }
+    const EngineStats& after = engine_.stats();
+    timed.steps = after.steps - before.steps;
+    timed.windows = after.windows - before.windows;
+    timed.drafted_tokens = after.drafted_tokens - before.drafted_tokens;
+    timed.accepted_tokens = after.accepted_tokens - before.accepted_tokens;
+    return timed;
+}
+
+double median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
+std::string name_of(const SpeculateRow& row) {
+    return row.mismatch_rate < 0 ? row.draft : fmt::format("wrong {:g}", row.mismatch_rate);
+}
+
+}  // namespace
+
+bool SpeculateReport::wrong() const { return std::ranges::any_of(rows, &SpeculateRow::wrong); }
+
+Result<SpeculateReport> run_speculate(const BenchConfig& config, const SpeculateConfig& speculate) {
+    SpeculateReport report{.config = config, .isa = {}, .rows = {}};
+    ASSIGN_OR_RETURN(const reference::Model model,
+                     choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+    const int64_t tokens = config.contexts.front() + speculate.output_tokens;
+    if (tokens > model.config.max_position_embeddings) {
+        return error("--contexts {}: with {} tokens of output, but {} has {} positions", config.contexts.front(),
+                     speculate.output_tokens, config.model, model.config.max_position_embeddings);
+    }
+    for (const int64_t batch : config.batches) {
+        SpeculateRun run(config, speculate, model, batch);
+        report.isa = cpu::isa_name(run.isa());
+        ASSIGN_OR_RETURN(std::vector<SpeculateRow> rows, run.run());
+        report.rows.insert(report.rows.end(), rows.begin(), rows.end());
+    }
+    return report;
+}
+
+std::string speculate_table(const SpeculateReport& report) {
+    Table table({"batch", "draft", "window", "tokens/s", "of plain", "accepted", "a window", "check"});
+    for (const SpeculateRow& row : report.rows) {
+        const auto share = [](int64_t part, int64_t whole) {
+            return whole == 0 ? std::string("-")
+                              : fmt::format("{:.2f}", static_cast<double>(part) / static_cast<double>(whole));
+        };
+        table.add_row({fmt::format("{}", row.batch), name_of(row),
+                       row.window == 0 ? "auto" : fmt::format("{}", row.window),
+                       fmt::format("{:.1f}", static_cast<double>(row.num_tokens) / median(row.times_s)),
+                       fmt::format("{:.2f}", median(row.of_plain)), share(row.accepted_tokens, row.drafted_tokens),
+                       share(row.accepted_tokens + row.windows, row.windows), row.wrong ? "WRONG" : "same tokens"});
+    }
+    return fmt::format("{}, {} threads, {}, contexts of {}, seed {}\n", report.config.model, report.config.num_threads,
+                       report.isa, report.config.contexts.front(), report.config.seed) +
+           table.to_string();
+}
+
+nlohmann::ordered_json speculate_json(const SpeculateReport& report) {
+    nlohmann::ordered_json json;
+    json["model"] = report.config.model;
+    json["threads"] = report.config.num_threads;
+    json["isa"] = report.isa;
+    json["context"] = report.config.contexts.front();
+    json["seed"] = report.config.seed;
+    json["rows"] = nlohmann::ordered_json::array();
+    for (const SpeculateRow& row : report.rows) {
+        nlohmann::ordered_json one;
+        one["batch"] = row.batch;
+        one["draft"] = row.draft;
+        one["mismatch_rate"] =
+            row.mismatch_rate < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(row.mismatch_rate);
+        one["window"] = row.window == 0 ? nlohmann::ordered_json("auto") : nlohmann::ordered_json(row.window);
+        one["tokens_per_s"] = static_cast<double>(row.num_tokens) / median(row.times_s);
+        one["of_plain"] = median(row.of_plain);
+        one["windows"] = row.windows;
+        one["drafted_tokens"] = row.drafted_tokens;
+        one["accepted_tokens"] = row.accepted_tokens;
+        one["identical"] = !row.wrong;
+        json["rows"].push_back(std::move(one));
+    }
+    return json;
+}
+
+}  // namespace verbatim::tools

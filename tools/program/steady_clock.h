@@ -1,0 +1,18 @@
+// tools/program/steady_clock.h: the machine's own time, which never goes back.
+#pragma once
+
+#include <chrono>
+
+#include "engine/clock.h"
+
+namespace verbatim::tools {
+
+class SteadyClock final : public verbatim::Clock {
+public:
+    [[nodiscard]] int64_t now_ns() override {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+};
+
+}  // namespace verbatim::tools
