@@ -1,6 +1,6 @@
 // simulator/head_bound.h: the most that heads of conversations could reuse with so much memory, whatever is evicted.
 //
-// A row of the trace can go on from what it has in common with an earlier row, less one token at least. The head that it
+// A row can go on from what it has in common with an earlier row, less one token at least. The head that it
 // goes on from lay in memory since the last row of its family: conversations that come from each other by forks or by
 // what they take. Heads that serve two rows at once are two: were one good for both, the earlier row would be the later
 // one's last. So hits are intervals between neighbouring rows of a family, each worth what is common. At a time they
