@@ -40,13 +40,14 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
       is_sent_(trace.rows.size()),
       is_over_(trace.rows.size()),
       lost_a_row_(trace.conversations.size()) {
-    CHECK_GT(config.step_ns, 0);
+    CHECK_GE(config.step_ns, 0);
 }
 
 Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step, const Recover& recover) {
+    report_.rows = static_cast<int64_t>(trace_.rows.size());
+    report_.times.resize(trace_.rows.size());
     plan_rows();
     recovers_ = static_cast<bool>(recover);
-    report_.rows = static_cast<int64_t>(trace_.rows.size());
     while (num_over_ < report_.rows || !engine_.idle()) {
         send_due();
         send_while_running();
@@ -54,12 +55,13 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
         if (!stepped) {
             RETURN_IF_ERROR(recover_from(stepped.error(), recover));
         } else if (*stepped) {
-            now_ns_ += config_.step_ns;
+            now_ns_ += config_.step_ns > 0 ? config_.step_ns : engine_.elapsed_ns();
             report_.peak_running =
                 std::max(report_.peak_running, static_cast<int64_t>(engine_.scheduler().scheduled().size()));
             read_events();
             leave();
             send_while_running();
+            if (config_.hooks != nullptr) config_.hooks->stepped(now_ns_);
             if (config_.verify_every_step) engine_.verify();
             if (after_step) after_step(num_over_);
         } else if (!due_.empty()) {
@@ -91,20 +93,29 @@ void TraceDriver::plan_rows() {
         const Row& row = trace_.rows[i];
         if (row.start == Start::kWhileRunning) {
             while_running_.push_back(RowIndex(i));
-        } else if (row.wait_for != kNoRow) {
+        } else if (row.wait_for != kNoRow && waits(row)) {
             waiting_[at(row.wait_for)].push_back(RowIndex(i));
         } else {
+            times(RowIndex(i)).wanted_ns = row.arrival_ns;
             due_.push({row.arrival_ns, RowIndex(i)});
         }
     }
+}
+
+// A client that does not wait for its answers sends by the trace's clock. Only turns can be in each other's way.
+bool TraceDriver::waits(const Row& row) const {
+    if (config_.busy == Busy::kWait || row.start != Start::kArrival || !traces::is_request(row.event)) return true;
+    const Row& before = trace_.row(row.wait_for);
+    return !traces::is_request(before.event) || before.conversation != row.conversation;
 }
 
 // --- sending
 
 void TraceDriver::send_due() {
     while (!due_.empty() && due_.top().time_ns <= now_ns_) {
-        const RowIndex row = due_.top().row;
+        const auto [time_ns, row] = due_.top();
         due_.pop();
+        if (times(row).due_ns < 0) times(row).due_ns = time_ns;
         send(row);
     }
 }
@@ -112,13 +123,11 @@ void TraceDriver::send_due() {
 void TraceDriver::send_while_running() {
     std::erase_if(while_running_, [&](RowIndex row) {
         const RowIndex first = trace_.row(row).wait_for;
-        if (is_over_[at(first)] != 0 && lost_a_row(first)) {  // it will never run
-            send(row);
-            return true;
-        }
+        const bool never_runs = is_over_[at(first)] != 0 && lost_a_row(first);
         const auto beside = request_of_[at(first)];
         const Sequence* sequence = beside ? engine_.find(*beside) : nullptr;
-        if (sequence == nullptr || sequence->num_computed_tokens == 0) return false;
+        if (!never_runs && (sequence == nullptr || sequence->num_computed_tokens == 0)) return false;
+        times(row).wanted_ns = times(row).due_ns = now_ns_;
         send(row);
         return true;
     });
@@ -142,22 +151,46 @@ void TraceDriver::send(RowIndex row) {
 }
 
 void TraceDriver::submit(RowIndex row, ChatRequest request) {
+    if (config_.hooks != nullptr) config_.hooks->prepare(row, request);
+    std::optional<ChatRequest> again;
+    if (config_.busy == Busy::kUncached) again = request;
     auto accepted = engine_.submit(std::move(request));
+    const bool busy = !accepted && config_.busy != Busy::kWait && accepted.error().reason == RefusalReason::kBusy &&
+                      trace_.row(row).expect != Expect::kBusy;
+    if (busy) {
+        ++report_.busy;
+        lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] = 1;
+        if (config_.busy == Busy::kRefuse) return over(row, RowOutcome::kBusy);
+        accepted = submit_apart(row, *std::move(again));
+    }
     if (!accepted) {
-        refused(row, accepted.error());
-        over(row);
+        over(row, refused(row, accepted.error()));
         return;
     }
     if (accepted->recorded) {
         ++report_.recorded;
         expect(row, Expect::kRecorded, "answered from the ledger");
         requests_.answered(row, accepted->recorded->output, accepted->recorded->version);
-        over(row);
+        over(row, RowOutcome::kRecorded);
         return;
     }
     ++report_.turns;
     request_of_[at(row)] = accepted->request;
-    running_.emplace(accepted->request, Running{row, {}});
+    running_.emplace(accepted->request, Running{row, busy, {}});
+    if (trace_.row(row).abort_after >= 0) leaving_.push_back(accepted->request);
+    times(row).prompt_tokens = engine_.find(accepted->request)->num_prompt_tokens();
+    if (config_.hooks != nullptr) config_.hooks->accepted(row, accepted->request);
+}
+
+// The whole prompt, under a name that nobody else has.
+OrRefusal<Accepted> TraceDriver::submit_apart(RowIndex row, ChatRequest request) {
+    request.conversation.conversation_id += fmt::format("/row{}", index(row));
+    request.input = InputKind::kHistory;
+    request.messages = {{requests_.prompt(row), /*checkpoint=*/false}};
+    request.turn_id.reset();
+    request.parent.reset();
+    request.use_cache = false;
+    return engine_.submit(std::move(request));
 }
 
 void TraceDriver::apply_name_event(RowIndex index) {
@@ -173,12 +206,9 @@ void TraceDriver::apply_name_event(RowIndex index) {
     } else {
         done = tl::unexpected(Refusal{RefusalReason::kNoSuchTurn, describe(row.from) + ": committed nothing to go to"});
     }
-    if (!done) {
-        refused(index, done.error());
-    } else {
-        expect(index, Expect::kServed, "done");
-    }
-    over(index);
+    if (!done) return over(index, refused(index, done.error()));
+    expect(index, Expect::kServed, "done");
+    over(index, RowOutcome::kDone);
 }
 
 // How many turns the conversation of `row` had when it had committed; empty when it committed nothing that is left.
@@ -196,12 +226,16 @@ std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
 // Clients that have seen enough. One that leaves before the first token waits until the engine has begun on it.
 void TraceDriver::leave() {
     std::vector<RequestId> leaving;
-    for (const auto& [request, running] : running_) {
-        const int64_t after = trace_.row(running.row).abort_after;
-        if (after < 0 || static_cast<int64_t>(running.text.size()) < after) continue;
+    std::erase_if(leaving_, [&](RequestId request) {
+        const auto found = running_.find(request);
+        if (found == running_.end()) return true;
+        const int64_t after = trace_.row(found->second.row).abort_after;
+        if (static_cast<int64_t>(found->second.text.size()) < after) return false;
         const Sequence* sequence = engine_.find(request);
-        if (sequence != nullptr && sequence->num_computed_tokens > 0) leaving.push_back(request);
-    }
+        if (sequence == nullptr || sequence->num_computed_tokens == 0) return false;
+        leaving.push_back(request);
+        return true;
+    });
     std::ranges::sort(leaving);
     for (const RequestId request : leaving) CHECK(engine_.abort(request));
     if (!leaving.empty()) read_events();
@@ -209,8 +243,9 @@ void TraceDriver::leave() {
 
 void TraceDriver::read_events() {
     for (const EngineEvent& event : engine_.take_events()) {
-        Running& running = running_.at(event.request);
         if (event.kind == EngineEvent::Kind::kToken) {
+            Running& running = running_.at(event.request);
+            if (running.text.empty()) times(running.row).first_token_ns = now_ns_;
             running.text.push_back(event.token);
             continue;
         }
@@ -222,33 +257,42 @@ void TraceDriver::ended(const EngineEvent& event) {
     const Running& running = running_.at(event.request);
     const RowIndex row = running.row;
     const bool sent_again = recovers_ && event.reason == FinishReason::kExecutorFailed;
+    times(row).reused_tokens = event.num_reused_tokens;
+    times(row).output_tokens = event.num_output_tokens;
+    RowOutcome outcome = RowOutcome::kServed;
     if (event.committed) {
         ++report_.served;
-        requests_.answered(row, store_.store(running.text), event.version);
+        requests_.answered(row, store_.store(running.text), running.apart ? kNoVersion : event.version);
         expect(row, Expect::kServed, "answered");
     } else if (event.reason == FinishReason::kAborted) {
         ++report_.aborted;
+        outcome = RowOutcome::kAborted;
         expect(row, Expect::kServed, "left");
     } else if (sent_again) {
         failed_.emplace(event.request, row);
     } else {
+        outcome = RowOutcome::kFailed;
         report_.unexpected.push_back(fmt::format("{}: the turn ended as {} at step {}, layer {}", describe(row),
                                                  verbatim::name(event.reason), event.step, event.fault_layer));
     }
     running_.erase(event.request);
     request_of_[at(row)].reset();
-    if (!sent_again) over(row);
+    if (!sent_again) over(row, outcome);
 }
 
-void TraceDriver::over(RowIndex row) {
+void TraceDriver::over(RowIndex row, RowOutcome outcome) {
     is_over_[at(row)] = 1;
     ++num_over_;
+    times(row).end_ns = now_ns_;
+    times(row).outcome = outcome;
     for (const RowIndex next : waiting_[at(row)]) {
         const Row& waiting = trace_.row(next);
         const int64_t think_ns = waiting.start == Start::kAfterAnswer ? waiting.think_ns : 0;
         if (waiting.start == Start::kArrival) {
             report_.client_wait_ns += std::max<int64_t>(0, now_ns_ - waiting.arrival_ns);
         }
+        const bool by_clock = waiting.start == Start::kArrival;
+        times(next).wanted_ns = by_clock ? waiting.arrival_ns : std::max(waiting.arrival_ns, now_ns_ + think_ns);
         due_.push({std::max(waiting.arrival_ns, now_ns_ + think_ns), next});
     }
 }
@@ -264,14 +308,15 @@ bool TraceDriver::lost_a_row(RowIndex row) const {
 
 // What does not fit is rejected and counted, and so is what is refused because a row before it was rejected. Every
 // other refusal must be one that the trace expects.
-void TraceDriver::refused(RowIndex row, const Refusal& refusal) {
+RowOutcome TraceDriver::refused(RowIndex row, const Refusal& refusal) {
     const bool too_long = refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge;
     if (too_long || lost_a_row(row) || lost_a_row(trace_.row(row).from)) {
         reject(row);
-        return;
+        return RowOutcome::kRejected;
     }
     ++report_.refused;
     expect(row, refusal.reason == RefusalReason::kBusy ? Expect::kBusy : Expect::kRefused, refusal.message);
+    return RowOutcome::kRefused;
 }
 
 void TraceDriver::expect(RowIndex row, Expect got, const std::string& what) {

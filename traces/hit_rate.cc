@@ -77,7 +77,9 @@ private:
     int64_t size_ = 0;
 };
 
-void add(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitRates& rates) {
+}  // namespace
+
+void add_request(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitRates& rates) {
     const int64_t tokens = log.prompt_tokens[request];
     const int64_t tokens_hit = std::min(hits * log.block_tokens, tokens);
     const auto add_to = [&](HitCount& count) {
@@ -92,8 +94,6 @@ void add(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitR
     add_to(rates.whole);
     if (request >= log.prompt_tokens.size() / 2) add_to(rates.second_half);
 }
-
-}  // namespace
 
 int64_t num_lookups(const BlockLog& log) { return count_blocks(log.runs); }
 
@@ -112,7 +112,7 @@ HitRates lru_hit_rates(const BlockLog& log, int64_t room_blocks) {
         const std::span<const int32_t> ids = dense.of(runs_of(log, i));
         cache.grow(dense.size());
         const auto absent = std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return !cache.resident(id); });
-        add(log, i, static_cast<int64_t>(ids.size()), absent - ids.begin(), rates);
+        add_request(log, i, static_cast<int64_t>(ids.size()), absent - ids.begin(), rates);
         std::for_each(ids.rbegin(), ids.rend(), [&](int32_t id) { cache.touch(id); });
         cache.cut_back(room_blocks);
     }
@@ -130,7 +130,7 @@ HitRates unlimited_hit_rates(const BlockLog& log) {
             hits += std::min(end - run.first, run.count);
             if (end < run.first + run.count) break;
         }
-        add(log, i, count_blocks(runs), hits, rates);
+        add_request(log, i, count_blocks(runs), hits, rates);
         for (const IdRun& run : runs) seen.insert(run.first, run.first + run.count);
     }
     return rates;

@@ -5,6 +5,7 @@
 // touches all of them, the deepest first, then the cache is cut back to its room by least recent use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct HitRates {
     HitCount whole;        // all requests
     HitCount second_half;  // from request (number of requests) / 2 on: the steady state
 };
+
+// Counts a request that looked up `blocks` blocks, of which the first `hits` were there.
+void add_request(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitRates& rates);
 
 [[nodiscard]] int64_t num_lookups(const BlockLog& log);
 [[nodiscard]] int64_t num_unique_blocks(const BlockLog& log);

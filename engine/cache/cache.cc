@@ -17,8 +17,9 @@ std::vector<std::string> problems_of(const CacheConfig& config) {
         problems.push_back(fmt::format("num_state_rows: {} is not >= 1: the state budget is less than one row",
                                        config.num_state_rows));
     }
-    if (config.keep_turn_heads < 1)
-        problems.push_back(fmt::format("keep_turn_heads: {} is not >= 1", config.keep_turn_heads));
+    const int32_t least_turn_heads = config.lookup == LookupMode::kBlocks ? 0 : 1;
+    if (config.keep_turn_heads < least_turn_heads)
+        problems.push_back(fmt::format("keep_turn_heads: {} is not >= {}", config.keep_turn_heads, least_turn_heads));
     if (config.keep_prompt_heads < 0)
         problems.push_back(fmt::format("keep_prompt_heads: {} is not >= 0", config.keep_prompt_heads));
     if (config.keep_checkpoints < 0)
@@ -77,20 +78,47 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) c
     return missed;
 }
 
+LookupResult Cache::find_reusable(const LookupQuery& query) const {
+    LookupResult result;
+    result.head = deepest_of_name(query);
+    if (result.head != kNoHead) result.length = find(result.head)->length();
+    if (config_.lookup != LookupMode::kPrefix) return result;
+    const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(),
+                                                query.deterministic ? &query.numerics_id : nullptr);
+    if (found && find(*found)->length() > result.length) {
+        result.head = *found;
+        result.length = find(*found)->length();
+    }
+    return result;
+}
+
+LookupResult Cache::find_blocks(const LookupQuery& query) const {
+    const std::string* numerics_id = query.deterministic ? &query.numerics_id : nullptr;
+    LookupResult result;
+    if (state_.enabled()) {
+        const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(), numerics_id);
+        if (found) result.head = *found;
+        if (found) result.length = find(*found)->length();
+        return result;
+    }
+    const auto found = prefixes_.longest_common(query.key.salt, query.tokens, numerics_id);
+    if (!found) return result;
+    const int64_t block = config_.block_size;
+    result.length = std::min(found->length, query.max_length()) / block * block;
+    result.head = result.length > 0 ? found->head : kNoHead;
+    return result;
+}
+
+bool Cache::is_found_by_tokens(const Head& head) const {
+    if (config_.lookup == LookupMode::kBlocks) return !state_.enabled() || head.kind != HeadKind::kTurn;
+    return config_.lookup == LookupMode::kPrefix;
+}
+
 LookupResult Cache::lookup(const LookupQuery& query) const {
     LookupResult result;
     NotReusedRange missed;
     if (query.use_cache) {
-        result.head = deepest_of_name(query);
-        if (result.head != kNoHead) result.length = find(result.head)->length();
-        if (config_.lookup == LookupMode::kPrefix) {
-            const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(),
-                                                        query.deterministic ? &query.numerics_id : nullptr);
-            if (found && find(*found)->length() > result.length) {
-                result.head = *found;
-                result.length = find(*found)->length();
-            }
-        }
+        result = config_.lookup == LookupMode::kBlocks ? find_blocks(query) : find_reusable(query);
         missed = missed_of_name(query, result.length);
     }
     CHECK(result.length <= query.max_length(), "head {} of {} tokens for {}", index(result.head), result.length,
@@ -99,14 +127,16 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
     return result;
 }
 
-std::optional<SequenceMemory> Cache::attach(HeadId id) {
+std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
     SequenceMemory memory;
     const auto row = state_.allocate();
     if (!row) return std::nullopt;
     memory.state = *row;
     if (id == kNoHead) return memory;
     const Head& head = head_ref(id);
-    auto attached = kv_.attach(head.blocks, head.length());
+    CHECK(length == head.length() || (!state_.enabled() && length % config_.block_size == 0),
+          "head {} of {} tokens serves {}", index(id), head.length(), length);
+    auto attached = kv_.attach(head.blocks, length);
     if (!attached) {
         state_.release(memory.state);
         return std::nullopt;
@@ -118,7 +148,7 @@ std::optional<SequenceMemory> Cache::attach(HeadId id) {
     memory.pinned = id;
     order_.use(id);
     order_.pin(id);
-    CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(head.length()));
+    CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(length));
     return memory;
 }
 
@@ -203,7 +233,7 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     kv_.publish(head.blocks, head.id);
     order_.add(head);
     heads_.emplace(head.id, std::move(owned));
-    head.in_prefix_index = config_.lookup == LookupMode::kPrefix;
+    head.in_prefix_index = is_found_by_tokens(head);
     if (head.in_prefix_index) prefixes_.insert(head);
 
     auto& name = names_[draft.key];

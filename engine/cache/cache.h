@@ -94,7 +94,11 @@ public:
 
     // Memory for a sequence that goes on from `head` (kNoHead: from zero): shared blocks, an own tail block, an own
     // row. Pins the head. Empty when a pool is short; then nothing has changed.
-    [[nodiscard]] std::optional<SequenceMemory> attach(HeadId head);
+    [[nodiscard]] std::optional<SequenceMemory> attach(HeadId head) {
+        return attach(head, head == kNoHead ? 0 : find(head)->length());
+    }
+    // From the head's first `length` tokens. REQUIRES: all of them, or full blocks of a model without state.
+    [[nodiscard]] std::optional<SequenceMemory> attach(HeadId head, int64_t length);
     [[nodiscard]] bool grow(SequenceMemory& memory, int64_t num_tokens) { return kv_.grow(memory.blocks, num_tokens); }
     void unpin(SequenceMemory& memory);
     void release(SequenceMemory& memory);
@@ -163,6 +167,9 @@ public:
     void on_gone(std::function<void(const Head&, NotReused)> listener) { gone_listener_ = std::move(listener); }
 
 private:
+    [[nodiscard]] LookupResult find_reusable(const LookupQuery& query) const;
+    [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
+    [[nodiscard]] bool is_found_by_tokens(const Head& head) const;
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query) const;
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
@@ -184,7 +191,7 @@ private:
     EvictionOrder order_;
     std::unordered_map<HeadId, std::unique_ptr<Head>> heads_;
     std::map<ConversationKey, std::unique_ptr<Name>> names_;
-    PrefixIndex prefixes_;  // used with LookupMode::kPrefix
+    PrefixIndex prefixes_;  // used with LookupMode::kPrefix and kBlocks
     int64_t next_head_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;
 };

@@ -6,6 +6,10 @@
 
 namespace verbatim {
 
+int64_t kept_block_prefix(int64_t num_prompt_tokens, int32_t block_size) {
+    return std::max<int64_t>((num_prompt_tokens - 1 - block_size) / block_size * block_size, 0);
+}
+
 std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, NotReusedRange missed) {
     CHECK(attached >= 0 && attached <= query.max_length(), "{} of {} tokens are attached", attached,
           query.tokens.size());

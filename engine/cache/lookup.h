@@ -15,7 +15,14 @@ namespace verbatim {
 enum class LookupMode : uint8_t {
     kConversation,  // heads of the conversation's name
     kPrefix,        // those, and the longest committed prefix in the salt
+    // As caches of blocks do it, for comparison: full blocks that any tokens of the salt begin with. A model with state
+    // has it at the end of a full block only, one per prompt (kept_block_prefix), and none at the end of a turn.
+    kBlocks,
 };
+
+// Where a prompt's state is kept by LookupMode::kBlocks: max((n - 1 - block) / block * block, 0). The last block is
+// computed again, as engines do that decide by whole blocks.
+[[nodiscard]] int64_t kept_block_prefix(int64_t num_prompt_tokens, int32_t block_size);
 
 // Prompt tokens [previous end, end) were not reused for this reason.
 struct NotReusedRange {

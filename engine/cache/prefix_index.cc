@@ -32,6 +32,27 @@ void PrefixIndex::verify() const {
     }
 }
 
+// In X1's order what has most in common with a query is next to it, before or behind.
+auto PrefixIndex::longest_common(const CacheSalt& salt, const TokenSeq& tokens, const std::string* numerics_id) const
+    -> std::optional<Common> {
+    std::optional<Common> best;
+    // False when nothing further away can be better.
+    const auto look_at = [&](const Head& head) {
+        if (head.salt != salt) return false;
+        const int64_t common = tokens.common_prefix(head.tokens);
+        if (common == 0 || (best && common <= best->length)) return false;
+        if (numerics_id != nullptr && head.numerics_id != *numerics_id) return true;
+        best = {head.id, common};
+        return false;
+    };
+    const auto place = heads_.upper_bound(Query{salt, tokens});
+    for (auto before = place; before != heads_.begin() && look_at(**std::prev(before)); --before) {
+    }
+    for (auto behind = place; behind != heads_.end() && look_at(**behind); ++behind) {
+    }
+    return best;
+}
+
 // The predecessor of a query in X1's order shares at least as long a prefix with it as any head that is a prefix of it.
 // So either it is the answer, or the answer is found below the part they share.
 std::optional<HeadId> PrefixIndex::longest_prefix(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length,

@@ -20,6 +20,14 @@ public:
     [[nodiscard]] std::optional<HeadId> longest_prefix(const CacheSalt& salt, const TokenSeq& tokens,
                                                        int64_t max_length, const std::string* numerics_id) const;
     [[nodiscard]] size_t size() const { return heads_.size(); }
+    // A head of this salt and numerics that begins with more of `tokens` than any other, and how much of it. Empty when
+    // none has the first token.
+    struct Common {
+        HeadId head = kNoHead;
+        int64_t length = 0;
+    };
+    [[nodiscard]] std::optional<Common> longest_common(const CacheSalt& salt, const TokenSeq& tokens,
+                                                       const std::string* numerics_id) const;
     void verify() const;  // X1 from scratch
 
 private:

@@ -16,7 +16,11 @@ Slice append(std::vector<T>& all, std::span<const T> part) {
 }
 
 // The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
-std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints) {
+std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints, const CacheConfig& cache) {
+    if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
+        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.block_size);
+        return kept > 0 ? std::vector{Snapshot{kept, HeadKind::kCheckpoint}} : std::vector<Snapshot>{};
+    }
     const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
     std::vector<Snapshot> chosen;
     for (const int64_t end : sequence.turn.checkpoints) {
@@ -203,7 +207,7 @@ bool Scheduler::admit(Sequence& sequence, int32_t budget) {
     // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
     if (!running_.empty() && !reachable(sequence, found)) return false;
     if (!make_room_for(sequence, found, budget)) return false;
-    auto memory = cache_.attach(found.head);
+    auto memory = cache_.attach(found.head, found.length);
     if (!memory) return false;  // what was freed is fenced
     sequence.memory = std::move(*memory);
     const std::string& numerics_id = numerics_id_of(sequence);
@@ -275,7 +279,8 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
         stats_.reused_tokens += reused - before;
     }
     sequence.high_water = std::max(sequence.high_water, found.length);
-    if (sequence.publishes_snapshots) sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints);
+    if (sequence.publishes_snapshots)
+        sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints, cache_.config());
     std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "engine/timed_executor.h"
 #include "tests/support/hash_executor.h"
 #include "traces/builder.h"
 
@@ -57,6 +58,9 @@ public:
             .block_size = 4, .num_blocks = 256, .num_state_rows = 32, .fail_at_step = fail_at_step});
         return *executor_;
     }
+    // The clients' side of the run's configuration, where it is not the usual one.
+    Executor* executor = nullptr;  // not the usual one
+    DriverConfig driver{.step_ns = kSecond, .verify_every_step = true};
     Result<DriverReport> run(int64_t max_model_len = 4096, const TraceDriver::Recover& recover = {}) {
         if (!executor_) fresh_executor(-1);
         EngineConfig config;
@@ -65,12 +69,11 @@ public:
         config.cache.num_state_rows = 32;
         config.max_model_len = max_model_len;
         config.digest_heads = true;
-        engine_.emplace(config, *executor_, policy_, store_, recorder_);
+        engine_.emplace(config, executor != nullptr ? *executor : *executor_, policy_, store_, recorder_);
         trace_ = builder_.finish();
         EXPECT_TRUE(traces::validate(trace_).has_value()) << traces::validate(trace_).error().message;
         requests_.emplace(*traces::RequestMaker::create(trace_, store_));
-        TraceDriver driver({.step_ns = kSecond, .verify_every_step = true}, trace_, *requests_, *engine_, store_);
-        return driver.run({}, recover);
+        return TraceDriver(driver, trace_, *requests_, *engine_, store_).run({}, recover);
     }
     Engine& engine() { return *engine_; }
     ConversationKey key(const std::string& id) { return {{}, id}; }
@@ -113,6 +116,90 @@ TEST(TraceDriver, ATurnWaitsForTheAnswerItFollows) {
     EXPECT_THAT(report->unexpected, IsEmpty());
     EXPECT_EQ(report->client_wait_ns, 3 * kSecond);
     EXPECT_EQ(report->peak_running, 1);
+}
+
+// Steps of 2, 3, 5, 5 ... seconds: it is asked before and after each.
+class SlowerAndSlower final : public Clock {
+public:
+    int64_t now_ns() override {
+        const int64_t step = num_asked_++ / 2;
+        if (num_asked_ % 2 == 0) now_ns_ += kSecond * (step == 0 ? 2 : step == 1 ? 3 : 5);
+        return now_ns_;
+    }
+
+private:
+    int64_t num_asked_ = 0;
+    int64_t now_ns_ = 0;
+};
+
+TEST(TraceDriver, TheClockMovesByWhatEachStepTook) {
+    Scene scene;
+    SlowerAndSlower clock;
+    TimedExecutor timed(scene.fresh_executor(-1), clock);
+    scene.executor = &timed;
+    scene.driver.step_ns = 0;
+    scene.add(scene.row("a"), 10);
+    Row late = scene.row("b");
+    late.arrival_ns = 3 * kSecond;  // in the second step, which ends at 5
+    scene.add(late, 10);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->times[0].first_token_ns, 2 * kSecond);
+    EXPECT_EQ(report->times[0].end_ns, (2 + 3 + 5 + 5) * kSecond);
+    EXPECT_EQ(report->times[1].due_ns, 3 * kSecond);
+    EXPECT_EQ(report->times[1].first_token_ns, (2 + 3 + 5) * kSecond);
+    EXPECT_EQ(report->times[1].end_ns, (10 + 3 * 5) * kSecond);
+    EXPECT_EQ(report->times[1].outcome, RowOutcome::kServed);
+}
+
+// A turn of four steps, and the next one a second after its start.
+RowIndex add_hasty_turns(Scene& scene) {
+    const RowIndex first = scene.add(scene.row("a"), 10);
+    Row next = scene.row("a");
+    next.from = next.wait_for = first;
+    next.take = Take::kAll;
+    next.arrival_ns = kSecond;
+    return scene.add(next, 5);
+}
+
+TEST(TraceDriver, ATurnThatWaitsForItsAnswerIsTimedFromTheAnswer) {
+    Scene scene;
+    const RowIndex next = add_hasty_turns(scene);
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    const RowTimes& times = report->times[static_cast<size_t>(index(next))];
+    EXPECT_EQ(times.wanted_ns, kSecond);
+    EXPECT_EQ(times.due_ns, 4 * kSecond);
+    EXPECT_EQ(times.first_token_ns, 5 * kSecond);
+    EXPECT_EQ(times.reused_tokens, 10 + 4 - 1);
+}
+
+TEST(TraceDriver, AHastyTurnIsRefusedWhereClientsDoNotWait) {
+    Scene scene;
+    const RowIndex next = add_hasty_turns(scene);
+    scene.driver.busy = Busy::kRefuse;
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->busy, 1);
+    EXPECT_EQ(report->served, 1);
+    EXPECT_EQ(report->times[static_cast<size_t>(index(next))].outcome, RowOutcome::kBusy);
+}
+
+TEST(TraceDriver, AHastyTurnIsServedWithoutReuseWhereClientsSayThat) {
+    Scene scene;
+    const RowIndex next = add_hasty_turns(scene);
+    scene.driver.busy = Busy::kUncached;
+    const auto report = scene.run();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_THAT(report->unexpected, IsEmpty());
+    EXPECT_EQ(report->busy, 1);
+    EXPECT_EQ(report->served, 2);
+    EXPECT_EQ(scene.engine().stats().reused_tokens, 0);
+    const RowTimes& times = report->times[static_cast<size_t>(index(next))];
+    EXPECT_EQ(times.due_ns, kSecond);
+    EXPECT_EQ(times.prompt_tokens, 10 + 4 + 5);  // what the answer will be is made up: it is not there yet
+    EXPECT_EQ(scene.engine().ledger().find(scene.key("a"))->committed.size(), 10 + 4);
 }
 
 TEST(TraceDriver, ThinkTimeCountsFromTheAnswerAndIdleTimeIsJumpedOver) {

@@ -437,5 +437,55 @@ TEST(Cache, ConfigurationsWithoutMemoryAreRefused) {
     }
 }
 
+// --- blocks, as other engines find them
+
+CacheConfig blocks_config(int32_t num_rows) {
+    CacheConfig config = config_of(16, num_rows);
+    config.lookup = LookupMode::kBlocks;
+    config.keep_turn_heads = num_rows > 0 ? 0 : 1;
+    return config;
+}
+
+TEST(Cache, WithoutStateFullBlocksOfAnyPrefixAreFound) {
+    Scene scene(blocks_config(0));
+    const HeadId head = scene.publish("a", 10);
+    for (const auto& [size, reused] : {std::pair{3, 0}, {4, 0}, {5, 4}, {9, 8}, {10, 8}, {30, 8}}) {
+        SCOPED_TRACE(size);
+        const LookupResult found = scene.lookup("b", size);
+        EXPECT_EQ(found.length, reused);
+        EXPECT_EQ(found.head, reused > 0 ? head : kNoHead);
+    }
+    auto memory = scene.cache.attach(head, 4);
+    ASSERT_TRUE(memory);
+    EXPECT_EQ(memory->num_shared_blocks, 1);
+    EXPECT_FALSE(memory->copy) << "a full block has no tail";
+    scene.cache.release(*memory);
+    scene.cache.verify({});
+}
+
+TEST(Cache, WithStateATurnsEndIsNotFoundByBlocks) {
+    Scene scene(blocks_config(4));
+    scene.publish("a", 8);
+    EXPECT_EQ(scene.lookup("a", 20).head, kNoHead);
+    EXPECT_EQ(scene.cache.state().pool().num_used(), 0) << "and keeps nothing";
+    const HeadId checkpoint = scene.publish("a", 8, HeadKind::kCheckpoint);
+    EXPECT_EQ(scene.lookup("b", 9).head, checkpoint);
+    EXPECT_EQ(scene.lookup("b", 8).head, kNoHead) << "one token is left to compute";
+    scene.cache.verify({});
+}
+
+TEST(Cache, APromptsStateIsKeptABlockBeforeItsEnd) {
+    for (const auto& [tokens, kept] : {std::pair{1, 0},
+                                       {528, 0},
+                                       {529, 0},
+                                       {1056, 0},
+                                       {1057, 528},
+                                       {1584, 528},
+                                       {1585, 1056},
+                                       {10'000, 9504 - 528}}) {
+        EXPECT_EQ(kept_block_prefix(tokens, 528), kept) << tokens;
+    }
+}
+
 }  // namespace
 }  // namespace verbatim

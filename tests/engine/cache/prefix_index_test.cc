@@ -94,5 +94,33 @@ TEST(PrefixIndex, AgreesWithTryingEveryHead) {
     }
 }
 
+TEST(PrefixIndex, WhatHasMostInCommonAgreesWithTryingEveryHead) {
+    for (uint64_t seed = 0; seed < 400; ++seed) {
+        SCOPED_TRACE(seed);
+        Prng prng(seed);
+        NamedHeads scene;
+        const auto draw = [&] {
+            std::vector<TokenId> tokens(1 + prng.below(6));
+            for (TokenId& token : tokens) token = static_cast<TokenId>(prng.below(2));
+            return tokens;
+        };
+        for (uint64_t i = prng.below(20); i > 0; --i) scene.add(draw(), {}, prng.below(4) == 0 ? "b/1" : "a/1");
+        const TokenSeq wanted = scene.store.store(draw());
+        int64_t most = 0;
+        for (const Head& head : scene.heads) {
+            if (head.numerics_id == "a/1") most = std::max(most, wanted.common_prefix(head.tokens));
+        }
+        const std::string numerics = "a/1";
+        const auto found = scene.index.longest_common({}, wanted, &numerics);
+        ASSERT_EQ(found.has_value(), most > 0);
+        if (!found) continue;
+        EXPECT_EQ(found->length, most);
+        const Head& head = scene.heads.at(static_cast<size_t>(index(found->head)) - 1);
+        EXPECT_EQ(wanted.common_prefix(head.tokens), most);
+        EXPECT_EQ(head.numerics_id, numerics);
+        EXPECT_FALSE(scene.index.longest_common({"x"}, wanted, &numerics));
+    }
+}
+
 }  // namespace
 }  // namespace verbatim

@@ -30,7 +30,7 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     const auto pool_tokens = static_cast<int32_t>(40 + prng.below(prng.below(2) == 0 ? 40 : 200));
     cache.num_blocks = cache.has_kv ? pool_tokens / cache.block_size + 2 : 0;
     cache.num_state_rows = cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
-    cache.lookup = prng.below(2) == 0 ? LookupMode::kConversation : LookupMode::kPrefix;
+    cache.lookup = pick(prng, std::array{LookupMode::kConversation, LookupMode::kPrefix, LookupMode::kBlocks});
     cache.keep_turn_heads = static_cast<int32_t>(1 + prng.below(3));
     cache.keep_prompt_heads = static_cast<int32_t>(prng.below(3));
     cache.keep_checkpoints = static_cast<int32_t>(prng.below(4));
@@ -431,12 +431,21 @@ void RandomWorld::check_lookup(const Event& attached) {
     tokens.append(store_.store(sequence.output));
     const ConversationKey& key = sequence.request.conversation;
     const Name* name = engine_.cache().find(key);
+    const CacheConfig& cache = engine_.config().cache;
+    const bool by_blocks = cache.lookup == LookupMode::kBlocks;
     int64_t longest = 0;
     for (const Head* head : engine_.cache().heads()) {
-        const bool listed = name != nullptr && std::ranges::count(name->heads, head->id, &NamedHead::head) > 0;
+        const bool listed =
+            !by_blocks && name != nullptr && std::ranges::count(name->heads, head->id, &NamedHead::head) > 0;
         const bool shared = head->in_prefix_index && head->salt == key.salt;
-        const bool fits = head->length() < tokens.size() && tokens.starts_with(head->tokens);
-        if (sequence.request.use_cache && (listed || shared) && fits) longest = std::max(longest, head->length());
+        if (!sequence.request.use_cache || (!listed && !shared)) continue;
+        const int64_t common = std::min(tokens.common_prefix(head->tokens), tokens.size() - 1);
+        MUST(!by_blocks || !cache.has_state || common < head->length() || head->length() % cache.block_size == 0,
+             "a state lies at {}, inside a block", head->length());
+        if (by_blocks && !cache.has_state)
+            longest = std::max(longest, common / cache.block_size * cache.block_size);
+        else if (common == head->length())
+            longest = std::max(longest, common);
     }
     MUST(attached.value == longest, "request {} attached at {}, a head lies at {}", index(attached.request),
          attached.value, longest);

@@ -1,0 +1,165 @@
+#include "simulator/cache_run.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "traces/requests.h"
+
+namespace verbatim {
+namespace {
+
+using traces::Row;
+using traces::RowIndex;
+
+constexpr const char* kNumerics = "cost/1";
+
+class CacheRun {
+public:
+    CacheRun(const CacheRunConfig& config, const traces::Trace& trace, TokenStore& store,
+             traces::RequestMaker& requests, EvictionPolicy& policy)
+        : config_(config), trace_(trace), store_(store), requests_(requests), cache_(config.cache, policy) {
+        result_.rows.resize(trace.rows.size());
+        cache_.on_gone(
+            [this](const Head&, NotReused reason) { result_.evictions += reason == NotReused::kEvicted ? 1 : 0; });
+    }
+    CacheRunResult run() {
+        for (size_t i = 0; i < trace_.rows.size(); ++i) {
+            const auto row = RowIndex(i);
+            if (traces::is_request(trace_.row(row).event)) {
+                serve(row);
+            } else {
+                move_name(row);
+                result_.rows[i].outcome = RowOutcome::kDone;
+            }
+            result_.peak_blocks = std::max(result_.peak_blocks, cache_.kv().pool().num_used());
+            result_.peak_state_rows = std::max(result_.peak_state_rows, cache_.state().pool().num_used());
+            cache_.complete_step(step_++);
+        }
+        return std::move(result_);
+    }
+
+private:
+    void serve(RowIndex index);
+    void move_name(RowIndex index);
+    std::optional<SequenceMemory> admit(const TokenSeq& prompt, int64_t num_resident, LookupResult& found);
+    std::optional<SequenceMemory> attach(const LookupResult& found, int64_t num_resident);
+    std::vector<int64_t> snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const;
+    void snapshot(const ConversationKey& key, const SequenceMemory& memory, const TokenSeq& prompt, int64_t length);
+
+    CacheRunConfig config_;
+    const traces::Trace& trace_;
+    TokenStore& store_;
+    traces::RequestMaker& requests_;
+    Cache cache_;
+    CacheRunResult result_;
+    int64_t step_ = 0;
+};
+
+void CacheRun::serve(RowIndex index) {
+    const Row& row = trace_.row(index);
+    const ChatRequest request = requests_.make(index);
+    const TokenSeq prompt = requests_.prompt(index);
+    const int64_t num_output = std::max<int64_t>(row.max_tokens, 0);
+    RowTimes& times = result_.rows[static_cast<size_t>(verbatim::index(index))];
+    times.prompt_tokens = prompt.size();
+    times.outcome = RowOutcome::kRejected;
+    const int64_t num_resident = prompt.size() + std::max<int64_t>(num_output - 1, 0);
+    const ConversationKey& key = request.conversation;
+    LookupResult found = cache_.lookup(
+        {.key = key, .tokens = prompt, .use_cache = config_.use_cache && request.use_cache, .numerics_id = kNumerics});
+    const bool fits = !prompt.empty() && prompt.size() + num_output <= config_.max_model_len;
+    auto memory = fits ? admit(prompt, num_resident, found) : std::nullopt;
+    if (!memory) {
+        ++result_.rejected;
+        return;
+    }
+    memory->last_step = step_;
+    for (const int64_t length : snapshot_lengths(request, prompt.size())) {
+        if (length > found.length) snapshot(key, *memory, prompt, length);
+    }
+    TokenSeq resident = prompt;
+    const TokenSeq output = store_.derive(traces::output_space(index), 0, num_output);
+    resident.append(output.slice(0, num_resident - prompt.size()));
+    PendingMemory pending = cache_.hand_over(*memory, std::move(resident));
+    cache_.release(*memory);
+    cache_.publish({key, HeadKind::kTurn, kNumerics, std::move(pending)}, {});
+    requests_.answered(index, output, Version{verbatim::index(index) + 1});
+    times.reused_tokens = found.length;
+    times.output_tokens = num_output;
+    times.outcome = RowOutcome::kServed;
+    result_.block_references += (prompt.size() + config_.cache.block_size - 1) / config_.cache.block_size;
+}
+
+// As the scheduler does it: when only the head itself stands in the way, it is a miss.
+std::optional<SequenceMemory> CacheRun::admit(const TokenSeq& prompt, int64_t num_resident, LookupResult& found) {
+    CHECK_LT(found.length, prompt.size());
+    if (auto memory = attach(found, num_resident)) return memory;
+    found = {};
+    return attach(found, num_resident);
+}
+
+std::optional<SequenceMemory> CacheRun::attach(const LookupResult& found, int64_t num_resident) {
+    const KvGroup& kv = cache_.kv();
+    const auto num_shared = static_cast<int32_t>(found.length / kv.block_size());
+    const int32_t num_own = std::max(0, kv.blocks_for(num_resident) - num_shared);
+    if (!cache_.make_room({num_own, 1}, {.except = found.head, .spare_expected = false})) return std::nullopt;
+    auto memory = cache_.attach(found.head, found.length);
+    if (memory && !cache_.grow(*memory, num_resident)) {
+        cache_.release(*memory);
+        return std::nullopt;
+    }
+    return memory;
+}
+
+// The positions at which the engine's scheduler publishes: the prompt's head, the first message's end and the newest
+// others; or the one that a cache of blocks has.
+std::vector<int64_t> CacheRun::snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const {
+    if (config_.cache.lookup == LookupMode::kBlocks && config_.cache.has_state) {
+        const int64_t kept = kept_block_prefix(num_prompt_tokens, config_.cache.block_size);
+        return kept > 0 ? std::vector{kept} : std::vector<int64_t>{};
+    }
+    std::vector<int64_t> lengths;
+    int64_t end = 0;
+    for (const Message& message : request.messages) {
+        end += message.tokens.size();
+        if (message.checkpoint && end < num_prompt_tokens - 1 && request.input == InputKind::kHistory)
+            lengths.push_back(end);
+    }
+    const auto too_many = static_cast<std::ptrdiff_t>(lengths.size()) - config_.max_checkpoints;
+    const std::ptrdiff_t keep_first = config_.max_checkpoints > 0 ? 1 : 0;
+    if (too_many > 0) lengths.erase(lengths.begin() + keep_first, lengths.begin() + keep_first + too_many);
+    if (num_prompt_tokens > 1) lengths.push_back(num_prompt_tokens - 1);
+    return lengths;
+}
+
+void CacheRun::snapshot(const ConversationKey& key, const SequenceMemory& memory, const TokenSeq& prompt,
+                        int64_t length) {
+    (void)cache_.make_room({.state_rows = 1}, {.spare_proven = true});
+    auto pending = cache_.snapshot(memory, prompt.slice(0, length));
+    if (!pending) return;
+    const HeadKind kind = length == prompt.size() - 1 ? HeadKind::kPrompt : HeadKind::kCheckpoint;
+    cache_.publish({key, kind, kNumerics, *std::move(pending)}, {});
+}
+
+void CacheRun::move_name(RowIndex index) {
+    const Row& row = trace_.row(index);
+    const ConversationKey key = requests_.key(row.conversation);
+    if (row.event == traces::Event::kDelete) return cache_.remove(key);
+    const Row& from = trace_.row(row.from);
+    if (row.event == traces::Event::kFork) cache_.fork(requests_.key(from.conversation), key);
+    cache_.rewind(key, traces::planned_end(from));
+}
+
+}  // namespace
+
+Result<CacheRunResult> run_cache(const CacheRunConfig& config, const traces::Trace& trace, int32_t vocab_size,
+                                 EvictionPolicy& policy) {
+    RETURN_IF_ERROR(validate(config.cache));
+    TokenStore store(vocab_size);
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
+    return CacheRun(config, trace, store, requests, policy).run();
+}
+
+}  // namespace verbatim

@@ -1,0 +1,89 @@
+#include "simulator/cost_executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/prng.h"
+
+namespace verbatim {
+
+CostExecutor::CostExecutor(StepCost* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
+    CHECK_GT(vocab_size, 1);
+}
+
+void CostExecutor::expect_answer(RequestId request, int64_t num_tokens) {
+    CHECK_GE(num_tokens, 0);
+    planned_[request] = {num_tokens, {}};
+}
+
+void CostExecutor::expect_answer(RequestId request, std::vector<TokenId> tokens) {
+    const auto num_tokens = static_cast<int64_t>(tokens.size());
+    planned_[request] = {num_tokens, std::move(tokens)};
+}
+
+Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
+    result.clear(plan.step);
+    result.materialised_through_step = plan.step;
+    work_.clear();
+    for (const SequenceStart& one : plan.starts) start(one);
+    for (const BlockCopy& copy : plan.copies) work_.num_copied_slots += copy.num_slots;
+    work_.num_state_writes = static_cast<int64_t>(plan.state_writes.size());
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        add_work(sequence);
+        if (sequence.num_draws == 0) continue;
+        const TokenId token = draw(slot(sequence.slot));
+        result.add(sequence.slot, {&token, 1});
+    }
+    price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
+    total_.add(price_);
+    ASSIGN_OR_RETURN(result.elapsed_ns, elapsed_ns(plan));
+    return {};
+}
+
+Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
+    const auto place = static_cast<size_t>(plan.step);
+    if (!recorded_ns_.empty() && place >= recorded_ns_.size())
+        return error("the recorded run has {} steps, this one goes on", recorded_ns_.size());
+    if (!recorded_ns_.empty()) return recorded_ns_[place];
+    if (cost_ == nullptr || plan.sequences.empty()) return 0;
+    return std::max<int64_t>(1, std::llround(price_.total_ns()));
+}
+
+auto CostExecutor::slot(SequenceSlot id) -> Slot& {
+    const auto place = static_cast<size_t>(index(id));
+    if (slots_.size() <= place) slots_.resize(place + 1);
+    return slots_[place];
+}
+
+// After a preemption the request starts again with what it has drawn.
+void CostExecutor::start(const SequenceStart& start) {
+    const auto planned = planned_.find(start.request);
+    CHECK(planned != planned_.end(), "nobody told the length of request {}", index(start.request));
+    const Answer& answer = planned->second;
+    slot(start.slot) = {start.request, start.tokens.size() - start.num_prompt_tokens, answer.num_tokens,
+                        answer.recorded.empty() ? nullptr : &answer.recorded};
+}
+
+void CostExecutor::add_work(const ScheduledSequence& sequence) {
+    if (sequence.num_new_tokens == 0) return;  // its row is moved
+    work_.num_tokens += sequence.num_new_tokens;
+    work_.num_logit_rows += sequence.num_draws;
+    if (sequence.num_new_tokens == 1) {
+        ++work_.num_decodes;
+        work_.decode_context += sequence.num_computed_tokens + 1;
+    } else {
+        work_.chunks.push_back({sequence.num_new_tokens, sequence.num_computed_tokens});
+    }
+}
+
+TokenId CostExecutor::draw(Slot& slot) const {
+    const int64_t place = slot.num_drawn++;
+    if (slot.recorded != nullptr && place < slot.num_planned) return (*slot.recorded)[static_cast<size_t>(place)];
+    if (slot.num_drawn >= slot.num_planned) return kStopToken;
+    const auto mixed = static_cast<uint64_t>(index(slot.request)) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(place);
+    return 1 + static_cast<TokenId>(Prng(mixed).below(static_cast<uint64_t>(vocab_size_) - 1));
+}
+
+}  // namespace verbatim

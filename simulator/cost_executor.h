@@ -1,0 +1,72 @@
+// simulator/cost_executor.h: pretends to carry plans out: says what a step would take on a device, and ends turns where
+// the trace says.
+//
+//   X1  a turn draws exactly its planned number of tokens: the last one is `kStopToken`, no other is. The scheduler
+//       learns a length only by the token that stops
+//   X2  tokens depend on (request, place in the answer) alone: different answers are different text
+//   X3  a step without sequences takes no time, every other one at least a nanosecond
+//   X4  of a window of drafts none is accepted: one token is drawn
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/executor.h"
+#include "simulator/step_cost.h"
+
+namespace verbatim {
+
+class CostExecutor final : public Executor {
+public:
+    static constexpr TokenId kStopToken = 0;
+
+    // Borrows `cost`; without one nothing takes any time. REQUIRES: vocab_size > 1.
+    CostExecutor(StepCost* cost, int32_t vocab_size);
+
+    // The request's answer will have so many tokens. REQUIRES: told before the request starts; num_tokens >= 0.
+    void expect_answer(RequestId request, int64_t num_tokens);
+    // The request's answer will be these, drawn by a run that was recorded; X1 and X2 do not hold for it.
+    void expect_answer(RequestId request, std::vector<TokenId> tokens);
+    // Steps take these times, from step 0 on, instead of what they would cost: those of a recorded run.
+    void replay_times(std::span<const int64_t> elapsed_ns) { recorded_ns_ = elapsed_ns; }
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
+    [[nodiscard]] std::string numerics_id() const override { return "cost/1"; }
+
+    [[nodiscard]] const Price& last_price() const { return price_; }
+    [[nodiscard]] const Price& total_price() const { return total_; }
+    [[nodiscard]] const StepWork& last_work() const { return work_; }
+
+private:
+    struct Slot {
+        RequestId request{-1};
+        int64_t num_drawn = 0;
+        int64_t num_planned = 0;  // tokens of the answer
+        const std::vector<TokenId>* recorded = nullptr;
+    };
+    struct Answer {
+        int64_t num_tokens = 0;
+        std::vector<TokenId> recorded;  // empty: any
+    };
+    [[nodiscard]] Slot& slot(SequenceSlot id);
+    void start(const SequenceStart& start);
+    void add_work(const ScheduledSequence& sequence);
+    [[nodiscard]] TokenId draw(Slot& slot) const;
+    [[nodiscard]] Result<int64_t> elapsed_ns(const StepPlan& plan) const;
+
+    StepCost* cost_;
+    int32_t vocab_size_;
+    std::vector<Slot> slots_;
+    std::unordered_map<RequestId, Answer> planned_;
+    std::span<const int64_t> recorded_ns_;
+    StepWork work_;
+    Price price_;
+    Price total_;
+};
+
+}  // namespace verbatim

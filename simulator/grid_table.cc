@@ -1,0 +1,162 @@
+#include "simulator/grid_table.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+namespace {
+
+constexpr size_t kNoCell = std::numeric_limits<size_t>::max();
+
+// Place of the last value that is <= x; 0 when none is.
+size_t place_below(const std::vector<double>& axis, double x) {
+    const auto above = std::ranges::upper_bound(axis, x);
+    return above == axis.begin() ? 0 : static_cast<size_t>(above - axis.begin()) - 1;
+}
+
+}  // namespace
+
+GridTable::GridTable(const std::map<GridPoint, double>& measured, GridPoint weights) : weights_(weights) {
+    CHECK(!measured.empty());
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        for (const auto& [point, value] : measured) axes_[axis].push_back(point[axis]);
+        std::ranges::sort(axes_[axis]);
+        const auto repeated = std::ranges::unique(axes_[axis]);
+        axes_[axis].erase(repeated.begin(), repeated.end());
+    }
+    measured_.assign(axes_[0].size() * axes_[1].size() * axes_[2].size(), 0);
+    for (const auto& [point, value] : measured) {
+        CHECK(value > 0);
+        Place place{};
+        for (size_t axis = 0; axis < kMaxAxes; ++axis) place[axis] = place_below(axes_[axis], point[axis]);
+        measured_[cell(place)] = value;
+    }
+    filled_ = measured_;
+    for (size_t i = 0; i < filled_.size(); ++i) {
+        if (measured_[i] == 0) filled_[i] = fill(place_of(i)).value_or(0);
+    }
+}
+
+size_t GridTable::cell(const Place& place) const {
+    return (place[0] * axes_[1].size() + place[1]) * axes_[2].size() + place[2];
+}
+
+auto GridTable::place_of(size_t cell) const -> Place {
+    const size_t in_row = cell / axes_[2].size();
+    return {in_row / axes_[1].size(), in_row % axes_[1].size(), cell % axes_[2].size()};
+}
+
+GridPoint GridTable::point_at(const Place& place) const {
+    return {axes_[0][place[0]], axes_[1][place[1]], axes_[2][place[2]]};
+}
+
+// The straight line along one axis through the nearest measured neighbours on both sides.
+std::optional<double> GridTable::neighbours_line(const Place& place, size_t axis) const {
+    const std::vector<double>& values = axes_[axis];
+    const auto measured_at = [&](size_t i) {
+        Place other = place;
+        other[axis] = i;
+        return measured_[cell(other)];
+    };
+    size_t below = place[axis];
+    size_t above = place[axis];
+    double low = 0;
+    double high = 0;
+    while (low == 0 && below-- > 0) low = measured_at(below);
+    while (high == 0 && ++above < values.size()) high = measured_at(above);
+    if (low == 0 || high == 0) return std::nullopt;
+    const double share = (values[place[axis]] - values[below]) / (values[above] - values[below]);
+    return low + (high - low) * share;
+}
+
+std::optional<double> GridTable::fill(const Place& place) const {
+    double sum = 0;
+    double weight = 0;
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        if (axes_[axis].size() < 3) continue;
+        const auto line = neighbours_line(place, axis);
+        if (!line) continue;
+        sum += *line * weights_[axis];
+        weight += weights_[axis];
+    }
+    return weight > 0 ? std::optional(sum / weight) : std::nullopt;
+}
+
+// Empty beyond the grid or beside a hole that nothing fills.
+std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
+    Place low{};
+    GridPoint share{};
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        const std::vector<double>& values = axes_[axis];
+        if (point[axis] < values.front() || point[axis] > values.back()) return std::nullopt;
+        low[axis] = place_below(values, point[axis]);
+        if (values[low[axis]] == point[axis]) continue;
+        share[axis] = (point[axis] - values[low[axis]]) / (values[low[axis] + 1] - values[low[axis]]);
+    }
+    GridEstimate estimate{.kind = GridEstimate::Kind::kBetween, .at = point};
+    for (size_t corner = 0; corner < size_t{1} << kMaxAxes; ++corner) {
+        Place place = low;
+        double weight = 1;
+        for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+            const bool high = (corner >> axis & 1) != 0;
+            weight *= high ? share[axis] : 1 - share[axis];
+            if (high && share[axis] > 0) ++place[axis];
+        }
+        if (weight == 0) continue;
+        const double value = filled_[cell(place)];
+        if (value == 0) return std::nullopt;
+        estimate.value += weight * value;
+        if (weight == 1 && measured_[cell(place)] > 0) estimate.kind = GridEstimate::Kind::kMeasured;
+    }
+    return estimate;
+}
+
+// By places: a point between two values, or beyond the last one, counts as the nearer of them.
+GridEstimate GridTable::nearest(const GridPoint& point, size_t except) const {
+    Place wanted{};
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        const std::vector<double>& values = axes_[axis];
+        size_t place = place_below(values, point[axis]);
+        if (place + 1 < values.size() && values[place + 1] - point[axis] < point[axis] - values[place]) ++place;
+        wanted[axis] = place;
+    }
+    size_t best = kNoCell;
+    size_t best_distance = kNoCell;
+    for (size_t i = 0; i < measured_.size(); ++i) {
+        if (measured_[i] == 0 || i == except) continue;
+        const Place place = place_of(i);
+        size_t distance = 0;
+        for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+            distance += std::max(place[axis], wanted[axis]) - std::min(place[axis], wanted[axis]);
+        }
+        if (distance >= best_distance) continue;
+        best = i;
+        best_distance = distance;
+    }
+    if (best == kNoCell) return {};
+    return {GridEstimate::Kind::kNearest, measured_[best], point_at(place_of(best))};
+}
+
+GridEstimate GridTable::estimate(const GridPoint& point) const {
+    if (const auto inside = between(point)) return *inside;
+    return nearest(point, kNoCell);
+}
+
+GridEstimate GridTable::leave_out(const GridPoint& point) const {
+    Place place{};
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) place[axis] = place_below(axes_[axis], point[axis]);
+    if (const auto filled = fill(place)) return {GridEstimate::Kind::kBetween, *filled, point};
+    return nearest(point, cell(place));
+}
+
+std::vector<GridPoint> GridTable::points() const {
+    std::vector<GridPoint> points;
+    for (size_t i = 0; i < measured_.size(); ++i) {
+        if (measured_[i] > 0) points.push_back(point_at(place_of(i)));
+    }
+    return points;
+}
+
+}  // namespace verbatim

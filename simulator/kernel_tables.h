@@ -1,0 +1,81 @@
+// simulator/kernel_tables.h: measured kernel times of a GPU (simulator/silicon/README.md), and the roofline where they
+// end.
+//
+// The rules:
+//   matmul             the table over (m, n, k)
+//   context attention  the table over (batch 1, visible pairs) of the same heads, measured without tokens before. With
+//                      `past` tokens before: the time of past + new tokens, times the share of its visible pairs
+//   decode attention   the table over (batch, context) of the same heads
+//   heads that nobody measured   the nearest measured ones, scaled as the roofline says
+//   conv               the table over (channels, tokens), prefill and decode apart
+// A time beyond its table is the nearest measured one times the roofline's ratio of the two kernels.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "simulator/grid_table.h"
+#include "simulator/kernel_times.h"
+
+namespace verbatim {
+
+// What leaving measured rows out, one at a time, says about a table: |estimate / measured - 1|.
+struct LeaveOutError {
+    std::string table;
+    int64_t num_rows = 0;
+    int64_t num_extrapolated = 0;  // of them: at the table's rim
+    double mean = 0;               // of the others
+    double p50 = 0;
+    double p95 = 0;
+    double mean_extrapolated = 0;
+};
+
+class TableTimes final : public KernelTimes {
+public:
+    // Files PREFIX_gemm.csv.gz, PREFIX_context_attention.csv.gz, PREFIX_generation_attention.csv.gz and, where there is
+    // one, PREFIX_mamba2.csv.gz. Errors say file and line.
+    static Result<TableTimes> read(const std::string& prefix, const Device& device);
+
+    [[nodiscard]] KernelPrice matmul(int64_t m, int64_t n, int64_t k) const override;
+    [[nodiscard]] KernelPrice context_attention(const AttentionShape& shape, int64_t num_new,
+                                                int64_t past) const override;
+    [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
+                                               int64_t context) const override;
+    [[nodiscard]] KernelPrice conv(const MambaShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
+
+    [[nodiscard]] std::vector<LeaveOutError> leave_out_errors() const;
+
+private:
+    struct Heads {
+        int32_t head_dim = 0;
+        int32_t n_kv_heads = 0;
+        int32_t n_heads = 0;
+        friend auto operator<=>(const Heads&, const Heads&) = default;
+    };
+    using HeadTables = std::map<Heads, GridTable>;
+    // Tables of the nearest heads, and whether they are the asked ones.
+    struct Chosen {
+        const GridTable* table = nullptr;
+        AttentionShape shape;
+        bool exact = false;
+    };
+    explicit TableTimes(const Device& device) : roofline_(device) {}
+    Status read_matmuls(const std::string& path);
+    Status read_attention(const std::string& path, const char* varying, HeadTables& tables);
+    Status read_convs(const std::string& path);
+    [[nodiscard]] static Chosen choose(const HeadTables& tables, const AttentionShape& shape);
+
+    RooflineTimes roofline_;
+    std::optional<GridTable> matmuls_;        // m, n, k
+    HeadTables contexts_;                     // batch, visible pairs
+    HeadTables decodes_;                      // batch, context
+    std::optional<GridTable> conv_prefills_;  // channels, tokens
+    std::optional<GridTable> conv_decodes_;   // channels, sequences
+};
+
+}  // namespace verbatim

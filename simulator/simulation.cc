@@ -1,0 +1,136 @@
+#include "simulator/simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "traces/requests.h"
+
+namespace verbatim {
+namespace {
+
+using traces::Row;
+using traces::RowIndex;
+
+// Tokens that the row's answer will have. A row that names none gets the engine's default.
+int64_t answer_tokens(const Row& row, const EngineConfig& engine) {
+    return row.max_tokens >= 0 ? row.max_tokens : engine.default_max_tokens;
+}
+
+int64_t longest_answer(const traces::Trace& trace, const EngineConfig& engine) {
+    int64_t longest = 1;
+    for (const Row& row : trace.rows) {
+        if (traces::is_request(row.event)) longest = std::max(longest, answer_tokens(row, engine));
+    }
+    return longest;
+}
+
+// Makes requests that do not tell their length, and tells it to the executor.
+class HiddenLengths final : public DriverHooks {
+public:
+    HiddenLengths(const traces::Trace& trace, const SimulationConfig& config, CostExecutor& executor)
+        : trace_(trace), config_(config), executor_(executor) {}
+
+    void prepare(RowIndex index, ChatRequest& request) override {
+        request.use_cache &= config_.use_cache;
+        if (config_.recorded != nullptr) return;
+        if (answer_tokens(trace_.row(index), config_.engine) == 0) {
+            request.max_tokens = 0;  // prefill only
+            return;
+        }
+        request.max_tokens.reset();  // the engine's default, as far as there is room
+        request.ignore_stop = false;
+        request.stop_tokens = {CostExecutor::kStopToken};
+        request.stop_strings.clear();
+    }
+    void accepted(RowIndex row, RequestId request) override {
+        if (config_.recorded != nullptr)
+            return executor_.expect_answer(request, config_.recorded->answers.at(static_cast<size_t>(index(row))));
+        executor_.expect_answer(request, answer_tokens(trace_.row(row), config_.engine));
+    }
+    void stepped(int64_t now_ns) override {
+        if (on_step) on_step(now_ns);
+    }
+    std::function<void(int64_t)> on_step;
+
+private:
+    const traces::Trace& trace_;
+    const SimulationConfig& config_;
+    CostExecutor& executor_;
+};
+
+// A chain over the events alone: reading every token of every prompt would cost more than deciding.
+class EventDigest final : public Recorder {
+public:
+    void on_plan(const StepPlan&) override {}
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event& event) override { inner_.on_event(event); }
+    [[nodiscard]] Digest digest() const { return inner_.digest(); }
+
+private:
+    DigestRecorder inner_;
+};
+
+StepSample sample(const Engine& engine, const CostExecutor& executor, int64_t now_ns) {
+    const StepWork& work = executor.last_work();
+    return {.end_ns = now_ns,
+            .elapsed_ns = engine.elapsed_ns(),
+            .num_sequences = static_cast<int32_t>(work.num_decodes) + static_cast<int32_t>(work.chunks.size()),
+            .num_decodes = static_cast<int32_t>(work.num_decodes),
+            .num_tokens = work.num_tokens,
+            .num_waiting = static_cast<int32_t>(engine.scheduler().waiting().size()),
+            .used_blocks = engine.cache().kv().pool().num_used(),
+            .used_state_rows = engine.cache().state().pool().num_used(),
+            .preemptions = engine.stats().preemptions};
+}
+
+Digest digest_of(const SimulationResult& result) {
+    Digester digester;
+    digester.add(result.decisions);
+    for (const RowTimes& times : result.driver.times) {
+        for (const int64_t value : {times.wanted_ns, times.due_ns, times.first_token_ns, times.end_ns,
+                                    times.prompt_tokens, times.reused_tokens, times.output_tokens}) {
+            digester.add(value);
+        }
+        digester.add(times.outcome);
+    }
+    digester.add(result.driver.virtual_ns);
+    return digester.digest();
+}
+
+}  // namespace
+
+Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, StepCost& cost,
+                                  int32_t vocab_size, EvictionPolicy& policy,
+                                  const std::function<void(int64_t)>& progress) {
+    EngineConfig settings = config.engine;
+    if (config.recorded == nullptr)
+        settings.default_max_tokens = config.max_tokens.value_or(longest_answer(trace, settings));
+    RETURN_IF_ERROR(validate(settings));
+    TokenStore store(vocab_size);
+    CostExecutor executor(&cost, vocab_size);
+    DigestRecorder all;
+    EventDigest events;
+    Recorder& recorder = config.digest_plans ? static_cast<Recorder&>(all) : events;
+    Engine engine(settings, executor, policy, store, recorder);
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
+    if (config.recorded != nullptr) executor.replay_times(config.recorded->elapsed_ns);
+    HiddenLengths hooks(trace, config, executor);
+    SimulationResult result;
+    hooks.on_step = [&](int64_t now_ns) {
+        result.peak_blocks = std::max(result.peak_blocks, engine.cache().kv().pool().num_used());
+        result.peak_state_rows = std::max(result.peak_state_rows, engine.cache().state().pool().num_used());
+        if (config.record_steps && executor.last_work().num_tokens > 0)
+            result.steps.push_back(sample(engine, executor, now_ns));
+    };
+    TraceDriver driver({.step_ns = 0, .hooks = &hooks, .busy = config.busy}, trace, requests, engine, store);
+    ASSIGN_OR_RETURN(result.driver, driver.run(progress));
+    engine.verify();
+    result.requests = std::ranges::count_if(trace.rows, [](const Row& row) { return traces::is_request(row.event); });
+    result.stats = engine.stats();
+    result.price = executor.total_price();
+    result.decisions = config.digest_plans ? all.digest() : events.digest();
+    result.digest = digest_of(result);
+    return result;
+}
+
+}  // namespace verbatim

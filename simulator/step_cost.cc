@@ -1,0 +1,88 @@
+#include "simulator/step_cost.h"
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+namespace {
+
+constexpr double kScanOperations = 5;  // per element of the state and token: decay, input, output
+
+}  // namespace
+
+void StepWork::clear() {
+    chunks.clear();
+    num_decodes = decode_context = num_tokens = num_logit_rows = num_state_writes = num_copied_slots = 0;
+}
+
+StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels)
+    : model_(model), device_(device), kernels_(kernels), roofline_(device) {}
+
+Price StepCost::price(const StepWork& work) {
+    Price price;
+    if (work.num_tokens == 0) return price;
+    price.add({device_.step_overhead_ns, PriceSource::kAssumed});
+    price.add(by_tokens(work.num_tokens));
+    price.add(by_logit_rows(work.num_logit_rows));
+    add_attention(work, price);
+    add_mamba(work, price);
+    if (work.num_copied_slots > 0) {
+        price.add(roofline_.kernel(2 * real(work.num_copied_slots) * real(model_.kv_bytes_per_token), 0));
+    }
+    return price;
+}
+
+// Kernels whose price depends on the number of rows alone are priced once for each number.
+const Price& StepCost::by_tokens(int64_t num_tokens) {
+    const auto place = static_cast<size_t>(num_tokens);
+    if (by_tokens_.size() <= place) by_tokens_.resize(place + 1);
+    if (!by_tokens_[place].is_known) by_tokens_[place] = {true, dense(num_tokens, /*on_logits=*/false)};
+    return by_tokens_[place].price;
+}
+
+const Price& StepCost::by_logit_rows(int64_t num_rows) {
+    const auto place = static_cast<size_t>(num_rows);
+    if (by_logit_rows_.size() <= place) by_logit_rows_.resize(place + 1);
+    if (!by_logit_rows_[place].is_known) by_logit_rows_[place] = {true, dense(num_rows, /*on_logits=*/true)};
+    return by_logit_rows_[place].price;
+}
+
+Price StepCost::dense(int64_t num_rows, bool on_logits) const {
+    Price price;
+    if (num_rows == 0) return price;
+    for (const MatmulShape& shape : model_.matmuls) {
+        if (shape.on_logits == on_logits) price.add(kernels_.matmul(num_rows, shape.n, shape.k), shape.count);
+    }
+    for (const ElementwiseShape& shape : model_.elementwise) {
+        if (shape.on_logits != on_logits) continue;
+        price.add(roofline_.kernel(real(num_rows) * real(shape.bytes_per_token), 0), shape.count);
+    }
+    return price;
+}
+
+void StepCost::add_attention(const StepWork& work, Price& price) const {
+    for (const AttentionShape& shape : model_.attentions) {
+        for (const StepWork::Chunk& chunk : work.chunks) {
+            price.add(kernels_.context_attention(shape, chunk.num_new, chunk.past), shape.count);
+        }
+        if (work.num_decodes == 0) continue;
+        const int64_t mean = (work.decode_context + work.num_decodes / 2) / work.num_decodes;
+        price.add(kernels_.decode_attention(shape, work.num_decodes, mean), shape.count);
+    }
+}
+
+void StepCost::add_mamba(const StepWork& work, Price& price) const {
+    const auto num_chunks = static_cast<int64_t>(work.chunks.size());
+    const int64_t num_chunk_tokens = work.num_tokens - work.num_decodes;
+    for (const MambaShape& shape : model_.mambas) {
+        if (num_chunks > 0) price.add(kernels_.conv(shape, num_chunks, num_chunk_tokens), shape.count);
+        if (work.num_decodes > 0) price.add(kernels_.conv(shape, work.num_decodes, work.num_decodes), shape.count);
+        const double elements = real(shape.scan_elements());
+        const double states = real(2 * (num_chunks + work.num_decodes) + work.num_state_writes);
+        const double rows = real(work.num_tokens) * real(shape.conv_dim() + shape.d_inner() + shape.n_heads);
+        price.add(roofline_.kernel(elements * kFloatBytes * states + rows * kBf16Bytes,
+                                   kScanOperations * elements * real(work.num_tokens)),
+                  shape.count);
+    }
+}
+
+}  // namespace verbatim

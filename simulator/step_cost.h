@@ -1,0 +1,65 @@
+// simulator/step_cost.h: the price of a step from the prices of its kernels.
+//
+// The rule, for ragged and mixed batches:
+//   - a matmul, norm or gate is one kernel over all of the step's tokens
+//   - attention: every sequence with several new tokens is a kernel of its own; all sequences with one new token are
+//     one kernel, at the mean of their contexts
+//   - conv: sequences with several new tokens are one kernel, those with one are another
+//   - scan: state read and written once per sequence, 5 operations per element and token
+//   - a state written out beside its own row, and a copied tail, are bytes over bandwidth
+//   - the host's overhead is added; nothing overlaps
+// One GPU: nothing is sharded, nothing is sent.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "simulator/device.h"
+#include "simulator/kernel_times.h"
+#include "simulator/model_shape.h"
+
+namespace verbatim {
+
+// What a plan asks for, as a cost model sees it.
+struct StepWork {
+    struct Chunk {
+        int64_t num_new = 0;
+        int64_t past = 0;
+    };
+    std::vector<Chunk> chunks;   // sequences with several new tokens
+    int64_t num_decodes = 0;     // sequences with one
+    int64_t decode_context = 0;  // positions that they read, theirs included, summed
+    int64_t num_tokens = 0;
+    int64_t num_logit_rows = 0;
+    int64_t num_state_writes = 0;  // snapshots
+    int64_t num_copied_slots = 0;  // of tails
+
+    void clear();
+};
+
+class StepCost {
+public:
+    // `kernels` is borrowed.
+    StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels);
+    [[nodiscard]] Price price(const StepWork& work);
+
+private:
+    struct Known {
+        bool is_known = false;
+        Price price;
+    };
+    const Price& by_tokens(int64_t num_tokens);
+    const Price& by_logit_rows(int64_t num_rows);
+    [[nodiscard]] Price dense(int64_t num_rows, bool on_logits) const;
+    void add_attention(const StepWork& work, Price& price) const;
+    void add_mamba(const StepWork& work, Price& price) const;
+
+    ModelShape model_;
+    Device device_;
+    const KernelTimes& kernels_;
+    RooflineTimes roofline_;
+    std::vector<Known> by_tokens_;
+    std::vector<Known> by_logit_rows_;
+};
+
+}  // namespace verbatim

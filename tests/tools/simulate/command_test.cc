@@ -1,0 +1,291 @@
+// `verbatim simulate` as a shell sees it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/tools/program/run_program.h"
+#include "tools/simulate/device_file.h"
+#include "tools/simulate/metrics.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const char* kMooncake = VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz";
+
+std::vector<std::string> simulate_arguments(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"simulate", "--trace", kMooncake, "--limit", "300", "--memory", "60GB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+json simulate(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--format", "json"});
+    const Outcome outcome = run_verbatim(simulate_arguments(more));
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    return json::parse(outcome.out);
+}
+
+TEST(SimulateCommand, JsonHasTheKeysThatWerePromised) {
+    const json result = simulate();
+    for (const char* key :
+         {"requests", "rejected", "hit_rate", "ttft_s", "tpot_s", "e2e_s", "client_wait_s", "throughput_tokens_per_s",
+          "preemptions", "evictions", "memory", "price_sources", "wall_s", "peak_rss_bytes", "digest"}) {
+        EXPECT_TRUE(result.contains(key)) << key;
+    }
+    for (const char* key : {"block", "token", "request"}) EXPECT_TRUE(result["hit_rate"].contains(key)) << key;
+    for (const char* key : {"mean", "p50", "p95", "p99"}) EXPECT_GT(result["ttft_s"][key].get<double>(), 0) << key;
+    EXPECT_EQ(result["requests"], 300);
+    double shares = 0;
+    for (const auto& share : result["price_sources"]) shares += share.get<double>();
+    EXPECT_NEAR(shares, 1, 1e-9);
+    const json& memory = result["memory"];
+    const auto bytes = [&](const char* key) { return memory[key].get<int64_t>(); };
+    const int64_t planned =
+        bytes("weights_bytes") + bytes("workspace_bytes") + bytes("kv_bytes") + bytes("state_bytes");
+    EXPECT_LE(planned, 60'000'000'000);
+    EXPECT_GT(planned, 59'900'000'000) << "nothing is left unused but parts of a block or row";
+}
+
+TEST(SimulateCommand, SaysTheSameEveryTime) {
+    json once = simulate();
+    json again = simulate();
+    for (json* one : {&once, &again}) {
+        one->erase("wall_s");
+        one->erase("peak_rss_bytes");
+    }
+    EXPECT_EQ(once, again);
+    EXPECT_NE(simulate({"--step-overhead", "2000"})["digest"], once["digest"]);
+}
+
+TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
+    const ScratchFiles files;
+    const json result = simulate({"--requests-csv", files.path("r.csv"), "--steps-csv", files.path("s.csv")});
+    const std::string requests = file_bytes(files.path("r.csv"));
+    EXPECT_EQ(std::ranges::count(requests, '\n'), 1 + 300);
+    EXPECT_THAT(requests, HasSubstr("\n0,served,0.000000000,0.000000000,0."));
+    const std::string steps = file_bytes(files.path("s.csv"));
+    EXPECT_GT(std::ranges::count(steps, '\n'), 100);
+    EXPECT_LE(std::ranges::count(steps, '\n'), 1 + result["details"]["steps"].get<int64_t>());
+}
+
+TEST(SimulateCommand, WritesATraceOfStepsAndAPage) {
+    const ScratchFiles files;
+    simulate({"--perfetto", files.path("p.json"), "--html", files.path("p.html"), "--steps-csv", files.path("s.csv")});
+    const json trace = json::parse(file_bytes(files.path("p.json")));
+    const std::string steps = file_bytes(files.path("s.csv"));
+    int64_t num_slices = 0;
+    double end = 0;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["ph"] != "X") continue;
+        ++num_slices;
+        EXPECT_GE(event["ts"].get<double>(), end - 1e-3) << "steps do not overlap";
+        end = event["ts"].get<double>() + event["dur"].get<double>();
+    }
+    EXPECT_EQ(num_slices, std::ranges::count(steps, '\n') - 1);
+    const std::string page = file_bytes(files.path("p.html"));
+    for (const char* text : {"latency by percentile", "memory in use by group", "waiting", "preemptions so far",
+                             "new_tokens", "time to first token", "</html>"}) {
+        EXPECT_THAT(page, HasSubstr(text));
+    }
+    for (const char* network : {"http:", "https:", "src=", "@import", "<link"}) {
+        const std::string without_namespace = std::regex_replace(page, std::regex("xmlns=\"[^\"]*\""), "");
+        EXPECT_THAT(without_namespace, testing::Not(HasSubstr(network)));
+    }
+}
+
+TEST(SimulateCommand, CountsWhatKeepsTheObjectives) {
+    const json all = simulate({"--slo", "ttft=1000s,tpot=1000s"});
+    EXPECT_EQ(all["details"]["goodput"]["requests"], 300);
+    const json some = simulate({"--slo", fmt::format("ttft={}s", all["ttft_s"]["p50"].get<double>())});
+    EXPECT_GE(some["details"]["goodput"]["requests"], 150);
+    EXPECT_LT(some["details"]["goodput"]["requests"], 160);
+    EXPECT_FALSE(simulate()["details"].contains("goodput"));
+}
+
+TEST(SimulateCommand, TheTableSaysWhatIsKnownAndHow) {
+    const Outcome outcome = run_verbatim(simulate_arguments({"--slo", "ttft=2s"}));
+    EXPECT_EQ(outcome.exit_code, kExitOk);
+    for (const char* text : {"time to first token", "hit rate", "steady state", "weights", "assumed", "digest",
+                             "requests within the SLO"}) {
+        EXPECT_THAT(outcome.out, HasSubstr(text));
+    }
+}
+
+// Every mode on the same trace. What each may reuse is known: nothing, heads, full blocks, multiples of U.
+json simulate_mode(const std::string& mode, const std::string& model, int limit = 1500) {
+    const Outcome outcome =
+        run_verbatim({"simulate", "--trace", kMooncake, "--limit", fmt::format("{}", limit), "--model", model,
+                      "--memory", "60GB", "--cache-mode", mode, "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    return json::parse(outcome.out);
+}
+
+TEST(SimulateCommand, CacheModesReuseWhatTheySay) {
+    std::map<std::string, double> rate;
+    for (const char* mode : {"exact", "prefix", "attention", "block-aligned", "none"}) {
+        const json result = simulate_mode(mode, "granite-4.0-h-micro");
+        rate[mode] = result["hit_rate"]["token"].get<double>();
+        EXPECT_EQ(result["details"]["block_tokens"], std::string(mode) == "block-aligned" ? 1040 : 16);
+    }
+    EXPECT_EQ(rate["none"], 0);
+    for (const char* mode : {"exact", "prefix", "block-aligned"}) {
+        EXPECT_GT(rate[mode], 0.01) << mode;
+        EXPECT_LT(rate[mode], rate["attention"]) << mode;
+    }
+    const Outcome none =
+        run_verbatim({"simulate", "--trace", kMooncake, "--model", "mamba2-2.7b", "--cache-mode", "attention"});
+    EXPECT_EQ(none.exit_code, kExitBadInput);
+    EXPECT_THAT(none.err, HasSubstr("mamba2-2.7b has no attention layers"));
+}
+
+TEST(SimulateCommand, WithoutMambaLayersBlockAlignedIsAttention) {
+    const json attention = simulate_mode("attention", "llama-3.2-1b", 500);
+    EXPECT_GT(attention["hit_rate"]["token"].get<double>(), 0.01);
+    EXPECT_EQ(simulate_mode("block-aligned", "llama-3.2-1b", 500)["digest"], attention["digest"]);
+    EXPECT_NE(simulate_mode("exact", "llama-3.2-1b", 500)["digest"], attention["digest"]);
+}
+
+// traces/README.md: 18.51 % of the tokens with room for 4 Mi tokens, 18.82 % over the second half.
+TEST(SimulateCommand, CacheOnlyHasTheFiguresThatOthersComputed) {
+    const int64_t kv_bytes = 8192 * (int64_t{4} << 20);  // of granite-4.0-h-micro
+    const Outcome outcome = run_verbatim({"simulate", "--trace", kMooncake, "--cache-only", "--cache-mode", "attention",
+                                          "--kv-bytes", fmt::format("{}", kv_bytes), "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json result = json::parse(outcome.out);
+    EXPECT_EQ(fmt::format("{:.4f}", result["hit_rate"]["token"].get<double>()), "0.1851");
+    EXPECT_EQ(fmt::format("{:.4f}", result["details"]["steady_state"]["hit_rate"]["token"].get<double>()), "0.1882");
+    EXPECT_GE(result["details"]["offline_bound"]["token"], result["hit_rate"]["token"]);
+    EXPECT_TRUE(result["ttft_s"].is_null());
+}
+
+TEST(SimulateCommand, CacheOnlyRunsEveryModeAndPolicy) {
+    for (const char* mode : {"exact", "prefix", "attention", "block-aligned"}) {
+        for (const char* evict : {"lru", "lfu", "size", "flops"}) {
+            const json result = simulate({"--cache-only", "--cache-mode", mode, "--evict", evict});
+            const double rate = result["hit_rate"]["token"].get<double>();
+            EXPECT_GT(rate, 0) << mode << " " << evict;
+            const json& details = result["details"];
+            const bool bounded = std::string(mode) == "exact" || std::string(mode) == "attention";
+            ASSERT_EQ(details.contains("offline_bound"), bounded);
+            if (bounded) {
+                EXPECT_LE(rate, details["offline_bound"]["token"].get<double>());
+            }
+            EXPECT_EQ(simulate({"--cache-only", "--cache-mode", mode, "--evict", evict})["digest"], result["digest"]);
+        }
+    }
+    EXPECT_EQ(simulate({"--cache-only", "--cache-mode", "none"})["hit_rate"]["token"], 0);
+    const Outcome both = run_verbatim(simulate_arguments({"--cache-only", "--slo", "ttft=2s"}));
+    EXPECT_EQ(both.exit_code, kExitBadUsage);
+}
+
+TEST(SimulateCommand, PricesSayHowTheyAreKnown) {
+    const json tables = simulate()["price_sources"];
+    for (const char* source : {"measured", "interpolated", "extrapolated", "roofline", "assumed"}) {
+        EXPECT_GT(tables[source].get<double>(), 0.01) << source;
+    }
+    const json roofline = simulate({"--cost", "roofline"})["price_sources"];
+    for (const char* source : {"measured", "interpolated", "extrapolated"}) EXPECT_EQ(roofline[source], 0) << source;
+    EXPECT_NEAR(roofline["roofline"].get<double>() + roofline["assumed"].get<double>(), 1, 1e-9);
+}
+
+TEST(SimulateCommand, ChecksEveryTable) {
+    const Outcome outcome = run_verbatim({"simulate", "--check-tables", "--device", "a100_sxm", "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json checked = json::parse(outcome.out);
+    ASSERT_EQ(checked["tables"].size(), 3u) << "nobody measured its convolutions";
+    for (const json& table : checked["tables"]) EXPECT_GT(table["mean"].get<double>(), 0.01);
+    EXPECT_EQ(run_verbatim({"simulate"}).exit_code, kExitBadUsage) << "a trace is missing";
+}
+
+struct WrongFlag {
+    std::vector<std::string> flags;
+    int exit_code;
+    const char* says;
+};
+
+TEST(SimulateCommand, SaysWhatIsWrong) {
+    const ScratchFiles files;
+    const std::string half = files.write("half.json", R"({"name": "half", "memory_bytes": "many", "speed": 3})");
+    for (const WrongFlag& wrong :
+         std::vector<WrongFlag>{{{"--memory", "1GB"}, kExitBadInput, "nothing is left for the cache"},
+                                {{"--memory", "600GB"}, kExitBadInput, "h100_sxm has 80.0 GiB"},
+                                {{"--kv-bytes", "75GB"}, kExitBadInput, "are left beside weights and workspace"},
+                                {{"--model", "granite"}, kExitBadInput, "neither a checkpoint's folder"},
+                                {{"--device", "h1000"}, kExitBadInput, "neither a device file nor one of a100_sxm"},
+                                {{"--device", half}, kExitBadInput, "\"memory_bytes\" = \"many\", wanted a number"},
+                                {{"--device", half}, kExitBadInput, "\"speed\" is not understood"},
+                                {{"--slo", "ttft=2"}, kExitBadUsage, "got \"ttft=2\", wanted objectives such as"},
+                                {{"--slo", "ttft=2s,ttft=3s"}, kExitBadUsage, "once at most"},
+                                {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
+                                {{"--cache-mode", "some"}, kExitBadUsage, "--cache-mode"},
+                                {{"--context", "999999999"}, kExitBadInput, "the model has 131072 positions"},
+                                {{"--requests-csv", files.path("no/such/folder.csv")}, kExitMachine, "folder.csv"}}) {
+        std::vector<std::string> arguments = {"simulate", "--trace", kMooncake, "--limit", "3"};
+        arguments.insert(arguments.end(), wrong.flags.begin(), wrong.flags.end());
+        const Outcome outcome = run_verbatim(arguments);
+        EXPECT_EQ(outcome.exit_code, wrong.exit_code) << wrong.says << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr(wrong.says));
+        EXPECT_EQ(outcome.out, "");
+    }
+}
+
+TEST(DeviceFiles, EveryOneSaysWhereItsValuesComeFrom) {
+    const std::vector<std::string> names = device_names();
+    EXPECT_GE(names.size(), 4u);
+    for (const std::string& device_name : names) {
+        const auto device = read_device(device_name);
+        ASSERT_TRUE(device.has_value()) << device.error().message;
+        EXPECT_EQ(device->name, device_name);
+        EXPECT_GE(device->sources.size(), 8u);
+    }
+    const auto unsaid = parse_device(R"({"name": "x", "memory_bytes": 1, "sources": {}})", "x.json");
+    ASSERT_FALSE(unsaid.has_value());
+    EXPECT_THAT(unsaid.error().message, HasSubstr("does not say where \"memory_bytes\" comes from"));
+}
+
+TEST(Metrics, APercentileIsAValueThatWasMeasured) {
+    std::vector<int64_t> times;
+    for (int64_t i = 1; i <= 10; ++i) times.push_back(i * 1'000'000'000);
+    const Distribution d = distribution_s(times);
+    EXPECT_DOUBLE_EQ(d.mean, 5.5);
+    EXPECT_DOUBLE_EQ(d.p50, 5);
+    EXPECT_DOUBLE_EQ(d.p95, 10);
+    EXPECT_DOUBLE_EQ(d.p99, 10);
+    EXPECT_DOUBLE_EQ(distribution_s({}).mean, 0);
+}
+
+TEST(Metrics, HitRatesAreByBlockTokenAndRequest) {
+    std::vector<RowTimes> rows(3);
+    rows[0] = {.due_ns = 0,
+               .first_token_ns = 10,
+               .end_ns = 40,
+               .prompt_tokens = 100,
+               .reused_tokens = 50,
+               .output_tokens = 4,
+               .outcome = RowOutcome::kServed};
+    rows[1] = {.due_ns = 5,
+               .first_token_ns = 10,
+               .end_ns = 10,
+               .prompt_tokens = 10,
+               .reused_tokens = 0,
+               .output_tokens = 1,
+               .outcome = RowOutcome::kServed};
+    rows[2] = {.prompt_tokens = 1000, .outcome = RowOutcome::kRejected};
+    const Metrics metrics = metrics_of(rows, 16, {.ttft_ns = 7});
+    EXPECT_EQ(metrics.requests, 2);
+    EXPECT_DOUBLE_EQ(metrics.hit_rate.block, 3.0 / (7 + 1));
+    EXPECT_DOUBLE_EQ(metrics.hit_rate.token, 50.0 / 110);
+    EXPECT_DOUBLE_EQ(metrics.hit_rate.request, 0.25);
+    EXPECT_DOUBLE_EQ(metrics.ttft.mean, 7.5e-9);
+    EXPECT_DOUBLE_EQ(metrics.tpot.mean, 10e-9);
+    EXPECT_EQ(metrics.requests_in_slo, 1);
+}
+
+}  // namespace
+}  // namespace verbatim::tools

@@ -1,0 +1,112 @@
+// `verbatim sweep` as a shell sees it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+Outcome sweep(const std::string& to, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {
+        "sweep",     "--trace",      VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
+        "--limit",   "200",          "--memory",
+        "20GB,60GB", "--cache-mode", "exact,block-aligned",
+        "--rate",    "1,4",          "--to",
+        to};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_verbatim(arguments);
+}
+
+TEST(SweepCommand, AnyNumberOfThreadsGivesTheSameBytes) {
+    const ScratchFiles files;
+    const Outcome one = sweep(files.path("one"), {"--threads", "1"});
+    EXPECT_EQ(one.exit_code, kExitOk) << one.err;
+    EXPECT_EQ(sweep(files.path("three"), {"--threads", "3"}).exit_code, kExitOk);
+    const std::string bytes = file_bytes(files.path("one"));
+    EXPECT_EQ(std::ranges::count(bytes, '\n'), 1 + 8);
+    EXPECT_EQ(file_bytes(files.path("three")), bytes);
+    std::istringstream lines(bytes);
+    std::string line;
+    std::getline(lines, line);
+    std::set<std::string> digests;
+    for (int number = 0; std::getline(lines, line); ++number) {
+        const auto point = nlohmann::json::parse(line);
+        EXPECT_EQ(point["number"], number);
+        EXPECT_FALSE(point["result"].contains("wall_s"));
+        digests.insert(point["result"]["digest"].get<std::string>());
+    }
+    EXPECT_EQ(digests.size(), 8u) << "every point is another run";
+}
+
+TEST(SweepCommand, AnInterruptedSweepGoesOn) {
+    const ScratchFiles files;
+    ASSERT_EQ(sweep(files.path("whole")).exit_code, kExitOk);
+    const std::string bytes = file_bytes(files.path("whole"));
+    // Some points are there, in another order, and the last line is cut off.
+    std::vector<std::string> lines;
+    std::istringstream text(bytes);
+    for (std::string line; std::getline(text, line);) lines.push_back(line + "\n");
+    const std::string part = files.write("part", lines[0] + lines[4] + lines[2] + lines[7].substr(0, 100));
+    ASSERT_EQ(sweep(part).exit_code, kExitOk);
+    EXPECT_EQ(file_bytes(part), bytes);
+    // What is there is kept: a result that nobody computed survives.
+    std::string marked = lines[3];
+    const auto place = marked.find("\"requests\":200");
+    ASSERT_NE(place, std::string::npos);
+    marked.replace(place, 14, "\"requests\":201");
+    const std::string kept = files.write("kept", lines[0] + marked);
+    ASSERT_EQ(sweep(kept).exit_code, kExitOk);
+    EXPECT_THAT(file_bytes(kept), HasSubstr("\"requests\":201"));
+}
+
+TEST(SweepCommand, ShardsMakeTheSamePoints) {
+    const ScratchFiles files;
+    ASSERT_EQ(sweep(files.path("whole")).exit_code, kExitOk);
+    for (const char* shard : {"1/3", "2/3", "3/3"}) {
+        ASSERT_EQ(sweep(files.path(std::string("s") + shard[0]), {"--shard", shard}).exit_code, kExitOk);
+    }
+    const Outcome missing =
+        run_verbatim({"sweep", "merge", files.path("s1"), files.path("s3"), "--to", files.path("merged")});
+    EXPECT_EQ(missing.exit_code, kExitBadInput);
+    EXPECT_THAT(missing.err, HasSubstr("is in none of the files"));
+    const Outcome merged = run_verbatim(
+        {"sweep", "merge", files.path("s3"), files.path("s1"), files.path("s2"), "--to", files.path("merged")});
+    EXPECT_EQ(merged.exit_code, kExitOk) << merged.err;
+    EXPECT_EQ(file_bytes(files.path("merged")), file_bytes(files.path("whole")));
+}
+
+TEST(SweepCommand, SaysWhatIsWrong) {
+    const ScratchFiles files;
+    ASSERT_EQ(sweep(files.path("a")).exit_code, kExitOk);
+    const Outcome other = sweep(files.path("a"), {"--seed", "5"});
+    EXPECT_EQ(other.exit_code, kExitBadInput);
+    EXPECT_THAT(other.err, HasSubstr("holds the results of another sweep"));
+    const std::string no_sweep = files.write("b", "hello\n");
+    EXPECT_THAT(sweep(no_sweep).err, HasSubstr(":1: got no JSON, wanted the header"));
+    EXPECT_EQ(file_bytes(no_sweep), "hello\n") << "nobody writes over it";
+    for (const auto& [flags, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--shard", "4/3"}, "wanted I/N"},
+             {{"--evict", "best"}, "there is no policy \"best\""},
+             {{"--slo", "soon"}, "--slo"},
+             {{"--device", "h1"}, "neither a device file"}}) {
+        const Outcome outcome = sweep(files.path("c"), flags);
+        EXPECT_NE(outcome.exit_code, kExitOk);
+        EXPECT_THAT(outcome.err, HasSubstr(says));
+    }
+    EXPECT_EQ(run_verbatim({"sweep"}).exit_code, kExitBadUsage);
+    const Outcome small =
+        run_verbatim({"sweep", "--trace", VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
+                      "--memory", "1GB", "--limit", "3", "--to", files.path("d")});
+    EXPECT_EQ(small.exit_code, kExitBadInput);
+    EXPECT_THAT(small.err, HasSubstr("nothing is left for the cache"));
+}
+
+}  // namespace
+}  // namespace verbatim::tools

@@ -1,0 +1,161 @@
+#include "tools/simulate/cache_only.h"
+
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include "engine/base/digest.h"
+#include "simulator/cache_run.h"
+#include "tools/program/cli.h"
+#include "tools/simulate/model_shape.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+HitRate rate_of(const traces::HitCount& count) {
+    return {count.block_rate(), count.token_rate(), count.request_rate()};
+}
+
+void add_to(Digester& digester, const traces::HitCount& count) {
+    for (const int64_t value :
+         {count.requests, count.requests_hit, count.blocks, count.blocks_hit, count.tokens, count.tokens_hit}) {
+        digester.add(value);
+    }
+}
+
+// By the trace's own blocks.
+void run_blocks(const SimulateConfig& config, const HeadWorth& worth, const traces::BlockLog& log, CacheOnlyRun& run) {
+    const int64_t block_bytes = run.memory.block_bytes / run.memory.block_size * log.block_tokens;
+    const int64_t room = run.memory.kv_bytes / block_bytes;
+    const auto begin = std::chrono::steady_clock::now();
+    const DenseLog dense(log);
+    const traces::HitRates rates = block_hit_rates(log, dense, room, config.eviction, worth);
+    run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    run.bound = offline_bound(log, dense, room);
+    run.convention = fmt::format("blocks of {} tokens as the trace has them, room for {}", log.block_tokens, room);
+    run.requests = rates.whole.requests;
+    run.whole = rate_of(rates.whole);
+    run.steady = rate_of(rates.second_half);
+    run.block_references = dense.num_references();
+    Digester digester;
+    add_to(digester, rates.whole);
+    add_to(digester, rates.second_half);
+    digester.add(run.bound->blocks_hit);
+    run.digest = digester.digest();
+}
+
+Status run_heads(const SimulateConfig& config, const ModelShape& model, const HeadWorth& worth,
+                 const traces::Trace& trace, CacheOnlyRun& run) {
+    const EngineConfig engine = engine_config(config, model, run.memory);
+    const auto policy = make_eviction_policy(config.eviction, worth);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(const CacheRunResult result, run_cache({.cache = engine.cache,
+                                                             .max_checkpoints = engine.scheduler.max_checkpoints,
+                                                             .max_model_len = engine.max_model_len,
+                                                             .use_cache = config.cache_mode != CacheMode::kNone},
+                                                            trace, model.vocab_size, *policy));
+    run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const std::span<const RowTimes> rows(result.rows);
+    const Metrics whole = metrics_of(rows, run.memory.block_size, {});
+    run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.block_size);
+    run.requests = whole.requests + result.rejected;
+    run.rejected = result.rejected;
+    run.whole = whole.hit_rate;
+    run.steady = metrics_of(rows.subspan(rows.size() / 2), run.memory.block_size, {}).hit_rate;
+    run.evictions = result.evictions;
+    if (config.cache_mode == CacheMode::kExact) {
+        ASSIGN_OR_RETURN(run.head_bound, head_bound(trace, model.vocab_size,
+                                                    {run.memory.num_state_rows,
+                                                     int64_t{run.memory.num_blocks} * run.memory.block_size}));
+    }
+    run.block_references = result.block_references;
+    Digester digester;
+    for (const RowTimes& row : result.rows) {
+        digester.add(row.prompt_tokens);
+        digester.add(row.reused_tokens);
+        digester.add(row.outcome);
+    }
+    run.digest = digester.digest();
+    return {};
+}
+
+ordered_json json_of_rate(const HitRate& rate) {
+    return {{"block", rate.block}, {"token", rate.token}, {"request", rate.request}};
+}
+
+}  // namespace
+
+Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelShape& model, const Device& device,
+                                    const std::string& trace_name, const traces::ReadTrace& trace) {
+    const auto begin = std::chrono::steady_clock::now();
+    CacheOnlyRun run{.trace = trace_name, .model = model.name};
+    ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
+    const bool has_blocks = trace.blocks.block_tokens > 0;
+    if (config.cache_mode == CacheMode::kAttention && has_blocks) {
+        run_blocks(config, worth_of(model), trace.blocks, run);
+    } else {
+        RETURN_IF_ERROR(run_heads(config, model, worth_of(model), trace.trace, run));
+    }
+    run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    run.peak_rss_bytes = peak_resident_bytes();
+    return run;
+}
+
+// The keys of a run with time; what needs time is null.
+ordered_json cache_only_json(const CacheOnlyRun& run) {
+    ordered_json json;
+    json["requests"] = run.requests;
+    json["rejected"] = run.rejected;
+    json["hit_rate"] = json_of_rate(run.whole);
+    for (const char* key : {"ttft_s", "tpot_s", "e2e_s", "client_wait_s", "throughput_tokens_per_s", "preemptions"}) {
+        json[key] = nullptr;
+    }
+    json["evictions"] = run.evictions ? ordered_json(*run.evictions) : ordered_json(nullptr);
+    json["memory"] = {{"total_bytes", run.memory.total_bytes},
+                      {"weights_bytes", run.memory.weights_bytes},
+                      {"workspace_bytes", run.memory.workspace_bytes},
+                      {"kv_bytes", run.memory.kv_bytes},
+                      {"state_bytes", run.memory.state_bytes}};
+    json["price_sources"] = nullptr;
+    json["wall_s"] = run.wall_s;
+    json["peak_rss_bytes"] = run.peak_rss_bytes;
+    json["digest"] = run.digest.hex();
+    json["details"] = {{"trace", run.trace},
+                       {"model", run.model},
+                       {"convention", run.convention},
+                       {"steady_state", {{"hit_rate", json_of_rate(run.steady)}}},
+                       {"block_references", run.block_references},
+                       {"lookups_s", run.lookups_s}};
+    if (run.bound) {
+        json["details"]["offline_bound"] = {{"block", run.bound->block_rate}, {"token", run.bound->token_rate}};
+    }
+    if (run.head_bound) json["details"]["offline_bound"] = {{"token", run.head_bound->token_rate}};
+    return json;
+}
+
+std::string cache_only_table(const CacheOnlyRun& run) {
+    const auto percent = [](double share) { return fmt::format("{:.2f} %", 100 * share); };
+    Table rates({"hit rate", "whole trace", "second half"});
+    rates.add_row({"by block", percent(run.whole.block), percent(run.steady.block)});
+    rates.add_row({"by token", percent(run.whole.token), percent(run.steady.token)});
+    rates.add_row({"by request", percent(run.whole.request), percent(run.steady.request)});
+    if (run.bound) {
+        rates.add_row({"at most, by block", percent(run.bound->block_rate), ""});
+        rates.add_row({"at most, by token", percent(run.bound->token_rate), ""});
+    }
+    if (run.head_bound) rates.add_row({"at most, by token", percent(run.head_bound->token_rate), ""});
+    Table counts({"run", "value"});
+    counts.add_row({"requests", fmt::format("{}", run.requests)});
+    counts.add_row({"rejected (too long)", fmt::format("{}", run.rejected)});
+    if (run.evictions) counts.add_row({"evictions", fmt::format("{}", *run.evictions)});
+    counts.add_row({"KV", format_bytes(run.memory.kv_bytes)});
+    counts.add_row({"states", format_bytes(run.memory.state_bytes)});
+    counts.add_row({"block references", fmt::format("{}", run.block_references)});
+    counts.add_row({"digest", run.digest.hex()});
+    return fmt::format("{}: {}, cache only\n{}\n\n{}\n{}", run.trace, run.model, run.convention, counts.to_string(),
+                       rates.to_string());
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,47 @@
+// tools/simulate/cache_only.h: hit rates without timing (`verbatim simulate --cache-only`).
+//
+// The modes of heads run the engine's own cache, row after row (simulator/cache_run.h). `attention` runs the trace's
+// own blocks (simulator/block_cache.h), where it has some, in the convention of traces/README.md, with the offline
+// bound beside it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "engine/base/result.h"
+#include "simulator/block_cache.h"
+#include "simulator/head_bound.h"
+#include "tools/simulate/metrics.h"
+#include "tools/simulate/run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+
+struct CacheOnlyRun {
+    std::string trace;
+    std::string model;
+    MemoryPlan memory;
+    std::string convention;
+    int64_t requests = 0;
+    int64_t rejected = 0;
+    HitRate whole;
+    HitRate steady;
+    std::optional<int64_t> evictions;     // of heads
+    std::optional<OfflineBound> bound;    // of blocks
+    std::optional<HeadBound> head_bound;  // of heads by conversation
+    int64_t block_references = 0;
+    double lookups_s = 0;  // without reading the trace
+    double wall_s = 0;
+    int64_t peak_rss_bytes = 0;
+    Digest digest;
+};
+
+// REQUIRES: with CacheMode::kAttention the trace was read with its blocks.
+Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelShape& model, const Device& device,
+                                    const std::string& trace_name, const traces::ReadTrace& trace);
+
+nlohmann::ordered_json cache_only_json(const CacheOnlyRun& run);
+std::string cache_only_table(const CacheOnlyRun& run);
+
+}  // namespace verbatim::tools

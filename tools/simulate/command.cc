@@ -1,0 +1,243 @@
+// `verbatim simulate`: a trace, a model, a device and a memory budget: what hit rate, latency and throughput, and where
+// the memory goes. The engine's own scheduler and cache decide; durations are modelled (docs/simulator.md).
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <span>
+
+#include "reference/model/regular_file.h"
+#include "simulator/kernel_tables.h"
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/read_options.h"
+#include "tools/simulate/cache_only.h"
+#include "tools/simulate/choices.h"
+#include "tools/simulate/device_file.h"
+#include "tools/simulate/model_shape.h"
+#include "tools/simulate/page.h"
+#include "tools/simulate/perfetto.h"
+#include "tools/simulate/report.h"
+#include "tools/simulate/run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct SimulateOptions {
+    std::string trace;
+    std::string model = "granite-4.0-h-micro";
+    std::string device = "h100_sxm";
+    std::string slo;
+    std::string requests_file;
+    std::string steps_file;
+    std::string perfetto_file;
+    std::string page_file;
+    ReadFlags read;
+    SimulateConfig config;
+    uint64_t memory_bytes = 0;
+    uint64_t kv_bytes = 0;
+    uint64_t state_bytes = 0;
+    int64_t max_tokens = 0;
+    int64_t step_overhead_us = 0;
+    CLI::Option* has_memory = nullptr;
+    CLI::Option* has_kv_bytes = nullptr;
+    CLI::Option* has_state_bytes = nullptr;
+    CLI::Option* has_max_tokens = nullptr;
+    CLI::Option* has_step_overhead = nullptr;
+    bool cache_only = false;
+    bool check_tables = false;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+Result<traces::ReadTrace> read_for(const SimulateOptions& options, const ModelShape& model) {
+    const ReadFlags& flags = options.read;
+    if (flags.context && *flags.context > model.max_positions) {
+        return error("--context: got {}, but the model has {} positions", *flags.context, model.max_positions);
+    }
+    traces::ReadOptions read = flags.read;
+    read.over_context = flags.over_context();
+    if (read.over_context != traces::OverContext::kReject)
+        read.max_context = flags.context.value_or(model.max_positions);
+    read.seed = options.config.seed;
+    read.keep_blocks = options.cache_only && options.config.cache_mode == CacheMode::kAttention;
+    return traces::read_trace(options.trace, read);
+}
+
+struct Inputs {
+    ModelShape model;
+    Device device;
+    traces::ReadTrace trace;
+    std::string trace_name;
+};
+Result<Inputs> read_inputs(const SimulateOptions& options) {
+    Inputs inputs;
+    ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
+    ASSIGN_OR_RETURN(inputs.device, read_device(options.device));
+    inputs.model = shape_of(options.model, config);
+    ASSIGN_OR_RETURN(inputs.trace, read_for(options, inputs.model));
+    inputs.trace_name = options.trace.substr(options.trace.find_last_of('/') + 1);
+    return inputs;
+}
+
+int run_cache_only_command(const SimulateOptions& options, const Inputs& inputs) {
+    const auto run = run_cache_only(options.config, inputs.model, inputs.device, inputs.trace_name, inputs.trace);
+    if (!run) return report_error(run.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", cache_only_json(*run).dump(2));
+    } else {
+        fmt::print("{}", cache_only_table(*run));
+    }
+    return kExitOk;
+}
+
+void take_given_flags(SimulateOptions& options) {
+    SimulateConfig& config = options.config;
+    const auto given = [](const CLI::Option* option) { return option->count() > 0; };
+    if (given(options.has_memory)) config.memory_bytes = static_cast<int64_t>(options.memory_bytes);
+    if (given(options.has_kv_bytes)) config.kv_bytes = static_cast<int64_t>(options.kv_bytes);
+    if (given(options.has_state_bytes)) config.state_bytes = static_cast<int64_t>(options.state_bytes);
+    if (given(options.has_max_tokens)) config.max_tokens = options.max_tokens;
+    if (given(options.has_step_overhead)) config.step_overhead_ns = options.step_overhead_us * 1000;
+    config.max_context = options.read.context;
+    config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+    ASSIGN_OR_RETURN(auto file, reference::NewFile::create(path));
+    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
+    return file.finish();
+}
+
+Status write_files(const SimulateOptions& options, const SimulateRun& run, const Slo& slo) {
+    if (!options.requests_file.empty()) RETURN_IF_ERROR(write_text(options.requests_file, requests_csv(run)));
+    if (!options.steps_file.empty()) RETURN_IF_ERROR(write_text(options.steps_file, steps_csv(run)));
+    if (!options.perfetto_file.empty()) RETURN_IF_ERROR(write_text(options.perfetto_file, perfetto_json(run)));
+    if (!options.page_file.empty()) RETURN_IF_ERROR(write_text(options.page_file, simulate_page(run, slo)));
+    return {};
+}
+
+int run_check_tables(const SimulateOptions& options) {
+    const auto device = read_device(options.device);
+    if (!device) return report_error(device.error());
+    if (device->tables.empty())
+        return report_error(Error{fmt::format("--check-tables: {} has no measured tables", device->name)});
+    const auto tables = TableTimes::read(device->tables, *device);
+    if (!tables) return report_error(tables.error());
+    const auto errors = tables->leave_out_errors();
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", table_check_json(device->name, errors).dump(2));
+    } else {
+        fmt::print("{}", table_check_table(device->name, errors));
+    }
+    return kExitOk;
+}
+
+int run_simulate_command(SimulateOptions options) {
+    if (options.check_tables) return run_check_tables(options);
+    if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
+    if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
+    Slo slo;
+    if (!options.slo.empty()) {
+        const auto parsed = parse_slo(options.slo);
+        if (!parsed) return report_error(parsed.error(), kExitBadUsage);
+        slo = *parsed;
+    }
+    take_given_flags(options);
+    const auto inputs = read_inputs(options);
+    if (!inputs) return report_error(inputs.error());
+    if (options.cache_only) return run_cache_only_command(options, *inputs);
+    const auto run =
+        run_simulate(options.config, inputs->model, inputs->device, inputs->trace_name, inputs->trace.trace);
+    if (!run) return report_error(run.error());
+    if (const Status written = write_files(options, *run, slo); !written)
+        return report_error(written.error(), kExitMachine);
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", simulate_json(*run, slo).dump(2));
+    } else {
+        fmt::print("{}", simulate_table(*run, slo));
+    }
+    return run->result.driver.unexpected.empty() ? kExitOk : kExitDifference;
+}
+
+void add_cache_options(CLI::App& verb, SimulateOptions& options) {
+    SimulateConfig& config = options.config;
+    add_choice_option(
+        verb, "--cache-mode", config.cache_mode, cache_mode_choices(),
+        "exact: heads by conversation; prefix: and by longest committed prefix; attention: full blocks, as if there "
+        "were no state; block-aligned: state at multiples of one inflated block");
+    add_choice_option(verb, "--state-dtype", config.state_value_bytes,
+                      Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}}, "of block-aligned's SSM states");
+    add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first");
+    options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
+                                          "of the device, for weights, workspace and caches together")
+                             ->default_str("90 % of it");
+    options.has_kv_bytes =
+        add_bytes_option(verb, "--kv-bytes", options.kv_bytes, "for KV; else half of what is left")->default_str("");
+    options.has_state_bytes =
+        add_bytes_option(verb, "--state-bytes", options.state_bytes, "for Mamba states; else half of what is left")
+            ->default_str("");
+    verb.add_option("--block-size", config.block_size, "tokens of a KV block")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+}
+
+void add_load_options(CLI::App& verb, SimulateOptions& options) {
+    SimulateConfig& config = options.config;
+    verb.add_option("--step-tokens", config.step_tokens, "tokens computed in a step, at most")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    verb.add_option("--max-sequences", config.max_num_sequences, "requests that run at once, at most")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    options.has_max_tokens =
+        add_count_option(verb, "--max-tokens", options.max_tokens, 1, "what clients ask for at most")
+            ->default_str("the trace's longest answer");
+    add_choice_option(verb, "--cost", config.cost,
+                      Choices<CostChoice>{{"tables", CostChoice::kTables}, {"roofline", CostChoice::kRoofline}},
+                      "kernels' times: as measured, where the device has tables, or by its roofline alone");
+    options.has_step_overhead =
+        add_count_option(verb, "--step-overhead", options.step_overhead_us, 0, "of the host, per step, in us")
+            ->default_str("the device file's");
+    add_choice_option(verb, "--busy", config.busy,
+                      Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
+                      "a turn whose conversation still runs waits, is refused, or runs apart without reuse");
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<SimulateOptions>();
+    CLI::App* verb = app.add_subcommand(
+        "simulate", "what hit rate, latency and throughput a trace would see, by the engine's own decisions");
+    verb->add_option("--trace", options->trace, "a trace file (plain, gzip or zstd; see traces/README.md)");
+    verb->add_option("--model", options->model,
+                     "a preset, or a checkpoint's folder: its config.json is read, no weights")
+        ->capture_default_str();
+    verb->add_option("--device", options->device,
+                     fmt::format("a device file, or one of {}", fmt::join(device_names(), ", ")))
+        ->capture_default_str();
+    add_cache_options(*verb, *options);
+    add_load_options(*verb, *options);
+    add_read_options(*verb, options->read, "the model's own unless given");
+    verb->add_flag("--check-tables", options->check_tables,
+                   "no trace: how far the device's tables are from rows that are left out");
+    CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");
+    verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms")
+        ->excludes(cache_only);
+    verb->add_option("--requests-csv", options->requests_file, "write one line per request")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    verb->add_option("--steps-csv", options->steps_file, "write one line per step")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    verb->add_option("--perfetto", options->perfetto_file, "write the steps as a trace for Perfetto or Chrome")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    verb->add_option("--html", options->page_file, "write one page with tables and pictures")
+        ->type_name("FILE")
+        ->excludes(cache_only);
+    add_seed_option(*verb, options->config.seed);
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_simulate_command(*options); });
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,132 @@
+#include "tools/simulate/device_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "reference/model/strict_json.h"
+#include "tools/program/cli.h"
+
+namespace verbatim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Reads the fields of one object and remembers everything that is wrong with them.
+class DeviceFields {
+public:
+    DeviceFields(const json& object, std::vector<std::string>& problems) : object_(object), problems_(problems) {}
+
+    double number(const std::string& key, double least, double most) {
+        const json* value = take(key);
+        if (value == nullptr) return least;
+        if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most)) {
+            problems_.push_back(fmt::format("\"{}\" = {}, wanted a number from {} to {}", key,
+                                            reference::quote_json(*value), least, most));
+            return least;
+        }
+        return value->get<double>();
+    }
+    std::string text(const std::string& key) {
+        const json* value = take(key);
+        if (value == nullptr) return "";
+        if (value->is_string()) return value->get<std::string>();
+        problems_.push_back(fmt::format("\"{}\" = {}, wanted a string", key, reference::quote_json(*value)));
+        return "";
+    }
+    [[nodiscard]] bool has(const std::string& key) const { return object_.contains(key); }
+    [[nodiscard]] const std::vector<std::string>& taken() const { return taken_; }
+
+private:
+    const json* take(const std::string& key) {
+        taken_.push_back(key);
+        if (object_.contains(key)) return &object_.at(key);
+        problems_.push_back(fmt::format("\"{}\" is missing", key));
+        return nullptr;
+    }
+    const json& object_;
+    std::vector<std::string>& problems_;
+    std::vector<std::string> taken_;
+};
+
+void read_sources(const json& object, const std::vector<std::string>& values, Device& device,
+                  std::vector<std::string>& problems) {
+    const json sources = object.value("sources", json::object());
+    if (!sources.is_object()) {
+        problems.push_back("\"sources\" is not an object");
+        return;
+    }
+    for (const auto& [key, value] : sources.items()) {
+        if (!value.is_string()) problems.push_back(fmt::format("source of \"{}\" is not a string", key));
+        if (value.is_string()) device.sources[key] = value.get<std::string>();
+    }
+    for (const std::string& key : values) {
+        if (key != "name" && !device.sources.contains(key))
+            problems.push_back(fmt::format("\"sources\" does not say where \"{}\" comes from", key));
+    }
+}
+
+}  // namespace
+
+Result<Device> parse_device(std::string_view text, const std::string& path) {
+    ASSIGN_OR_RETURN(const json object, reference::parse_strict_json(text, path));
+    if (!object.is_object()) return error("{}: wanted a JSON object with a device's fields", path);
+    std::vector<std::string> problems;
+    DeviceFields fields(object, problems);
+    constexpr double kMost = 1e18;
+    Device device;
+    device.name = fields.text("name");
+    device.memory_bytes = static_cast<int64_t>(fields.number("memory_bytes", 1, kMost));
+    device.memory_bytes_per_s = fields.number("memory_bytes_per_s", 1, kMost);
+    device.bf16_flops = fields.number("bf16_flops", 1, kMost);
+    device.memory_efficiency = fields.number("memory_efficiency", 0.01, 1);
+    device.flops_efficiency = fields.number("flops_efficiency", 0.01, 1);
+    device.kernel_ns = fields.number("kernel_ns", 0, 1e9);
+    device.step_overhead_ns = fields.number("step_overhead_ns", 0, 1e12);
+    device.workspace_bytes = static_cast<int64_t>(fields.number("workspace_bytes", 0, kMost));
+    if (fields.has("tables")) device.tables = fields.text("tables");
+    const std::vector<std::string> values = fields.taken();
+    if (fields.has("sources"))
+        read_sources(object, values, device, problems);
+    else
+        problems.push_back("\"sources\" is missing");
+    for (const auto& [key, value] : object.items()) {
+        if (key != "sources" && std::ranges::count(values, key) == 0)
+            problems.push_back(fmt::format("\"{}\" is not understood", key));
+    }
+    if (!problems.empty()) return error("{}: {}", path, fmt::join(problems, "; "));
+    return device;
+}
+
+std::vector<std::string> device_names() {
+    std::vector<std::string> names;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(repository_path("simulator/devices"), ignored)) {
+        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+Result<Device> read_device(const std::string& name_or_path) {
+    const std::vector<std::string> names = device_names();
+    const bool is_known = std::ranges::count(names, name_or_path) > 0;
+    const std::string path =
+        is_known ? repository_path(fmt::format("simulator/devices/{}.json", name_or_path)) : name_or_path;
+    std::error_code ignored;
+    std::ifstream file(path, std::ios::binary);
+    if (!fs::is_regular_file(path, ignored) || !file) {
+        return error("--device {}: neither a device file nor one of {}", name_or_path, fmt::join(names, ", "));
+    }
+    std::ostringstream text;
+    text << file.rdbuf();
+    ASSIGN_OR_RETURN(Device device, parse_device(text.str(), path));
+    if (!device.tables.empty()) device.tables = (fs::path(path).parent_path() / device.tables).string();
+    return device;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,139 @@
+#include "tools/simulate/run.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "engine/cache/budget.h"
+#include "simulator/aligned_pages.h"
+#include "simulator/kernel_tables.h"
+#include "tools/program/cli.h"
+#include "tools/simulate/model_shape.h"
+
+namespace verbatim::tools {
+namespace {
+
+LookupMode lookup_of(CacheMode mode) {
+    switch (mode) {
+        case CacheMode::kExact:
+        case CacheMode::kNone: return LookupMode::kConversation;
+        case CacheMode::kPrefix: return LookupMode::kPrefix;
+        case CacheMode::kAttention:
+        case CacheMode::kBlockAligned: return LookupMode::kBlocks;
+    }
+    return LookupMode::kConversation;
+}
+
+}  // namespace
+
+int64_t peak_resident_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+}
+
+HeadWorth worth_of(const ModelShape& model) {
+    const ModelFlops flops = flops_of(model);
+    return {model.kv_bytes_per_token, model.state_bytes_per_row, flops.per_token, flops.per_pair};
+}
+
+EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory) {
+    EngineConfig engine;
+    engine.cache.has_kv = memory.block_bytes > 0;
+    engine.cache.has_state = memory.row_bytes > 0;
+    engine.cache.block_size = memory.block_size;
+    engine.cache.num_blocks = memory.num_blocks;
+    engine.cache.num_state_rows = memory.num_state_rows;
+    engine.cache.lookup = lookup_of(config.cache_mode);
+    if (engine.cache.lookup == LookupMode::kBlocks) {
+        engine.cache.keep_turn_heads = engine.cache.has_state ? 0 : 1;
+        engine.scheduler.max_checkpoints = 0;
+    }
+    engine.scheduler.step_tokens = config.step_tokens;
+    engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.max_model_len = config.max_context.value_or(model.max_positions);
+    engine.seed = config.seed;
+    return engine;
+}
+
+Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device) {
+    if (cost == CostChoice::kRoofline || device.tables.empty()) return std::make_unique<RooflineTimes>(device);
+    ASSIGN_OR_RETURN(TableTimes tables, TableTimes::read(device.tables, device));
+    return std::make_unique<TableTimes>(std::move(tables));
+}
+
+Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model) {
+    CacheUnits units{config.block_size, model.kv_bytes_per_token * config.block_size, model.state_bytes_per_row};
+    if (config.cache_mode == CacheMode::kAttention) units.row_bytes = 0;
+    const bool needs_kv = config.cache_mode == CacheMode::kAttention || config.cache_mode == CacheMode::kBlockAligned;
+    if (needs_kv && model.kv_bytes_per_token == 0)
+        return error("--cache-mode: {} has no attention layers, and this mode caches nothing else", model.name);
+    if (config.cache_mode != CacheMode::kBlockAligned) return units;
+    const auto pages = aligned_pages(model, {config.block_size, config.state_value_bytes});
+    return CacheUnits{pages->block_tokens, pages->kv_page_bytes, pages->state_page_bytes};
+}
+
+Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device) {
+    MemoryPlan plan;
+    plan.total_bytes = config.memory_bytes.value_or(device.memory_bytes / 10 * 9);
+    plan.weights_bytes = model.weight_bytes;
+    plan.workspace_bytes = device.workspace_bytes;
+    if (plan.total_bytes > device.memory_bytes) {
+        return error("--memory: got {}, but {} has {}", format_bytes(plan.total_bytes), device.name,
+                     format_bytes(device.memory_bytes));
+    }
+    const int64_t left = plan.total_bytes - plan.weights_bytes - plan.workspace_bytes;
+    if (left <= 0) {
+        return error(
+            "--memory: of {}, the weights of {} take {} and the workspace of {} takes {}: nothing is left for "
+            "the cache",
+            format_bytes(plan.total_bytes), model.name, format_bytes(plan.weights_bytes), device.name,
+            format_bytes(plan.workspace_bytes));
+    }
+    if (config.kv_bytes.value_or(0) > left - config.state_bytes.value_or(0)) {
+        return error("--kv-bytes and --state-bytes: got {} and {}, but {} are left beside weights and workspace",
+                     format_bytes(config.kv_bytes.value_or(0)), format_bytes(config.state_bytes.value_or(0)),
+                     format_bytes(left));
+    }
+    ASSIGN_OR_RETURN(const CacheUnits units, cache_units(config, model));
+    plan.block_size = units.block_size;
+    plan.block_bytes = units.block_bytes;
+    plan.row_bytes = units.row_bytes;
+    ASSIGN_OR_RETURN(const Budget budget, split_budget({left, config.kv_bytes, config.state_bytes},
+                                                       {plan.block_bytes, plan.row_bytes, plan.block_size}));
+    plan.num_blocks = budget.num_blocks;
+    plan.num_state_rows = budget.num_state_rows;
+    plan.kv_bytes = plan.num_blocks * plan.block_bytes;
+    plan.state_bytes = plan.num_state_rows * plan.row_bytes;
+    return plan;
+}
+
+Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
+                                 const std::string& trace_name, const traces::Trace& trace) {
+    const auto begin = std::chrono::steady_clock::now();
+    SimulateRun run{.trace = trace_name, .model = model, .device = device, .config = config};
+    if (config.step_overhead_ns) run.device.step_overhead_ns = static_cast<double>(*config.step_overhead_ns);
+    ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
+    SimulationConfig simulation;
+    simulation.engine = engine_config(config, model, run.memory);
+    simulation.busy = config.busy;
+    simulation.use_cache = config.cache_mode != CacheMode::kNone;
+    simulation.max_tokens = config.max_tokens;
+    simulation.record_steps = config.record_steps;
+    run.max_model_len = simulation.engine.max_model_len;
+    ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
+    StepCost cost(model, run.device, *kernels);
+    const auto policy = make_eviction_policy(config.eviction, worth_of(model));
+    std::optional<ProgressBar> progress;
+    if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
+    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, cost, model.vocab_size, *policy, [&](int64_t rows_over) {
+                         if (progress) progress->update(static_cast<uint64_t>(rows_over));
+                     }));
+    run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    run.peak_rss_bytes = peak_resident_bytes();
+    return run;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,103 @@
+// tools/simulate/run.h: a trace, a model, a device and a memory budget make a simulation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/base/result.h"
+#include "simulator/device.h"
+#include "simulator/eviction_policies.h"
+#include "simulator/kernel_times.h"
+#include "simulator/model_shape.h"
+#include "simulator/simulation.h"
+#include "traces/trace.h"
+
+namespace verbatim::tools {
+
+// How state is kept for reuse.
+enum class CacheMode : uint8_t {
+    kExact,         // heads by conversation
+    kPrefix,        // heads by conversation, and by the longest committed prefix
+    kAttention,     // full blocks of any prefix, as if there were no state to keep
+    kBlockAligned,  // one inflated block for all layers, state at its multiples only (simulator/aligned_pages.h)
+    kNone,          // nothing is reused
+};
+
+// Where prices come from.
+enum class CostChoice : uint8_t {
+    kTables,    // measured kernels, where the device has them, and the roofline for the rest
+    kRoofline,  // the roofline alone
+};
+
+struct SimulateConfig {
+    CostChoice cost = CostChoice::kTables;
+    CacheMode cache_mode = CacheMode::kExact;
+    EvictionChoice eviction = EvictionChoice::kLru;
+    Busy busy = Busy::kWait;
+    std::optional<int64_t> memory_bytes;  // of the device, for everything; none: 90 % of it
+    std::optional<int64_t> kv_bytes;
+    std::optional<int64_t> state_bytes;
+    std::optional<int64_t> max_context;
+    std::optional<int64_t> max_tokens;
+    std::optional<int64_t> step_overhead_ns;
+    int64_t state_value_bytes = 4;  // of kBlockAligned's SSM states
+    int32_t block_size = 16;
+    int32_t step_tokens = 8192;
+    int32_t max_num_sequences = 256;
+    uint64_t seed = 0;
+    bool record_steps = false;
+    bool show_progress = true;
+};
+
+// Where the device's memory goes.
+struct MemoryPlan {
+    int32_t block_size = 0;  // tokens
+    int64_t total_bytes = 0;
+    int64_t weights_bytes = 0;
+    int64_t workspace_bytes = 0;
+    int64_t kv_bytes = 0;  // pools
+    int64_t state_bytes = 0;
+    int64_t block_bytes = 0;
+    int64_t row_bytes = 0;
+    int32_t num_blocks = 0;
+    int32_t num_state_rows = 0;
+};
+
+struct SimulateRun {
+    std::string trace;
+    ModelShape model;
+    Device device;
+    SimulateConfig config;
+    MemoryPlan memory;
+    int64_t max_model_len = 0;
+    SimulationResult result;
+    double wall_s = 0;
+    int64_t peak_rss_bytes = 0;
+};
+
+// The block and the bytes of a pool's units that the cache mode has.
+struct CacheUnits {
+    int32_t block_size = 0;  // tokens
+    int64_t block_bytes = 0;
+    int64_t row_bytes = 0;
+};
+Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model);
+
+// Weights and workspace come off `memory_bytes`; the rest is split between the pools. Error: nothing is left.
+Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device);
+
+// The device's kernels by its tables, or by the roofline.
+Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device);
+
+// What the engine is given.
+EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);
+HeadWorth worth_of(const ModelShape& model);
+int64_t peak_resident_bytes();
+
+// Error: a budget or a trace that the model cannot take.
+Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
+                                 const std::string& trace_name, const traces::Trace& trace);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,145 @@
+// `verbatim sweep`: `verbatim simulate` at many points, on all cores, resumable, in shards.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <thread>
+
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/read_options.h"
+#include "tools/simulate/choices.h"
+#include "tools/simulate/device_file.h"
+#include "tools/simulate/model_shape.h"
+#include "tools/sweep/sweep.h"
+#include "traces/strict.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct SweepOptions {
+    std::string trace;
+    std::string model = "granite-4.0-h-micro";
+    std::string device = "h100_sxm";
+    std::string to;
+    std::string slo;
+    std::string shard;
+    std::vector<std::string> memories;
+    std::vector<std::string> cache_modes = {"exact"};
+    std::vector<std::string> evictions = {"lru"};
+    std::vector<std::string> rates = {"1"};
+    std::vector<std::string> merged;
+    ReadFlags read;
+    SimulateConfig config;
+    int32_t num_threads = 1;
+};
+
+Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
+    std::vector<SweepPoint> points;
+    for (const std::string& memory : options.memories) {
+        const auto bytes = parse_bytes(memory);
+        if (!bytes) return error("--memory: {}", bytes.error().message);
+        for (const std::string& mode : options.cache_modes) {
+            if (!choice_by_name(cache_mode_choices(), mode))
+                return error("--cache-mode: there is no mode \"{}\"", mode);
+            for (const std::string& eviction : options.evictions) {
+                if (!choice_by_name(eviction_choices(), eviction))
+                    return error("--evict: there is no policy \"{}\"", eviction);
+                for (const std::string& rate : options.rates) {
+                    const auto scale = traces::parse_number<double>(rate);
+                    if (!scale || *scale <= 0) return error("--rate: got \"{}\", wanted a number above 0", rate);
+                    points.push_back({static_cast<int64_t>(*bytes), mode, eviction, *scale});
+                }
+            }
+        }
+    }
+    return points;
+}
+
+// "2/8".
+Result<Shard> parse_shard(const std::string& text) {
+    if (text.empty()) return Shard{};
+    const size_t slash = text.find('/');
+    const auto number = traces::parse_number<int64_t>(std::string_view(text).substr(0, slash));
+    const auto count = slash == std::string::npos
+                           ? std::nullopt
+                           : traces::parse_number<int64_t>(std::string_view(text).substr(slash + 1));
+    if (!number || !count || *number < 1 || *number > *count)
+        return error("--shard: got \"{}\", wanted I/N with 1 <= I <= N", text);
+    return Shard{*number, *count};
+}
+
+Result<Sweep> sweep_of(const SweepOptions& options) {
+    Sweep sweep;
+    sweep.trace = options.trace;
+    sweep.read = options.read.read;
+    sweep.read.seed = options.config.seed;
+    ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
+    sweep.model = shape_of(options.model, config);
+    sweep.read.over_context = options.read.over_context();
+    if (sweep.read.over_context != traces::OverContext::kReject)
+        sweep.read.max_context = options.read.context.value_or(sweep.model.max_positions);
+    ASSIGN_OR_RETURN(sweep.device, read_device(options.device));
+    sweep.config = options.config;
+    sweep.config.max_context = options.read.context;
+    if (!options.slo.empty()) {
+        ASSIGN_OR_RETURN(sweep.slo, parse_slo(options.slo));
+    }
+    ASSIGN_OR_RETURN(sweep.points, points_of(options));
+    return sweep;
+}
+
+int run_sweep_command(const SweepOptions& options) {
+    const auto shard = parse_shard(options.shard);
+    if (!shard) return report_error(shard.error(), kExitBadUsage);
+    if (const auto points = points_of(options); !points) return report_error(points.error(), kExitBadUsage);
+    const auto sweep = sweep_of(options);
+    if (!sweep) return report_error(sweep.error());
+    const Status done = run_sweep(*sweep, *shard, options.num_threads, options.to);
+    return done ? kExitOk : report_error(done.error());
+}
+
+int run_merge_command(const SweepOptions& options) {
+    const Status done = merge_sweeps(options.merged, options.to);
+    return done ? kExitOk : report_error(done.error());
+}
+
+}  // namespace
+
+void add_sweep_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<SweepOptions>();
+    options->num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    CLI::App* verb = app.add_subcommand("sweep", "simulate a trace at many points: memory, cache mode, eviction, rate");
+    verb->require_subcommand(0, 1);
+    const auto list = [&](const char* flag, std::vector<std::string>& values, const char* description) {
+        return verb->add_option(flag, values, description)->delimiter(',');
+    };
+    verb->add_option("--trace", options->trace, "a trace file (see traces/README.md)");
+    verb->add_option("--model", options->model, "a preset, or a checkpoint's folder")->capture_default_str();
+    verb->add_option("--device", options->device, "a device file or its name")->capture_default_str();
+    list("--memory", options->memories, "bytes of the device, such as 40GB,60GB");
+    list("--cache-mode", options->cache_modes, "as in verbatim simulate, such as exact,block-aligned")
+        ->capture_default_str();
+    list("--evict", options->evictions, "as in verbatim simulate, such as lru,flops")->capture_default_str();
+    list("--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")->capture_default_str();
+    verb->add_option("--to", options->to, "where the results go, a line per point; those there already are kept")
+        ->type_name("FILE");
+    verb->add_option("--shard", options->shard, "only every Nth point, from the Ith on")->type_name("I/N");
+    verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms");
+    verb->add_option("--threads", options->num_threads, "points at a time; the results do not depend on it")
+        ->check(CLI::Range(1, 1024));
+    verb->add_option("--limit", options->read.read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
+    add_seed_option(*verb, options->config.seed);
+    CLI::App* merge = verb->add_subcommand("merge", "put the result files of shards together");
+    merge->add_option("files", options->merged, "result files of one sweep's shards")->required();
+    merge->add_option("--to", options->to, "where the whole goes")->required()->type_name("FILE");
+    verb->callback([options, merge, &exit_code] {
+        if (merge->parsed()) {
+            exit_code = run_merge_command(*options);
+        } else if (options->trace.empty() || options->to.empty() || options->memories.empty()) {
+            exit_code = report_error(Error{"sweep: --trace, --memory and --to are required"}, kExitBadUsage);
+        } else {
+            exit_code = run_sweep_command(*options);
+        }
+    });
+}
+
+}  // namespace verbatim::tools

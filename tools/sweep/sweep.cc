@@ -1,0 +1,237 @@
+#include "tools/sweep/sweep.h"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "engine/base/digest.h"
+#include "reference/model/regular_file.h"
+#include "tools/program/cli.h"
+#include "tools/simulate/choices.h"
+#include "tools/simulate/report.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// The lines of a result file, by the point's number; the header apart.
+struct ResultFile {
+    ordered_json header;
+    std::map<int64_t, ordered_json> lines;
+};
+
+Result<std::string> file_text(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return error("{}: cannot be read", path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+// A last line that was cut off by an interruption is not there.
+Result<ResultFile> read_results(const std::string& path) {
+    ASSIGN_OR_RETURN(const std::string text, file_text(path));
+    ResultFile results;
+    size_t begin = 0;
+    for (int64_t number = 1; begin < text.size(); ++number) {
+        const size_t end = text.find('\n', begin);
+        if (end == std::string::npos) break;
+        const ordered_json line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
+        begin = end + 1;
+        if (number == 1 && line.is_object() && line.contains("sweep")) {
+            results.header = line;
+        } else if (number > 1 && line.is_object() && line.contains("number") && line["number"].is_number_integer()) {
+            results.lines[line["number"].get<int64_t>()] = line;
+        } else {
+            return error("{}:{}: got {}, wanted {} of a sweep", path, number,
+                         line.is_discarded() ? "no JSON" : "other JSON", number == 1 ? "the header" : "a point");
+        }
+    }
+    if (results.header.is_null()) return error("{}: got no header of a sweep", path);
+    return results;
+}
+
+Status write_results(const std::string& path, const ResultFile& results) {
+    std::string text = results.header.dump() + "\n";
+    for (const auto& [number, line] : results.lines) text += line.dump() + "\n";
+    ASSIGN_OR_RETURN(auto file, reference::NewFile::create(path));
+    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
+    return file.finish();
+}
+
+// What of a run depends on the machine is left out.
+ordered_json line_of(int64_t number, const SweepPoint& point, const SimulateRun& run, const Slo& slo) {
+    ordered_json result = simulate_json(run, slo);
+    result.erase("wall_s");
+    result.erase("peak_rss_bytes");
+    return {{"number", number}, {"point", json_of(point)}, {"result", std::move(result)}};
+}
+
+// Traces by the rate that they were read at.
+Result<std::map<double, traces::ReadTrace>> read_traces(const Sweep& sweep) {
+    std::map<double, traces::ReadTrace> read;
+    for (const SweepPoint& point : sweep.points) {
+        if (read.contains(point.rate_scale)) continue;
+        traces::ReadOptions options = sweep.read;
+        options.rate_scale = point.rate_scale;
+        RETURN_IF_ERROR(validate(options));
+        ASSIGN_OR_RETURN(read[point.rate_scale], traces::read_trace(sweep.trace, options));
+    }
+    return read;
+}
+
+// Hands out points to threads and gathers their lines.
+class Runner {
+public:
+    Runner(const Sweep& sweep, const std::map<double, traces::ReadTrace>& traces, std::vector<int64_t> numbers,
+           std::ofstream& log, ResultFile& results)
+        : sweep_(sweep),
+          traces_(traces),
+          numbers_(std::move(numbers)),
+          log_(log),
+          results_(results),
+          progress_("sweep", numbers_.size()) {}
+
+    Status run(int32_t num_threads) {
+        std::vector<std::jthread> threads;
+        for (int32_t i = 0; i < num_threads; ++i) threads.emplace_back([this] { work(); });
+        threads.clear();
+        if (failed_) return tl::unexpected(*failed_);
+        return {};
+    }
+
+private:
+    void work() {
+        for (size_t i = next_++; i < numbers_.size(); i = next_++) {
+            const int64_t number = numbers_[i];
+            const SweepPoint& point = sweep_.points[static_cast<size_t>(number)];
+            SimulateConfig config = sweep_.config;
+            config.memory_bytes = point.memory_bytes;
+            config.cache_mode = *choice_by_name(cache_mode_choices(), point.cache_mode);
+            config.eviction = *choice_by_name(eviction_choices(), point.eviction);
+            config.show_progress = false;
+            const auto run = run_simulate(config, sweep_.model, sweep_.device,
+                                          std::filesystem::path(sweep_.trace).filename().string(),
+                                          traces_.at(point.rate_scale).trace);
+            const std::lock_guard lock(mutex_);
+            if (!run) {
+                failed_ = Error{fmt::format("point {}: {}", json_of(point).dump(), run.error().message)};
+                next_ = numbers_.size();
+                return;
+            }
+            const ordered_json line = line_of(number, point, *run, sweep_.slo);
+            log_ << line.dump() << '\n' << std::flush;
+            results_.lines[number] = line;
+            progress_.update(++num_done_);
+        }
+    }
+    const Sweep& sweep_;
+    const std::map<double, traces::ReadTrace>& traces_;
+    std::vector<int64_t> numbers_;
+    std::ofstream& log_;
+    ResultFile& results_;
+    ProgressBar progress_;
+    std::atomic<size_t> next_ = 0;
+    std::mutex mutex_;
+    uint64_t num_done_ = 0;
+    std::optional<Error> failed_;
+};
+
+}  // namespace
+
+ordered_json json_of(const SweepPoint& point) {
+    return {{"memory_bytes", point.memory_bytes},
+            {"cache_mode", point.cache_mode},
+            {"evict", point.eviction},
+            {"rate_scale", point.rate_scale}};
+}
+
+Result<ordered_json> sweep_header(const Sweep& sweep) {
+    ASSIGN_OR_RETURN(const std::string trace, file_text(sweep.trace));
+    Digester digester;
+    digester.add(std::string_view(trace));
+    ordered_json points = ordered_json::array();
+    for (const SweepPoint& point : sweep.points) points.push_back(json_of(point));
+    const SimulateConfig& config = sweep.config;
+    const traces::ReadOptions& read = sweep.read;
+    const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
+    return ordered_json{
+        {"sweep",
+         {{"trace", std::filesystem::path(sweep.trace).filename().string()},
+          {"trace_digest", digester.digest().hex()},
+          {"limit", read.limit},
+          {"tokens_per_id", read.tokens_per_id},
+          {"sessions", read.sessions ? ordered_json{read.sessions->first, read.sessions->last} : ordered_json(nullptr)},
+          {"session_rate", read.session_rate},
+          {"sessions_scale", read.sessions_scale},
+          {"think_scale", read.think_scale},
+          {"max_context", read.max_context},
+          {"over_context", static_cast<int>(read.over_context)},
+          {"seed", config.seed},
+          {"model", sweep.model.name},
+          {"device", sweep.device.name},
+          {"cost", static_cast<int>(config.cost)},
+          {"busy", static_cast<int>(config.busy)},
+          {"context", or_null(config.max_context)},
+          {"max_tokens", or_null(config.max_tokens)},
+          {"step_overhead_ns", or_null(config.step_overhead_ns)},
+          {"block_size", config.block_size},
+          {"step_tokens", config.step_tokens},
+          {"max_sequences", config.max_num_sequences},
+          {"slo_ns", {or_null(sweep.slo.ttft_ns), or_null(sweep.slo.tpot_ns), or_null(sweep.slo.e2e_ns)}},
+          {"points", std::move(points)}}}};
+}
+
+Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path) {
+    ResultFile results;
+    ASSIGN_OR_RETURN(const ordered_json header, sweep_header(sweep));
+    if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
+        ASSIGN_OR_RETURN(results, read_results(path));
+        if (results.header != header)
+            return error("{}: holds the results of another sweep: name another file, or move it away", path);
+    }
+    results.header = header;
+    RETURN_IF_ERROR(write_results(path, results));  // without a line that was cut off
+    std::vector<int64_t> numbers;
+    for (int64_t number = shard.number - 1; number < static_cast<int64_t>(sweep.points.size()); number += shard.count) {
+        if (!results.lines.contains(number)) numbers.push_back(number);
+    }
+    ASSIGN_OR_RETURN(const auto traces, read_traces(sweep));
+    {
+        std::ofstream log(path, std::ios::binary | std::ios::app);
+        Runner runner(sweep, traces, std::move(numbers), log, results);
+        RETURN_IF_ERROR(runner.run(num_threads));
+    }
+    return write_results(path, results);
+}
+
+Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to) {
+    ResultFile merged;
+    for (const std::string& path : paths) {
+        ASSIGN_OR_RETURN(const ResultFile results, read_results(path));
+        if (merged.header.is_null()) merged.header = results.header;
+        if (results.header != merged.header) return error("{}: is of another sweep than {}", path, paths.front());
+        for (const auto& [number, line] : results.lines) {
+            const auto [place, added] = merged.lines.emplace(number, line);
+            if (!added && place->second != line)
+                return error("{}: point {} has another result than in a file before", path, number);
+        }
+    }
+    const auto num_points = static_cast<int64_t>(merged.header["sweep"]["points"].size());
+    for (int64_t number = 0; number < num_points; ++number) {
+        if (!merged.lines.contains(number))
+            return error("point {} of {} is in none of the files: is a shard missing or not done?", number, num_points);
+    }
+    return write_results(to, merged);
+}
+
+}  // namespace verbatim::tools

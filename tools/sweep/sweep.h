@@ -1,0 +1,59 @@
+// tools/sweep/sweep.h: one trace, model and device at many points: memory, cache mode, eviction, rate.
+//
+// A result file is JSON lines: first a header that says what the sweep is of, then a line per point, in the points'
+// order. A line depends on its point and the header alone.
+//   S1  any number of threads, shards and interruptions give the same bytes in the end
+//   S2  points are numbered in order of (memory, mode, eviction, rate), the last one fastest; shard i of n has those
+//       whose number is i - 1 modulo n
+//   S3  a file of another sweep is an error, never a source of results
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "simulator/device.h"
+#include "simulator/model_shape.h"
+#include "tools/simulate/metrics.h"
+#include "tools/simulate/run.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+
+struct SweepPoint {
+    int64_t memory_bytes = 0;
+    std::string cache_mode;
+    std::string eviction;
+    double rate_scale = 1;
+};
+[[nodiscard]] nlohmann::ordered_json json_of(const SweepPoint& point);
+
+struct Shard {
+    int64_t number = 1;  // from 1
+    int64_t count = 1;
+};
+
+struct Sweep {
+    std::string trace;  // path
+    traces::ReadOptions read;
+    ModelShape model;
+    Device device;
+    SimulateConfig config;  // what all points have in common
+    Slo slo;
+    std::vector<SweepPoint> points;
+};
+
+// What a result file is of: everything that a line depends on beside its point.
+[[nodiscard]] Result<nlohmann::ordered_json> sweep_header(const Sweep& sweep);
+
+// Runs the shard's points on `num_threads` threads and leaves them in `path`, in order; those that are there already
+// are kept. Each one is appended as it is done, so that an interrupted sweep goes on.
+Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path);
+
+// Puts the files of shards together. Errors: other headers, a point that is missing or there twice with other results.
+Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to);
+
+}  // namespace verbatim::tools
