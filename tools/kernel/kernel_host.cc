@@ -380,8 +380,8 @@ std::vector<double> KernelHost::time(const KernelInfo& kernel, const Arguments& 
     impl_->board().timing = request;
     // Leaving large caches takes its time on a busy machine, too.
     constexpr double kAround = 60;
-    result = impl_->call(kernel, arguments, options, Question::kTime,
-                         impl_->seconds() + 4 * request.max_seconds + kAround);
+    result =
+        impl_->call(kernel, arguments, options, Question::kTime, impl_->seconds() + 4 * request.max_seconds + kAround);
     if (result.end != CallEnd::kDone) return {};
     const Board& board = impl_->board();
     return {board.times_s.begin(), board.times_s.begin() + board.num_times};

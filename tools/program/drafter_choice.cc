@@ -46,7 +46,7 @@ Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, c
 
 // Who asks the same again is answered the same: what is known is not added twice.
 void OutputLog::on_token(RequestId request, TokenId token) {
-    Answer& answer = answers_[request];
+    Answered& answer = answers_[request];
     if (answer.num_tokens == 0) answer.key = key_of(*engine_->find(request));
     std::vector<TokenId>& output = outputs_[answer.key];
     if (answer.num_tokens++ == output.size()) output.push_back(token);

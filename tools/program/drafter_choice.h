@@ -34,11 +34,11 @@ private:
     [[nodiscard]] static Digest key_of(const Sequence& sequence);
 
     const Engine* engine_ = nullptr;
-    struct Answer {
+    struct Answered {
         Digest key;
         size_t num_tokens = 0;
     };
-    std::map<RequestId, Answer> answers_;
+    std::map<RequestId, Answered> answers_;
     std::map<Digest, std::vector<TokenId>> outputs_;
 };
 

@@ -361,9 +361,10 @@ void Emulator::clear_findings() {
 void Emulator::found(FindingKind kind, const std::string& what) {
     int64_t& count = num_found_[{kernel_name_, kind}];
     if (++count > kMaxAlike) return;
-    findings_.push_back({kind, fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_,
-                                           block_position_.x, block_position_.y, block_position_.z,
-                                           running_->position.x, running_->position.y, name(kind), what),
+    findings_.push_back({kind,
+                         fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_, block_position_.x,
+                                     block_position_.y, block_position_.z, running_->position.x, running_->position.y,
+                                     name(kind), what),
                          keeps_frames_ ? frames_here() : std::vector<const void*>()});
 }
 

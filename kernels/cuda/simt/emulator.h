@@ -44,7 +44,7 @@ enum class FindingKind : uint8_t {
 
 struct Finding {
     FindingKind kind = FindingKind::kOutOfBounds;
-    std::string text;  // with kernel, block and thread
+    std::string text;                 // with kernel, block and thread
     std::vector<const void*> frames;  // where in the kernel's code, innermost first, when they are kept
 };
 
