@@ -7,6 +7,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
+#include "engine/ingestion.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
@@ -58,6 +59,8 @@ public:
     virtual void on_plan(const StepPlan& plan) = 0;
     virtual void on_token(RequestId request, TokenId token) = 0;
     virtual void on_event(const Event& event) = 0;
+    virtual void on_call(const Call& /*call*/) {}            // a submit when it is answered, all others before
+    virtual void on_result(const StepResult& /*result*/) {}  // before it is applied
 };
 
 // Tells all of them, in order. Borrows them.
@@ -72,6 +75,12 @@ public:
     }
     void on_event(const Event& event) override {
         for (Recorder* recorder : recorders_) recorder->on_event(event);
+    }
+    void on_call(const Call& call) override {
+        for (Recorder* recorder : recorders_) recorder->on_call(call);
+    }
+    void on_result(const StepResult& result) override {
+        for (Recorder* recorder : recorders_) recorder->on_result(result);
     }
 
 private:

@@ -70,7 +70,21 @@ Engine::~Engine() = default;
 
 // --- requests
 
+Call Engine::call(CallKind kind) const { return {.kind = kind, .step = next_step_, .in_open_step = step_open_}; }
+
 OrRefusal<Accepted> Engine::submit(ChatRequest request) {
+    Call told = call(CallKind::kSubmit);
+    told.request = request;
+    auto accepted = accept(std::move(request));
+    if (accepted && !accepted->recorded) {
+        told.id = accepted->request;
+        told.request.seed = sequences_.at(told.id)->request.sampling.seed;
+    }
+    recorder_.on_call(told);
+    return accepted;
+}
+
+OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     ++stats_.requests;
     if (const Status valid = validate(request, store_.vocab_size()); !valid) {
         return refuse(request, {RefusalReason::kInvalid, valid.error().message});
@@ -133,6 +147,9 @@ std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
 }
 
 bool Engine::abort(RequestId request) {
+    Call told = call(CallKind::kAbort);
+    told.id = request;
+    recorder_.on_call(told);
     const auto found = sequences_.find(request);
     if (found == sequences_.end()) return false;
     Sequence& sequence = *found->second;
@@ -213,6 +230,7 @@ const StepPlan& Engine::plan_step() {
 
 void Engine::apply(const StepResult& result) {
     CHECK(step_open_ && result.step == plan_.step, "result of step {}, plan of step {}", result.step, plan_.step);
+    recorder_.on_result(result);
     step_open_ = false;
     materialised_ = std::max(materialised_, result.materialised_through_step);
     CHECK_LE(materialised_, plan_.step);
@@ -441,6 +459,11 @@ void Engine::fail_step() {
 // --- names
 
 OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns) {
+    Call told = call(CallKind::kFork);
+    told.key = from;
+    told.to = to;
+    told.num_turns = num_turns;
+    recorder_.on_call(told);
     const auto length = ledger_.fork(from, to, num_turns);
     if (!length) return length;
     const ConversationKey key{from.salt, to};
@@ -453,6 +476,10 @@ OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& 
 }
 
 OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) {
+    Call told = call(CallKind::kRewind);
+    told.key = key;
+    told.num_turns = num_turns;
+    recorder_.on_call(told);
     const auto length = ledger_.rewind(key, num_turns);
     if (!length) return length;
     cache_.rewind(key, *length);
@@ -463,6 +490,9 @@ OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) 
 
 // Turns that never committed leave heads without a conversation: they can be deleted, too.
 OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
+    Call told = call(CallKind::kRemove);
+    told.key = key;
+    recorder_.on_call(told);
     const auto removed = ledger_.remove(key);
     const bool left = cache_.find(key) != nullptr || publication_.knows(key);
     if (!removed && !(removed.error().reason == RefusalReason::kUnknownConversation && left)) return removed;
@@ -483,6 +513,9 @@ void Engine::drop_snapshots(const ConversationKey& key) {
 }
 
 bool Engine::revoke(const ConversationKey& key) {
+    Call told = call(CallKind::kRevoke);
+    told.key = key;
+    recorder_.on_call(told);
     if (!ledger_.revoke(key)) return false;
     event(EventKind::kRevoke, RequestId{-1});
     return true;

@@ -18,6 +18,7 @@
 #include "engine/cache/cache.h"
 #include "engine/drafting/drafter.h"
 #include "engine/executor.h"
+#include "engine/ingestion.h"
 #include "engine/ledger/ledger.h"
 #include "engine/publication/publication.h"
 #include "engine/recorder.h"
@@ -140,6 +141,8 @@ public:
     void verify();
 
 private:
+    OrRefusal<Accepted> accept(ChatRequest request);
+    [[nodiscard]] Call call(CallKind kind) const;
     OrRefusal<Accepted> refuse(const ChatRequest& request, Refusal refusal);
     [[nodiscard]] std::optional<Refusal> too_large(const Sequence& sequence) const;
     void account(Sequence& sequence, int64_t num_new_tokens);

@@ -138,6 +138,7 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
             start.prompt = conversation.committed.slice(0, conversation.turns.back().prompt_end);
             start.checkpoints = conversation.turns.back().message_ends;
             break;
+        case InputKind::kCount: CHECK(false, "input {}", static_cast<int>(request.input));
     }
     start.num_committed = start.prompt.common_prefix(conversation.committed);
     const auto seam = seam_of(conversation);

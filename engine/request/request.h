@@ -18,12 +18,21 @@ namespace verbatim {
 // Separates what may share cached state. No salt is a salt of its own, different from the empty string.
 struct CacheSalt {
     std::optional<std::string> value;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("value", self.value);
+    }
     friend auto operator<=>(const CacheSalt&, const CacheSalt&) = default;
 };
 
 struct ConversationKey {
     CacheSalt salt;
     std::string conversation_id;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("salt", self.salt);
+        visit("conversation_id", self.conversation_id);
+    }
     friend auto operator<=>(const ConversationKey&, const ConversationKey&) = default;
 };
 
@@ -31,12 +40,19 @@ struct ConversationKey {
 struct Message {
     TokenSeq tokens;
     bool checkpoint = true;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("tokens", self.tokens);
+        visit("checkpoint", self.checkpoint);
+    }
+    friend bool operator==(const Message&, const Message&) = default;
 };
 
 enum class InputKind : uint8_t {
     kSuffix,      // `messages` follow the conversation's committed tokens
     kHistory,     // `messages` are the whole conversation; an unknown id is created
     kRegenerate,  // answer the last turn's prompt again; `messages` is empty
+    kCount,
 };
 
 struct ChatRequest {
@@ -55,6 +71,24 @@ struct ChatRequest {
     bool deterministic =
         true;  // attaches only to heads of the executor's own numerics; false: to any, and its heads are mixed then
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("conversation", self.conversation);
+        visit("input", self.input);
+        visit("messages", self.messages);
+        visit("turn_id", self.turn_id);
+        visit("parent", self.parent);
+        visit("max_tokens", self.max_tokens);
+        visit("sampling", self.sampling);
+        visit("seed", self.seed);
+        visit("stop_tokens", self.stop_tokens);
+        visit("stop_strings", self.stop_strings);
+        visit("ignore_stop", self.ignore_stop);
+        visit("use_cache", self.use_cache);
+        visit("deterministic", self.deterministic);
+        visit("forced_output", self.forced_output);
+    }
+    friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
 };
 
 // What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent), how it is

@@ -53,7 +53,8 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 stats.windows,
                                 stats.accepted_tokens,
                                 stats.rolled_back_tokens,
-                                coverage.row_moves}) {
+                                coverage.row_moves,
+                                coverage.reruns}) {
         EXPECT_GT(count, 0);
     }
     for (const auto reason : {FinishReason::kLength, FinishReason::kStopToken, FinishReason::kStopString,

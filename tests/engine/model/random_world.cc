@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "engine/fields.h"
 #include "tests/support/must.h"
 
 namespace verbatim::tests {
@@ -126,6 +127,7 @@ void RandomWorld::run(int num_operations) {
         check();
     }
     come_home();
+    check_rerun();
 }
 
 void RandomWorld::operate() {
@@ -409,6 +411,7 @@ void RandomWorld::check_order() {
 }
 
 void RandomWorld::on_plan(const StepPlan& plan) {
+    told_.on_plan(plan);
     tail_copies_ += static_cast<int64_t>(plan.copies.size());
     for (const ScheduledSequence& sequence : plan.sequences) {
         coverage_.row_moves += sequence.num_new_tokens == 0 ? 1 : 0;
@@ -417,6 +420,7 @@ void RandomWorld::on_plan(const StepPlan& plan) {
 }
 
 void RandomWorld::on_event(const Event& event) {
+    told_.on_event(event);
     if (event.kind == EventKind::kAttach) check_lookup(event);
     if (event.kind == EventKind::kPreempt) {
         MUST(event.request != engine_.scheduler().running().front()->id, "the oldest is preempted");
@@ -488,6 +492,27 @@ void RandomWorld::come_home() {
     }
 }
 
+// What came in at the door, written and read, gives the whole run again: plans, tokens, events.
+void RandomWorld::check_rerun() {
+    if (failed_ || config_.drafter == WorldDrafter::kAdversary || config_.drafter == WorldDrafter::kExecutor) return;
+    std::vector<std::byte> bytes;
+    write_fields(bytes, calls_);
+    TokenStore store(store_.vocab_size());
+    const auto calls = read_fields<std::vector<Call>>(bytes, store);
+    MUST(calls.has_value(), "{}", calls.error().message);
+    MUST(*calls == calls_, "the calls are others when they have been written and read");
+    HashExecutor executor(config_.executor);
+    LruEviction policy;
+    DigestRecorder told;
+    Engine engine(config_.engine, executor, policy, store, told);
+    NgramDrafter ngram;
+    if (config_.drafter == WorldDrafter::kNgram) engine.draft_with(&ngram);
+    const Status done = rerun(*calls, engine, executor);
+    MUST(done.has_value(), "{}", done.error().message);
+    MUST(told.digest() == told_.digest(), "made again, the calls give another run");
+    ++coverage_.reruns;
+}
+
 RandomWorld::Coverage RandomWorld::coverage() const {
     Coverage coverage = coverage_;
     coverage.stats = engine_.stats();
@@ -512,6 +537,7 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     stats.accepted_tokens += other.stats.accepted_tokens;
     stats.rolled_back_tokens += other.stats.rolled_back_tokens;
     row_moves += other.row_moves;
+    reruns += other.reruns;
     for (size_t i = 0; i < stats.not_reused.size(); ++i) stats.not_reused[i] += other.stats.not_reused[i];
     for (size_t i = 0; i < stats.refusals.size(); ++i) stats.refusals[i] += other.stats.refusals[i];
     revoked += other.revoked;

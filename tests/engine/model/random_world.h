@@ -61,6 +61,7 @@ public:
         int64_t aborted_in_open_step = 0;
         int64_t executor_failures = 0;
         int64_t row_moves = 0;
+        int64_t reruns = 0;
         std::map<FinishReason, int64_t> finished;
         void add(const Coverage& other);
     };
@@ -68,9 +69,11 @@ public:
 
 private:
     void on_plan(const StepPlan& plan) override;
-    void on_token(RequestId, TokenId) override {}
+    void on_token(RequestId request, TokenId token) override { told_.on_token(request, token); }
     void on_event(const Event& event) override;
+    void on_call(const Call& call) override { calls_.push_back(call); }
 
+    void check_rerun();
     void operate();
     void submit(ChatRequest request);
     void step();
@@ -117,6 +120,8 @@ private:
     std::set<HeadId> checked_heads_;
     std::set<ConversationKey> deleted_;  // and not written to since
     Coverage coverage_;
+    std::vector<Call> calls_;
+    DigestRecorder told_;
     int64_t tail_copies_ = 0;
     int64_t state_copies_ = 0;
     int64_t lost_tokens_ = 0;  // computed for turns that were aborted while the step was open
