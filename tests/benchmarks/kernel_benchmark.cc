@@ -122,10 +122,11 @@ public:
           tensors_(state_tensors(model.config)),
           kv_(tensors_, kBlockSize, static_cast<int32_t>(kMaxTokens / kBlockSize)),
           states_(tensors_, 1),
+          log_(model.config, 0),
           pool_(1),
           choice_(cpu::matmul_choice(isa)),
           weights_(model.config, model.weights, pool_),
-          backend_(model_, weights_, choice_, kv_, states_, pool_) {
+          backend_(model_, weights_, choice_, {kv_, states_, log_}, pool_) {
         for (int32_t i = 0; i < kMaxTokens / kBlockSize; ++i) blocks_.push_back(BlockId{i});
     }
 
@@ -172,6 +173,7 @@ private:
     StateTensors tensors_;
     cpu::PagedKv kv_;
     cpu::StateRows states_;
+    cpu::StateLog log_;
     WorkerPool pool_;
     cpu::MatmulChoice choice_;
     cpu::PackedWeights weights_;

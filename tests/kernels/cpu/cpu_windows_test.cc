@@ -61,7 +61,7 @@ TEST(CpuWindows, AFaultIsToldOfTheRowThatMetIt) {
     constexpr int64_t kPromptTokens = 6;
     constexpr int64_t kFaultAt = 5;  // of the output
     const SceneModel sound(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
-    const PlainRun right(sound, sound.tokens(kPromptTokens, 3), {.temperature = 1, .seed = 5}, 10);
+    const PlainRun right(sound, sound.tokens(kPromptTokens, 3), {.temperature = 1, .seed = 5}, kFaultAt + 8);
     const TokenId poison = right.tokens[kPromptTokens + kFaultAt];
     ASSERT_EQ(std::ranges::count(std::span(right.tokens).first(kPromptTokens + kFaultAt), poison), 0);
     const PoisonedModel model(Architecture::kGraniteHybrid, Profile::kExact, poison);
