@@ -20,6 +20,9 @@ namespace {
 
 constexpr int64_t kConvChannels = 512;  // channels that one thread takes at a time
 
+// Its destination row has the window behind the only row that may draw.
+bool keeps_window(const PooledSequence& of) { return of.num_drafts() == 0 && of.state_dst != kNoState; }
+
 int64_t window_floats(const MambaConfig& mamba) { return (int64_t{mamba.d_conv} - 1) * mamba.conv_dim(); }
 
 }  // namespace
@@ -126,22 +129,19 @@ void CpuBackend::conv(int32_t layer, const MambaConfig& mamba) {
     keep_windows(layer, mamba);
 }
 
-// N8: what the convolution would go on from behind every row that draws. Before a row or the log takes it in: then what
-// stood before the first row is gone.
+// N8: what the convolution would go on from behind every row that draws, where no row keeps it. Before a row or the log
+// takes it in: then what stood before the first row is gone.
 void CpuBackend::check_windows(int32_t layer, const MambaConfig& mamba) {
     window_is_finite_.resize(static_cast<size_t>(batch().num_logit_rows()));
+    if (std::ranges::all_of(sequences(), keeps_window)) return;
     pool_.for_each(static_cast<int64_t>(sequences().size()), [&](int64_t i) {
         const PooledSequence& of = sequences()[i];
+        if (keeps_window(of)) return;
         float* window = scan_scratch_[reference::WorkerPool::thread_index()].window.ensure(window_floats(mamba));
         for (int32_t draw = 0; draw < of.num_draws; ++draw) {
-            const bool is_kept = of.num_drafts() == 0 && of.state_dst != kNoState;
-            const float* behind =
-                is_kept ? states_.tensor<float>(of.state_dst, layer, StateKind::kConv).data() : window;
-            if (!is_kept) {
-                const int64_t num_rows = batch().sequences[i].num_rows - of.num_draws + draw + 1;
-                copy_window(layer, of, conv_inputs(static_cast<size_t>(i), mamba), num_rows, window);
-            }
-            window_is_finite_[first_logit_rows_[i] + draw] = row_ops().is_finite(behind, window_floats(mamba)) ? 1 : 0;
+            const int64_t num_rows = batch().sequences[i].num_rows - of.num_draws + draw + 1;
+            copy_window(layer, of, conv_inputs(static_cast<size_t>(i), mamba), num_rows, window);
+            window_is_finite_[first_logit_rows_[i] + draw] = row_ops().is_finite(window, window_floats(mamba)) ? 1 : 0;
         }
     });
 }
@@ -319,12 +319,18 @@ void CpuBackend::check_state(int32_t layer) {
     const MambaConfig& mamba = *config().layers[layer].mamba;
     const int64_t heads = mamba.n_heads;
     pool_.for_each(static_cast<int64_t>(sequences().size()), [&](int64_t i) {
+        const PooledSequence& of = sequences()[i];
         const auto first = finite_draws_.begin() + i * heads;
         const int32_t num_finite = *std::min_element(first, first + heads);
-        for (int32_t draw = 0; draw < sequences()[i].num_draws; ++draw) {
+        for (int32_t draw = 0; draw < of.num_draws; ++draw) {
             auto& fault = fault_layers_[first_logit_rows_[i] + draw];
             if (fault) continue;
-            if (draw >= num_finite || window_is_finite_[first_logit_rows_[i] + draw] == 0) fault = layer;
+            const auto window_is_finite = [&] {
+                if (!keeps_window(of)) return window_is_finite_[first_logit_rows_[i] + draw] != 0;
+                const float* kept = states_.tensor<float>(of.state_dst, layer, StateKind::kConv).data();
+                return row_ops().is_finite(kept, window_floats(mamba));
+            };
+            if (draw >= num_finite || !window_is_finite()) fault = layer;
         }
     });
 }
