@@ -126,7 +126,8 @@ TEST(KernelCommand, TheWalksPairsOfTokensKnowTheirChunk) {
     EXPECT_THAT(check.out, HasSubstr("wrong bits"));
     const Outcome outcome = run_kernel({"invariance", "scan", "--effort", "short", "--file", file, "--format", "json"});
     EXPECT_EQ(outcome.exit_code, kExitDifference);
-    for (const auto& [property, holds] : KernelJson::parse(outcome.out)["invariant"].items()) {
+    const KernelJson report = KernelJson::parse(outcome.out);
+    for (const auto& [property, holds] : report["invariant"].items()) {
         EXPECT_EQ(holds.get<bool>(), property != "chunk") << property;
     }
 }
