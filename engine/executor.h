@@ -43,4 +43,19 @@ public:
     [[nodiscard]] virtual std::string ordinary_numerics_id() const { return numerics_id(); }
 };
 
+// Another executor's heads and arithmetic, under an execute() of its own.
+class WrappingExecutor : public Executor {
+public:
+    std::optional<Digest> head_digest(const HeadImage& image) final { return inner_.head_digest(image); }
+    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
+    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
+
+protected:
+    explicit WrappingExecutor(Executor& inner) : inner_(inner) {}  // borrowed
+    [[nodiscard]] Executor& inner() { return inner_; }
+
+private:
+    Executor& inner_;
+};
+
 }  // namespace verbatim

@@ -43,8 +43,7 @@ Status StepPlan::check_slices() const {
 int64_t length_after(const ScheduledSequence& sequence, const DrawnTokens* drawn) {
     if (sequence.num_draws == 0) return sequence.end();
     CHECK(drawn != nullptr && drawn->slot == sequence.slot, "slot {} draws", index(sequence.slot));
-    const int64_t num_rows = drawn->tokens.count + (drawn->fault_layer >= 0 ? 1 : 0);
-    return sequence.end() - sequence.num_draws + num_rows;
+    return sequence.end() - sequence.num_draws + drawn->num_rows();
 }
 
 void StepResult::clear(int64_t new_step) {
@@ -70,7 +69,7 @@ Status StepResult::check(const StepPlan& plan) const {
             return error("step {}: no tokens for slot {}, which draws", step, index(sequence.slot));
         }
         const DrawnTokens& of = drawn[next++];
-        const int64_t num_rows = int64_t{of.tokens.count} + (of.fault_layer >= 0 ? 1 : 0);
+        const int64_t num_rows = of.num_rows();
         if (!fits(of.tokens, tokens.size()) || num_rows < 1 || num_rows > sequence.num_draws) {
             return error("step {}: slot {} draws {} times and is told {} tokens", step, index(sequence.slot),
                          sequence.num_draws, of.tokens.count);

@@ -191,6 +191,8 @@ struct DrawnTokens {
     SequenceSlot slot{};
     Slice tokens{};            // of StepResult::tokens: 1 .. num_draws; with a fault 0 .. num_draws - 1
     int32_t fault_layer = -1;  // -1: none
+    // That were drawn at: one for every token, and the one that met a fault.
+    [[nodiscard]] int64_t num_rows() const { return int64_t{tokens.count} + (fault_layer >= 0 ? 1 : 0); }
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("slot", self.slot);

@@ -12,23 +12,19 @@
 
 namespace verbatim {
 
-class TimedExecutor final : public Executor {
+class TimedExecutor final : public WrappingExecutor {
 public:
     // Borrows both.
-    TimedExecutor(Executor& inner, Clock& clock) : inner_(inner), clock_(clock) {}
+    TimedExecutor(Executor& inner, Clock& clock) : WrappingExecutor(inner), clock_(clock) {}
 
     Status execute(const StepPlan& plan, StepResult& result) override {
         const int64_t begin_ns = clock_.now_ns();
-        RETURN_IF_ERROR(inner_.execute(plan, result));
+        RETURN_IF_ERROR(inner().execute(plan, result));
         result.elapsed_ns = clock_.now_ns() - begin_ns;
         return {};
     }
-    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
-    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
-    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
 private:
-    Executor& inner_;
     Clock& clock_;
 };
 

@@ -173,8 +173,7 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
         const auto a_tokens = mine.tokens_of(a);
         const auto b_tokens = other.tokens_of(b);
         // Rows that both drew from; behind a different token they have nothing in common.
-        const auto rows_of = [](const DrawnTokens& of) { return of.tokens.count + (of.fault_layer >= 0 ? 1 : 0); };
-        for (uint32_t row = 0; row < std::min(rows_of(a), rows_of(b)); ++row) {
+        for (uint32_t row = 0; row < std::min(a.num_rows(), b.num_rows()); ++row) {
             const Draw drawn{sequence,
                              static_cast<int32_t>(row),
                              row < a_tokens.size() ? a_tokens[row] : kNoToken,

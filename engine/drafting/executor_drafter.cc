@@ -13,7 +13,7 @@ ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& 
     CHECK(config.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
     CHECK(config.num_state_rows == 0 || config.num_state_rows >= config.max_num_slots, "{} rows for {} slots",
           config.num_state_rows, config.max_num_slots);
-    for (int32_t block = config.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
+    free_all();
 }
 
 void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
@@ -40,7 +40,11 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
         return slot.started ? slot.admission : std::numeric_limits<int64_t>::max();
     });
     if (fall_back(active) && take_in(active) && guess(active)) return;
-    slots_.clear();  // the executor has failed, and forgotten every slot
+    free_all();  // the executor has failed, and forgotten every slot
+}
+
+void ExecutorDrafter::free_all() {
+    slots_.clear();
     slot_of_.clear();
     free_blocks_.clear();
     for (int32_t block = config_.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);

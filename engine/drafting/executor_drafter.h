@@ -64,6 +64,7 @@ private:
     };
     [[nodiscard]] int32_t slot_for(RequestId request);
     void give_up(int32_t slot);
+    void free_all();
     [[nodiscard]] bool make_room(int32_t slot, int64_t num_tokens);
     static void set_known(Slot& slot, const DraftJob& job);
     static void repeat_guesses(const Slot& slot, DraftJob& job);

@@ -18,14 +18,11 @@
 namespace verbatim::tests {
 
 // Keeps every row of logits that a token was drawn from.
-class LogitTap final : public Executor {
+class LogitTap final : public WrappingExecutor {
 public:
-    explicit LogitTap(reference::NumericExecutor& inner) : inner_(inner) {}
+    explicit LogitTap(reference::NumericExecutor& inner) : WrappingExecutor(inner), inner_(inner) {}
 
     Status execute(const StepPlan& plan, StepResult& result) override;
-    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
-    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
-    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
     using Place = std::pair<RequestId, int64_t>;  // and the position of the token that is drawn
     [[nodiscard]] const std::map<Place, std::vector<float>>& rows() const { return rows_; }

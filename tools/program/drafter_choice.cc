@@ -21,10 +21,24 @@ constexpr std::array<std::string_view, 5> kDrafterNames = {"none", "ngram", "adv
 constexpr std::string_view kModelPrefix = "model:";
 constexpr int32_t kBlockSize = 16;
 
+// An adversary's oracle. A request's answer is looked up once: its prompt may be long.
+struct RightTokens {
+    const Engine& engine;
+    const OutputLog& log;
+    std::map<RequestId, const std::vector<TokenId>*> answers = {};
+
+    std::optional<TokenId> operator()(const DraftJob& job, int64_t ahead) {
+        const auto [found, is_new] = answers.try_emplace(job.request);
+        if (is_new) found->second = log.answer_to(*engine.find(job.request));
+        const size_t position = job.output.size() + static_cast<size_t>(ahead);
+        if (found->second == nullptr || position >= found->second->size()) return std::nullopt;
+        return (*found->second)[position];
+    }
+};
+
 Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, const reference::Model& model,
                                                   ExecutorPools pools, ChosenExecutor& chosen, const Engine& engine) {
-    const reference::ModelGeometry shape = reference::geometry(model.config);
-    const UnitBytes unit{shape.kv_bytes_per_token * kBlockSize, shape.state_bytes_per_row, kBlockSize};
+    const UnitBytes unit = unit_bytes(reference::geometry(model.config), kBlockSize);
     ASSIGN_OR_RETURN(const Budget budget, split_budget({.total_bytes = options.memory_bytes}, unit));
     const int32_t num_slots =
         unit.state_row > 0 ? std::min(budget.num_state_rows, options.max_num_sequences) : options.max_num_sequences;
@@ -59,10 +73,9 @@ Digest OutputLog::key_of(const Sequence& sequence) {
     return digester.digest();
 }
 
-std::optional<TokenId> OutputLog::token(const Sequence& sequence, int64_t position) const {
+const std::vector<TokenId>* OutputLog::answer_to(const Sequence& sequence) const {
     const auto found = outputs_.find(key_of(sequence));
-    if (found == outputs_.end() || position >= static_cast<int64_t>(found->second.size())) return std::nullopt;
-    return found->second[static_cast<size_t>(position)];
+    return found == outputs_.end() ? nullptr : &found->second;
 }
 
 bool drafts_by_model(const std::string& name) {
@@ -83,9 +96,7 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
     if (options.name == "ngram") {
         chosen.drafter = std::make_unique<NgramDrafter>();
     } else if (options.name == "adversary") {
-        const auto right = [&engine, log = options.right](const DraftJob& job, int64_t ahead) {
-            return log->token(*engine.find(job.request), static_cast<int64_t>(job.output.size()) + ahead);
-        };
+        const auto right = RightTokens{engine, *options.right};
         chosen.drafter =
             std::make_unique<AdversaryDrafter>(right, model.config.vocab_size, options.seed, options.mismatch_ppm);
     } else if (options.name == "int8" || options.name == "fast") {

@@ -26,9 +26,8 @@ public:
     void on_token(RequestId request, TokenId token) override;
     void on_event(const Event&) override {}
 
-    // The token at position `output.size() + ahead` of what was answered to the same prompt with the same sampling;
-    // empty when nothing was.
-    [[nodiscard]] std::optional<TokenId> token(const Sequence& sequence, int64_t position) const;
+    // What was answered to the same prompt with the same sampling; null when nothing was. Lives as long as the log.
+    [[nodiscard]] const std::vector<TokenId>* answer_to(const Sequence& sequence) const;
 
 private:
     [[nodiscard]] static Digest key_of(const Sequence& sequence);

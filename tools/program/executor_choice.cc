@@ -66,6 +66,10 @@ Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const referenc
 
 }  // namespace
 
+UnitBytes unit_bytes(const reference::ModelGeometry& geometry, int32_t block_size) {
+    return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
+}
+
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
 
 Status computes_in(const std::string& name, Profile profile) {

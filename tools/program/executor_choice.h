@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "engine/base/result.h"
+#include "engine/cache/budget.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cuda/cuda_ops.h"
@@ -35,6 +36,9 @@ struct ExecutorPools {
     reference::Profile profile = reference::Profile::kExact;
     cpu::WeightFormat weights = cpu::WeightFormat::kBf16;  // of "cpu"
 };
+
+// What a block of so many tokens and a state row of the model weigh.
+[[nodiscard]] UnitBytes unit_bytes(const reference::ModelGeometry& geometry, int32_t block_size);
 
 // An executor with what it stands on.
 struct ChosenExecutor {

@@ -20,10 +20,6 @@ namespace {
 
 using namespace reference;
 
-UnitBytes unit_bytes(const ModelGeometry& geometry, int32_t block_size) {
-    return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
-}
-
 // A drafter with a model of its own lives of the same budget.
 int64_t drafter_bytes(const ReplayConfig& config) { return drafts_by_model(config.draft) ? config.cache_bytes / 4 : 0; }
 
@@ -114,43 +110,26 @@ private:
     std::unique_ptr<FailingExecutor> failing_;
 };
 
-// One trace from end to end. `right`: what an adversary knows.
-class Replay {
-public:
-    Replay(const ReplayConfig& config, const Model& model, const traces::Trace& trace)
-        : config_(config), model_(model), trace_(trace) {}
-
-    Result<ReplayRun> run(const std::string& model_name, const std::string& trace_name, const OutputLog* right);
-    // What is answered without drafts: a run of its own.
-    Result<OutputLog> answers();
-
-private:
-    const ReplayConfig& config_;
-    const Model& model_;
-    const traces::Trace& trace_;
-};
-
-Result<OutputLog> Replay::answers() {
-    ReplayConfig plain = config_;
+// What is answered without drafts: a run of its own.
+Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, const traces::Trace& trace) {
+    ReplayConfig plain = config;
     plain.max_window = 1;
-    ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(plain, model_.config));
-    ASSIGN_OR_RETURN(ChosenExecutor executor,
-                     choose_executor(plain.executor, pools_of(plain, engine_settings), model_));
-    TokenStore store(model_.config.vocab_size);
+    ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(plain, model.config));
+    ASSIGN_OR_RETURN(ChosenExecutor executor, choose_executor(plain.executor, pools_of(plain, engine_settings), model));
+    TokenStore store(model.config.vocab_size);
     LruEviction policy;
     OutputLog log;
     Engine engine(engine_settings, *executor.executor, policy, store, log);
     log.listen_to(engine);
-    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace_, store));
-    TraceDriver driver({.step_ns = plain.step_ns}, trace_, requests, engine, store);
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
+    TraceDriver driver({.step_ns = plain.step_ns}, trace, requests, engine, store);
     RETURN_IF_ERROR(driver.run());
     return log;
 }
 
-Result<ReplayRun> Replay::run(const std::string& model_name, const std::string& trace_name, const OutputLog* right) {
-    const ReplayConfig& config = config_;
-    const Model& model = model_;
-    const traces::Trace& trace = trace_;
+// One trace from end to end. `right`: what an adversary knows.
+Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
+                              const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
     const ExecutorPools pools = pools_of(config, engine_settings);
     ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, Executors::create(config, pools, model));
@@ -218,10 +197,9 @@ Result<ReplayRun> Replay::run(const std::string& model_name, const std::string& 
 
 Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
-    Replay replay(config, model, trace);
-    if (config.draft != "adversary") return replay.run(model_name, trace_name, nullptr);
-    ASSIGN_OR_RETURN(const OutputLog answers, replay.answers());
-    return replay.run(model_name, trace_name, &answers);
+    if (config.draft != "adversary") return replay_once(config, model, model_name, trace_name, trace, nullptr);
+    ASSIGN_OR_RETURN(const OutputLog answers, answers_of(config, model, trace));
+    return replay_once(config, model, model_name, trace_name, trace, &answers);
 }
 
 }  // namespace verbatim::tools

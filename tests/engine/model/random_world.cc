@@ -84,7 +84,7 @@ ExecutorDrafterConfig drafter_config(const WorldConfig& config) {
 }  // namespace
 
 Status ErringExecutor::execute(const StepPlan& plan, StepResult& result) {
-    RETURN_IF_ERROR(inner_.execute(plan, result));
+    RETURN_IF_ERROR(inner().execute(plan, result));
     for (TokenId& token : result.tokens) {
         if (prng_.below(4) == 0) token = static_cast<TokenId>(prng_.below(static_cast<uint64_t>(vocab_size_)));
     }

@@ -24,16 +24,14 @@ namespace verbatim::tests {
 enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor };
 
 // Draws what another executor draws, and now and then something else.
-class ErringExecutor final : public Executor {
+class ErringExecutor final : public WrappingExecutor {
 public:
     ErringExecutor(Executor& inner, int32_t vocab_size, uint64_t seed)
-        : inner_(inner), vocab_size_(vocab_size), prng_(seed) {}
+        : WrappingExecutor(inner), vocab_size_(vocab_size), prng_(seed) {}
     Status execute(const StepPlan& plan, StepResult& result) override;
-    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
     [[nodiscard]] std::string numerics_id() const override { return "erring/1"; }
 
 private:
-    Executor& inner_;
     int32_t vocab_size_;
     Prng prng_;
 };
