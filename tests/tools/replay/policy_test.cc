@@ -73,7 +73,7 @@ TEST(ReplayPolicy, DeterministicRequestsAreIdenticalUnderEveryPolicy) {
         const json all = replayed({"--trace", trace, "--model", model});
         EXPECT_LT(verify["compared_logits"], all["compared_logits"]);
         const json wrong = replayed({"--trace", trace, "--model", model, "--policy", "verify", "--inject-mismatch",
-                                        "0.3", "--window", "5", "--verify-share", "0.02"});
+                                     "0.3", "--window", "5", "--verify-share", "0.02"});
         EXPECT_EQ(wrong["identical"], true);
         EXPECT_GT(wrong["rolled_back_tokens"], 0);
         EXPECT_GT(wrong["accepted_tokens"], 0);
@@ -86,6 +86,15 @@ TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
     EXPECT_THAT(ran.err, HasSubstr("half of them deterministic, verify takes"));
     const std::string chosen = json::parse(ran.out)["policy"];
     EXPECT_TRUE(chosen == "exact" || chosen == "verify") << chosen;
+}
+
+TEST(ReplayPolicy, ThePictureShowsDraftsVerifyingAndRollback) {
+    const Outcome ran = run_replay({"--trace", mixed_trace(), "--policy", "verify", "--inject-mismatch", "0.3",
+                                    "--window", "5", "--show-dvr"});
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    for (const char* part : {"prefill  |+", "draft    |#", "#~", "verify   |#", "+x", "=1", "[1", "x1"}) {
+        EXPECT_THAT(ran.out, HasSubstr(part));
+    }
 }
 
 TEST(ReplayPolicy, WhatMakesNoSenseIsRefused) {
@@ -102,6 +111,7 @@ TEST(ReplayPolicy, WhatMakesNoSenseIsRefused) {
              {{"--policy", "verify", "--window", "1"}, "--window 1"},
              {{"--policy", "verify", "--verify-share", "1.5"}, "--verify-share"},
              {{"--verify-share", "0.5"}, "nothing is verified"},
+             {{"--show-dvr", "--format", "json"}, "--show-dvr"},
          }) {
         std::vector<std::string> arguments{"--trace", scenario()};
         arguments.insert(arguments.end(), one.flags.begin(), one.flags.end());
