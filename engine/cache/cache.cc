@@ -8,14 +8,15 @@
 namespace verbatim {
 std::vector<std::string> problems_of(const CacheConfig& config) {
     std::vector<std::string> problems;
-    if (config.block_size < 1) problems.push_back(fmt::format("block_size: {} is not >= 1", config.block_size));
-    if (config.has_kv && config.num_blocks < 1) {
+    if (config.pools.block_size < 1)
+        problems.push_back(fmt::format("block_size: {} is not >= 1", config.pools.block_size));
+    if (config.has_kv && config.pools.num_blocks < 1) {
         problems.push_back(
-            fmt::format("num_blocks: {} is not >= 1: the KV budget is less than one block", config.num_blocks));
+            fmt::format("num_blocks: {} is not >= 1: the KV budget is less than one block", config.pools.num_blocks));
     }
-    if (config.has_state && config.num_state_rows < 1) {
+    if (config.has_state && config.pools.num_state_rows < 1) {
         problems.push_back(fmt::format("num_state_rows: {} is not >= 1: the state budget is less than one row",
-                                       config.num_state_rows));
+                                       config.pools.num_state_rows));
     }
     const int32_t least_turn_heads = config.lookup == LookupMode::kBlocks ? 0 : 1;
     if (config.keep_turn_heads < least_turn_heads)
@@ -35,8 +36,8 @@ Status validate(const CacheConfig& config) {
 
 Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
-      kv_(config.has_kv, config.block_size, config.num_blocks),
-      state_(config.has_state, config.num_state_rows),
+      kv_(config.has_kv, config.pools.block_size, config.pools.num_blocks),
+      state_(config.has_state, config.pools.num_state_rows),
       order_(policy, kv_) {
     CHECK(validate(config).has_value());
 }
@@ -103,7 +104,7 @@ LookupResult Cache::find_blocks(const LookupQuery& query) const {
     }
     const auto found = prefixes_.longest_common(query.key.salt, query.tokens, numerics_id);
     if (!found) return result;
-    const int64_t block = config_.block_size;
+    const int64_t block = config_.pools.block_size;
     result.length = std::min(found->length, query.max_length()) / block * block;
     result.head = result.length > 0 ? found->head : kNoHead;
     return result;
@@ -134,7 +135,7 @@ std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
     memory.state = *row;
     if (id == kNoHead) return memory;
     const Head& head = head_ref(id);
-    CHECK(length == head.length() || (!state_.enabled() && length % config_.block_size == 0),
+    CHECK(length == head.length() || (!state_.enabled() && length % config_.pools.block_size == 0),
           "head {} of {} tokens serves {}", index(id), head.length(), length);
     auto attached = kv_.attach(head.blocks, length);
     if (!attached) {

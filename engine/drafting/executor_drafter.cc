@@ -10,9 +10,9 @@ namespace verbatim {
 
 ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& executor, TokenStore& store)
     : config_(config), executor_(executor), store_(store) {
-    CHECK(config.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
-    CHECK(config.num_state_rows == 0 || config.num_state_rows >= config.max_num_slots, "{} rows for {} slots",
-          config.num_state_rows, config.max_num_slots);
+    CHECK(config.pools.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
+    CHECK(config.pools.num_state_rows == 0 || config.pools.num_state_rows >= config.max_num_slots,
+          "{} rows for {} slots", config.pools.num_state_rows, config.max_num_slots);
     free_all();
 }
 
@@ -21,8 +21,9 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
     plan_.clear(plan_.step + 1);
     std::vector<Round> active;
     for (DraftJob& job : jobs) {
-        CHECK(job.max_drafts >= 1 && (config_.num_state_rows == 0 || job.max_drafts - 1 <= config_.max_log_tokens),
-              "{} drafts, a log of {} tokens", job.max_drafts, config_.max_log_tokens);
+        CHECK(
+            job.max_drafts >= 1 && (config_.pools.num_state_rows == 0 || job.max_drafts - 1 <= config_.max_log_tokens),
+            "{} drafts, a log of {} tokens", job.max_drafts, config_.max_log_tokens);
         const int32_t slot = slot_for(job.request);
         if (slot < 0) continue;
         const auto num_known = static_cast<int64_t>(job.prompt->size() + static_cast<int64_t>(job.output.size()));
@@ -47,7 +48,7 @@ void ExecutorDrafter::free_all() {
     slots_.clear();
     slot_of_.clear();
     free_blocks_.clear();
-    for (int32_t block = config_.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
+    for (int32_t block = config_.pools.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
 }
 
 void ExecutorDrafter::ended(RequestId request) {
@@ -88,8 +89,8 @@ void ExecutorDrafter::give_up(int32_t slot) {
 }
 
 bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
-    if (config_.num_blocks == 0) return true;
-    const auto wanted = static_cast<size_t>((num_tokens + config_.block_size - 1) / config_.block_size);
+    if (config_.pools.num_blocks == 0) return true;
+    const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
     while (slots_[slot].blocks.size() + free_blocks_.size() < wanted) {
         int32_t oldest = -1;
         for (int32_t i = 0; i < static_cast<int32_t>(slots_.size()); ++i) {
@@ -195,7 +196,7 @@ void ExecutorDrafter::take_guesses(std::span<Round* const> drawing) {
 // The slot's share of the next step: its next `count` tokens.
 ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool writes_row) {
     Slot& of = slots_[slot];
-    const bool has_state = config_.num_state_rows > 0;
+    const bool has_state = config_.pools.num_state_rows > 0;
     const StateIndex row = has_state ? StateIndex{slot} : kNoState;
     if (!of.started) {
         of.admission = ++num_admitted_;

@@ -138,10 +138,10 @@ std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
     }
     const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
     const int64_t blocks = int64_t{cache_.kv().blocks_for(tokens)} + 1;  // and the copy of an attached tail
-    if (config_.cache.has_kv && blocks > config_.cache.num_blocks) {
+    if (config_.cache.has_kv && blocks > config_.cache.pools.num_blocks) {
         return Refusal{RefusalReason::kTooLarge,
                        fmt::format("conversation '{}': {} tokens need {} blocks of {}, the empty cache has {}", id,
-                                   tokens, blocks, config_.cache.block_size, config_.cache.num_blocks)};
+                                   tokens, blocks, config_.cache.pools.block_size, config_.cache.pools.num_blocks)};
     }
     return std::nullopt;
 }

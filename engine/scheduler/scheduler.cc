@@ -18,7 +18,7 @@ Slice append(std::vector<T>& all, std::span<const T> part) {
 // The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
 std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints, const CacheConfig& cache) {
     if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
-        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.block_size);
+        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.pools.block_size);
         return kept > 0 ? std::vector{Snapshot{kept, HeadKind::kCheckpoint}} : std::vector<Snapshot>{};
     }
     const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
