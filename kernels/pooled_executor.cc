@@ -109,10 +109,23 @@ void PooledExecutor::compute(const StepPlan& plan) {
     }
 }
 
+// Whether all of the step's sequences are one batch, in the arithmetic of deterministic ones.
+bool PooledExecutor::joins(const StepPlan& plan) {
+    if (ordinary_backend() == nullptr) return true;
+    int64_t num_rows = 0;
+    bool has_deterministic = false;
+    for (const ScheduledSequence& scheduled : plan.sequences) {
+        num_rows += scheduled.num_new_tokens;
+        has_deterministic |= scheduled.arithmetic == Arithmetic::kDeterministic && scheduled.num_new_tokens > 0;
+    }
+    return has_deterministic && num_rows <= max_joined_rows();
+}
+
 void PooledExecutor::list_sequences(const StepPlan& plan) {
     for (Share& share : shares_) share.clear();
+    const bool joined = joins(plan);
     for (const ScheduledSequence& scheduled : plan.sequences) {
-        const Arithmetic arithmetic = ordinary_backend() != nullptr ? scheduled.arithmetic : Arithmetic::kDeterministic;
+        const Arithmetic arithmetic = joined ? Arithmetic::kDeterministic : scheduled.arithmetic;
         Share& share = shares_[static_cast<size_t>(arithmetic)];
         const int64_t num_logged = scheduled.num_computed_tokens - scheduled.num_state_tokens;
         auto& list = scheduled.num_new_tokens > 0 ? share.sequences : share.moves;

@@ -4,7 +4,8 @@
 //   P1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
 //       make
 //   P2  the lists of a step are kept: a step allocates nothing here that a step of its size before it did not
-//   P3  with an arithmetic of their own, ordinary sequences are a batch of their own, over the same pools
+//   P3  with an arithmetic of their own, ordinary sequences are a batch of their own, over the same pools; in a step of
+//       few rows they join the deterministic ones', where one pass over the weights serves all
 #pragma once
 
 #include <array>
@@ -122,6 +123,8 @@ protected:
     [[nodiscard]] virtual PooledBackend& backend() = 0;
     // What computes ordinary sequences over the same pools. Null: what computes all others, in one batch with them.
     [[nodiscard]] virtual PooledBackend* ordinary_backend() { return nullptr; }
+    // Up to so many rows of a step cost little more than one: weights pass once, and that is what takes the time.
+    [[nodiscard]] virtual int64_t max_joined_rows() const { return 0; }
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) final;
@@ -145,6 +148,7 @@ private:
         void clear();
         [[nodiscard]] bool empty() const { return sequences.empty() && moves.empty(); }
     };
+    [[nodiscard]] bool joins(const StepPlan& plan);
     [[nodiscard]] PooledBackend& backend_of(Arithmetic arithmetic);
     [[nodiscard]] PooledBackend& backend_of(SequenceSlot slot) { return backend_of(slots_[index(slot)].arithmetic); }
     [[nodiscard]] int64_t logit_row(SequenceSlot slot, int32_t draw) const;

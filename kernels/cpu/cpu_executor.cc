@@ -31,7 +31,8 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
       pool_(cpu.num_threads),
       weights_(std::move(packed)),
       backend_(model_, weights_, choice_, {kv_, states_, log_}, pool_),
-      ordinary_profile_(cpu.ordinary_profile) {
+      ordinary_profile_(cpu.ordinary_profile),
+      max_joined_rows_(cpu.max_joined_rows) {
     CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
     CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));

@@ -30,8 +30,9 @@ struct CpuExecutorConfig {
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has
     Profile profile = Profile::kExact;
-    std::optional<Profile> ordinary_profile = {};  // of ordinary requests; none: the same as of all others
-    WeightFormat weights = WeightFormat::kBf16;    // REQUIRES: kBf16 unless the profile is kFast
+    std::optional<Profile> ordinary_profile = {};      // of ordinary requests; none: the same as of all others
+    int64_t max_joined_rows = MatmulChoice::kFewRows;  // of a step: ordinary ones join deterministic ones
+    WeightFormat weights = WeightFormat::kBf16;        // REQUIRES: kBf16 unless the profile is kFast
 };
 
 class CpuExecutor final : public PooledExecutor {
@@ -50,6 +51,7 @@ public:
 
 protected:
     [[nodiscard]] PooledBackend& backend() override { return backend_; }
+    [[nodiscard]] int64_t max_joined_rows() const override { return max_joined_rows_; }
     [[nodiscard]] PooledBackend* ordinary_backend() override {
         return ordinary_backend_ ? &*ordinary_backend_ : nullptr;
     }
@@ -65,6 +67,7 @@ private:
     PackedWeights weights_;
     CpuBackend backend_;
     std::optional<Profile> ordinary_profile_;
+    int64_t max_joined_rows_;
     MatmulChoice ordinary_choice_;
     std::optional<CpuBackend> ordinary_backend_;
     SamplingScratch sampling_;

@@ -29,6 +29,7 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
                                         .num_threads = options.num_threads,
                                         .isa = options.isa,
                                         .profile = options.profile,
+                                        .ordinary_profile = options.ordinary_profile,
                                         .weights = options.weights};
     if (options.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     reference::WorkerPool threads(options.num_threads);
@@ -90,6 +91,9 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOp
                                        const reference::Model& model) {
     ChosenExecutor chosen;
     RETURN_IF_ERROR(computes_in(name, options.profile));
+    if (options.ordinary_profile && name != "cpu") {
+        return error("--policy: the executor {} has one arithmetic for all requests; cpu has two", name);
+    }
     if (name == "reference") {
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights,
                                                                          options.num_threads, options.profile);
