@@ -62,6 +62,8 @@ void SlotTables::advance(const StepPlan& plan, std::span<const DrawnTokens> draw
         table.length = length_after(sequence, sequence.num_draws > 0 ? &drawn.front() : nullptr);
         if (sequence.num_draws > 0) drawn = drawn.subspan(1);
         table.tokens.resize(table.tokens.size() - static_cast<size_t>(sequence.num_drafts()));
+        CHECK(table.length <= static_cast<int64_t>(table.tokens.size()) + sequence.num_drafts(),
+              "slot {} has computed {} tokens and knows {}", index(sequence.slot), table.length, table.tokens.size());
         table.stepped = true;
         if (has_state() && sequence.state_dst != kNoState) {
             table.source = sequence.state_dst;
@@ -74,7 +76,7 @@ void SlotTables::advance(const StepPlan& plan, std::span<const DrawnTokens> draw
 Status SlotTables::end(SequenceSlot slot) {
     if (!is_live(slot)) return error("slot {} ends, but it is not live", index(slot));
     SlotTable& table = slots_[index(slot)];
-    for (const BlockId block : table.blocks) --tables_of_block_[index(block)];
+    for (const BlockId block : table.blocks) CHECK_GE(--tables_of_block_[index(block)], 0);
     if (is_row(table.state)) owner_of_row_[index(table.state)] = kNoSlot;
     table = SlotTable{};
     return {};

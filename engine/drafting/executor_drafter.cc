@@ -73,6 +73,8 @@ int32_t ExecutorDrafter::slot_for(RequestId request) {
         slot = static_cast<int32_t>(oldest - slots_.begin());
         give_up(slot);
     }
+    CHECK(slot < config_.max_num_slots && (slots_[slot].request == request || slots_[slot].tokens.empty()),
+          "slot {} of {} is request {}'s", slot, config_.max_num_slots, index(slots_[slot].request));
     slot_of_[request] = slot;
     slots_[slot].request = request;
     slots_[slot].last_used = round_;
@@ -84,7 +86,8 @@ void ExecutorDrafter::give_up(int32_t slot) {
     Slot& of = slots_[slot];
     free_blocks_.insert(free_blocks_.end(), of.blocks.rbegin(), of.blocks.rend());
     if (of.started) ended_slots_.push_back(SequenceSlot{slot});
-    slot_of_.erase(of.request);
+    CHECK(slot_of_.erase(of.request) == 1 || of.request == RequestId{-1}, "slot {} is nobody's", slot);
+    CHECK_LE(free_blocks_.size(), static_cast<size_t>(config_.pools.num_blocks));
     of = Slot{};
 }
 
@@ -105,6 +108,7 @@ bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
         blocks.push_back(free_blocks_.back());
         free_blocks_.pop_back();
     }
+    CHECK_GE(static_cast<int64_t>(blocks.size()) * config_.pools.block_size, num_tokens);
     return true;
 }
 
@@ -128,6 +132,8 @@ void ExecutorDrafter::set_known(Slot& slot, const DraftJob& job) {
 }
 
 void ExecutorDrafter::repeat_guesses(const Slot& slot, DraftJob& job) {
+    CHECK(slot.num_known >= 0 && slot.num_known <= static_cast<int64_t>(slot.tokens.size()), "{} known tokens of {}",
+          slot.num_known, slot.tokens.size());
     const auto guesses = std::span<const TokenId>(slot.tokens).subspan(static_cast<size_t>(slot.num_known));
     const auto wanted = guesses.first(std::min(guesses.size(), static_cast<size_t>(job.max_drafts)));
     job.drafts.assign(wanted.begin(), wanted.end());
@@ -139,6 +145,8 @@ void ExecutorDrafter::repeat_guesses(const Slot& slot, DraftJob& job) {
 bool ExecutorDrafter::fall_back(std::span<Round> active) {
     for (const Round& round : active) {
         Slot& slot = slots_[round.slot];
+        CHECK(slot.state_length <= slot.keep && slot.keep <= slot.length, "{} of {} tokens are right, {} in the row",
+              slot.keep, slot.length, slot.state_length);
         if (slot.keep == slot.length) continue;
         slot.length = slot.num_sent = slot.keep;
         plan(round.slot, 0, true);
@@ -154,6 +162,7 @@ bool ExecutorDrafter::take_in(std::span<Round> active) {
         for (Round& round : active) {
             const Slot& slot = slots_[round.slot];
             const int64_t count = std::min(budget, round.num_known - slot.length);
+            CHECK_GE(count, 0);
             if (count == 0) continue;
             budget -= count;
             ScheduledSequence& sequence = plan(round.slot, count, true);
@@ -196,6 +205,8 @@ void ExecutorDrafter::take_guesses(std::span<Round* const> drawing) {
 // The slot's share of the next step: its next `count` tokens.
 ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool writes_row) {
     Slot& of = slots_[slot];
+    CHECK(count >= 0 && of.length + count <= static_cast<int64_t>(of.tokens.size()), "slot {}: {} tokens from {} of {}",
+          slot, count, of.length, of.tokens.size());
     const bool has_state = config_.pools.num_state_rows > 0;
     const StateIndex row = has_state ? StateIndex{slot} : kNoState;
     if (!of.started) {

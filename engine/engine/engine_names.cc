@@ -1,4 +1,5 @@
 // What clients do with conversations between turns.
+#include "engine/base/check.h"
 #include "engine/engine/engine.h"
 
 namespace verbatim {
@@ -12,6 +13,7 @@ OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& 
     const auto length = ledger_.fork(from, to, num_turns);
     if (!length) return length;
     const ConversationKey key{from.salt, to};
+    CHECK(*length > 0 && key != from, "a fork of '{}' of {} tokens", to, *length);
     drop_snapshots(key);
     cache_.fork(from, key);
     cache_.rewind(key, *length);
@@ -27,6 +29,7 @@ OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) 
     recorder_.on_call(told);
     const auto length = ledger_.rewind(key, num_turns);
     if (!length) return length;
+    CHECK_GT(*length, 0);
     cache_.rewind(key, *length);
     ++stats_.rewinds;
     event(EventKind::kRewind, RequestId{-1}, *length);
@@ -43,6 +46,7 @@ OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
     if (!removed && !(removed.error().reason == RefusalReason::kUnknownConversation && left)) return removed;
     cache_.remove(key);
     drop_snapshots(key);
+    CHECK(ledger_.find(key) == nullptr && cache_.find(key) == nullptr, "'{}' is there", key.conversation_id);
     event(EventKind::kDelete, RequestId{-1});
     return 0;
 }
