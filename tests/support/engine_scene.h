@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
+#include "engine/pool_sizes.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {
@@ -50,6 +51,7 @@ struct SceneOptions {
     LookupMode lookup = LookupMode::kConversation;
     std::optional<TokenId> end_of_turn;
     uint64_t seed = 1;
+    [[nodiscard]] PoolSizes pools() const { return {block_size, num_blocks, num_state_rows}; }
 };
 
 // `count` tokens first, first + 1, ...

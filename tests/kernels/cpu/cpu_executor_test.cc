@@ -23,7 +23,8 @@ using tests::SceneModel;
 constexpr int32_t kBlockSizes[] = {1, 3, 16, 20, 64};
 
 CpuExecutorConfig config_of(int32_t block_size, int32_t num_threads = 1) {
-    return {.block_size = block_size, .num_blocks = 1600 / block_size, .num_state_rows = 8, .num_threads = num_threads};
+    return {.pools = {.block_size = block_size, .num_blocks = 1600 / block_size, .num_state_rows = 8},
+            .num_threads = num_threads};
 }
 
 SceneModel model_of(Architecture family, uint64_t seed = 1) {
