@@ -36,17 +36,6 @@ Result<BytePairs::Tables> byte_pair_tables(const TokenizerConfig& config) {
     return tables;
 }
 
-// `text` with every stand-in as the character that it stands for.
-std::string restored(std::string_view text, const std::vector<StandIn>& stand_ins) {
-    std::string out;
-    for (size_t at = 0; at < text.size();) {
-        const char32_t c = next_character(text, at);
-        const auto found = std::ranges::find(stand_ins, c, &StandIn::stand_in);
-        append_utf8(out, found == stand_ins.end() ? c : found->character);
-    }
-    return out;
-}
-
 }  // namespace
 
 void StringFinder::add(std::string_view text, int32_t value) {
@@ -119,11 +108,11 @@ Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
             bytes_.resize(id + 1);
             kind_.resize(id + 1, kNoToken);
         }
-        bytes_[id] = decoded(token.content);
+        const std::string content = token.normalized && compose_ ? nfc(token.content) : token.content;
+        bytes_[id] = decoded(content);
         kind_[id] = token.special ? kSpecial : std::max(kind_[id], kOrdinary);
         const auto value = static_cast<int32_t>(i);
-        if (!token.normalized) raw_added_.add(token.content, value);
-        if (token.normalized) normalized_added_.add(compose_ ? nfc(token.content) : token.content, value);
+        (token.normalized ? normalized_added_ : raw_added_).add(content, value);
         if (token.special) special_.add(token.content, value);
     }
 }
@@ -154,11 +143,11 @@ Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view rendered,
     Work work{{.add_special = false, .parse_special = false}, cache, {}, {}, {}};
     size_t begin = 0;
     while (const auto match = special_.find(rendered, begin)) {
-        RETURN_IF_ERROR(encode_text(restored(rendered.substr(begin, match->begin - begin), stand_ins), work));
+        RETURN_IF_ERROR(encode_text(remove_stand_ins(rendered.substr(begin, match->begin - begin), stand_ins), work));
         work.ids.push_back(added_[static_cast<size_t>(match->value)].id);
         begin = match->end;
     }
-    RETURN_IF_ERROR(encode_text(restored(rendered.substr(begin), stand_ins), work));
+    RETURN_IF_ERROR(encode_text(remove_stand_ins(rendered.substr(begin), stand_ins), work));
     return std::move(work.ids);
 }
 

@@ -17,6 +17,7 @@
 #include "engine/base/result.h"
 #include "server/text/byte_pairs.h"
 #include "server/text/split_regex.h"
+#include "server/text/user_text.h"
 
 namespace verbatim::text {
 
@@ -73,12 +74,6 @@ private:
     [[nodiscard]] uint32_t step(uint32_t node, char c) const;  // 0: nowhere
     std::vector<Node> nodes_;
     std::array<bool, 256> begins_{};
-};
-
-// A character of user's text and the one that stood in for it while the text was rendered (server/text/user_text.h).
-struct StandIn {
-    char32_t character = 0;
-    char32_t stand_in = 0;
 };
 
 class Tokenizer {

@@ -1,6 +1,6 @@
 """Writes server/text/unicode_categories.cc and server/text/unicode_composition.cc.
 
-Versions, as the `tokenizers` library 0.23 has them (tests/server/make_vectors.py tells when it changes them):
+Versions, as the `tokenizers` library 0.23 has them (tests/server/text/make_vectors.py tells when it changes them):
 - general categories: Unicode 16.0, from the package unicodedata2 (PyPI, version 16.0.0)
 - canonical composition: Unicode 9.0. Unicode promises that what a version assigns is composed alike ever after, so it
   is the table of 16.0 for characters whose age (DerivedAge.txt of Debian's package unicode-data) is at most 9.0.
