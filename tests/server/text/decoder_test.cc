@@ -42,7 +42,7 @@ TEST(Decoder, ACharacterInPiecesComesOutWithItsLastByte) {
         }
     }
     ASSERT_EQ(bytes.size(), 4U);
-    EXPECT_EQ(decoder.add(bytes[0]) + decoder.add(bytes[1]) + decoder.add(bytes[2]), "");
+    for (const size_t i : {0U, 1U, 2U}) EXPECT_EQ(decoder.add(bytes[i]), "");
     EXPECT_TRUE(decoder.is_pending());
     EXPECT_EQ(decoder.add(bytes[3]), "\U0001F9FF");
     EXPECT_FALSE(decoder.is_pending());

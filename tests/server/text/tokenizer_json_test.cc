@@ -26,15 +26,16 @@ json small_tokenizer() {
     vocabulary["ab"] = 256;
     const json split = {{"type", "Split"}, {"pattern", {{"Regex", kRegex}}}, {"behavior", "Isolated"}, {"invert", false}};
     const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    const json special = {{"id", 257}, {"content", "<s>"}, {"special", true}, {"normalized", false}};
     return {{"version", "1.0"},
             {"truncation", nullptr},
             {"padding", nullptr},
-            {"added_tokens", {{{"id", 257}, {"content", "<s>"}, {"special", true}, {"normalized", false}}}},
+            {"added_tokens", json::array({special})},
             {"normalizer", nullptr},
-            {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}}},
+            {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({split, byte_level})}}},
             {"post_processor", nullptr},
             {"decoder", {{"type", "ByteLevel"}}},
-            {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {{"a", "b"}}}}}};
+            {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array({"a b"})}}}};
 }
 
 std::string refusal(const std::function<void(json&)>& change) {
@@ -64,7 +65,7 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
         return refusal([&](json& file) { file[json::json_pointer(pointer)] = value; });
     };
     EXPECT_EQ(set("/normalizer", {{"type", "NFKC"}}), "t.json: normalizer NFKC is not supported: NFC is");
-    EXPECT_THAT(set("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}),
+    EXPECT_THAT(set("/normalizer", {{"type", "Sequence"}, {"normalizers", json::array({json{{"type", "Lowercase"}}})}}),
                 HasSubstr("normalizer Lowercase"));
     EXPECT_THAT(set("/pre_tokenizer/pretokenizers/0", {{"type", "Metaspace"}}), HasSubstr("pre_tokenizer Metaspace"));
     EXPECT_THAT(set("/pre_tokenizer/pretokenizers/0/behavior", "MergedWithNext"), HasSubstr("\"MergedWithNext\""));
@@ -86,8 +87,8 @@ TEST(TokenizerJson, WhatIsWrongIsSaidWithItsPlace) {
     const auto set = [](const char* pointer, const json& value) {
         return refusal([&](json& file) { file[json::json_pointer(pointer)] = value; });
     };
-    EXPECT_THAT(set("/model/merges/0", {"a", "zz"}), HasSubstr("model.merges[0]: \"zz\" is not in model.vocab"));
-    EXPECT_THAT(set("/model/merges/0", {"b", "a"}), HasSubstr("\"ba\" is not in model.vocab"));
+    EXPECT_THAT(set("/model/merges/0", json::array({"a", "zz"})), HasSubstr("model.merges[0]: \"zz\" is not in model.vocab"));
+    EXPECT_THAT(set("/model/merges/0", json::array({"b", "a"})), HasSubstr("\"ba\" is not in model.vocab"));
     EXPECT_THAT(set("/model/merges/0", "a b c"), HasSubstr("model.merges[0] is \"a b c\""));
     EXPECT_THAT(set("/model/merges", 7), HasSubstr("model.merges is 7"));
     EXPECT_THAT(set("/model/vocab/ab", 7), HasSubstr("both have id 7"));
@@ -102,9 +103,9 @@ TEST(TokenizerJson, WhatIsWrongIsSaidWithItsPlace) {
     EXPECT_THAT(refusal([](json& file) { file["model"]["vocab"].erase("a"); file["model"]["merges"] = json::array(); }),
                 HasSubstr("no token for byte 0x61"));
     EXPECT_THAT(set("/post_processor",
-                    {{"type", "TemplateProcessing"},
-                     {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
-                     {"special_tokens", {{"<s>", {{"ids", {999}}}}}}}),
+                    json::parse(R"({"type": "TemplateProcessing",
+                                    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                                    "special_tokens": {"<s>": {"ids": [999]}}})")),
                 HasSubstr("no token has id 999"));
     for (const char* text : {"", "[]", "7", "{", "{\"model\": {}}", "\xff"})
         EXPECT_FALSE(parse_tokenizer(text, "t.json")) << text;
