@@ -164,7 +164,8 @@ struct BytePairs::LongWord {
     // Merges what has `rank`, from left to right, until done or a lower rank has come up.
     void merge_rank(uint32_t rank) {
         Places& of_rank = places[rank];  // stays where it is: references into the map are stable
-        if (!of_rank.sorted) std::sort(of_rank.at.begin() + static_cast<std::ptrdiff_t>(of_rank.done), of_rank.at.end());
+        if (!of_rank.sorted)
+            std::sort(of_rank.at.begin() + static_cast<std::ptrdiff_t>(of_rank.done), of_rank.at.end());
         of_rank.sorted = true;
         of_rank.waiting = true;
         while (of_rank.done < of_rank.at.size()) {

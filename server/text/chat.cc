@@ -67,8 +67,7 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
     return ChatTemplateSource{*std::move(source), std::move(variables)};
 }
 
-Chat::Chat(const Tokenizer& tokenizer, TemplateProcess process)
-    : tokenizer_(&tokenizer), process_(std::move(process)) {
+Chat::Chat(const Tokenizer& tokenizer, TemplateProcess process) : tokenizer_(&tokenizer), process_(std::move(process)) {
     std::vector<std::string> special;
     for (const AddedToken& token : tokenizer.added_tokens()) {
         if (token.special) special.push_back(token.content);
@@ -82,8 +81,8 @@ Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& to
     if (!found)
         return error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json",
                      folder.string());
-    auto process = TemplateProcess::start(std::move(program), std::move(found->source), std::move(found->variables),
-                                          limits);
+    auto process =
+        TemplateProcess::start(std::move(program), std::move(found->source), std::move(found->variables), limits);
     if (!process) return tl::unexpected(Error{folder.string() + ": " + process.error().message, process.error().kind});
     return Chat(tokenizer, *std::move(process));
 }
@@ -110,9 +109,10 @@ Result<ChatRequest> parse_chat_request(const Json& object) {
         else if (key == "now" && value.is_number_integer())
             request.now = value.get<int64_t>();
         else
-            return error("{}: {} is not understood: messages (list), tools (list), add_generation_prompt (true or "
-                         "false) and now (seconds since 1970) are",
-                         key, quote_json(json(value)));
+            return error(
+                "{}: {} is not understood: messages (list), tools (list), add_generation_prompt (true or "
+                "false) and now (seconds since 1970) are",
+                key, quote_json(json(value)));
     }
     const bool objects = std::ranges::all_of(request.messages, [](const Json& one) { return one.is_object(); });
     if (!request.messages.is_array() || request.messages.empty() || !objects)

@@ -31,8 +31,8 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
 struct ChatRequest {
     Json messages;  // a list of objects
     bool add_generation_prompt = false;
-    Json tools;  // a list, or null
-    int64_t now = 0;       // seconds since 1970
+    Json tools;       // a list, or null
+    int64_t now = 0;  // seconds since 1970
 };
 
 struct RenderedChat {

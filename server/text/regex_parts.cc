@@ -230,8 +230,8 @@ private:
             case 'P': return ++at_, property(c == 'P');
             default: break;
         }
-        const bool punctuation = c > ' ' && c < 0x7f && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') &&
-                                 !(c >= 'A' && c <= 'Z');
+        const bool punctuation =
+            c > ' ' && c < 0x7f && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z');
         if (punctuation || c == ' ') return character(static_cast<char32_t>(c));
         at_ = begin;
         return refused(c == '\0' ? std::string("a lone \\") : fmt::format("the escape \\{}", c));

@@ -25,7 +25,7 @@ struct RegexParts {
     std::vector<CodePointSet> sets;  // no two are equal
 };
 
-// The syntax is Oniguruma's (Ruby), which the `tokenizers` library uses. Errors name what is not in the list, and where.
+// The syntax is Oniguruma's (Ruby), which the `tokenizers` library uses. Errors name what is not in the list, where.
 Result<RegexParts> parse_regex(std::string_view pattern);
 
 // A regex that matches `text` itself.

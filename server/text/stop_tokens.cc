@@ -26,7 +26,8 @@ Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folde
         std::vector<TokenId> ids;
         for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos})) {
             const bool fits = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
-            if (!fits) return error("{}: eos_token_id is {}, wanted token ids", path.string(), reference::quote_json(eos));
+            if (!fits)
+                return error("{}: eos_token_id is {}, wanted token ids", path.string(), reference::quote_json(eos));
             ids.push_back(id.get<TokenId>());
         }
         std::ranges::sort(ids);

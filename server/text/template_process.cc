@@ -58,8 +58,8 @@ public:
     static Result<std::unique_ptr<Child>> start(const TemplateProgram& program, uint64_t memory_bytes) {
         std::array<int, 2> ends{};
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-            return tl::unexpected(Error{fmt::format("chat template: no socket: {}", strerror(errno)),
-                                        ErrorKind::kMachine});
+            return tl::unexpected(
+                Error{fmt::format("chat template: no socket: {}", strerror(errno)), ErrorKind::kMachine});
         // -I: neither the user's modules nor PYTHON* variables; -B: nothing is written.
         const std::array<const char*, 5> arguments = {program.interpreter.c_str(), "-I", "-B", program.script.c_str(),
                                                       nullptr};
@@ -68,8 +68,8 @@ public:
         close(ends[1]);
         if (pid < 0) {
             close(ends[0]);
-            return tl::unexpected(Error{fmt::format("chat template: no process: {}", strerror(errno)),
-                                        ErrorKind::kMachine});
+            return tl::unexpected(
+                Error{fmt::format("chat template: no process: {}", strerror(errno)), ErrorKind::kMachine});
         }
         return std::unique_ptr<Child>(new Child(pid, ends[0]));
     }
@@ -118,10 +118,7 @@ private:
 
 TemplateProcess::TemplateProcess(TemplateProgram program, std::string source, nlohmann::json variables,
                                  TemplateLimits limits)
-    : program_(std::move(program)),
-      source_(std::move(source)),
-      variables_(std::move(variables)),
-      limits_(limits) {}
+    : program_(std::move(program)), source_(std::move(source)), variables_(std::move(variables)), limits_(limits) {}
 TemplateProcess::TemplateProcess(TemplateProcess&&) noexcept = default;
 TemplateProcess& TemplateProcess::operator=(TemplateProcess&&) noexcept = default;
 TemplateProcess::~TemplateProcess() = default;

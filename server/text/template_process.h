@@ -23,7 +23,7 @@ struct TemplateLimits {
 };
 
 struct TemplateProgram {
-    std::string script;                           // where render_chat.py is
+    std::string script;                            // where render_chat.py is
     std::string interpreter = "/usr/bin/python3";  // Debian's, for whom python3-jinja2 is installed
 };
 

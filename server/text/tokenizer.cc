@@ -117,7 +117,9 @@ Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
     }
 }
 
-bool Tokenizer::has(TokenId id) const { return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] != kNoToken; }
+bool Tokenizer::has(TokenId id) const {
+    return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] != kNoToken;
+}
 
 const std::string& Tokenizer::bytes_of(TokenId id) const {
     CHECK(id >= 0 && id < num_ids(), "id {}", id);

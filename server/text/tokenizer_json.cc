@@ -34,7 +34,7 @@ using Ids = std::unordered_map<std::string, TokenId>;
 
 std::string type_of(const json& part) {
     return part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>()
-                                                                                  : quote_json(part);
+                                                                                 : quote_json(part);
 }
 
 // The member `key`, null when it is missing.
@@ -57,7 +57,8 @@ Result<bool> flag(const json& object, const char* key, bool if_missing, std::str
 }
 
 // A member that must be null, missing or one of `harmless`: anything else would change ids.
-Status want_unset(const json& object, const char* key, std::string_view what, std::initializer_list<json> harmless = {}) {
+Status want_unset(const json& object, const char* key, std::string_view what,
+                  std::initializer_list<json> harmless = {}) {
     const json& value = member(object, key);
     if (value.is_null()) return {};
     for (const json& allowed : harmless) {
@@ -135,8 +136,8 @@ Status read_byte_level(const json& part, TokenizerConfig& config) {
 
 Status read_pre_tokenizer(const json& file, TokenizerConfig& config) {
     bool byte_level = false;
-    RETURN_IF_ERROR(each_part(
-        member(file, "pre_tokenizer"), "pretokenizers", "pre_tokenizer", [&](const json& part) -> Status {
+    RETURN_IF_ERROR(
+        each_part(member(file, "pre_tokenizer"), "pretokenizers", "pre_tokenizer", [&](const json& part) -> Status {
             const std::string type = type_of(part);
             if (byte_level) return error("pre_tokenizer {} follows ByteLevel, which is not supported", type);
             byte_level = type == "ByteLevel";
@@ -266,8 +267,8 @@ Status read_added_tokens(const json& file, TokenizerConfig& config, Ids& ids) {
 Result<std::vector<TokenId>> read_template_tokens(const json& part, const json& piece) {
     const json& special = member(piece, "SpecialToken");
     const json& name = member(special, "id");
-    const json& entry = name.is_string() ? member(member(part, "special_tokens"), name.get_ref<const std::string&>().c_str())
-                                         : name;
+    const json& entry =
+        name.is_string() ? member(member(part, "special_tokens"), name.get_ref<const std::string&>().c_str()) : name;
     const json& ids = member(entry, "ids");
     if (!ids.is_array())
         return error("post_processor TemplateProcessing: {} names no special token with ids", quote_json(piece));

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -74,14 +74,11 @@ struct NamedText {
 };
 
 const std::vector<NamedText>& texts() {
-    static const std::vector<NamedText> kTexts = {{"english_and_code", english_and_code()},
-                                                  {"cyrillic", words(0x430, 0x450)},
-                                                  {"devanagari", words(0x904, 0x94E)},
-                                                  {"chinese", words(0x4E00, 0x5E00)},
-                                                  {"emoji", words(0x1F600, 0x1F640)},
-                                                  {"one_letter_10MB", repeated("a")},
-                                                  {"spaces_10MB", repeated(" ")},
-                                                  {"accents_10MB", repeated("e\u0301")}};
+    static const std::vector<NamedText> kTexts = {
+        {"english_and_code", english_and_code()}, {"cyrillic", words(0x430, 0x450)},
+        {"devanagari", words(0x904, 0x94E)},      {"chinese", words(0x4E00, 0x5E00)},
+        {"emoji", words(0x1F600, 0x1F640)},       {"one_letter_10MB", repeated("a")},
+        {"spaces_10MB", repeated(" ")},           {"accents_10MB", repeated("e\u0301")}};
     return kTexts;
 }
 

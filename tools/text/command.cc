@@ -124,10 +124,9 @@ void add_text_command(CLI::App& app, int& exit_code) {
         verb->add_flag("--no-special", options->no_special, "leaves special tokens out");
     }
     {
-        auto [verb, options] =
-            add_verb("template",
-                     R"({"messages": [..], "add_generation_prompt": .., "tools": .., "now": ..} to {"ids", "text"})",
-                     run_template);
+        auto [verb, options] = add_verb(
+            "template", R"({"messages": [..], "add_generation_prompt": .., "tools": .., "now": ..} to {"ids", "text"})",
+            run_template);
         add_count_option(*verb, "--template-ms", options->template_ms, 1, "milliseconds that one rendering may take");
     }
 }

@@ -31,9 +31,8 @@ Result<int64_t> answer_length(const std::vector<TokenId>& prompt, const std::vec
     if (answered.size() <= prompt.size() || !std::equal(prompt.begin(), prompt.end(), answered.begin()))
         return error("the template rewrites the prompt when the answer follows: no trace can say that");
     const auto begin = answered.begin() + static_cast<std::ptrdiff_t>(prompt.size());
-    const auto end = std::find_if(begin, answered.end(), [&](TokenId id) {
-        return std::ranges::binary_search(stop_tokens, id);
-    });
+    const auto end =
+        std::find_if(begin, answered.end(), [&](TokenId id) { return std::ranges::binary_search(stop_tokens, id); });
     return end - begin + (end == answered.end() ? 0 : 1);
 }
 

@@ -30,8 +30,8 @@ struct TraceOptions {
     std::string output;
     std::string picture;
     ReadFlags read;
-    std::string model;    // of convert-chat
-    int64_t limit = 0;    // of convert-chat
+    std::string model;  // of convert-chat
+    int64_t limit = 0;  // of convert-chat
     uint64_t seed = 0;
     GenerateOptions generate;
     OutputFormat format = OutputFormat::kTable;

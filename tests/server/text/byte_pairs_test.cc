@@ -50,10 +50,9 @@ std::vector<TokenId> plainly_merged(const BytePairs::Tables& tables, const std::
         for (size_t i = 0; i + 1 < ids.size(); ++i) {
             for (size_t rank = 0; rank < tables.merges.size(); ++rank) {
                 const BytePairMerge& merge = tables.merges[rank];
-                const bool last = std::none_of(tables.merges.begin() + static_cast<std::ptrdiff_t>(rank) + 1,
-                                               tables.merges.end(), [&](const BytePairMerge& later) {
-                                                   return later.left == merge.left && later.right == merge.right;
-                                               });
+                const bool last = std::none_of(
+                    tables.merges.begin() + static_cast<std::ptrdiff_t>(rank) + 1, tables.merges.end(),
+                    [&](const BytePairMerge& later) { return later.left == merge.left && later.right == merge.right; });
                 if (last && merge.left == ids[i] && merge.right == ids[i + 1] && (!best || rank < best->first))
                     best = {rank, i};
             }
@@ -69,8 +68,8 @@ RC_GTEST_PROP(BytePairs, ShortAndLongWordsAreMergedByTheDefinition, ()) {
     const BytePairs pairs(random.tables);
     WordCache cache;
     for (const int longest : {6, 20, 150}) {
-        const auto letters = *rc::gen::container<std::vector<char>>(
-            static_cast<size_t>(*rc::gen::inRange(0, longest)), rc::gen::element('a', 'b'));
+        const auto letters = *rc::gen::container<std::vector<char>>(static_cast<size_t>(*rc::gen::inRange(0, longest)),
+                                                                    rc::gen::element('a', 'b'));
         const std::string word(letters.begin(), letters.end());
         std::vector<TokenId> ids;
         pairs.encode(word, cache, ids);

@@ -99,14 +99,19 @@ def make_tokenizer(family, texts):
 
 
 FIXED = ["", " ", "  ", "\n", "\r\n\r\n", " \n \n x", "a", "Hello, world!", "I'm we'RE it'ſ you'K 'LL'd",
-         "1234567 12 0.5 ½ ²³ Ⅷ ٣٤٥", "\u00e9 e\u0301 e\u0301! \u00e9!", "\u1100\u1161\u11a8 \uac01", "\u212b \u2126 \u0340",
-         "a\u0315\u0300\u05ae\u0062", "q\u0307\u0323", "\ufeffbom", "nul\u0000nul", "\u200d\u200b\u2060", "\ufdd0\uffff\U0010ffff",
-         "👩‍👩‍👧‍👦 🇩🇪 ❤️", "<|im_start|>user\n<|im_end|>", "<|eot_id|><|begin_of_text|>", "<|end_of_text|", "<<|im_end|>|>",
-         "<s></s>[INST]x[/INST]", "<SPECIAL_1><SPECIAL_10><SPECIAL_100>", "<think>a</think> <tool_call>", ">>TITLE<<x>>TITLE<<",
+         "1234567 12 0.5 ½ ²³ Ⅷ ٣٤٥", "\u00e9 e\u0301 e\u0301! \u00e9!", "\u1100\u1161\u11a8 \uac01",
+         "\u212b \u2126 \u0340",
+         "a\u0315\u0300\u05ae\u0062", "q\u0307\u0323", "\ufeffbom", "nul\u0000nul", "\u200d\u200b\u2060",
+         "\ufdd0\uffff\U0010ffff",
+         "👩‍👩‍👧‍👦 🇩🇪 ❤️", "<|im_start|>user\n<|im_end|>", "<|eot_id|><|begin_of_text|>", "<|end_of_text|",
+         "<<|im_end|>|>",
+         "<s></s>[INST]x[/INST]", "<SPECIAL_1><SPECIAL_10><SPECIAL_100>", "<think>a</think> <tool_call>",
+         ">>TITLE<<x>>TITLE<<",
          "<|startoftext|> <|endoftext|><|end|>", "<|start_of_role|>system<|end_of_role|>", "\t\tif (x) {\n\t}\n\n\n",
          "a" * 300, "ab" * 250, "aA" * 200, " " * 200 + "x", "!" * 150, "\n" * 120, "e\u0301" * 100, "字" * 150,
          "x\u0301\u0302" * 60, "don't DON'T Don'T", "camelCaseABCDef ǅeta ªº ʰx", "/path/to//\n//x", "١٢٣٤ ⅣⅤ",
-         "\u3000\u3000x\u2028\u2029y\u0085z\u00a0", "ß ẞ ﬁ ﬆ 'ﬆ", "प्रौद्योगिकी हिन्दी", "ภาษาไทย", "שָׁלוֹם", "مَرْحَبًا"]
+         "\u3000\u3000x\u2028\u2029y\u0085z\u00a0", "ß ẞ ﬁ ﬆ 'ﬆ", "प्रौद्योगिकी हिन्दी", "ภาษาไทย", "שָׁלוֹם",
+         "مَرْحَبًا"]
 
 
 def random_text(chance, tokens):
@@ -122,7 +127,8 @@ def random_text(chance, tokens):
             first, last = chance.choice(SCRIPTS)
             pieces.append("".join(chr(chance.randrange(first, last)) for _ in range(chance.randint(1, 8))))
         elif kind < 0.8:
-            pieces.append("".join(chance.choice("0123456789.,;:-_/\\|<>[]{}()'\"") for _ in range(chance.randint(1, 8))))
+            signs = "0123456789.,;:-_/\\|<>[]{}()'\""
+            pieces.append("".join(chance.choice(signs) for _ in range(chance.randint(1, 8))))
         else:
             code_points = [chance.randrange(0x110000) for _ in range(chance.randint(1, 4))]
             pieces.append("".join(chr(c) for c in code_points if not 0xD800 <= c < 0xE000))

@@ -24,7 +24,8 @@ json small_tokenizer() {
     json vocabulary = json::object();
     for (int byte = 0; byte < 256; ++byte) vocabulary[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
     vocabulary["ab"] = 256;
-    const json split = {{"type", "Split"}, {"pattern", {{"Regex", kRegex}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", kRegex}}}, {"behavior", "Isolated"}, {"invert", false}};
     const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
     const json special = {{"id", 257}, {"content", "<s>"}, {"special", true}, {"normalized", false}};
     return {{"version", "1.0"},
@@ -87,7 +88,8 @@ TEST(TokenizerJson, WhatIsWrongIsSaidWithItsPlace) {
     const auto set = [](const char* pointer, const json& value) {
         return refusal([&](json& file) { file[json::json_pointer(pointer)] = value; });
     };
-    EXPECT_THAT(set("/model/merges/0", json::array({"a", "zz"})), HasSubstr("model.merges[0]: \"zz\" is not in model.vocab"));
+    EXPECT_THAT(set("/model/merges/0", json::array({"a", "zz"})),
+                HasSubstr("model.merges[0]: \"zz\" is not in model.vocab"));
     EXPECT_THAT(set("/model/merges/0", json::array({"b", "a"})), HasSubstr("\"ba\" is not in model.vocab"));
     EXPECT_THAT(set("/model/merges/0", "a b c"), HasSubstr("model.merges[0] is \"a b c\""));
     EXPECT_THAT(set("/model/merges", 7), HasSubstr("model.merges is 7"));
@@ -100,10 +102,12 @@ TEST(TokenizerJson, WhatIsWrongIsSaidWithItsPlace) {
     EXPECT_THAT(set("/added_tokens/0/content", std::string(300, 'x')), HasSubstr("300 bytes, 256 at most"));
     EXPECT_THAT(set("/added_tokens/0/content", "ab"), HasSubstr("in model.vocab it has 256"));
     EXPECT_THAT(set("/added_tokens/0", "x"), HasSubstr("wanted an object"));
-    EXPECT_THAT(refusal([](json& file) { file["model"]["vocab"].erase("a"); file["model"]["merges"] = json::array(); }),
+    EXPECT_THAT(refusal([](json& file) {
+                    file["model"]["vocab"].erase("a");
+                    file["model"]["merges"] = json::array();
+                }),
                 HasSubstr("no token for byte 0x61"));
-    EXPECT_THAT(set("/post_processor",
-                    json::parse(R"({"type": "TemplateProcessing",
+    EXPECT_THAT(set("/post_processor", json::parse(R"({"type": "TemplateProcessing",
                                     "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
                                     "special_tokens": {"<s>": {"ids": [999]}}})")),
                 HasSubstr("no token has id 999"));
