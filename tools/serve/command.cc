@@ -26,7 +26,8 @@ namespace {
 using namespace verbatim::server;
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is taken,\n"
+    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is "
+    "taken,\n"
     "or the machine is in the way.";
 
 struct ServeOptions {
@@ -53,13 +54,10 @@ public:
 
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
     const UnitBytes unit = unit_bytes(geometry(model), static_cast<int32_t>(options.block_size));
-    ASSIGN_OR_RETURN(const Budget budget, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
     EngineConfig engine;
     engine.cache.has_kv = unit.kv_block > 0;
     engine.cache.has_state = unit.state_row > 0;
-    engine.cache.block_size = static_cast<int32_t>(options.block_size);
-    engine.cache.num_blocks = budget.num_blocks;
-    engine.cache.num_state_rows = budget.num_state_rows;
+    ASSIGN_OR_RETURN(engine.cache.pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.max_model_len = model.max_position_embeddings;
@@ -93,16 +91,15 @@ Result<ModelText> load_text(const std::string& folder) {
     model.tokenizer = std::make_unique<text::Tokenizer>(std::move(tokenizer));
     ASSIGN_OR_RETURN(const auto chat_template, text::find_chat_template(folder));
     if (chat_template) {
-        ASSIGN_OR_RETURN(model.chat, text::Chat::load(folder, *model.tokenizer,
-                                                      {repository_path("server/text/render_chat.py")}));
+        ASSIGN_OR_RETURN(model.chat,
+                         text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}));
     }
     ASSIGN_OR_RETURN(model.stop_tokens, text::load_stop_tokens(folder));
     return model;
 }
 
 Status serve(const ServeOptions& options) {
-    if (!std::filesystem::is_directory(options.model))
-        return error("--model {}: no folder is there", options.model);
+    if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
     ASSIGN_OR_RETURN(ModelText model_text, load_text(options.model));
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
     const int32_t vocab_size = model.config.vocab_size;
@@ -110,11 +107,9 @@ Status serve(const ServeOptions& options) {
         return error("{}: the tokenizer has {} tokens, the model {}", options.model, model_text.tokenizer->num_ids(),
                      vocab_size);
     ASSIGN_OR_RETURN(const EngineConfig engine_config, engine_config_of(options, model.config));
-    const ExecutorPools pools = {.block_size = engine_config.cache.block_size,
-                                 .num_blocks = engine_config.cache.num_blocks,
-                                 .num_state_rows = engine_config.cache.num_state_rows,
-                                 .num_threads = static_cast<int32_t>(options.threads)};
-    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, pools, model));
+    const ExecutorOptions chosen = {.pools = engine_config.cache.pools,
+                                    .num_threads = static_cast<int32_t>(options.threads)};
+    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
     TokenStore store(vocab_size);
     LruEviction policy;
     SilentRecorder recorder;
@@ -125,7 +120,7 @@ Status serve(const ServeOptions& options) {
                        .chat = model_text.chat ? &*model_text.chat : nullptr,
                        .host = &host,
                        .model = served_name(options),
-                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model)),
+                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model).hex()),
                        .max_model_len = engine_config.max_model_len,
                        .vocab_size = vocab_size,
                        .stop_tokens = model_text.stop_tokens,
