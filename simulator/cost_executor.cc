@@ -26,20 +26,59 @@ void CostExecutor::expect_answer(RequestId request, std::vector<TokenId> tokens)
 Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
     result.clear(plan.step);
     result.materialised_through_step = plan.step;
+    ++num_plans_;
     work_.clear();
     for (const SequenceStart& one : plan.starts) start(one);
     for (const BlockCopy& copy : plan.copies) work_.num_copied_slots += copy.num_slots;
     work_.num_state_writes = static_cast<int64_t>(plan.state_writes.size());
     for (const ScheduledSequence& sequence : plan.sequences) {
         add_work(sequence);
+        slot(sequence.slot).num_tokens = sequence.known_end();
         if (sequence.num_draws == 0) continue;
         const TokenId token = draw(slot(sequence.slot));
         result.add(sequence.slot, {&token, 1});
     }
-    price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
-    total_.add(price_);
+    price_work();
     ASSIGN_OR_RETURN(result.elapsed_ns, elapsed_ns(plan));
     return {};
+}
+
+void CostExecutor::price_work() {
+    price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
+    total_.add(price_);
+}
+
+void CostExecutor::take_equal_steps_for(int64_t num_steps, int64_t until_ns) {
+    max_equal_steps_ = num_steps;
+    equal_steps_until_ns_ = until_ns;
+}
+
+void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) {
+    steps = {.tokens = std::move(steps.tokens)};
+    max_steps = std::min(max_steps, max_equal_steps_);
+    StepWork work;
+    work.num_decodes = work.num_tokens = work.num_logit_rows = static_cast<int64_t>(slots.size());
+    for (const SequenceSlot id : slots) {
+        const Slot& decoding = slot(id);
+        work.decode_context += decoding.num_tokens + 1;
+        max_steps = std::min(max_steps, decoding.num_planned - decoding.num_drawn - 1);
+    }
+    for (; steps.num_steps < max_steps && steps.elapsed_ns < equal_steps_until_ns_; ++steps.num_steps) {
+        work_ = work;
+        price_work();
+        steps.elapsed_ns += priced_ns();
+        work.decode_context += work.num_decodes;
+    }
+    steps.tokens.clear();
+    for (const SequenceSlot id : slots) {
+        Slot& decoding = slot(id);
+        decoding.num_tokens += steps.num_steps;
+        for (int64_t step = 0; step < steps.num_steps; ++step) steps.tokens.push_back(draw(decoding));
+    }
+}
+
+int64_t CostExecutor::priced_ns() const {
+    return cost_ == nullptr ? 0 : std::max<int64_t>(1, std::llround(price_.total_ns()));
 }
 
 Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
@@ -47,8 +86,7 @@ Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
     if (!recorded_ns_.empty() && place >= recorded_ns_.size())
         return error("the recorded run has {} steps, this one goes on", recorded_ns_.size());
     if (!recorded_ns_.empty()) return recorded_ns_[place];
-    if (cost_ == nullptr || plan.sequences.empty()) return 0;
-    return std::max<int64_t>(1, std::llround(price_.total_ns()));
+    return plan.sequences.empty() ? 0 : priced_ns();
 }
 
 auto CostExecutor::slot(SequenceSlot id) -> Slot& {
@@ -62,8 +100,11 @@ void CostExecutor::start(const SequenceStart& start) {
     const auto planned = planned_.find(start.request);
     CHECK(planned != planned_.end(), "nobody told the length of request {}", index(start.request));
     const Answer& answer = planned->second;
-    slot(start.slot) = {start.request, start.tokens.size() - start.num_prompt_tokens, answer.num_tokens,
-                        answer.recorded.empty() ? nullptr : &answer.recorded};
+    slot(start.slot) = {.request = start.request,
+                        .num_tokens = start.num_computed_tokens,
+                        .num_drawn = start.tokens.size() - start.num_prompt_tokens,
+                        .num_planned = answer.num_tokens,
+                        .recorded = answer.recorded.empty() ? nullptr : &answer.recorded};
 }
 
 void CostExecutor::add_work(const ScheduledSequence& sequence) {

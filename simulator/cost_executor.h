@@ -34,17 +34,25 @@ public:
     // Steps take these times, from step 0 on, instead of what they would cost: those of a recorded run.
     void replay_times(std::span<const int64_t> elapsed_ns) { recorded_ns_ = elapsed_ns; }
 
+    // Steps that only decode are taken without plans: so many at most, and none that begins at `until_ns` from now or
+    // later. Not until this is told.
+    void take_equal_steps_for(int64_t num_steps, int64_t until_ns);
+
     Status execute(const StepPlan& plan, StepResult& result) override;
+    [[nodiscard]] bool takes_equal_steps() const override { return max_equal_steps_ > 0; }
+    void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) override;
     std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
     [[nodiscard]] std::string numerics_id() const override { return "cost/1"; }
 
     [[nodiscard]] const Price& last_price() const { return price_; }
     [[nodiscard]] const Price& total_price() const { return total_; }
+    [[nodiscard]] int64_t num_plans() const { return num_plans_; }
     [[nodiscard]] const StepWork& last_work() const { return work_; }
 
 private:
     struct Slot {
         RequestId request{-1};
+        int64_t num_tokens = 0;  // in the cache
         int64_t num_drawn = 0;
         int64_t num_planned = 0;  // tokens of the answer
         const std::vector<TokenId>* recorded = nullptr;
@@ -57,6 +65,8 @@ private:
     void start(const SequenceStart& start);
     void add_work(const ScheduledSequence& sequence);
     [[nodiscard]] TokenId draw(Slot& slot) const;
+    void price_work();
+    [[nodiscard]] int64_t priced_ns() const;
     [[nodiscard]] Result<int64_t> elapsed_ns(const StepPlan& plan) const;
 
     StepCost* cost_;
@@ -64,6 +74,9 @@ private:
     std::vector<Slot> slots_;
     std::unordered_map<RequestId, Answer> planned_;
     std::span<const int64_t> recorded_ns_;
+    int64_t num_plans_ = 0;
+    int64_t max_equal_steps_ = 0;
+    int64_t equal_steps_until_ns_ = 0;
     StepWork work_;
     Price price_;
     Price total_;

@@ -47,6 +47,10 @@ public:
             return executor_.expect_answer(request, config_.recorded->answers.at(static_cast<size_t>(index(row))));
         executor_.expect_answer(request, answer_tokens(trace_.row(row), config_.engine));
     }
+    void free_until(int64_t num_steps, int64_t until_ns) override {
+        const bool sees_every_step = config_.recorded != nullptr || config_.digest_plans || config_.record_steps;
+        if (config_.merge_equal_steps && !sees_every_step) executor_.take_equal_steps_for(num_steps, until_ns);
+    }
     void stepped(int64_t now_ns) override {
         if (on_step) on_step(now_ns);
     }
@@ -128,6 +132,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     result.requests = std::ranges::count_if(trace.rows, [](const Row& row) { return traces::is_request(row.event); });
     result.stats = engine.stats();
     result.price = executor.total_price();
+    result.num_plans = executor.num_plans();
     result.decisions = config.digest_plans ? all.digest() : events.digest();
     result.digest = digest_of(result);
     return result;

@@ -34,6 +34,9 @@ struct SimulationConfig {
     const RecordedRun* recorded = nullptr;  // borrowed: clients ask as the trace says, answers and times are these
     bool digest_plans = false;              // SimulationResult::decisions covers every plan and token, too
     bool record_steps = false;              // fill in SimulationResult::steps
+    // Steps that are equal are taken without a plan for each, where nobody wants to see every plan: the result is the
+    // same.
+    bool merge_equal_steps = true;
 };
 
 // A step that computed something.
@@ -54,7 +57,8 @@ struct SimulationResult {
     int64_t requests = 0;  // rows of the trace that are requests
     DriverReport driver;
     EngineStats stats;
-    Price price;  // of all steps
+    Price price;            // of all steps
+    int64_t num_plans = 0;  // equal steps that were taken as one have none
     int32_t peak_blocks = 0;
     int32_t peak_state_rows = 0;
     std::vector<StepSample> steps;

@@ -7,7 +7,7 @@
 namespace verbatim {
 
 template <typename Id>
-IdPool<Id>::IdPool(int32_t num_units) : used_(num_units), free_(num_units), num_free_(num_units) {
+IdPool<Id>::IdPool(int32_t num_units) : free_(num_units), fenced_ids_(num_units), num_free_(num_units) {
     free_.insert(0, num_units);
 }
 
@@ -33,7 +33,6 @@ auto IdPool<Id>::take(int32_t first, int32_t count) -> Run {
     const int32_t end = free_.end_of_run(first, first + std::min(count, num_units() - first));
     CHECK_GT(end, first);
     free_.erase(first, end);
-    used_.insert(first, end);
     num_free_ -= end - first;
     return {static_cast<Id>(first), end - first};
 }
@@ -43,10 +42,10 @@ void IdPool<Id>::release(Run run, int64_t busy_through) {
     const int32_t first = index(run.first);
     CHECK(run.count > 0 && first >= 0 && first + run.count <= num_units(), "units [{}, +{}) of {}", first, run.count,
           num_units());
-    CHECK(used_.contains_all(first, first + run.count), "one of units [{}, +{}) is free already", first, run.count);
-    used_.erase(first, first + run.count);
+    CHECK(are_used(run), "one of units [{}, +{}) is free already", first, run.count);
     if (busy_through > complete_step_) {
         fenced_.push_back({busy_through, run});
+        fenced_ids_.insert(first, first + run.count);
         num_fenced_ += run.count;
     } else {
         make_free(run);
@@ -55,10 +54,15 @@ void IdPool<Id>::release(Run run, int64_t busy_through) {
 
 template <typename Id>
 void IdPool<Id>::make_free(Run run) {
-    const int32_t first = index(run.first);
-    CHECK(free_.contains_none(first, first + run.count), "one of units [{}, +{}) is free twice", first, run.count);
-    free_.insert(first, first + run.count);
+    free_.insert(index(run.first), index(run.first) + run.count);
     num_free_ += run.count;
+}
+
+template <typename Id>
+bool IdPool<Id>::are_used(Run run) const {
+    const int32_t first = index(run.first);
+    const int32_t end = first + run.count;
+    return free_.contains_none(first, end) && fenced_ids_.contains_none(first, end);
 }
 
 template <typename Id>
@@ -69,6 +73,7 @@ void IdPool<Id>::complete_step(int64_t step) {
     std::erase_if(fenced_, [&](const Fenced& fenced) {
         if (fenced.busy_through > step) return false;
         num_fenced_ -= fenced.run.count;
+        fenced_ids_.erase(index(fenced.run.first), index(fenced.run.first) + fenced.run.count);
         make_free(fenced.run);
         return true;
     });
@@ -78,8 +83,8 @@ void IdPool<Id>::complete_step(int64_t step) {
 template <typename Id>
 void IdPool<Id>::verify(std::span<const int32_t> references) const {
     CHECK_EQ(static_cast<int32_t>(references.size()), num_units());
-    used_.verify();
     free_.verify();
+    fenced_ids_.verify();
     std::vector<uint8_t> fenced(references.size());
     int32_t fenced_total = 0;
     for (const Fenced& one : fenced_) {
@@ -90,10 +95,11 @@ void IdPool<Id>::verify(std::span<const int32_t> references) const {
     int32_t free_total = 0;
     for (int32_t i = 0; i < num_units(); ++i) {
         const auto place = static_cast<size_t>(i);
+        CHECK_EQ(fenced[place], fenced_ids_.contains(i) ? 1 : 0);
         const int32_t idle = fenced[place] + (free_.contains(i) ? 1 : 0);
         free_total += free_.contains(i) ? 1 : 0;
-        const bool used = used_.contains(i);
-        CHECK(idle == (used ? 0 : 1), "unit {}: used {}, idle {} times", i, int{used}, idle);
+        const bool used = idle == 0;
+        CHECK(idle <= 1, "unit {}: idle {} times", i, idle);
         CHECK((references[place] > 0) == used, "unit {}: {} references, used {}", i, references[place], int{used});
     }
     CHECK_EQ(free_total, num_free_);

@@ -33,11 +33,11 @@ public:
     // Steps up to this one are complete: what they fenced is free. REQUIRES: not descending.
     void complete_step(int64_t step);
 
-    [[nodiscard]] int32_t num_units() const { return used_.size(); }
+    [[nodiscard]] int32_t num_units() const { return free_.size(); }
     [[nodiscard]] int32_t num_free() const { return num_free_; }
     [[nodiscard]] int32_t num_fenced() const { return num_fenced_; }
     [[nodiscard]] int32_t num_used() const { return num_units() - num_free_ - num_fenced_; }
-    [[nodiscard]] bool is_used(Id id) const { return used_.contains(index(id)); }
+    [[nodiscard]] bool is_used(Id id) const { return are_used({id, 1}); }
 
     // B1 and B2 from scratch, and that the used units are those with a nonzero entry in `references`. O(num_units).
     void verify(std::span<const int32_t> references) const;
@@ -50,9 +50,10 @@ private:
     // Takes up to `count` units of the free run, from `first` on.
     Run take(int32_t first, int32_t count);
     void make_free(Run run);
+    [[nodiscard]] bool are_used(Run run) const;  // neither free nor fenced, any of them
 
-    IdSet used_;
     IdSet free_;
+    IdSet fenced_ids_;
     std::vector<Fenced> fenced_;
     int32_t num_free_ = 0;
     int32_t num_fenced_ = 0;

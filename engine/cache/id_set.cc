@@ -39,6 +39,7 @@ void IdSet::insert(int32_t begin, int32_t end) {
         words_[word] |= mask;
         nonzero_[word / kBits] |= uint64_t{1} << word % kBits;
     });
+    if (begin < end) first_group_ = std::min(first_group_, word_of(begin) / kBits);
 }
 
 void IdSet::erase(int32_t begin, int32_t end) {
@@ -55,11 +56,11 @@ bool IdSet::contains_none(int32_t begin, int32_t end) const {
     return none;
 }
 
-std::optional<int32_t> IdSet::lowest() const {
-    const auto group = std::ranges::find_if(nonzero_, [](uint64_t bits) { return bits != 0; });
-    if (group == nonzero_.end()) return std::nullopt;
-    const auto word = static_cast<int32_t>(group - nonzero_.begin()) * kBits + std::countr_zero(*group);
-    return word * kBits + std::countr_zero(words_[static_cast<size_t>(word)]);
+std::optional<int32_t> IdSet::lowest() {
+    while (first_group_ < nonzero_.size() && nonzero_[first_group_] == 0) ++first_group_;
+    if (first_group_ == nonzero_.size()) return std::nullopt;
+    const size_t word = first_group_ * kBits + static_cast<size_t>(std::countr_zero(nonzero_[first_group_]));
+    return static_cast<int32_t>(word) * kBits + std::countr_zero(words_[word]);
 }
 
 int32_t IdSet::end_of_run(int32_t begin, int32_t limit) const {
@@ -77,6 +78,7 @@ void IdSet::verify() const {
         const bool marked = (nonzero_[word / kBits] >> word % kBits & 1) != 0;
         CHECK(marked == (words_[word] != 0), "word {} of a set is {:x}, and marked {}", word, words_[word], marked);
     }
+    for (size_t group = 0; group < first_group_; ++group) CHECK_EQ(nonzero_[group], 0u);
     if (bit_of(size_) > 0) CHECK_EQ(words_.back() >> bit_of(size_), 0u);
 }
 

@@ -19,7 +19,7 @@ public:
     [[nodiscard]] bool contains(int32_t id) const { return (words_[word_of(id)] >> bit_of(id) & 1) != 0; }
     [[nodiscard]] bool contains_all(int32_t begin, int32_t end) const { return end_of_run(begin, end) == end; }
     [[nodiscard]] bool contains_none(int32_t begin, int32_t end) const;
-    [[nodiscard]] std::optional<int32_t> lowest() const;
+    [[nodiscard]] std::optional<int32_t> lowest();
     // The first id in [begin, limit) that is no member; limit when all are.
     [[nodiscard]] int32_t end_of_run(int32_t begin, int32_t limit) const;
     [[nodiscard]] int32_t size() const { return size_; }
@@ -37,6 +37,7 @@ private:
     int32_t size_;
     std::vector<uint64_t> words_;
     std::vector<uint64_t> nonzero_;  // per word: whether it has a member
+    size_t first_group_ = 0;         // of nonzero_: those before it are empty
 };
 
 }  // namespace verbatim

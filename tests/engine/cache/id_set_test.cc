@@ -11,7 +11,7 @@
 namespace verbatim::tests {
 namespace {
 
-void expect_equal(const IdSet& set, const std::set<int32_t>& model, int32_t begin, int32_t end) {
+void expect_equal(IdSet& set, const std::set<int32_t>& model, int32_t begin, int32_t end) {
     set.verify();
     const auto lowest = set.lowest();
     ASSERT_EQ(lowest.has_value(), !model.empty());
