@@ -34,9 +34,7 @@ Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         add_work(sequence);
         slot(sequence.slot).num_tokens = sequence.known_end();
-        if (sequence.num_draws == 0) continue;
-        const TokenId token = draw(slot(sequence.slot));
-        result.add(sequence.slot, {&token, 1});
+        if (sequence.num_draws > 0) draw_window(plan, sequence, result);
     }
     price_work();
     ASSIGN_OR_RETURN(result.elapsed_ns, elapsed_ns(plan));
@@ -61,7 +59,7 @@ void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t
     for (const SequenceSlot id : slots) {
         const Slot& decoding = slot(id);
         work.decode_context += decoding.num_tokens + 1;
-        max_steps = std::min(max_steps, decoding.num_planned - decoding.num_drawn - 1);
+        max_steps = std::min(max_steps, decoding.answer->num_tokens - decoding.num_drawn - 1);
     }
     for (; steps.num_steps < max_steps && steps.elapsed_ns < equal_steps_until_ns_; ++steps.num_steps) {
         work_ = work;
@@ -95,16 +93,18 @@ auto CostExecutor::slot(SequenceSlot id) -> Slot& {
     return slots_[place];
 }
 
+auto CostExecutor::answer_to(RequestId request) const -> const Answer& {
+    const auto planned = planned_.find(request);
+    CHECK(planned != planned_.end(), "nobody told the length of request {}", index(request));
+    return planned->second;
+}
+
 // After a preemption the request starts again with what it has drawn.
 void CostExecutor::start(const SequenceStart& start) {
-    const auto planned = planned_.find(start.request);
-    CHECK(planned != planned_.end(), "nobody told the length of request {}", index(start.request));
-    const Answer& answer = planned->second;
     slot(start.slot) = {.request = start.request,
                         .num_tokens = start.num_computed_tokens,
                         .num_drawn = start.tokens.size() - start.num_prompt_tokens,
-                        .num_planned = answer.num_tokens,
-                        .recorded = answer.recorded.empty() ? nullptr : &answer.recorded};
+                        .answer = &answer_to(start.request)};
 }
 
 void CostExecutor::add_work(const ScheduledSequence& sequence) {
@@ -119,12 +119,30 @@ void CostExecutor::add_work(const ScheduledSequence& sequence) {
     }
 }
 
-TokenId CostExecutor::draw(Slot& slot) const {
-    const int64_t place = slot.num_drawn++;
-    if (slot.recorded != nullptr && place < slot.num_planned) return (*slot.recorded)[static_cast<size_t>(place)];
-    if (slot.num_drawn >= slot.num_planned) return kStopToken;
-    const auto mixed = static_cast<uint64_t>(index(slot.request)) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(place);
+TokenId CostExecutor::token_of(RequestId request, const Answer& answer, int64_t place) const {
+    if (place < static_cast<int64_t>(answer.recorded.size())) return answer.recorded[static_cast<size_t>(place)];
+    if (place + 1 >= answer.num_tokens) return kStopToken;
+    const auto mixed = static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(place);
     return 1 + static_cast<TokenId>(Prng(mixed).below(static_cast<uint64_t>(vocab_size_) - 1));
+}
+
+TokenId CostExecutor::token_at(RequestId request, int64_t place) const {
+    return token_of(request, answer_to(request), place);
+}
+
+TokenId CostExecutor::draw(Slot& slot) const { return token_of(slot.request, *slot.answer, slot.num_drawn++); }
+
+// One token, and one more for every draft that was the one before.
+void CostExecutor::draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result) {
+    Slot& drawing = slot(sequence.slot);
+    const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+    drawn_.assign(1, draw(drawing));
+    for (const TokenId draft : drafts) {
+        if (draft != drawn_.back()) break;
+        drawn_.push_back(draw(drawing));
+    }
+    drawing.num_tokens += static_cast<int64_t>(drawn_.size()) - 1;
+    result.add(sequence.slot, drawn_);
 }
 
 }  // namespace verbatim

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "simulator/cost_drafter.h"
 #include "traces/requests.h"
 
 namespace verbatim {
@@ -116,6 +117,8 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     EventDigest events;
     Recorder& recorder = config.digest_plans ? static_cast<Recorder&>(all) : events;
     Engine engine(settings, executor, policy, store, recorder);
+    CostDrafter drafter(executor, config.right_drafts_ppm, settings.seed);
+    if (settings.scheduler.max_window > 1) engine.draft_with(&drafter);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     if (config.recorded != nullptr) executor.replay_times(config.recorded->elapsed_ns);
     HiddenLengths hooks(trace, config, executor);

@@ -31,6 +31,8 @@ struct SimulationConfig {
     bool use_cache = true;  // false: nothing is reused
     // What clients ask for at most; none: the trace's longest answer. Less where the model has less room.
     std::optional<int64_t> max_tokens;
+    // Windows of engine.scheduler.max_window positions: so many of a million drafts are what will be drawn.
+    int32_t right_drafts_ppm = 700'000;
     const RecordedRun* recorded = nullptr;  // borrowed: clients ask as the trace says, answers and times are these
     bool digest_plans = false;              // SimulationResult::decisions covers every plan and token, too
     bool record_steps = false;              // fill in SimulationResult::steps

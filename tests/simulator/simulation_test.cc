@@ -288,6 +288,47 @@ TEST(Simulation, RequestsInTheSystemAreTheirRateTimesTheirTime) {
     EXPECT_NEAR(request_seconds / seconds, wanted, 0.01 * wanted);
 }
 
+// --- windows
+
+// Of windows of W positions whose drafts are right with probability p, each gives 1 + p + ... + p^(W-1) tokens.
+TEST(SimulatedWindows, GiveAsManyTokensAsTheirRateOfAcceptanceSays) {
+    TraceBuilder builder;
+    for (int i = 0; i < 40; ++i) builder.add_row(lone_request(builder, 0, 1500));
+    const traces::Trace trace = builder.finish();
+    SimulationConfig config;
+    config.engine = roomy_engine();
+    const SimulationResult plain = run(config, trace);
+    for (const int32_t ppm : {0, 400'000, 800'000, 1'000'000}) {
+        SCOPED_TRACE(ppm);
+        config.engine.scheduler.max_window = 5;
+        config.right_drafts_ppm = ppm;
+        const SimulationResult result = run(config, trace);
+        const double p = ppm / 1e6;
+        const double wanted = 1 + p + p * p + p * p * p + p * p * p * p;
+        const auto tokens = static_cast<double>(result.stats.generated_tokens);
+        EXPECT_EQ(result.stats.generated_tokens, 40 * 1500) << "windows change when tokens come, not which";
+        EXPECT_NEAR(tokens / static_cast<double>(result.stats.windows), wanted, 0.02 * wanted);
+        EXPECT_EQ(result.stats.accepted_tokens + result.stats.rolled_back_tokens, result.stats.drafted_tokens);
+        if (ppm >= 400'000) EXPECT_LT(result.driver.virtual_ns, plain.driver.virtual_ns);
+        EXPECT_EQ(result.digest, run(config, trace).digest);
+    }
+}
+
+TEST(SimulatedWindows, AWindowIsPricedAsWhatItComputes) {
+    TraceBuilder builder;
+    builder.add_row(lone_request(builder, 0, 9));
+    const traces::Trace trace = builder.finish();
+    SimulationConfig config;
+    config.engine = roomy_engine();
+    config.engine.scheduler.max_window = 4;
+    config.right_drafts_ppm = 1'000'000;
+    config.record_steps = true;
+    const SimulationResult result = run(config, trace);
+    std::vector<int64_t> tokens;
+    for (const StepSample& step : result.steps) tokens.push_back(step.num_tokens);
+    EXPECT_EQ(tokens, (std::vector<int64_t>{2, 4, 4})) << "the prompt, and two windows of four";
+}
+
 // --- equal steps
 
 // Every event of a run, in order: which request, head and length, in which step.

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -53,6 +54,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     }
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.scheduler.max_window = config.max_window;
     engine.max_model_len = config.max_context.value_or(model.max_positions);
     engine.seed = config.seed;
     return engine;
@@ -122,6 +124,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     simulation.use_cache = config.cache_mode != CacheMode::kNone;
     simulation.max_tokens = config.max_tokens;
     simulation.record_steps = config.record_steps;
+    simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(config.draft_acceptance * 1e6));
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
     StepCost cost(model, run.device, *kernels);

@@ -46,6 +46,8 @@ struct SimulateConfig {
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
+    int32_t max_window = 1;         // positions that draw in one step: the last known token's and drafts'
+    double draft_acceptance = 0.7;  // of drafts that all before are right, the share that is
     uint64_t seed = 0;
     bool record_steps = false;
     bool show_progress = true;
