@@ -9,7 +9,7 @@
 
 namespace verbatim {
 
-CostExecutor::CostExecutor(StepCost* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
+CostExecutor::CostExecutor(CostModel* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
     CHECK_GT(vocab_size, 1);
 }
 
@@ -29,10 +29,8 @@ Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
     ++num_plans_;
     work_.clear();
     for (const SequenceStart& one : plan.starts) start(one);
-    for (const BlockCopy& copy : plan.copies) work_.num_copied_slots += copy.num_slots;
-    work_.num_state_writes = static_cast<int64_t>(plan.state_writes.size());
+    work_.add(plan);
     for (const ScheduledSequence& sequence : plan.sequences) {
-        add_work(sequence);
         slot(sequence.slot).num_tokens = sequence.known_end();
         if (sequence.num_draws > 0) draw_window(plan, sequence, result);
     }
@@ -105,18 +103,6 @@ void CostExecutor::start(const SequenceStart& start) {
                         .num_tokens = start.num_computed_tokens,
                         .num_drawn = start.tokens.size() - start.num_prompt_tokens,
                         .answer = &answer_to(start.request)};
-}
-
-void CostExecutor::add_work(const ScheduledSequence& sequence) {
-    if (sequence.num_new_tokens == 0) return;  // its row is moved
-    work_.num_tokens += sequence.num_new_tokens;
-    work_.num_logit_rows += sequence.num_draws;
-    if (sequence.num_new_tokens == 1) {
-        ++work_.num_decodes;
-        work_.decode_context += sequence.num_computed_tokens + 1;
-    } else {
-        work_.chunks.push_back({sequence.num_new_tokens, sequence.num_computed_tokens});
-    }
 }
 
 TokenId CostExecutor::token_of(RequestId request, const Answer& answer, int64_t place) const {

@@ -25,7 +25,7 @@ public:
     static constexpr TokenId kStopToken = 0;
 
     // Borrows `cost`; without one nothing takes any time. REQUIRES: vocab_size > 1.
-    CostExecutor(StepCost* cost, int32_t vocab_size);
+    CostExecutor(CostModel* cost, int32_t vocab_size);
 
     // The request's answer will have so many tokens. REQUIRES: told before the request starts; num_tokens >= 0.
     void expect_answer(RequestId request, int64_t num_tokens);
@@ -64,7 +64,6 @@ private:
     };
     [[nodiscard]] Slot& slot(SequenceSlot id);
     void start(const SequenceStart& start);
-    void add_work(const ScheduledSequence& sequence);
     [[nodiscard]] const Answer& answer_to(RequestId request) const;
     [[nodiscard]] TokenId token_of(RequestId request, const Answer& answer, int64_t place) const;
     [[nodiscard]] TokenId draw(Slot& slot) const;
@@ -73,7 +72,7 @@ private:
     [[nodiscard]] int64_t priced_ns() const;
     [[nodiscard]] Result<int64_t> elapsed_ns(const StepPlan& plan) const;
 
-    StepCost* cost_;
+    CostModel* cost_;
     int32_t vocab_size_;
     std::vector<Slot> slots_;
     std::unordered_map<RequestId, Answer> planned_;  // its nodes stay where they are

@@ -104,7 +104,7 @@ Digest digest_of(const SimulationResult& result) {
 
 }  // namespace
 
-Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, StepCost& cost,
+Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, CostModel& cost,
                                   int32_t vocab_size, EvictionPolicy& policy,
                                   const std::function<void(int64_t)>& progress) {
     EngineConfig settings = config.engine;

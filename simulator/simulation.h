@@ -69,7 +69,7 @@ struct SimulationResult {
 };
 
 // Borrows all of them. `progress(rows over)` is called after every step.
-Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, StepCost& cost,
+Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, CostModel& cost,
                                   int32_t vocab_size, EvictionPolicy& policy,
                                   const std::function<void(int64_t)>& progress = {});
 

@@ -12,6 +12,7 @@
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
 #include "simulator/simulation.h"
+#include "simulator/step_cost.h"
 #include "traces/trace.h"
 
 namespace verbatim::tools {
@@ -92,6 +93,11 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
 
 // The device's kernels by its tables, or by the roofline.
 Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device);
+
+// Whole steps as they were measured, where the device has them, or the sum of kernels. Borrows `kernels`. Error: steps
+// of another model.
+Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
+                                              const KernelTimes& kernels);
 
 // What the engine is given.
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);
