@@ -66,13 +66,16 @@ private:
     StepWork work_;
 };
 
-ChatRequest request_of(const Scene& scene, int32_t number, TokenStore& store, Prng& prng) {
+ChatRequest request_of(const Scene& scene, int64_t max_context, int32_t number, TokenStore& store, Prng& prng) {
     const auto spread = static_cast<uint64_t>(scene.prompt_tokens / 2 + 1);
     const int64_t length = std::max<int64_t>(1, scene.prompt_tokens - static_cast<int64_t>(prng.below(spread)));
     ChatRequest request;
     request.conversation.conversation_id = fmt::format("{}", number);
     request.messages = {{store.derive(prng.next() >> 2, 0, length), /*checkpoint=*/false}};
-    request.max_tokens = kAnswerTokens + static_cast<int64_t>(prng.below(kAnswerTokens));
+    // The first still decodes when the last one's prompt is computed: batches are as large as the scene.
+    const int64_t overlap = scene.num_requests * scene.prompt_tokens / scene.step_tokens;
+    const int64_t wanted = kAnswerTokens + overlap + static_cast<int64_t>(prng.below(kAnswerTokens));
+    request.max_tokens = std::min(wanted, max_context - length);
     request.ignore_stop = true;
     return request;
 }
@@ -97,7 +100,8 @@ EngineConfig engine_config(const CalibrateConfig& config, const ExecutorPools& p
 
 Status run_scene(const Scene& scene, Engine& engine, Prng& prng) {
     for (int32_t number = 0; number < scene.num_requests; ++number) {
-        const auto accepted = engine.submit(request_of(scene, number, engine.token_store(), prng));
+        const auto accepted =
+            engine.submit(request_of(scene, engine.config().max_model_len, number, engine.token_store(), prng));
         if (!accepted) return error("calibrate: {}", accepted.error().message);
         for (uint64_t wait = prng.below(3); wait > 0; --wait) RETURN_IF_ERROR(engine.step());
     }
