@@ -19,8 +19,9 @@ const std::map<std::string, Names>& visible_folders() {
         {"reference", {"reference", "engine"}},
         {"kernels", {"kernels", "reference", "engine"}},
         {"simulator", {"simulator", "traces", "engine"}},
-        {"tools", {"tools", "simulator", "kernels", "reference", "traces", "engine"}},
-        {"tests", {"tests", "tools", "simulator", "kernels", "reference", "traces", "engine"}},
+        {"records", {"records", "reference", "engine"}},
+        {"tools", {"tools", "records", "simulator", "kernels", "reference", "traces", "engine"}},
+        {"tests", {"tests", "tools", "records", "simulator", "kernels", "reference", "traces", "engine"}},
     };
     return kVisible;
 }

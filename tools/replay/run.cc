@@ -92,6 +92,7 @@ public:
     }
     void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(working(), step); }
     [[nodiscard]] bool told_to_fail() const { return failing_ != nullptr; }
+    [[nodiscard]] NumericExecutor& primary() { return *primary_.executor; }
     [[nodiscard]] Executor& executor() { return failing_ ? *failing_ : working(); }
     // Adds what was compared.
     void report(ReplayRun& run) const {
@@ -127,6 +128,27 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
     return log;
 }
 
+// The record of a run that is to be kept; null: it is not.
+Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config, const EngineConfig& engine,
+                                                      const Executor& executor, const Model& model,
+                                                      const std::string& model_name, const std::string& trace_name) {
+    if (config.record.path.empty()) return nullptr;
+    return RunRecording::start(config.record, {.model = model_name,
+                                               .model_seed = config.seed,
+                                               .model_digest = model_digest(model),
+                                               .vocab_size = model.config.vocab_size,
+                                               .numerics = executor.numerics_id(),
+                                               .ordinary_numerics = executor.ordinary_numerics_id(),
+                                               .executor = config.executor,
+                                               .profile = std::string(name(config.profile)),
+                                               .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
+                                               .num_threads = config.num_threads,
+                                               .draft = config.draft,
+                                               .eviction = "lru",
+                                               .trace = trace_name,
+                                               .engine = engine});
+}
+
 // One trace from end to end. `right`: what an adversary knows.
 Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
                               const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
@@ -138,7 +160,13 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
     DigestRecorder recorder;
-    Engine engine(engine_settings, executors->executor(), policy, store, recorder);
+    RecorderList recorders({&recorder});
+    ASSIGN_OR_RETURN(const auto recording,
+                     start_recording(config, engine_settings, executors->executor(), model, model_name, trace_name));
+    if (recording) recorders = RecorderList({&recorder, &recording->recorder()});
+    Engine engine(engine_settings,
+                  recording ? recording->watch(executors->executor(), executors->primary()) : executors->executor(),
+                  policy, store, recorders);
     ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
                                                                   .max_window = config.max_window,
                                                                   .max_num_sequences = config.max_num_sequences,
@@ -177,12 +205,14 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
             run.failures.push_back("an executor failed and was replaced: " + failure.message);
         ++run.replaced_executors;
         executors->report(run);
+        if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish(failure.message));
         executors.reset();
         ASSIGN_OR_RETURN(executors, Executors::create(config, pools, model));
         engine.replace_executor(executors->executor());
         return {};
     };
     ASSIGN_OR_RETURN(run.driver, driver.run(after_step, recover));
+    if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish());
     engine.verify();
     run.stats = engine.stats();
     run.digest = recorder.digest();

@@ -10,6 +10,7 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
+#include "tools/program/run_recording.h"
 #include "tools/replay/report.h"
 #include "traces/trace.h"
 
@@ -41,6 +42,7 @@ struct ReplayConfig {
     bool paced_windows = false;  // windows follow what was accepted so far
     std::optional<int32_t> mismatch_ppm;      // of the drafts of "adversary"
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
+    RecordFlags record;
 };
 
 // The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be
