@@ -20,6 +20,7 @@ struct HeadImage {
     int64_t length = 0;  // tokens
     std::span<const BlockRun> blocks;
     StateIndex state = kNoState;
+    bool deterministic = true;  // made in the arithmetic of deterministic requests, all of it
 };
 
 class Executor {

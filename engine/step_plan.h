@@ -58,7 +58,8 @@ enum class Arithmetic : uint8_t {
     kCount,
 };
 
-// A request enters the batch, or re-enters it after a preemption.
+// A request enters the batch, or re-enters it after a preemption; or it branches off from its own running slot to draft
+// beside it, and reads what that one has written in earlier steps.
 struct SequenceStart {
     SequenceSlot slot{};
     RequestId request{};

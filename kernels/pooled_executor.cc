@@ -1,6 +1,7 @@
 #include "kernels/pooled_executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -77,22 +78,57 @@ PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensor
                                reference::Profile profile)
     : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pools), profile) {}
 
+void PooledExecutor::Share::clear() {
+    tokens.clear();
+    walk_sequences.clear();
+    sequences.clear();
+    moves.clear();
+    logit_rows.clear();
+    draws.clear();
+}
+
+PooledBackend& PooledExecutor::backend_of(Arithmetic arithmetic) {
+    PooledBackend* ordinary = arithmetic == Arithmetic::kOrdinary ? ordinary_backend() : nullptr;
+    return ordinary != nullptr ? *ordinary : backend();
+}
+
 void PooledExecutor::compute(const StepPlan& plan) {
     slots_.assign(tables().num_slots(), {});
     list_sequences(plan);
-    backend().run({{tokens_, walk_sequences_, logit_rows_}, sequences_, moves_, plan.copies, draws_, &observer()});
+    std::span<const BlockCopy> copies = plan.copies;
+    for (const Arithmetic arithmetic : {Arithmetic::kDeterministic, Arithmetic::kOrdinary}) {
+        const Share& share = shares_[static_cast<size_t>(arithmetic)];
+        if (share.empty() && copies.empty()) continue;
+        backend_of(arithmetic)
+            .run({{share.tokens, share.walk_sequences, share.logit_rows},
+                  share.sequences,
+                  share.moves,
+                  std::exchange(copies, {}),
+                  share.draws,
+                  &observer()});
+    }
+}
+
+// Whether all of the step's sequences are one batch, in the arithmetic of deterministic ones.
+bool PooledExecutor::joins(const StepPlan& plan) {
+    if (ordinary_backend() == nullptr) return true;
+    int64_t num_rows = 0;
+    bool has_deterministic = false;
+    for (const ScheduledSequence& scheduled : plan.sequences) {
+        num_rows += scheduled.num_new_tokens;
+        has_deterministic |= scheduled.arithmetic == Arithmetic::kDeterministic && scheduled.num_new_tokens > 0;
+    }
+    return has_deterministic && num_rows <= max_joined_rows();
 }
 
 void PooledExecutor::list_sequences(const StepPlan& plan) {
-    tokens_.clear();
-    walk_sequences_.clear();
-    sequences_.clear();
-    moves_.clear();
-    logit_rows_.clear();
-    draws_.clear();
+    for (Share& share : shares_) share.clear();
+    const bool joined = joins(plan);
     for (const ScheduledSequence& scheduled : plan.sequences) {
+        const Arithmetic arithmetic = joined ? Arithmetic::kDeterministic : scheduled.arithmetic;
+        Share& share = shares_[static_cast<size_t>(arithmetic)];
         const int64_t num_logged = scheduled.num_computed_tokens - scheduled.num_state_tokens;
-        auto& list = scheduled.num_new_tokens > 0 ? sequences_ : moves_;
+        auto& list = scheduled.num_new_tokens > 0 ? share.sequences : share.moves;
         list.push_back({.slot = scheduled.slot,
                         .blocks = tables().at(scheduled.slot).blocks,
                         .state_src = scheduled.state_src,
@@ -100,19 +136,20 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
                         .num_logged_tokens = static_cast<int32_t>(num_logged),
                         .num_draws = scheduled.num_draws,
                         .writes = plan.writes_of(scheduled)});
-        if (scheduled.num_new_tokens > 0) list_rows(scheduled);
+        if (scheduled.num_new_tokens > 0) list_rows(scheduled, arithmetic);
     }
 }
 
-void PooledExecutor::list_rows(const ScheduledSequence& scheduled) {
-    const auto first_row = static_cast<int32_t>(tokens_.size());
+void PooledExecutor::list_rows(const ScheduledSequence& scheduled, Arithmetic arithmetic) {
+    Share& share = shares_[static_cast<size_t>(arithmetic)];
+    const auto first_row = static_cast<int32_t>(share.tokens.size());
     const auto first = tables().at(scheduled.slot).tokens.begin() + scheduled.num_computed_tokens;
-    tokens_.insert(tokens_.end(), first, first + scheduled.num_new_tokens);
-    walk_sequences_.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
-    slots_[index(scheduled.slot)] = {static_cast<int64_t>(logit_rows_.size()), scheduled.num_draws};
+    share.tokens.insert(share.tokens.end(), first, first + scheduled.num_new_tokens);
+    share.walk_sequences.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
+    slots_[index(scheduled.slot)] = {arithmetic, static_cast<int64_t>(share.logit_rows.size()), scheduled.num_draws};
     for (int32_t draw = 0; draw < scheduled.num_draws; ++draw) {
-        logit_rows_.push_back(first_row + scheduled.num_new_tokens - scheduled.num_draws + draw);
-        draws_.push_back(draw_args(scheduled, draw));
+        share.logit_rows.push_back(first_row + scheduled.num_new_tokens - scheduled.num_draws + draw);
+        share.draws.push_back(draw_args(scheduled, draw));
     }
 }
 
@@ -123,15 +160,15 @@ int64_t PooledExecutor::logit_row(SequenceSlot slot, int32_t draw) const {
 }
 
 std::span<const float> PooledExecutor::logits(SequenceSlot slot, int32_t draw) {
-    return backend().logits(logit_row(slot, draw));
+    return backend_of(slot).logits(logit_row(slot, draw));
 }
 
 std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot, int32_t draw) {
-    return backend().fault_layer(logit_row(slot, draw));
+    return backend_of(slot).fault_layer(logit_row(slot, draw));
 }
 
 std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot, int32_t draw) {
-    return backend().drawn(logit_row(slot, draw));
+    return backend_of(slot).drawn(logit_row(slot, draw));
 }
 
 bool PooledExecutor::holds(const HeadImage& image) const {

@@ -4,8 +4,11 @@
 //   P1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
 //       make
 //   P2  the lists of a step are kept: a step allocates nothing here that a step of its size before it did not
+//   P3  with an arithmetic of their own, ordinary sequences are a batch of their own, over the same pools; in a step of
+//       few rows they join the deterministic ones', where one pass over the weights serves all
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -119,6 +122,10 @@ protected:
                    reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() = 0;
+    // What computes ordinary sequences over the same pools. Null: what computes all others, in one batch with them.
+    [[nodiscard]] virtual PooledBackend* ordinary_backend() { return nullptr; }
+    // Up to so many rows of a step cost little more than one: weights pass once, and that is what takes the time.
+    [[nodiscard]] virtual int64_t max_joined_rows() const { return 0; }
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) final;
@@ -127,23 +134,32 @@ protected:
 private:
     // In the last step.
     struct Slot {
+        Arithmetic arithmetic = Arithmetic::kDeterministic;  // that computed it
         int64_t first_logit_row = 0;
         int32_t num_draws = 0;
     };
+    // What one backend computes of a step.
+    struct Share {
+        std::vector<TokenId> tokens;
+        std::vector<reference::WalkSequence> walk_sequences;
+        std::vector<PooledSequence> sequences;
+        std::vector<PooledSequence> moves;
+        std::vector<int32_t> logit_rows;
+        std::vector<reference::SamplingArgs> draws;
+        void clear();
+        [[nodiscard]] bool empty() const { return sequences.empty() && moves.empty(); }
+    };
+    [[nodiscard]] bool joins(const StepPlan& plan);
+    [[nodiscard]] PooledBackend& backend_of(Arithmetic arithmetic);
+    [[nodiscard]] PooledBackend& backend_of(SequenceSlot slot) { return backend_of(slots_[index(slot)].arithmetic); }
     [[nodiscard]] int64_t logit_row(SequenceSlot slot, int32_t draw) const;
     [[nodiscard]] bool holds(const HeadImage& image) const;
     void list_sequences(const StepPlan& plan);
-    void list_rows(const ScheduledSequence& scheduled);
+    void list_rows(const ScheduledSequence& scheduled, Arithmetic arithmetic);
     void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);
 
     std::vector<Slot> slots_;
-    // Of the step in progress.
-    std::vector<TokenId> tokens_;
-    std::vector<reference::WalkSequence> walk_sequences_;
-    std::vector<PooledSequence> sequences_;
-    std::vector<PooledSequence> moves_;
-    std::vector<int32_t> logit_rows_;
-    std::vector<reference::SamplingArgs> draws_;
+    std::array<Share, static_cast<size_t>(Arithmetic::kCount)> shares_;  // of the step in progress
 };
 
 }  // namespace verbatim

@@ -67,7 +67,11 @@ std::string to_string(const Difference& d) {
 }
 
 LockstepExecutor::LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options)
-    : primary_(primary), secondary_(secondary), options_(options), row_bytes_(activation_bytes(primary.config())) {
+    : primary_(primary),
+      secondary_(secondary),
+      options_(options),
+      one_arithmetic_(primary.numerics_id() == primary.ordinary_numerics_id()),
+      row_bytes_(activation_bytes(primary.config())) {
     CHECK(primary.config() == secondary.config(), "lockstep over two models");
 }
 
@@ -102,7 +106,7 @@ void LockstepExecutor::watch(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         const auto slot = static_cast<size_t>(index(sequence.slot));
         if (slot >= watches_.size()) watches_.resize(slot + 1);
-        watches_[slot] = {};
+        watches_[slot] = {.is_compared = compares(sequence)};
     }
     // After the first difference everything differs: there is nothing more to learn from operations.
     const bool wanted = options_.watch_operations && !first_difference_;
@@ -116,6 +120,7 @@ void LockstepExecutor::watch(const StepPlan& plan) {
 // piece before.
 void LockstepExecutor::keep(const Observation& observation) {
     Watch& watch = watches_[index(observation.slot)];
+    if (!watch.is_compared) return;
     if (observation.point.op == WalkOp::kEmbed) watch.next = 0;
     if (watch.next == watch.written.size()) {
         watch.written.push_back({observation.point, observation.first_position, 0, {}});
@@ -133,7 +138,7 @@ void LockstepExecutor::keep(const Observation& observation) {
 void LockstepExecutor::compare(const Observation& observation) {
     Watch& watch = watches_[index(observation.slot)];
     if (observation.point.op == WalkOp::kEmbed) watch.next = 0;
-    if (watch.difference) return;
+    if (watch.difference || !watch.is_compared) return;
     CHECK(watch.next < watch.written.size() && watch.written[watch.next].point == observation.point,
           "the walks part at {}", to_string(observation.point));
     compare_rows(watch, observation, watch.written[watch.next++]);
@@ -172,6 +177,7 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
         const DrawnTokens& b = other.drawn[i++];
         const auto a_tokens = mine.tokens_of(a);
         const auto b_tokens = other.tokens_of(b);
+        if (!compares(sequence)) continue;
         // Rows that both drew from; behind a different token they have nothing in common.
         for (uint32_t row = 0; row < std::min(a.num_rows(), b.num_rows()); ++row) {
             const Draw drawn{sequence,
@@ -216,6 +222,7 @@ bool LockstepExecutor::compare_draw(const Draw& draw) {
 
 std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {
     const auto mine = primary_.head_digest(image);
+    if (!image.deterministic) return mine;
     const auto other = secondary_.head_digest(image);
     if (!mine || !other) return mine;
     ++counts_.compared_states;

@@ -2,7 +2,8 @@
 //
 // Compared are, of every sequence that draws, each logit; drawn tokens and faults; digests of heads that both hold.
 // While operations are watched, so is all that both wrote for the same positions, in the walk's order: a difference
-// is named where it arises. A NaN equals a NaN: payloads are not part of the numbers' ABI.
+// is named where it arises. Where the primary computes ordinary requests in an arithmetic of their own, only
+// deterministic ones are compared. A NaN equals a NaN: payloads are not part of the numbers' ABI.
 //   L1  results are the primary's: the engine cannot tell that somebody looks on
 //   L2  first_difference() is set once and stays
 #pragma once
@@ -69,6 +70,7 @@ private:
     };
     // A slot's share in the step in progress; slots are compared side by side.
     struct Watch {
+        bool is_compared = true;
         std::vector<Written> written;
         size_t next = 0;  // in `written`: the operation that comes next
         int64_t num_rows = 0;
@@ -93,10 +95,14 @@ private:
     void compare_heads(const HeadImage& image);
     void report(Difference difference);
     [[nodiscard]] bool fits(const StepPlan& plan) const;
+    [[nodiscard]] bool compares(const ScheduledSequence& sequence) const {
+        return one_arithmetic_ || sequence.arithmetic == Arithmetic::kDeterministic;
+    }
 
     NumericExecutor& primary_;
     NumericExecutor& secondary_;
     LockstepOptions options_;
+    bool one_arithmetic_ = true;  // of the primary
     LockstepCounts counts_;
     std::optional<Difference> first_difference_;
     std::vector<Watch> watches_;  // by slot

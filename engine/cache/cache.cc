@@ -128,15 +128,31 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
 }
 
 std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
+    if (id == kNoHead) return go_on_from({}, kNoState, 0);
+    const Head& head = head_ref(id);
+    CHECK(length == head.length() || (!state_.enabled() && length % config_.block_size == 0),
+          "head {} of {} tokens serves {}", index(id), head.length(), length);
+    auto memory = go_on_from(head.blocks, head.state, length);
+    if (!memory) return std::nullopt;
+    memory->pinned = id;
+    order_.use(id);
+    order_.pin(id);
+    return memory;
+}
+
+std::optional<SequenceMemory> Cache::branch(const SequenceMemory& from, int64_t length) {
+    CHECK(length > 0 && from.state_src == from.state, "a branch at {} of a sequence that has computed nothing", length);
+    return go_on_from(from.blocks, from.state, length);
+}
+
+// Shared blocks, an own tail and an own row. Empty, and nothing has changed, when a pool is short.
+std::optional<SequenceMemory> Cache::go_on_from(const BlockTable& blocks, StateIndex state, int64_t length) {
     SequenceMemory memory;
     const auto row = state_.allocate();
     if (!row) return std::nullopt;
     memory.state = *row;
-    if (id == kNoHead) return memory;
-    const Head& head = head_ref(id);
-    CHECK(length == head.length() || (!state_.enabled() && length % config_.block_size == 0),
-          "head {} of {} tokens serves {}", index(id), head.length(), length);
-    auto attached = kv_.attach(head.blocks, length);
+    if (length == 0) return memory;
+    auto attached = kv_.attach(blocks, length);
     if (!attached) {
         state_.release(memory.state);
         return std::nullopt;
@@ -144,10 +160,7 @@ std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
     memory.blocks = attached->table;
     memory.num_shared_blocks = attached->num_shared_blocks;
     memory.copy = attached->copy;
-    memory.state_src = head.state;
-    memory.pinned = id;
-    order_.use(id);
-    order_.pin(id);
+    memory.state_src = state;
     CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(length));
     return memory;
 }

@@ -99,6 +99,9 @@ public:
     }
     // From the head's first `length` tokens. REQUIRES: all of them, or full blocks of a model without state.
     [[nodiscard]] std::optional<SequenceMemory> attach(HeadId head, int64_t length);
+    // The same from a running sequence's first `length` tokens, at which its row stands. Nothing is pinned: it is read
+    // as long as the sequence holds it.
+    [[nodiscard]] std::optional<SequenceMemory> branch(const SequenceMemory& from, int64_t length);
     [[nodiscard]] bool grow(SequenceMemory& memory, int64_t num_tokens) { return kv_.grow(memory.blocks, num_tokens); }
     void unpin(SequenceMemory& memory);
     void release(SequenceMemory& memory);
@@ -167,6 +170,7 @@ public:
     void on_gone(std::function<void(const Head&, NotReused)> listener) { gone_listener_ = std::move(listener); }
 
 private:
+    [[nodiscard]] std::optional<SequenceMemory> go_on_from(const BlockTable& blocks, StateIndex state, int64_t length);
     [[nodiscard]] LookupResult find_reusable(const LookupQuery& query) const;
     [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
     [[nodiscard]] bool is_found_by_tokens(const Head& head) const;

@@ -191,16 +191,23 @@ void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows
     paced_windows_ = paced_windows;
 }
 
-// For every running request that decodes: as many drafts as could be of use. Forced output is not drawn: nothing that
-// is drawn could agree with it.
+// Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. In an arithmetic of
+// their own ordinary requests go without, since nobody could tell what a window of theirs should give.
+bool Engine::drafts_by_others(const Sequence& sequence) const {
+    const NumericsIds& ids = scheduler_.numerics_ids();
+    if (sequence.arithmetic() == Arithmetic::kOrdinary && ids.front() != ids.back()) return false;
+    return sequence.decodes() && sequence.request.forced_output.empty() && !scheduler_.verifies(sequence);
+}
+
+// For every running request that decodes: as many drafts as could be of use.
 void Engine::propose_drafts() {
     if (drafter_ == nullptr || max_window_ == 1) return;
     draft_jobs_.clear();
     for (Sequence* sequence : scheduler_.running()) {
-        const bool decodes = sequence->num_tokens() - sequence->num_computed_tokens == 1 && sequence->started;
+        if (!drafts_by_others(*sequence)) continue;
         const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
         auto max_drafts = static_cast<int32_t>(std::min<int64_t>(max_window_, left) - 1);
-        if (!decodes || sequence->ending || max_drafts < 1 || !sequence->request.forced_output.empty()) continue;
+        if (max_drafts < 1) continue;
         if (paced_windows_) max_drafts = sequence->pacing.next(max_drafts);
         if (max_drafts == 0) continue;
         draft_jobs_.push_back({.request = sequence->id,
@@ -241,8 +248,11 @@ void Engine::apply(const StepResult& result) {
         const bool draws = planned.num_draws > 0;
         CHECK(!draws || (!drawn.empty() && drawn.front().slot == planned.slot), "slot {} draws and is told nothing",
               index(planned.slot));
-        Sequence* sequence = scheduler_.scheduled()[i].sequence;  // null: aborted while the step was open
-        if (sequence != nullptr && draws) {
+        const Scheduled& share = scheduler_.scheduled()[i];
+        Sequence* sequence = share.sequence;  // null: aborted while the step was open
+        if (sequence != nullptr && share.is_draft) {
+            take_draft(*sequence, planned, result, draws ? &drawn.front() : nullptr);
+        } else if (sequence != nullptr && draws) {
             take_tokens(*sequence, planned, result, drawn.front());
         } else if (sequence != nullptr) {
             account(*sequence, planned.num_new_tokens);
@@ -294,7 +304,7 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     stats_.windows += num_drafts > 0 ? 1 : 0;
     stats_.drafted_tokens += num_drafts;
     stats_.rolled_back_tokens += num_drafts;
-    if (num_drafts > 0) {
+    if (num_drafts > 0 && paced_windows_) {
         const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
         sequence.pacing.told(planned.num_drafts(), num_accepted, max_window_ - 1);
     }
@@ -310,6 +320,26 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     if (drawn.fault_layer < 0) return;
     if (!tokens.empty()) accept_draft();
     end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = drawn.fault_layer});
+}
+
+// On a draft path: the next draft, if anything was drawn. Behind a token that would end the turn, and behind a fault,
+// there is nothing to draft.
+void Engine::take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
+                        const DrawnTokens* drawn) {
+    CHECK(sequence.draft_path && sequence.draft_path->num_computed_tokens == planned.num_computed_tokens,
+          "request {} has no draft path at {}", index(sequence.id), planned.num_computed_tokens);
+    sequence.draft_path->num_computed_tokens = planned.end();
+    stats_.draft_path_tokens += planned.num_new_tokens;
+    if (drawn == nullptr) return;
+    if (drawn->fault_layer >= 0) {
+        scheduler_.end_draft_path(sequence);
+        sequence.drafts_end = true;
+        return;
+    }
+    const TokenId token = result.tokens_of(*drawn).front();
+    CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token, store_.vocab_size());
+    sequence.drafts.push_back(token);
+    sequence.drafts_end = !sequence.request.ignore_stop && std::ranges::count(sequence.request.stop_tokens, token) > 0;
 }
 
 // False when the turn is over with it.
@@ -408,11 +438,18 @@ void Engine::commit(Sequence& sequence, Pending pending) {
     end(sequence, {.reason = reason, .committed = true, .head = head, .version = *version});
 }
 
+bool Engine::is_deterministic(const std::string& numerics_id) const {
+    return numerics_id == scheduler_.numerics_ids()[static_cast<size_t>(Arithmetic::kDeterministic)];
+}
+
 Digest Engine::digest_of(const Pending& pending) {
     if (!config_.digest_heads) return {};
     const PendingMemory& memory = pending.head.memory;
     const std::vector<BlockRun> blocks = cache_.kv().runs(memory.blocks);
-    return executor_->head_digest({pending.writer, memory.tokens.size(), blocks, memory.state}).value_or(Digest{});
+    return executor_
+        ->head_digest(
+            {pending.writer, memory.tokens.size(), blocks, memory.state, is_deterministic(pending.head.numerics_id)})
+        .value_or(Digest{});
 }
 
 // Gives everything back (E3) and tells the client: `finished` says how it ended, the rest is filled in here.
@@ -549,6 +586,10 @@ void Engine::verify() {
         holders.push_back({.salt = &sequence->request.conversation.salt,
                            .sequence = &sequence->memory,
                            .num_computed_tokens = running ? sequence->num_computed_tokens : 0});
+        if (!sequence->draft_path) continue;
+        holders.push_back({.salt = &sequence->request.conversation.salt,
+                           .sequence = &sequence->draft_path->memory,
+                           .num_computed_tokens = sequence->draft_path->num_computed_tokens});
     }
     for (const Pending& pending : publication_.pendings()) {
         holders.push_back({.salt = &pending.head.key.salt, .pending = &pending.head.memory});
@@ -561,7 +602,8 @@ void Engine::verify() {
     if (!config_.digest_heads) return;
     for (const Head* head : cache_.heads()) {
         const std::vector<BlockRun> blocks = cache_.kv().runs(head->blocks);
-        const auto digest = executor_->head_digest({kNoSlot, head->length(), blocks, head->state});
+        const auto digest =
+            executor_->head_digest({kNoSlot, head->length(), blocks, head->state, is_deterministic(head->numerics_id)});
         if (!digest) continue;
         CHECK(*digest == head->digest, "head {} of {} tokens: digest {} at publication, {} now", index(head->id),
               head->length(), head->digest.hex(), digest->hex());

@@ -149,6 +149,9 @@ private:
     void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                      const DrawnTokens& drawn);
     bool take_token(Sequence& sequence, TokenId token);
+    void take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
+                    const DrawnTokens* drawn);
+    [[nodiscard]] bool drafts_by_others(const Sequence& sequence) const;
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
     void propose_drafts();
@@ -159,6 +162,7 @@ private:
     void commit(Sequence& sequence, Pending pending);
     void end(Sequence& sequence, EngineEvent finished);
     void drop_snapshots(const ConversationKey& key);
+    [[nodiscard]] bool is_deterministic(const std::string& numerics_id) const;
     Digest digest_of(const Pending& pending);
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
 

@@ -46,6 +46,7 @@ std::vector<std::string> problems_of(const SchedulerConfig& config) {
     at_least("max_num_sequences", config.max_num_sequences, 1);
     at_least("max_checkpoints", config.max_checkpoints, 0);
     at_least("max_window", config.max_window, 1);
+    at_least("verify_tokens", config.verify_tokens, 0);
     return problems;
 }
 
@@ -84,7 +85,9 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     plan.clear(step);
     scheduled_.clear();
     owed_blocks_ = 0;
-    short_of_room_ = false;
+    room_was_short_ = std::exchange(short_of_room_, false);
+    verify_budget_ = config_.verify_tokens;
+    has_drafted_ = false;
     int32_t budget = config_.step_tokens;
     // Preempting takes from the back of running_, never before `i`.
     for (size_t i = 0; i < running_.size(); ++i) give(*running_[i], budget, plan);
@@ -93,11 +96,14 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
         Sequence& next = *waiting_.begin()->second;
         if (!admit(next, budget)) {
             ++stats_.steps_without_room;
+            short_of_room_ = true;
+            (void)end_youngest_draft_path();
             break;
         }
         give(next, budget, plan);
     }
     CHECK_GE(budget, 0);
+    order_by_admission(plan);
     // A slot that ended is free for the next step: this one's plan tells its end.
     plan.ends = ended_slots_;
     free_slots_.insert(free_slots_.end(), ended_slots_.begin(), ended_slots_.end());
@@ -107,6 +113,7 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
 void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
     if (sequence.ending) return plan_move(sequence, plan);
     if (budget == 0) return;
+    if (verifies(sequence)) return give_verified(sequence, budget, plan);
     const int64_t behind = sequence.num_tokens() - sequence.num_computed_tokens;
     int32_t granted = obtain(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
     if (granted == behind) granted += obtain_for_drafts(sequence, budget - granted);
@@ -129,6 +136,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     }
     while (!cache_.make_room({.kv_blocks = owed_blocks_ + missing}, {.spare_expected = false})) {
         short_of_room_ = true;
+        if (end_youngest_draft_path()) continue;
         Sequence* victim = youngest_to_preempt();
         if (victim == nullptr || victim->id <= sequence.id) break;
         preempt(*victim);
@@ -156,11 +164,10 @@ int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
     return static_cast<int32_t>(num_drafts);
 }
 
-// One whose turn is over gives its memory back anyway.
+// While the youngest's turn is over there is nobody: it gives its memory back in the next step, and an older one that
+// went now would come back behind it (D2).
 Sequence* Scheduler::youngest_to_preempt() const {
-    const auto found =
-        std::find_if(running_.rbegin(), running_.rend(), [](const Sequence* running) { return !running->ending; });
-    return found == running_.rend() ? nullptr : *found;
+    return running_.empty() || running_.back()->ending ? nullptr : running_.back();
 }
 
 // Gives everything back; the sequence waits at its old place in the order of arrival and resumes from its newest head.
@@ -169,6 +176,7 @@ void Scheduler::preempt(Sequence& sequence) {
           index(sequence.id), step_);
     ++stats_.preemptions;
     event(EventKind::kPreempt, sequence, sequence.num_computed_tokens);
+    end_draft_path(sequence);
     cache_.release(sequence.memory);
     end_slot(sequence);
     std::erase(running_, &sequence);
@@ -305,10 +313,10 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
     scheduled.appended.count += static_cast<uint32_t>(sequence.drafts.size());
     sequence.drafts.clear();
-    scheduled.new_blocks = append_blocks(sequence, memory.blocks.num_blocks, plan);
+    scheduled.new_blocks = append_blocks(memory, memory.blocks.num_blocks, sequence.num_sent_blocks, plan);
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     sequence.num_state_tokens = known_end;
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws, sequence.admission});
 }
 
 // The turn ended inside a window: the row takes in what was accepted before its end.
@@ -319,7 +327,7 @@ void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
     ScheduledSequence& scheduled = begin_plan(sequence, plan);
     scheduled.state_src = scheduled.state_dst = sequence.memory.state;
     sequence.num_state_tokens = sequence.num_computed_tokens;
-    scheduled_.push_back({&sequence, 0, 0});
+    scheduled_.push_back({&sequence, 0, 0, sequence.admission});
 }
 
 // Where the sequence stands, and the tokens that the executor does not know yet.
@@ -337,12 +345,13 @@ ScheduledSequence& Scheduler::begin_plan(Sequence& sequence, StepPlan& plan) {
     return scheduled;
 }
 
-// The sequence's blocks that the executor does not know yet, up to the first `last` of its table.
-Slice Scheduler::append_blocks(Sequence& sequence, int32_t last, StepPlan& plan) const {
+// The blocks that the executor does not know yet, up to the first `last` of the table.
+Slice Scheduler::append_blocks(const SequenceMemory& memory, int32_t last, int32_t& num_sent_blocks,
+                               StepPlan& plan) const {
     const auto begin = static_cast<uint32_t>(plan.blocks.size());
-    if (last > sequence.num_sent_blocks) {
-        cache_.kv().append_runs(sequence.memory.blocks, sequence.num_sent_blocks, last, plan.blocks);
-        sequence.num_sent_blocks = last;
+    if (last > num_sent_blocks) {
+        cache_.kv().append_runs(memory.blocks, num_sent_blocks, last, plan.blocks);
+        num_sent_blocks = last;
     }
     return {begin, static_cast<uint32_t>(plan.blocks.size()) - begin};
 }
@@ -355,11 +364,12 @@ void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
                         .num_prompt_tokens = sequence.num_prompt_tokens(),
                         .num_computed_tokens = sequence.num_computed_tokens,
                         .sampling = sequence.request.sampling};
-    start.blocks = append_blocks(sequence, memory.num_shared_blocks, plan);
+    start.blocks = append_blocks(memory, memory.num_shared_blocks, sequence.num_sent_blocks, plan);
     plan.starts.push_back(std::move(start));
     if (memory.copy) plan.copies.push_back(*std::exchange(memory.copy, std::nullopt));
     if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
     sequence.started = true;
+    sequence.admission = num_admissions_++;
     sequence.num_sent_outputs = sequence.output.size();
     sequence.first_step = step_;
 }
@@ -389,6 +399,7 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
 
 void Scheduler::retire(Sequence& sequence) {
     CHECK_EQ(std::erase(running_, &sequence), 1u);
+    end_draft_path(sequence);
     sequence.status = SequenceStatus::kCommitting;
 }
 
@@ -398,6 +409,7 @@ void Scheduler::remove(Sequence& sequence) {
     }
     std::erase(running_, &sequence);
     leave_waiting(sequence);
+    end_draft_path(sequence);
     end_slot(sequence);
 }
 
@@ -435,6 +447,7 @@ void Scheduler::verify() const {
     for (const Sequence* sequence : running_) {
         CHECK(sequence->status == SequenceStatus::kRunning && sequence->slot != kNoSlot);
         taken.push_back(sequence->slot);
+        if (sequence->draft_path) taken.push_back(sequence->draft_path->slot);
     }
     for (const auto& [id, sequence] : waiting_) {
         CHECK(id == sequence->id && sequence->status == SequenceStatus::kWaiting && sequence->slot == kNoSlot);

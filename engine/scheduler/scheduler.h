@@ -9,7 +9,8 @@
 //   D2  running is in order of arrival, and so is waiting; a slot belongs to one sequence until the executor was told
 //       its end
 //   D3  decisions depend on tokens' counts, heads and pools only: never on who executes or how long it takes
-//   D4  drafts take only what budget and free blocks are left: nobody gives way for a guess
+//   D4  drafts take only what budget and free blocks are left, draft paths also what heads can spare: no sequence
+//       gives way for a guess, and a path gives way to all of them
 //   D5  a head that a waiting request will attach to is not evicted to admit somebody else while anything runs
 #pragma once
 
@@ -36,6 +37,9 @@ struct SchedulerConfig {
     int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
     int32_t max_window = 1;       // positions of a request that draw in one step: the last known token's and drafts'
     bool paced_windows = false;   // windows follow what was accepted so far (engine/drafting/pacing.h)
+    // > 0: deterministic requests draft in ordinary arithmetic (draft_path.h), and of a step's budget so many tokens at
+    // most verify. 0: they are computed as they are.
+    int32_t verify_tokens = 0;
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("step_tokens", self.step_tokens);
@@ -43,6 +47,7 @@ struct SchedulerConfig {
         visit("max_checkpoints", self.max_checkpoints);
         visit("max_window", self.max_window);
         visit("paced_windows", self.paced_windows);
+        visit("verify_tokens", self.verify_tokens);
     }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const SchedulerConfig& config);
@@ -53,6 +58,8 @@ struct Scheduled {
     Sequence* sequence = nullptr;
     int32_t num_new_tokens = 0;
     int32_t num_draws = 0;
+    int64_t admission = 0;  // of the slot
+    bool is_draft = false;  // the share of its draft path
 };
 
 // What makes an executor's bits, by Arithmetic.
@@ -85,7 +92,10 @@ public:
     [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
     [[nodiscard]] const std::map<RequestId, Sequence*>& waiting() const { return waiting_; }
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }
-    void verify() const;  // D2 from scratch
+    void end_draft_path(Sequence& sequence);  // if it has one
+    void verify() const;                      // D2 from scratch
+    // Whether the sequence is in a phase in which draft path and windows take turns.
+    [[nodiscard]] bool verifies(const Sequence& sequence) const;
     [[nodiscard]] const NumericsIds& numerics_ids() const { return numerics_ids_; }
 
 private:
@@ -93,6 +103,14 @@ private:
     [[nodiscard]] int32_t obtain(Sequence& sequence, int32_t wanted);
     [[nodiscard]] int32_t obtain_for_drafts(Sequence& sequence, int32_t budget);
     [[nodiscard]] Sequence* youngest_to_preempt() const;
+    // draft_paths.cc
+    void give_verified(Sequence& sequence, int32_t& budget, StepPlan& plan);
+    [[nodiscard]] bool draft(Sequence& sequence, int32_t& budget, StepPlan& plan);
+    [[nodiscard]] bool start_draft_path(Sequence& sequence);
+    void plan_draft_start(Sequence& sequence, StepPlan& plan);
+    void plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
+    [[nodiscard]] bool end_youngest_draft_path();
+    // scheduler.cc
     [[nodiscard]] bool admit(Sequence& sequence, int32_t budget);
     [[nodiscard]] const std::string& numerics_id_of(const Sequence& sequence) const;
     [[nodiscard]] LookupResult look_up(const Sequence& sequence) const;
@@ -106,7 +124,8 @@ private:
     void plan_move(Sequence& sequence, StepPlan& plan);
     ScheduledSequence& begin_plan(Sequence& sequence, StepPlan& plan);
     void plan_start(Sequence& sequence, StepPlan& plan);
-    Slice append_blocks(Sequence& sequence, int32_t last, StepPlan& plan) const;
+    void order_by_admission(StepPlan& plan);
+    Slice append_blocks(const SequenceMemory& memory, int32_t last, int32_t& num_sent_blocks, StepPlan& plan) const;
     Slice plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
     void end_slot(Sequence& sequence);
     SequenceSlot take_slot();
@@ -126,8 +145,12 @@ private:
     std::vector<SequenceSlot> ended_slots_;  // the executor has not been told yet
     std::vector<SequenceSlot> free_slots_;
     int32_t num_slots_ = 0;
-    int32_t owed_blocks_ = 0;     // to sequences of this step that got less than they asked for
-    bool short_of_room_ = false;  // somebody had to give way in this step, or got less
+    int32_t owed_blocks_ = 0;      // to sequences of this step that got less than they asked for
+    bool short_of_room_ = false;   // somebody had to give way in this step, or got less, or could not come in
+    bool room_was_short_ = false;  // in the step before
+    int32_t verify_budget_ = 0;    // tokens of this step that may yet verify
+    bool has_drafted_ = false;     // a draft path has a share in this step
+    int64_t num_admissions_ = 0;
     int64_t step_ = 0;
 };
 

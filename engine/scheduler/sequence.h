@@ -12,6 +12,7 @@
 #include "engine/drafting/pacing.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
+#include "engine/scheduler/draft_path.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
@@ -52,8 +53,11 @@ struct Sequence {
     int64_t num_state_tokens = 0;  // that its row will have taken in after the last planned step
     std::vector<TokenId> drafts;   // for its next window
     DraftPacing pacing;
-    std::optional<FinishReason> ending;  // the turn is over, and its row has yet to move to where it ended
-    std::string numerics_id;             // what makes all of its tokens' bytes, the attached ones among them
+    std::optional<DraftPath> draft_path;  // where it drafts in ordinary arithmetic
+    bool drafts_end = false;              // the path has nothing to add to them
+    int64_t admission = 0;                // of its slot
+    std::optional<FinishReason> ending;   // the turn is over, and its row has yet to move to where it ended
+    std::string numerics_id;              // what makes all of its tokens' bytes, the attached ones among them
 
     // Accounting (I10). Positions below high_water were attached or computed before.
     int64_t high_water = 0;
@@ -64,6 +68,10 @@ struct Sequence {
 
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }
+    // All but its last token are computed, and it draws.
+    [[nodiscard]] bool decodes() const {
+        return started && num_tokens() - num_computed_tokens == 1 && !prefill_only() && !ending;
+    }
     [[nodiscard]] bool prefill_only() const { return max_tokens == 0; }
     [[nodiscard]] Arithmetic arithmetic() const {
         return request.deterministic ? Arithmetic::kDeterministic : Arithmetic::kOrdinary;

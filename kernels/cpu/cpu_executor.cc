@@ -31,14 +31,23 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
       log_(config, cpu.max_log_tokens),
       pool_(cpu.num_threads),
       weights_(std::move(packed)),
-      backend_(model_, weights_, choice_, {kv_, states_, log_}, pool_) {
+      backend_(model_, weights_, choice_, {kv_, states_, log_}, pool_),
+      ordinary_profile_(cpu.ordinary_profile),
+      max_joined_rows_(cpu.max_joined_rows) {
     CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
     CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));
+    if (!ordinary_profile_) return;
+    ordinary_choice_ = matmul_choice(cpu.isa, *ordinary_profile_);
+    ordinary_backend_.emplace(model_, weights_, ordinary_choice_, CpuMemory{kv_, states_, log_}, pool_);
 }
 
 std::string CpuExecutor::numerics_id() const {
     return NumericExecutor::numerics_id() + (weights_.format() == WeightFormat::kInt8 ? " int8" : "");
+}
+
+std::string CpuExecutor::ordinary_numerics_id() const {
+    return ordinary_profile_ ? std::string(reference::numerics_id(*ordinary_profile_)) : numerics_id();
 }
 
 TokenId CpuExecutor::draw_token(const reference::SamplingArgs& args) {

@@ -3,7 +3,8 @@
 //
 //   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan
 //       that the engine may make, any block size, number of threads and instruction set
-//   X2  a step allocates nothing that a step of its size before it did not
+//   X2  with an ordinary profile, ordinary requests are computed in it; the others keep their bits
+//   X3  a step allocates nothing that a step of its size before it did not
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,9 @@ struct CpuExecutorConfig {
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has
     Profile profile = Profile::kExact;
-    WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 unless the profile is kFast
+    std::optional<Profile> ordinary_profile = {};      // of ordinary requests; none: the same as of all others
+    int64_t max_joined_rows = MatmulChoice::kFewRows;  // of a step: ordinary ones join deterministic ones
+    WeightFormat weights = WeightFormat::kBf16;        // REQUIRES: kBf16 unless the profile is kFast
 };
 
 class CpuExecutor final : public PooledExecutor {
@@ -43,11 +46,16 @@ public:
 
     // The profile's, or "fast/1 int8": heads of one are never attached in another.
     [[nodiscard]] std::string numerics_id() const override;
+    [[nodiscard]] std::string ordinary_numerics_id() const override;
     // Of everything but matmuls of few rows.
     [[nodiscard]] Isa isa() const { return choice_.many.ops->isa; }
 
 protected:
     [[nodiscard]] PooledBackend& backend() override { return backend_; }
+    [[nodiscard]] int64_t max_joined_rows() const override { return max_joined_rows_; }
+    [[nodiscard]] PooledBackend* ordinary_backend() override {
+        return ordinary_backend_ ? &*ordinary_backend_ : nullptr;
+    }
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) override;
 
 private:
@@ -59,6 +67,10 @@ private:
     reference::WorkerPool pool_;
     PackedWeights weights_;
     CpuBackend backend_;
+    std::optional<Profile> ordinary_profile_;
+    int64_t max_joined_rows_;
+    MatmulChoice ordinary_choice_;
+    std::optional<CpuBackend> ordinary_backend_;
     SamplingScratch sampling_;
 };
 

@@ -136,26 +136,41 @@ void HashExecutor::clear_new_blocks(const StepPlan& plan) {
     }
 }
 
+// Whether an older slot of its request lives.
+bool HashExecutor::is_branch(SequenceSlot slot) const {
+    const SlotTable& table = tables_.at(slot);
+    for (int32_t other = 0; other < tables_.num_slots(); ++other) {
+        if (!tables_.is_live(SequenceSlot{other})) continue;
+        const SlotTable& at = tables_.at(SequenceSlot{other});
+        if (at.request == table.request && at.admission < table.admission) return true;
+    }
+    return false;
+}
+
 // X3, before the plan writes anything. Whether it is the right content is checked when it is read.
 void HashExecutor::check_attached(const StepPlan& plan) {
-    const int64_t materialised = step_ - config_.lag_steps;
-    const auto check = [&](const Cell& cell, const char* what, int64_t place) {
-        if (cell.step <= materialised) return;
+    const auto check = [&](const Cell& cell, SequenceSlot slot, const char* what, int64_t place) {
+        const int64_t readable = is_branch(slot) ? step_ : step_ - config_.lag_steps;
+        if (cell.step <= readable) return;
         violate(fmt::format("step {}: attaches {} {}, written in step {}, but only step {} is materialised", plan.step,
-                            what, place, cell.step, materialised));
+                            what, place, cell.step, readable));
     };
     for (const SequenceStart& start : plan.starts) {
         if (config_.num_blocks == 0) break;
+        const std::vector<BlockId>& blocks = tables_.at(start.slot).blocks;
         const int64_t length = start.num_computed_tokens / config_.block_size * config_.block_size;
-        for (int64_t p = 0; p < length; ++p) check(cell(tables_.at(start.slot).blocks, p), "position", p);
-    }
-    for (const BlockCopy& copy : plan.copies) {
-        const auto first = static_cast<size_t>(index(copy.src)) * config_.block_size;
-        for (int32_t i = 0; i < copy.num_slots; ++i) check(kv_[first + i], "a tail of block", index(copy.src));
+        for (int64_t p = 0; p < length; ++p) check(cell(blocks, p), start.slot, "position", p);
+        for (const BlockCopy& copy : plan.copies) {
+            if (std::ranges::find(blocks, copy.dst) == blocks.end()) continue;
+            const auto first = static_cast<size_t>(index(copy.src)) * config_.block_size;
+            for (int32_t i = 0; i < copy.num_slots; ++i) {
+                check(kv_[first + i], start.slot, "a tail of block", index(copy.src));
+            }
+        }
     }
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.state_src == kNoState || sequence.state_src == sequence.state_dst) continue;
-        check(states_[index(sequence.state_src)], "state row", index(sequence.state_src));
+        check(states_[index(sequence.state_src)], sequence.slot, "state row", index(sequence.state_src));
     }
 }
 
@@ -236,7 +251,11 @@ void HashExecutor::log(const ScheduledSequence& sequence) {
 void HashExecutor::draw(const ScheduledSequence& sequence, StepResult& result) {
     std::vector<TokenId> accepted;
     for (int64_t end = sequence.known_end(); end <= sequence.end(); ++end) {
-        const auto token = draw_at(sequence, end);
+        auto token = draw_at(sequence, end);
+        const uint64_t one_in = config_.wrong_draft_one_in;
+        if (token && one_in > 0 && is_branch(sequence.slot) &&
+            mix(static_cast<uint64_t>(step_ * 1000 + end)) % one_in == 0)
+            token = (*token + 1) % config_.vocab_size;
         if (!token) return result.add(sequence.slot, accepted, 0);
         accepted.push_back(*token);
         if (end < sequence.end() && tables_.at(sequence.slot).tokens[end] != *token) break;

@@ -6,7 +6,8 @@
 // digests. Beyond that it knows what it should have read:
 //   X1  plans keep the rules of engine/slot_tables.h
 //   X2  every KV slot and row it reads was written, by a sequence with the same tokens, at the same position
-//   X3  what a start attaches (blocks, tail, row) was materialised when the plan came
+//   X3  what a start attaches (blocks, tail, row) was materialised when the plan came; a slot that branches off from
+//       another one of its request reads what earlier steps have written
 //   X4  a log's entries are of the positions and tokens that they are replayed as
 //   X5  a block's old content is gone as soon as it is new in a table
 // A breach is kept in violations() and, unless the config says otherwise, also ends the executor with an error.
@@ -31,8 +32,9 @@ struct HashExecutorConfig {
     int32_t max_log_tokens = 0;   // see engine/slot_tables.h
     int32_t lag_steps = 0;        // materialised_through_step = step - lag_steps
     bool fail_on_violation = true;
-    TokenId fault_token = -1;   // a sequence that draws after this token has a fault in layer 0
-    int64_t fail_at_step = -1;  // execute() of this step returns an error
+    TokenId fault_token = -1;         // a sequence that draws after this token has a fault in layer 0
+    int64_t fail_at_step = -1;        // execute() of this step returns an error
+    uint64_t wrong_draft_one_in = 0;  // of what a draft path draws; 0: all of it is right
     std::string numerics_id = "hash/1";
 };
 
@@ -63,6 +65,7 @@ private:
         TokenId token = 0;
     };
     void violate(std::string what);
+    [[nodiscard]] bool is_branch(SequenceSlot slot) const;
     [[nodiscard]] Cell& cell(std::span<const BlockId> blocks, int64_t position);
     void clear_new_blocks(const StepPlan& plan);
     void check_attached(const StepPlan& plan);

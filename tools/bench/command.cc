@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "reference/model/presets.h"
+#include "tools/bench/dvr.h"
 #include "tools/bench/report.h"
 #include "tools/bench/run.h"
 #include "tools/bench/speculate.h"
@@ -26,6 +27,8 @@ struct BenchOptions {
     bool operations = false;
     bool speculates = false;
     SpeculateConfig speculate;
+    bool verifies = false;
+    DvrConfig dvr;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -58,12 +61,26 @@ int run_speculate_command(const BenchOptions& options) {
     return report->wrong() ? kExitDifference : kExitOk;
 }
 
+int run_dvr_command(const BenchOptions& options) {
+    DvrConfig dvr = options.dvr;
+    dvr.output_tokens = options.speculate.output_tokens;
+    const auto report = run_dvr(options.bench, dvr);
+    if (!report) return report_error(report.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", dvr_json(*report).dump(2));
+    } else {
+        fmt::print("{}", dvr_table(*report));
+    }
+    return report->wrong() ? kExitDifference : kExitOk;
+}
+
 int run_bench_command(BenchOptions options) {
     if (const auto known = reference::preset(options.preset); !options.preset.empty() && !known) {
         return report_error(known.error(), kExitBadUsage);
     }
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
     if (options.speculates) return run_speculate_command(options);
+    if (options.verifies) return run_dvr_command(options);
     options.bench.phases = phases_named(options.phases);
     const auto report = run_bench(options.bench);
     if (!report) return report_error(report.error());
@@ -136,6 +153,36 @@ void add_size_options(CLI::App& verb, BenchConfig& bench) {
     verb.add_option("--scratch", bench.scratch, "load: the folder where a preset's checkpoint lies meanwhile");
 }
 
+void add_dvr_options(CLI::App& verb, BenchOptions& options, CLI::Option* other) {
+    CLI::Option* flag = verb.add_flag("--dvr", options.verifies,
+                                      "deterministic requests beside ordinary ones, by policy, instead of phases")
+                            ->excludes(other);
+    DvrConfig& dvr = options.dvr;
+    add_list_option(verb, "--deterministic-percent", dvr.percents, 1, 100, "deterministic requests, of a hundred")
+        ->needs(flag);
+    const auto set = [&dvr](const std::vector<std::string>& names) {
+        dvr.policies.clear();
+        for (const Policy policy : {Policy::kExact, Policy::kVerify}) {
+            if (std::ranges::count(names, name(policy)) > 0) dvr.policies.push_back(policy);
+        }
+    };
+    verb.add_option_function<std::vector<std::string>>("--policies", set, "how they get their bits")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"exact", "verify"}))
+        ->default_str("exact,verify")
+        ->needs(flag);
+    add_list_option(verb, "--verify-windows", dvr.windows, 2, 128, "rows that verify at once, of policy verify")
+        ->needs(flag);
+    verb.add_option("--verify-share", dvr.verify_share, "of a step's tokens, what may verify")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str()
+        ->needs(flag);
+    verb.add_option("--inject-mismatch", dvr.mismatch_rate, "of its drafts, that are made wrong")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str()
+        ->needs(flag);
+}
+
 void add_speculate_options(CLI::App& verb, BenchOptions& options) {
     CLI::Option* flag = verb.add_flag("--speculate", options.speculates,
                                       "decoding with windows beside plain decoding, instead of phases");
@@ -156,10 +203,10 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
         ->needs(flag);
     add_list_option(verb, "--windows", speculate.windows, 0, 128, "positions that draw in one step; 0: auto")
         ->needs(flag);
-    verb.add_option("--output", speculate.output_tokens, "tokens of an answer")
+    verb.add_option("--output", speculate.output_tokens, "tokens of an answer; of --dvr, too")
         ->check(CLI::Range(2, 1 << 20))
-        ->capture_default_str()
-        ->needs(flag);
+        ->capture_default_str();
+    add_dvr_options(verb, options, flag);
 }
 
 }  // namespace

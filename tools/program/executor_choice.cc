@@ -30,6 +30,7 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorPools&
                                         .num_threads = pools.num_threads,
                                         .isa = pools.isa,
                                         .profile = pools.profile,
+                                        .ordinary_profile = pools.ordinary_profile,
                                         .weights = pools.weights};
     if (pools.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     reference::WorkerPool threads(pools.num_threads);
@@ -91,6 +92,9 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPo
                                        const reference::Model& model) {
     ChosenExecutor chosen;
     RETURN_IF_ERROR(computes_in(name, pools.profile));
+    if (pools.ordinary_profile && name != "cpu") {
+        return error("--policy: the executor {} has one arithmetic for all requests; cpu has two", name);
+    }
     if (name == "reference") {
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads,
                                                                          pools.profile);

@@ -35,6 +35,7 @@ struct ExecutorPools {
     std::string packed_file;
     reference::Profile profile = reference::Profile::kExact;
     cpu::WeightFormat weights = cpu::WeightFormat::kBf16;  // of "cpu"
+    std::optional<reference::Profile> ordinary_profile;  // of "cpu": ordinary requests have an arithmetic of their own
 };
 
 // What a block of so many tokens and a state row of the model weigh.

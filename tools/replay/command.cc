@@ -20,12 +20,15 @@
 namespace verbatim::tools {
 namespace {
 
-constexpr int32_t kWindow = 4;  // of who drafts, unless told
+constexpr int32_t kWindow = 4;        // of who drafts, unless told
+constexpr int32_t kVerifyWindow = 8;  // of policy verify, unless told
 constexpr int32_t kMaxAutoWindow = 16;
 constexpr int32_t kMaxWindow = 128;
 constexpr double kPpm = 1e6;
 constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
 constexpr const char* kSampleScenario = "traces/scenario.csv";
+
+int32_t ppm(double rate) { return static_cast<int32_t>(rate * kPpm + 0.5); }
 
 struct ReplayOptions {
     std::string trace;  // empty: the two samples
@@ -38,6 +41,8 @@ struct ReplayOptions {
     int64_t failure_step = 0;
     std::string window;  // tokens, or "auto"; empty: kWindow where somebody drafts
     double mismatch_rate = 0;
+    std::optional<Policy> policy;
+    CLI::Option* has_share = nullptr;
     CLI::Option* has_mismatch = nullptr;
     CLI::Option* has_draft = nullptr;
     CLI::Option* has_failure = nullptr;
@@ -140,28 +145,9 @@ Status check_packed_file(const ReplayOptions& options) {
     return {};
 }
 
-// Who drafts, and how much. Unless told otherwise, an adversary does for the samples: they show everything.
-Status set_windows(ReplayOptions& options) {
+// A number of rows.
+Status set_window(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
-    if (options.trace.empty() && options.has_draft->count() == 0) replay.draft = "adversary";
-    RETURN_IF_ERROR(check_drafter_name(replay.draft));
-    if (options.has_mismatch->count() > 0) {
-        if (options.has_draft->count() > 0 && replay.draft != "adversary") {
-            return error(
-                "--inject-mismatch: the drafts of --draft {} are its own; adversary makes them wrong at a rate",
-                replay.draft);
-        }
-        replay.draft = "adversary";
-        replay.mismatch_ppm = static_cast<int32_t>(options.mismatch_rate * kPpm + 0.5);
-    }
-    if (replay.draft == "none") {
-        if (options.window.empty()) return {};
-        return error("--window {}: nobody drafts; --draft says who", options.window);
-    }
-    replay.max_window = kWindow;
-    replay.paced_windows = options.window == "auto";
-    if (replay.paced_windows) replay.max_window = kMaxAutoWindow;
-    if (options.window.empty() || replay.paced_windows) return {};
     const char* end = options.window.data() + options.window.size();
     const auto parsed = std::from_chars(options.window.data(), end, replay.max_window);
     if (parsed.ec == std::errc{} && parsed.ptr == end && replay.max_window >= 2 && replay.max_window <= kMaxWindow) {
@@ -177,10 +163,71 @@ Status check_record(const ReplayOptions& options) {
         return error("--record: the samples are several runs: say which trace with --trace FILE");
     if (options.has_failure->count() > 0)
         return error("--record and --fail-executor-at: a record ends where an executor fails");
+    if (options.policy)
+        return error("--record and --policy {}: a record's numbers are of one arithmetic", name(*options.policy));
     return {};
 }
 
+// Deterministic requests beside ordinary ones.
+Status set_policy_flags(ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    if (!options.policy) {
+        if (options.has_share->count() == 0) return {};
+        return error("--verify-share: nothing is verified without --policy verify or auto");
+    }
+    replay.policy = options.policy;
+    if (replay.executor != "cpu") {
+        return error("--policy {}: the executor {} has one arithmetic for all requests; cpu has two",
+                     name(*options.policy), replay.executor);
+    }
+    if (replay.profile == reference::Profile::kFast) {
+        return error("--policy {}: --profile fast promises nothing to deterministic requests; exact or tensor.sm90 do",
+                     name(*options.policy));
+    }
+    if (options.has_draft->count() > 0 && replay.draft != "none" && *options.policy != Policy::kExact) {
+        return error("--policy {}: deterministic requests draft in the fast profile; --draft {} would do it, too",
+                     name(*options.policy), replay.draft);
+    }
+    if (*options.policy == Policy::kExact) {
+        if (options.has_draft->count() == 0 && options.has_mismatch->count() == 0) replay.draft = "none";
+        return {};
+    }
+    if (options.window == "auto") {
+        return error("--window auto: with --policy {} a window has a number of rows", name(*options.policy));
+    }
+    replay.draft = "none";
+    replay.max_window = kVerifyWindow;
+    if (options.has_mismatch->count() > 0) replay.mismatch_ppm = ppm(options.mismatch_rate);
+    return options.window.empty() ? Status{} : set_window(options);
+}
+
+// Who drafts, and how much. Unless told otherwise, an adversary does for the samples: they show everything.
+Status set_windows(ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    if (options.policy && *options.policy != Policy::kExact) return {};
+    if (!options.policy && options.trace.empty() && options.has_draft->count() == 0) replay.draft = "adversary";
+    RETURN_IF_ERROR(check_drafter_name(replay.draft));
+    if (options.has_mismatch->count() > 0) {
+        if (options.has_draft->count() > 0 && replay.draft != "adversary") {
+            return error(
+                "--inject-mismatch: the drafts of --draft {} are its own; adversary makes them wrong at a rate",
+                replay.draft);
+        }
+        replay.draft = "adversary";
+        replay.mismatch_ppm = ppm(options.mismatch_rate);
+    }
+    if (replay.draft == "none") {
+        if (options.window.empty()) return {};
+        return error("--window {}: nobody drafts; --draft says who", options.window);
+    }
+    replay.max_window = kWindow;
+    replay.paced_windows = options.window == "auto";
+    if (replay.paced_windows) replay.max_window = kMaxAutoWindow;
+    return options.window.empty() || replay.paced_windows ? Status{} : set_window(options);
+}
+
 int run_replay_command(ReplayOptions options) {
+    if (const Status valid = set_policy_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -274,6 +321,15 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                              "the adversary's drafts are right but for this share, by --seed")
                                 ->type_name("RATE")
                                 ->check(CLI::Range(0.0, 1.0));
+    const Choices<Policy> policies = {{"exact", Policy::kExact}, {"verify", Policy::kVerify}, {"auto", Policy::kAuto}};
+    add_choice_option(*verb, "--policy", options->policy, policies,
+                      "ordinary requests are computed in the fast profile, and deterministic ones beside them in their "
+                      "own throughout (exact), or drafted in fast and verified in windows (verify); auto measures both")
+        ->default_str("none: all in one profile");
+    options->has_share = verb->add_option("--verify-share", options->replay.verify_share,
+                                          "of a step's tokens, what may verify: ordinary requests have the rest")
+                             ->check(CLI::Range(0.0, 1.0))
+                             ->capture_default_str();
     verb->add_flag("--logits-only", options->replay.logits_only,
                    "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
     options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,

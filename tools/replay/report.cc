@@ -52,6 +52,8 @@ const std::vector<Counter>& counters() {
          Counter::kWithWindows},
         {"rolled_back_tokens", "drafts rolled back", [](const ReplayRun& r) { return r.stats.rolled_back_tokens; },
          Counter::kWithWindows},
+        {"draft_path_tokens", "tokens on draft paths", [](const ReplayRun& r) { return r.stats.draft_path_tokens; },
+         Counter::kNever},
         {"tail_copies", "tail copies", [](const ReplayRun& r) { return r.stats.tail_copies; }, Counter::kWithKv},
         {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }, Counter::kWithState},
         {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }, Counter::kWithKv},
@@ -98,6 +100,7 @@ ordered_json run_json(const ReplayRun& run) {
     json["trace"] = run.trace;
     json["model"] = run.model;
     json["numerics"] = run.numerics;
+    if (!run.policy.empty()) json["policy"] = run.policy;
     json["seed"] = run.seed;
     json["fingerprint"] = run.fingerprint.hex();
     for (const Counter& counter : counters()) json[counter.key] = counter.value(run);

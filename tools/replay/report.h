@@ -25,6 +25,7 @@ struct ReplayRun {
     std::string trace;
     std::string model;
     std::string numerics;  // what computed, e.g. "exact/1"
+    std::string policy;    // of deterministic requests beside ordinary ones; empty: all are computed alike
     uint64_t seed = 0;
     Digest fingerprint;  // of model, numerics, configuration and trace
     DriverReport driver;

@@ -12,6 +12,7 @@
 #include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/failing_executor.h"
+#include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
 #include "traces/requests.h"
 
@@ -40,6 +41,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.scheduler.max_num_sequences = config.max_num_sequences;
     engine.scheduler.max_window = config.max_window;
     engine.scheduler.paced_windows = config.paced_windows;
+    if (config.policy) set_policy(engine.scheduler, *config.policy, config.max_window, config.verify_share);
     engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
     engine.seed = config.seed;
     engine.digest_heads = true;
@@ -56,14 +58,16 @@ ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
             .seed = config.seed,
             .isa = config.isa,
             .packed_file = config.packed_file,
-            .profile = config.profile};
+            .profile = config.profile,
+            .ordinary_profile = config.policy ? std::optional(Profile::kFast) : std::nullopt};
 }
 
 Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
-                      const std::string& numerics_id, const traces::Trace& trace) {
+                      const Executor& executor, const traces::Trace& trace) {
     Digester digester;
     digester.add(model_digest(model));
-    for (const std::string& name : {config.executor, numerics_id, config.draft}) add_fields(digester, name);
+    for (const std::string& name : {config.executor, executor.numerics_id(), config.draft}) add_fields(digester, name);
+    if (config.policy) add_fields(digester, executor.ordinary_numerics_id());
     add_fields(digester, config.mismatch_ppm);
     digester.add(config.step_ns);
     add_fields(digester, engine);
@@ -85,15 +89,24 @@ public:
         if (config.beside == "none") return made;
         ExecutorPools beside = pools;
         beside.profile = witness_profile(config.profile);
+        beside.ordinary_profile.reset();
         ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, beside, model));
         made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor,
                                                              LockstepOptions{.watch_operations = !config.logits_only});
         return made;
     }
-    void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(working(), step); }
+    // So many of a million drafts of draft paths are wrong.
+    void mismatch(int32_t ppm, uint64_t seed) {
+        const int32_t vocab_size = primary_.executor->config().vocab_size;
+        mismatching_ = std::make_unique<MismatchingExecutor>(working(), vocab_size, ppm, seed);
+    }
+    void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(executor(), step); }
     [[nodiscard]] bool told_to_fail() const { return failing_ != nullptr; }
     [[nodiscard]] NumericExecutor& primary() { return *primary_.executor; }
-    [[nodiscard]] Executor& executor() { return failing_ ? *failing_ : working(); }
+    [[nodiscard]] Executor& executor() {
+        if (failing_) return *failing_;
+        return mismatching_ ? *mismatching_ : working();
+    }
     // Adds what was compared.
     void report(ReplayRun& run) const {
         if (!lockstep_) return;
@@ -108,6 +121,7 @@ private:
     ChosenExecutor primary_;
     ChosenExecutor witness_;
     std::unique_ptr<LockstepExecutor> lockstep_;
+    std::unique_ptr<MismatchingExecutor> mismatching_;
     std::unique_ptr<FailingExecutor> failing_;
 };
 
@@ -154,7 +168,12 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
                               const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
     const ExecutorPools pools = pools_of(config, engine_settings);
-    ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, Executors::create(config, pools, model));
+    const auto fresh_executors = [&]() -> Result<std::unique_ptr<Executors>> {
+        ASSIGN_OR_RETURN(auto made, Executors::create(config, pools, model));
+        if (config.policy == Policy::kVerify && config.mismatch_ppm) made->mismatch(*config.mismatch_ppm, config.seed);
+        return made;
+    };
+    ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, fresh_executors());
     if (config.fail_executor_at) executors->fail_at(*config.fail_executor_at);
 
     TokenStore store(model.config.vocab_size);
@@ -188,7 +207,8 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     run.seed = config.seed;
     run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;
-    run.fingerprint = fingerprint_of(config, engine_settings, model, run.numerics, trace);
+    run.fingerprint = fingerprint_of(config, engine_settings, model, executors->executor(), trace);
+    if (config.policy) run.policy = name(*config.policy);
     const CacheConfig& cache = engine_settings.cache;
     const UnitBytes unit = unit_bytes(geometry(model.config), cache.block_size);
     run.kv.capacity = cache.num_blocks * unit.kv_block;
@@ -207,7 +227,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
         executors->report(run);
         if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish(failure.message));
         executors.reset();
-        ASSIGN_OR_RETURN(executors, Executors::create(config, pools, model));
+        ASSIGN_OR_RETURN(executors, fresh_executors());
         engine.replace_executor(executors->executor());
         return {};
     };
@@ -225,8 +245,17 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
 
 }  // namespace
 
-Result<ReplayRun> run_replay(const ReplayConfig& config, const Model& model, const std::string& model_name,
+Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
+    ReplayConfig config = asked;
+    if (config.policy == Policy::kAuto) {
+        const cpu::CpuExecutorConfig cpu{
+            .num_threads = config.num_threads, .isa = config.isa, .profile = config.profile};
+        ASSIGN_OR_RETURN(const PolicyChoice choice,
+                         choose_policy(model, cpu, config.max_window, config.verify_share, config.seed));
+        fmt::print(stderr, "verbatim: {}: {}\n", model_name, choice.why);
+        config.policy = choice.policy;
+    }
     if (config.draft != "adversary") return replay_once(config, model, model_name, trace_name, trace, nullptr);
     ASSIGN_OR_RETURN(const OutputLog answers, answers_of(config, model, trace));
     return replay_once(config, model, model_name, trace_name, trace, &answers);

@@ -10,6 +10,7 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
+#include "tools/program/policy.h"
 #include "tools/program/run_recording.h"
 #include "tools/replay/report.h"
 #include "traces/trace.h"
@@ -40,7 +41,9 @@ struct ReplayConfig {
     std::string draft = "none";  // who guesses tokens (tools/program/drafter_choice.h)
     int32_t max_window = 1;      // positions that draw in one step: the last known token's and drafts'
     bool paced_windows = false;  // windows follow what was accepted so far
-    std::optional<int32_t> mismatch_ppm;      // of the drafts of "adversary"
+    std::optional<int32_t> mismatch_ppm;  // of the drafts of "adversary", or of policy verify
+    std::optional<Policy> policy;  // ordinary requests are computed in fast; none: in the profile, like all others
+    double verify_share = 0.25;    // of a step's tokens that may verify
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
     RecordFlags record;
 };

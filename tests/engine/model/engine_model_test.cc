@@ -53,6 +53,7 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 stats.windows,
                                 stats.accepted_tokens,
                                 stats.rolled_back_tokens,
+                                stats.draft_path_tokens,
                                 coverage.row_moves,
                                 coverage.reruns}) {
         EXPECT_GT(count, 0);

@@ -51,10 +51,14 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     executor.lag_steps = static_cast<int32_t>(prng.below(2) == 0 ? 0 : prng.below(4));
     if (prng.below(4) == 0) executor.fault_token = executor.vocab_size - 1;
     if (prng.below(12) == 0) executor.fail_at_step = static_cast<int64_t>(prng.below(60));
-    config.drafter = static_cast<WorldDrafter>(prng.below(4));
+    config.drafter = static_cast<WorldDrafter>(prng.below(5));
     const int32_t window = pick(prng, std::array{2, 3, 5, 9});
     config.engine.scheduler.max_window = config.drafter == WorldDrafter::kNone ? 1 : window;
     executor.max_log_tokens = config.engine.scheduler.max_window - 1;
+    if (config.drafter == WorldDrafter::kDraftPath) {
+        config.engine.scheduler.verify_tokens = pick(prng, std::array{1, 3, 9, 40});
+        executor.wrong_draft_one_in = pick(prng, std::array<uint64_t, 4>{0, 1, 2, 6});
+    }
     return config;
 }
 
@@ -197,6 +201,7 @@ ChatRequest RandomWorld::draw_request() {
     request.conversation = draw_key();
     draw_input(request);
     draw_limits(request);
+    if (config_.drafter == WorldDrafter::kDraftPath) request.deterministic = !chance(4);
     const auto known = model_.conversations().find(request.conversation);
     const bool has_turns = known != model_.conversations().end();
     if (chance(2)) request.turn_id = fmt::format("t{}", next_turn_id_++);
@@ -365,7 +370,7 @@ void RandomWorld::check() {
     if (open_plan_ != nullptr || failed_) return;
     MUST(stats.drafted_tokens == stats.accepted_tokens + stats.rolled_back_tokens);
     const int64_t counted = stats.computed_prompt_tokens + stats.computed_output_tokens + stats.recomputed_tokens +
-                            stats.rolled_back_tokens;
+                            stats.rolled_back_tokens + stats.draft_path_tokens;
     MUST(executor_.num_computed_tokens() == counted + lost_tokens_, "{} computed, {} counted, {} lost",
          executor_.num_computed_tokens(), counted, lost_tokens_);
     MUST(stats.tail_copies == tail_copies_, "{} tail copies counted, {} planned", stats.tail_copies, tail_copies_);
@@ -463,7 +468,9 @@ int64_t RandomWorld::step_limit() const {
     for (const auto& [id, turn] : model_.running()) {
         tokens += static_cast<int64_t>(turn.prompt.size() + turn.output.size()) + 2;
     }
-    return 50 + tokens * (config_.executor.lag_steps + 3);
+    // Of wrong drafts a token takes a window's steps.
+    const int64_t drafting = config_.drafter == WorldDrafter::kDraftPath ? config_.engine.scheduler.max_window : 0;
+    return 50 + tokens * (config_.executor.lag_steps + 3 + drafting);
 }
 
 void RandomWorld::come_home() {
@@ -534,6 +541,7 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     stats.recomputed_tokens += other.stats.recomputed_tokens;
     stats.snapshots_without_room += other.stats.snapshots_without_room;
     stats.windows += other.stats.windows;
+    stats.draft_path_tokens += other.stats.draft_path_tokens;
     stats.accepted_tokens += other.stats.accepted_tokens;
     stats.rolled_back_tokens += other.stats.rolled_back_tokens;
     row_moves += other.row_moves;

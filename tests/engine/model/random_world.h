@@ -21,7 +21,7 @@
 
 namespace verbatim::tests {
 
-enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor };
+enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor, kDraftPath };
 
 // Draws what another executor draws, and now and then something else.
 class ErringExecutor final : public WrappingExecutor {

@@ -1,0 +1,142 @@
+#include "tools/bench/dvr.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tools/program/cli.h"
+#include "tools/program/model_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr int64_t kLeastRequests = 50;  // so that two of a hundred are somebody
+
+// Rows in the order in which they run: the one without deterministic requests first, of a share policy exact first.
+std::vector<DvrRow> dvr_rows(const DvrConfig& config) {
+    std::vector<DvrRow> rows{{}};
+    for (const int64_t percent : config.percents) {
+        const auto add = [&](Policy policy, int64_t window) {
+            rows.push_back(
+                {.percent = static_cast<int32_t>(percent), .policy = policy, .window = static_cast<int32_t>(window)});
+        };
+        for (const Policy policy : config.policies) {
+            if (policy == Policy::kExact) add(policy, 1);
+            for (const int64_t window : config.windows) {
+                if (policy == Policy::kVerify) add(policy, window);
+            }
+        }
+    }
+    return rows;
+}
+
+double middle(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
+}  // namespace
+
+double expected_tokens_per_window(double mismatch_rate, int32_t window) {
+    return mismatch_rate == 0 ? window : (1 - std::pow(1 - mismatch_rate, window)) / mismatch_rate;
+}
+
+bool DvrReport::wrong() const { return std::ranges::any_of(rows, &DvrRow::wrong); }
+
+Result<DvrReport> run_dvr(const BenchConfig& config, const DvrConfig& dvr) {
+    ASSIGN_OR_RETURN(const reference::Model model,
+                     choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+    DvrReport report{.config = config, .dvr = dvr, .rows = dvr_rows(dvr)};
+    report.load.batch = static_cast<int32_t>(config.batches.front());
+    report.load.num_requests = std::max<int64_t>(kLeastRequests, 3 * report.load.batch);
+    report.load.prompt_tokens = config.contexts.front();
+    report.load.output_tokens = dvr.output_tokens;
+    if (report.load.prompt_tokens + dvr.output_tokens > model.config.max_position_embeddings) {
+        return error("bench --dvr: {} + {} tokens are more than the model's {} positions", report.load.prompt_tokens,
+                     dvr.output_tokens, model.config.max_position_embeddings);
+    }
+    int32_t longest = 1;
+    for (const DvrRow& row : report.rows) longest = std::max(longest, row.window);
+    PolicyRunner runner(model, {.num_threads = config.num_threads, .isa = config.isa}, report.load, longest,
+                        config.seed);
+    report.isa = cpu::isa_name(runner.isa());
+    const auto mismatch_ppm = static_cast<int32_t>(dvr.mismatch_rate * 1e6 + 0.5);
+    for (int64_t round = 0; round <= config.repeats; ++round) {  // the first one is not timed
+        PolicyFigures none;
+        std::vector<std::vector<TokenId>> answers;  // of the share at hand
+        int32_t percent = 0;
+        for (DvrRow& row : report.rows) {
+            ASSIGN_OR_RETURN(PolicyFigures figures,
+                             runner.run(row.policy, row.percent, row.window, dvr.verify_share, mismatch_ppm));
+            if (row.percent == 0) none = figures;
+            if (row.percent != percent) answers = figures.deterministic_answers;
+            percent = row.percent;
+            row.wrong |= figures.deterministic_answers != answers;
+            if (round == 0) continue;
+            row.tokens_per_s.push_back(figures.tokens_per_s);
+            row.kept.push_back(figures.tokens_per_s / none.tokens_per_s);
+            row.mean_ttft.push_back(figures.mean_ttft_s / none.mean_ttft_s);
+            row.p99_ttft.push_back(figures.p99_ttft_s / none.p99_ttft_s);
+            row.windows += figures.stats.windows;
+            row.accepted_tokens += figures.stats.accepted_tokens;
+        }
+    }
+    return report;
+}
+
+std::string dvr_table(const DvrReport& report) {
+    Table table({"deterministic", "policy", "window", "tokens/s", "kept", "mean ttft", "p99 ttft", "tokens/window",
+                 "by formula", "answers"});
+    for (const DvrRow& row : report.rows) {
+        const bool verifies = row.policy == Policy::kVerify;
+        table.add_row(
+            {fmt::format("{} %", row.percent), row.percent == 0 ? "none" : std::string(name(row.policy)),
+             verifies ? std::to_string(row.window) : "", fmt::format("{:.1f}", middle(row.tokens_per_s)),
+             fmt::format("{:.2f}", middle(row.kept)), fmt::format("{:.2f}", middle(row.mean_ttft)),
+             fmt::format("{:.2f}", middle(row.p99_ttft)),
+             verifies ? fmt::format("{:.2f}", row.tokens_per_window()) : "",
+             verifies ? fmt::format("{:.2f}", expected_tokens_per_window(report.dvr.mismatch_rate, row.window)) : "",
+             row.percent == 0 ? ""
+             : row.wrong      ? "DIFFERENT"
+                              : "identical"});
+    }
+    return fmt::format("{}, {} threads, {}: {} requests, {} at a time, {} tokens each and {} of an answer, seed {}\n",
+                       report.config.model, report.config.num_threads, report.isa, report.load.num_requests,
+                       report.load.batch, report.load.prompt_tokens, report.load.output_tokens, report.config.seed) +
+           table.to_string();
+}
+
+nlohmann::ordered_json dvr_json(const DvrReport& report) {
+    nlohmann::ordered_json json;
+    json["model"] = report.config.model;
+    json["threads"] = report.config.num_threads;
+    json["isa"] = report.isa;
+    json["requests"] = report.load.num_requests;
+    json["batch"] = report.load.batch;
+    json["context"] = report.load.prompt_tokens;
+    json["output"] = report.load.output_tokens;
+    json["mismatch_rate"] = report.dvr.mismatch_rate;
+    json["verify_share"] = report.dvr.verify_share;
+    json["seed"] = report.config.seed;
+    json["rows"] = nlohmann::ordered_json::array();
+    for (const DvrRow& row : report.rows) {
+        nlohmann::ordered_json one;
+        const bool verifies = row.policy == Policy::kVerify;
+        one["deterministic_percent"] = row.percent;
+        one["policy"] = row.percent == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(name(row.policy));
+        one["window"] = verifies ? nlohmann::ordered_json(row.window) : nlohmann::ordered_json();
+        one["tokens_per_s"] = middle(row.tokens_per_s);
+        one["kept"] = middle(row.kept);
+        one["mean_ttft"] = middle(row.mean_ttft);
+        one["p99_ttft"] = middle(row.p99_ttft);
+        one["windows"] = row.windows;
+        one["tokens_per_window"] =
+            verifies ? nlohmann::ordered_json(row.tokens_per_window()) : nlohmann::ordered_json();
+        one["identical"] = !row.wrong;
+        json["rows"].push_back(std::move(one));
+    }
+    return json;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,36 @@
+// tools/program/mismatching_executor.h: another executor whose draft paths (engine/scheduler/draft_path.h) now and then
+// draw something else: disagreement at a known rate, to see what it costs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "engine/executor.h"
+
+namespace verbatim::tools {
+
+class MismatchingExecutor final : public WrappingExecutor {
+public:
+    // Borrows the other one. `ppm` of a million drafts are wrong, by seed, request and position.
+    MismatchingExecutor(Executor& inner, int32_t vocab_size, int32_t ppm, uint64_t seed)
+        : WrappingExecutor(inner), vocab_size_(vocab_size), ppm_(ppm), seed_(seed) {}
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+
+private:
+    // A slot's request, and whether an older slot of that request lives.
+    struct Slot {
+        RequestId request{};
+        bool is_draft_path = false;
+    };
+    void follow(const StepPlan& plan);
+    [[nodiscard]] bool errs(RequestId request, int64_t position) const;
+
+    int32_t vocab_size_;
+    int32_t ppm_;
+    uint64_t seed_;
+    std::map<SequenceSlot, Slot> slots_;
+};
+
+}  // namespace verbatim::tools

@@ -1,0 +1,178 @@
+#include "tools/program/policy.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/timed_executor.h"
+#include "tools/program/mismatching_executor.h"
+#include "tools/program/steady_clock.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr int32_t kLoadBlockSize = 16;
+constexpr uint64_t kPromptSpace = uint64_t{1} << 41;
+constexpr double kNanosecond = 1e-9;
+constexpr double kWorthAGuess = 0.9;  // of policy exact's time: drafts may be worse than those that were measured
+
+// One executor for several engines, one after the other: steps go on where the last engine's ended.
+class ContinuingExecutor final : public WrappingExecutor {
+public:
+    ContinuingExecutor(Executor& inner, int64_t first_step) : WrappingExecutor(inner), first_step_(first_step) {}
+
+    Status execute(const StepPlan& plan, StepResult& result) override {
+        plan_ = plan;
+        plan_.step += first_step_;
+        RETURN_IF_ERROR(inner().execute(plan_, result));
+        result.step -= first_step_;
+        result.materialised_through_step -= first_step_;
+        return {};
+    }
+    [[nodiscard]] int64_t next_step() const { return plan_.step + 1; }
+
+private:
+    int64_t first_step_;
+    StepPlan plan_;
+};
+
+class Nobody final : public Recorder {
+public:
+    void on_plan(const StepPlan&) override {}
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event&) override {}
+};
+
+}  // namespace
+
+std::string_view name(Policy policy) {
+    switch (policy) {
+        case Policy::kExact: return "exact";
+        case Policy::kVerify: return "verify";
+        case Policy::kAuto: return "auto";
+    }
+    return "unknown";
+}
+
+void set_policy(SchedulerConfig& scheduler, Policy policy, int32_t max_window, double share) {
+    if (policy != Policy::kVerify) return;
+    scheduler.max_window = max_window;
+    scheduler.verify_tokens = std::max(1, static_cast<int32_t>(share * scheduler.step_tokens));
+}
+
+// --- loads
+
+PolicyRunner::PolicyRunner(const reference::Model& model, cpu::CpuExecutorConfig cpu, const PolicyLoad& load,
+                           int32_t max_window, uint64_t seed)
+    : model_(model),
+      load_(load),
+      max_window_(max_window),
+      seed_(seed),
+      executor_(model.config, model.weights, with_pools(std::move(cpu))) {}
+
+// Room for every request that runs, its draft path, and nobody's head.
+cpu::CpuExecutorConfig PolicyRunner::with_pools(cpu::CpuExecutorConfig cpu) const {
+    const int64_t tokens = load_.prompt_tokens + load_.output_tokens + max_window_;
+    cpu.block_size = kLoadBlockSize;
+    cpu.num_blocks = static_cast<int32_t>(load_.batch * (2 * (tokens / kLoadBlockSize + 2) + 2));
+    cpu.num_state_rows = 4 * load_.batch + 4;
+    cpu.max_log_tokens = max_window_ - 1;
+    cpu.ordinary_profile = reference::Profile::kFast;
+    return cpu;
+}
+
+EngineConfig PolicyRunner::engine_config() const {
+    const SlotTablesConfig& pools = executor_.tables().config();
+    EngineConfig engine;
+    engine.cache.has_kv = pools.num_blocks > 0;
+    engine.cache.has_state = pools.num_state_rows > 0;
+    engine.cache.block_size = kLoadBlockSize;
+    engine.cache.num_blocks = pools.num_blocks;
+    engine.cache.num_state_rows = pools.num_state_rows;
+    engine.scheduler.max_num_sequences = load_.batch;
+    engine.scheduler.max_checkpoints = 0;
+    return engine;
+}
+
+Result<PolicyFigures> PolicyRunner::run(Policy policy, int32_t deterministic_percent, int32_t max_window,
+                                        double verify_share, int32_t mismatch_ppm) {
+    CHECK(policy != Policy::kAuto && max_window <= max_window_, "{} with windows of {}", name(policy), max_window);
+    EngineConfig config = engine_config();
+    set_policy(config.scheduler, policy, max_window, verify_share);
+    ContinuingExecutor continuing(executor_, next_step_);
+    MismatchingExecutor mismatching(continuing, model_.config.vocab_size, mismatch_ppm, seed_);
+    SteadyClock clock;
+    TimedExecutor timed(mismatching, clock);
+    TokenStore store(model_.config.vocab_size);
+    LruEviction eviction;
+    Nobody nobody;
+    Engine engine(config, timed, eviction, store, nobody);
+    std::map<RequestId, size_t> deterministic;
+    for (int64_t i = 0; i < load_.num_requests; ++i) {
+        ChatRequest request;
+        request.conversation.conversation_id = std::to_string(i);
+        request.messages.push_back(
+            {store.derive(kPromptSpace + seed_ * 1'000'003 + static_cast<uint64_t>(i), 0, load_.prompt_tokens), false});
+        request.max_tokens = load_.output_tokens;
+        request.seed = static_cast<uint64_t>(i);
+        request.ignore_stop = true;
+        // Spread evenly, whatever the share.
+        request.deterministic = (i + 1) * deterministic_percent / 100 > i * deterministic_percent / 100;
+        const bool is_deterministic = request.deterministic;
+        auto accepted = engine.submit(std::move(request));
+        if (!accepted) return error("{}", accepted.error().message);
+        if (is_deterministic) deterministic.emplace(accepted->request, deterministic.size());
+    }
+    PolicyFigures figures;
+    figures.deterministic_answers.resize(deterministic.size());
+    std::map<RequestId, double> first_tokens;
+    while (!engine.idle()) {
+        ASSIGN_OR_RETURN(const bool stepped, engine.step());
+        CHECK(stepped);
+        figures.seconds += static_cast<double>(engine.elapsed_ns()) * kNanosecond;
+        for (const EngineEvent& event : engine.take_events()) {
+            if (event.kind != EngineEvent::Kind::kToken) continue;
+            first_tokens.try_emplace(event.request, figures.seconds);
+            const auto found = deterministic.find(event.request);
+            if (found != deterministic.end()) figures.deterministic_answers[found->second].push_back(event.token);
+        }
+    }
+    next_step_ = continuing.next_step();
+    figures.stats = engine.stats();
+    figures.tokens_per_s = static_cast<double>(figures.stats.generated_tokens) / figures.seconds;
+    std::vector<double> ttft;
+    for (const auto& [request, seconds] : first_tokens) {
+        ttft.push_back(seconds);
+        figures.mean_ttft_s += seconds / static_cast<double>(first_tokens.size());
+    }
+    std::ranges::sort(ttft);
+    figures.p99_ttft_s = ttft[(ttft.size() * 99 + 99) / 100 - 1];
+    return figures;
+}
+
+// --- auto
+
+Result<PolicyChoice> choose_policy(const reference::Model& model, const cpu::CpuExecutorConfig& cpu, int32_t max_window,
+                                   double verify_share, uint64_t seed) {
+    constexpr int kRounds = 3;
+    PolicyLoad load{.num_requests = 8, .batch = 8, .prompt_tokens = 16, .output_tokens = 24};
+    load.output_tokens = std::min<int64_t>(load.output_tokens, model.config.max_position_embeddings - 32);
+    PolicyRunner runner(model, cpu, load, max_window, seed);
+    std::map<Policy, double> best;
+    for (int round = 0; round <= kRounds; ++round) {
+        for (const Policy policy : {Policy::kExact, Policy::kVerify}) {
+            ASSIGN_OR_RETURN(const PolicyFigures figures,
+                             runner.run(policy, load.deterministic_percent, max_window, verify_share));
+            double& seconds = best.try_emplace(policy, figures.seconds).first->second;
+            if (round > 0) seconds = std::min(seconds, figures.seconds);  // the first one warms up
+        }
+    }
+    const double verify_of_exact = best.at(Policy::kVerify) / best.at(Policy::kExact);
+    const Policy policy = verify_of_exact < kWorthAGuess ? Policy::kVerify : Policy::kExact;
+    return PolicyChoice{policy,
+                        fmt::format("policy {}: of {} requests, half of them deterministic, verify takes {:.2f} x "
+                                    "the time of exact",
+                                    name(policy), load.num_requests, verify_of_exact)};
+}
+
+}  // namespace verbatim::tools
