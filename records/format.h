@@ -182,7 +182,8 @@ using Entry = std::variant<Call, StepRecord, Told>;
 // A whole record in memory.
 struct Record {
     RunDescription run;
-    std::unique_ptr<TokenStore> own_store;  // of the entries' tokens, where nobody else owns it
+    TokenStore* store = nullptr;            // of the entries' tokens
+    std::unique_ptr<TokenStore> own_store;  // the same, where nobody else owns it
     std::vector<Entry> entries;
     std::optional<RunEnd> end;
     std::string cut_off;  // where a file ends too early; empty: it does not

@@ -249,6 +249,7 @@ private:
         ASSIGN_OR_RETURN(head_.emplace(), read_head({reinterpret_cast<const char*>(payload.data()), payload.size()}));
         record_.run = head_->run;
         record_.own_store = std::make_unique<TokenStore>(head_->run.vocab_size);
+        record_.store = record_.own_store.get();
         return {};
     }
 

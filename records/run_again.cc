@@ -190,6 +190,7 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     }
     Record made;
     made.run = record.run;
+    made.store = record.store;
     made.run.engine = config;
     made.run.digests = options.digests;
     made.run.executor = options.executor;
@@ -206,7 +207,7 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     Executor& used = watched     ? static_cast<Executor&>(*watched)
                      : digesting ? static_cast<Executor&>(*digesting)
                                  : *executor;
-    Engine engine(config, used, *policy, *record.own_store, recorder);
+    Engine engine(config, used, *policy, *record.store, recorder);
 
     const bool uncached = options.schedule.no_cache;
     const Record changed = uncached ? with_calls_uncached(record) : Record{};

@@ -55,7 +55,7 @@ void DigestingExecutor::begin(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         const auto slot = static_cast<size_t>(index(sequence.slot));
         if (slot >= shares_.size()) shares_.resize(slot + 1);
-        Share& share = shares_[slot];
+        SlotSums& share = shares_[slot];
         share.known_end = sequence.known_end();
         share.next = 0;
         share.num_ops = level_ == DigestLevel::kOps ? points_.size() : points_.layers().size();
@@ -65,7 +65,7 @@ void DigestingExecutor::begin(const StepPlan& plan) {
 
 // An executor may cut a sequence's rows into pieces, each a walk of its own.
 void DigestingExecutor::observe(const Observation& observation) {
-    Share& share = shares_[static_cast<size_t>(index(observation.slot))];
+    SlotSums& share = shares_[static_cast<size_t>(index(observation.slot))];
     if (level_ == DigestLevel::kOps) {
         add_op(share, observation);
     } else if (observation.point.op == WalkOp::kLayer) {
@@ -82,7 +82,7 @@ size_t bucket(int64_t position, int64_t known_end) {
 
 }  // namespace
 
-void DigestingExecutor::add_layer(Share& share, const Observation& observation) const {
+void DigestingExecutor::add_layer(SlotSums& share, const Observation& observation) const {
     const auto layer = static_cast<size_t>(observation.point.layer);
     const auto width = static_cast<size_t>(observation.rows.width);
     for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
@@ -92,7 +92,7 @@ void DigestingExecutor::add_layer(Share& share, const Observation& observation) 
     }
 }
 
-void DigestingExecutor::add_op(Share& share, const Observation& observation) const {
+void DigestingExecutor::add_op(SlotSums& share, const Observation& observation) const {
     if (observation.point.op == WalkOp::kEmbed) share.next = 0;
     const size_t op = share.next++;
     CHECK(op < points_.size() && points_[op] == observation.point, "a walk goes to {}", to_string(observation.point));
@@ -114,7 +114,7 @@ SequenceRecord DigestingExecutor::record_of(const StepPlan& plan, const Schedule
         }
     }
     if (level_ < DigestLevel::kLayers) return record;
-    Share& share = shares_[static_cast<size_t>(index(sequence.slot))];
+    SlotSums& share = shares_[static_cast<size_t>(index(sequence.slot))];
     const size_t num_buckets = bucket(record.end - 1, share.known_end) + 1;
     for (size_t op = 0; op < share.num_ops; ++op) {
         ElementSum sum;

@@ -37,7 +37,7 @@ public:
 
 private:
     // A slot's share in the step in progress; slots are computed side by side.
-    struct Share {
+    struct SlotSums {
         int64_t known_end = 0;
         size_t next = 0;  // operation
         size_t num_ops = 0;
@@ -46,15 +46,15 @@ private:
     };
     void begin(const StepPlan& plan);
     void observe(const reference::Observation& observation);
-    void add_layer(Share& share, const reference::Observation& observation) const;
-    void add_op(Share& share, const reference::Observation& observation) const;
+    void add_layer(SlotSums& share, const reference::Observation& observation) const;
+    void add_op(SlotSums& share, const reference::Observation& observation) const;
     [[nodiscard]] SequenceRecord record_of(const StepPlan& plan, const ScheduledSequence& sequence,
                                            const DrawnTokens* drawn);
 
     reference::NumericExecutor& numeric_;
     DigestLevel level_;
     WalkPoints points_;
-    std::vector<Share> shares_;  // by slot
+    std::vector<SlotSums> shares_;  // by slot
     std::vector<SequenceRecord> sequences_;
 };
 

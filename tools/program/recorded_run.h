@@ -1,5 +1,5 @@
-// tools/program/recorded_run.h: a record as verbs use it: with the model it was made with, and executors to make its run
-// again on.
+// tools/program/recorded_run.h: a record as verbs use it: with the model it was made with, and executors to make its
+// run again on.
 #pragma once
 
 #include <cstdint>
