@@ -163,9 +163,9 @@ Result<EngineConfig> config_under(const EngineConfig& recorded, const Schedule& 
     if (schedule.batch) config.scheduler.max_num_sequences = *schedule.batch;
     if (schedule.chunks) config.scheduler.step_tokens = *schedule.chunks;
     if (schedule.blocks && config.cache.has_kv) {
-        const int64_t slots = int64_t{config.cache.num_blocks} * config.cache.block_size;
-        config.cache.block_size = *schedule.blocks;
-        config.cache.num_blocks =
+        const int64_t slots = int64_t{config.cache.pools.num_blocks} * config.cache.pools.block_size;
+        config.cache.pools.block_size = *schedule.blocks;
+        config.cache.pools.num_blocks =
             static_cast<int32_t>(std::min<int64_t>(slots / *schedule.blocks, std::numeric_limits<int32_t>::max()));
     }
     if (!schedule.as_recorded()) {

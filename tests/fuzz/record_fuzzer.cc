@@ -30,8 +30,8 @@ void add_frame(std::string& file, uint32_t type, const std::string& payload) {
 std::string head_of_ours() {
     RunDescription run;
     run.vocab_size = 300;
-    run.engine.cache.num_blocks = 4;
-    run.engine.cache.num_state_rows = 4;
+    run.engine.cache.pools.num_blocks = 4;
+    run.engine.cache.pools.num_state_rows = 4;
     return write_head(run);
 }
 

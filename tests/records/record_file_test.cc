@@ -48,7 +48,7 @@ TEST(RecordFile, IsReadBackAsItWasWritten) {
         EXPECT_EQ(read->entries, record.entries) << name(level);
         EXPECT_EQ(read->end, record.end);
         EXPECT_EQ(read->cut_off, "");
-        EXPECT_EQ(read->run.engine.cache.num_state_rows, record.run.engine.cache.num_state_rows);
+        EXPECT_EQ(read->run.engine.cache.pools.num_state_rows, record.run.engine.cache.pools.num_state_rows);
         EXPECT_EQ(read->run.model, "small");
     }
 }
@@ -104,8 +104,8 @@ TEST(RecordFile, WhatIsNoRecordIsRefused) {
 TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {
     RunDescription run;
     run.vocab_size = 9;
-    run.engine.cache.num_blocks = 4;
-    run.engine.cache.num_state_rows = 4;
+    run.engine.cache.pools.num_blocks = 4;
+    run.engine.cache.pools.num_state_rows = 4;
     const std::string head = write_head(run);
     const auto with = [&](const std::string& from, const std::string& to) {
         std::string changed = head;

@@ -33,9 +33,9 @@ public:
         const auto geometry = reference::geometry(model.config);
         config.cache.has_kv = geometry.kv_bytes_per_token > 0;
         config.cache.has_state = geometry.state_bytes_per_row > 0;
-        config.cache.block_size = 4;
-        config.cache.num_blocks = config.cache.has_kv ? 96 : 0;
-        config.cache.num_state_rows = config.cache.has_state ? 24 : 0;
+        config.cache.pools.block_size = 4;
+        config.cache.pools.num_blocks = config.cache.has_kv ? 96 : 0;
+        config.cache.pools.num_state_rows = config.cache.has_state ? 24 : 0;
         config.scheduler.step_tokens = 16;
         config.max_model_len = 256;
         config.digest_heads = true;
@@ -44,9 +44,7 @@ public:
 
     [[nodiscard]] records::MakeExecutor cpu(Prepare prepare = {}) const {
         return [this, prepare](const EngineConfig& engine) -> Result<std::shared_ptr<reference::NumericExecutor>> {
-            const cpu::CpuExecutorConfig pools{.block_size = engine.cache.block_size,
-                                               .num_blocks = engine.cache.num_blocks,
-                                               .num_state_rows = engine.cache.num_state_rows,
+            const cpu::CpuExecutorConfig pools{.pools = engine.cache.pools,
                                                .max_log_tokens = engine.scheduler.max_window - 1};
             auto made = std::make_shared<cpu::CpuExecutor>(model.config, model.weights, pools);
             if (prepare) prepare(*made);

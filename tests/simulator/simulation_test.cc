@@ -36,7 +36,7 @@ Device clockwork_device() {
 EngineConfig roomy_engine() {
     EngineConfig config;
     config.cache.has_state = false;
-    config.cache.num_blocks = 1 << 20;
+    config.cache.pools.num_blocks = 1 << 20;
     config.scheduler.step_tokens = 1 << 20;
     config.max_model_len = 1 << 20;
     return config;
@@ -66,8 +66,8 @@ Row lone_request(TraceBuilder& builder, int64_t arrival_ns, int64_t answer_token
 
 SimulationConfig mooncake_config() {
     SimulationConfig config;
-    config.engine.cache.num_blocks = 60'000;
-    config.engine.cache.num_state_rows = 200;
+    config.engine.cache.pools.num_blocks = 60'000;
+    config.engine.cache.pools.num_state_rows = 200;
     config.engine.scheduler.step_tokens = 8192;
     config.engine.max_model_len = 131072;
     return config;
@@ -95,7 +95,7 @@ TEST(Simulation, TheSchedulerSeesALengthOnlyByTheTokenThatStops) {
     EXPECT_EQ(result.driver.times[2].output_tokens, 0);
     EXPECT_EQ(result.driver.times[0].end_ns / kMs, 7);
     // Were the lengths known, the first request would fit this cache; as it is, it may ask for 100 tokens.
-    config.engine.cache.num_blocks = 5;
+    config.engine.cache.pools.num_blocks = 5;
     EXPECT_EQ(run(config, trace).driver.rejected, 2);
     config.max_tokens = 40;
     const SimulationResult cut = run(config, trace);
@@ -332,9 +332,9 @@ private:
 
 EngineConfig pressed_engine() {
     EngineConfig config;
-    config.cache.block_size = 4;
-    config.cache.num_blocks = 70;
-    config.cache.num_state_rows = 12;
+    config.cache.pools.block_size = 4;
+    config.cache.pools.num_blocks = 70;
+    config.cache.pools.num_state_rows = 12;
     config.cache.lookup = LookupMode::kPrefix;
     config.scheduler.step_tokens = 16;
     config.max_model_len = 240;
@@ -353,7 +353,7 @@ Recording record(const traces::Trace& trace) {
     Recording recording;
     recording.run.answers.resize(trace.rows.size());
     TokenStore store(1000);
-    HashExecutor hash({.block_size = 4, .num_blocks = 70, .num_state_rows = 12, .numerics_id = "cost/1"});
+    HashExecutor hash({.pools = {.block_size = 4, .num_blocks = 70, .num_state_rows = 12}, .numerics_id = "cost/1"});
     ScribeClock clock(recording.run);
     TimedExecutor timed(hash, clock);
     AnswerRecorder recorder(recording.run);

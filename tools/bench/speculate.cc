@@ -51,7 +51,7 @@ public:
           speculate_(speculate),
           model_(model),
           batch_(batch),
-          executor_(model.config, model.weights, pools()),
+          executor_(model.config, model.weights, executor_config()),
           store_(model.config.vocab_size),
           engine_(engine_config(), executor_, policy_, store_, log_) {
         log_.listen_to(engine_);
@@ -106,23 +106,20 @@ private:
     [[nodiscard]] int64_t tokens_each() const {
         return config_.contexts.front() + speculate_.output_tokens + longest_window(speculate_);
     }
-    [[nodiscard]] cpu::CpuExecutorConfig pools() const {
-        return {.block_size = config_.block_size,
-                .num_blocks = static_cast<int32_t>(batch_ * (tokens_each() / config_.block_size + 2)),
-                .num_state_rows = static_cast<int32_t>(2 * batch_ + 2),
+    [[nodiscard]] cpu::CpuExecutorConfig executor_config() const {
+        return {.pools = {.block_size = config_.block_size,
+                          .num_blocks = static_cast<int32_t>(batch_ * (tokens_each() / config_.block_size + 2)),
+                          .num_state_rows = static_cast<int32_t>(2 * batch_ + 2)},
                 .max_log_tokens = static_cast<int32_t>(longest_window(speculate_) - 1),
                 .num_threads = config_.num_threads,
                 .isa = config_.isa};
     }
     [[nodiscard]] EngineConfig engine_config() const {
         const reference::ModelGeometry shape = reference::geometry(model_.config);
-        const cpu::CpuExecutorConfig sizes = pools();
         EngineConfig engine;
         engine.cache.has_kv = shape.kv_bytes_per_token > 0;
         engine.cache.has_state = shape.state_bytes_per_row > 0;
-        engine.cache.block_size = sizes.block_size;
-        engine.cache.num_blocks = engine.cache.has_kv ? sizes.num_blocks : 0;
-        engine.cache.num_state_rows = engine.cache.has_state ? sizes.num_state_rows : 0;
+        engine.cache.pools = executor_config().pools;
         engine.scheduler.step_tokens =
             static_cast<int32_t>(std::max<int64_t>(config_.step_tokens, batch_ * longest_window(speculate_)));
         engine.scheduler.max_window = static_cast<int32_t>(longest_window(speculate_));

@@ -46,7 +46,7 @@ std::optional<ScheduleThere> schedule_there(const records::RunIndex& index, Requ
         there.attached = found->num_attached_tokens;
         there.num_starts = found->num_starts;
         there.num_drafts = static_cast<int64_t>(sequence.drafts.size());
-        there.block_size = index.record().run.engine.cache.block_size;
+        there.block_size = index.record().run.engine.cache.pools.block_size;
         return there;
     }
     return std::nullopt;

@@ -33,14 +33,12 @@ records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& f
                                     : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
     return [&run, num_threads,
             isa = flags.isa](const EngineConfig& config) -> Result<std::shared_ptr<reference::NumericExecutor>> {
-        const ExecutorPools pools{.block_size = config.cache.block_size,
-                                  .num_blocks = config.cache.num_blocks,
-                                  .num_state_rows = config.cache.num_state_rows,
-                                  .max_log_tokens = config.scheduler.max_window - 1,
-                                  .num_threads = num_threads,
-                                  .seed = config.seed,
-                                  .isa = isa,
-                                  .profile = run.profile};
+        const ExecutorOptions pools{.pools = config.cache.pools,
+                                    .max_log_tokens = config.scheduler.max_window - 1,
+                                    .num_threads = num_threads,
+                                    .seed = config.seed,
+                                    .isa = isa,
+                                    .profile = run.profile};
         ASSIGN_OR_RETURN(ChosenExecutor chosen, choose_executor(run.executor, pools, run.model));
         auto all = std::make_shared<ChosenExecutor>(std::move(chosen));
         return std::shared_ptr<reference::NumericExecutor>(all, all->executor.get());

@@ -43,9 +43,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     EngineConfig engine;
     engine.cache.has_kv = memory.block_bytes > 0;
     engine.cache.has_state = memory.row_bytes > 0;
-    engine.cache.block_size = memory.block_size;
-    engine.cache.num_blocks = memory.num_blocks;
-    engine.cache.num_state_rows = memory.num_state_rows;
+    engine.cache.pools = memory.pools;
     engine.cache.lookup = lookup_of(config.cache_mode);
     if (engine.cache.lookup == LookupMode::kBlocks) {
         engine.cache.keep_turn_heads = engine.cache.has_state ? 0 : 1;
@@ -98,15 +96,12 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
                      format_bytes(left));
     }
     ASSIGN_OR_RETURN(const CacheUnits units, cache_units(config, model));
-    plan.block_size = units.block_size;
     plan.block_bytes = units.block_bytes;
     plan.row_bytes = units.row_bytes;
-    ASSIGN_OR_RETURN(const Budget budget, split_budget({left, config.kv_bytes, config.state_bytes},
-                                                       {plan.block_bytes, plan.row_bytes, plan.block_size}));
-    plan.num_blocks = budget.num_blocks;
-    plan.num_state_rows = budget.num_state_rows;
-    plan.kv_bytes = plan.num_blocks * plan.block_bytes;
-    plan.state_bytes = plan.num_state_rows * plan.row_bytes;
+    ASSIGN_OR_RETURN(plan.pools, split_budget({left, config.kv_bytes, config.state_bytes},
+                                              {plan.block_bytes, plan.row_bytes, units.block_size}));
+    plan.kv_bytes = plan.pools.num_blocks * plan.block_bytes;
+    plan.state_bytes = plan.pools.num_state_rows * plan.row_bytes;
     return plan;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/base/result.h"
+#include "engine/pool_sizes.h"
 #include "simulator/device.h"
 #include "simulator/eviction_policies.h"
 #include "simulator/kernel_times.h"
@@ -53,7 +54,7 @@ struct SimulateConfig {
 
 // Where the device's memory goes.
 struct MemoryPlan {
-    int32_t block_size = 0;  // tokens
+    PoolSizes pools;
     int64_t total_bytes = 0;
     int64_t weights_bytes = 0;
     int64_t workspace_bytes = 0;
@@ -61,8 +62,6 @@ struct MemoryPlan {
     int64_t state_bytes = 0;
     int64_t block_bytes = 0;
     int64_t row_bytes = 0;
-    int32_t num_blocks = 0;
-    int32_t num_state_rows = 0;
 };
 
 struct SimulateRun {
