@@ -51,8 +51,7 @@ Result<std::unique_ptr<RunRecording>> RunRecording::start(const RecordFlags& fla
 }
 
 Executor& RunRecording::watch(Executor& executor, reference::NumericExecutor& numeric) {
-    digesting_.reset();
-    recorder_.take_digests_of(nullptr);
+    look_away();
     if (level_ == records::DigestLevel::kNone) return executor;
     digesting_ = std::make_unique<records::DigestingExecutor>(executor, numeric, level_);
     recorder_.take_digests_of(digesting_.get());
@@ -63,9 +62,12 @@ Status RunRecording::finish(const std::string& failure) {
     CHECK(!finished_);
     finished_ = true;
     recorder_.finish(failure);
+    return writer_->close();
+}
+
+void RunRecording::look_away() {
     recorder_.take_digests_of(nullptr);
     digesting_.reset();
-    return writer_->close();
 }
 
 }  // namespace verbatim::tools

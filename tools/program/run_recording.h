@@ -33,9 +33,11 @@ public:
     static Result<std::unique_ptr<RunRecording>> start(const RecordFlags& flags, records::RunDescription run);
 
     [[nodiscard]] Recorder& recorder() { return recorder_; }
-    // `executor` with `numeric` in it, looked at. Borrows both, until it is called again or the recording has ended.
+    // `executor` with `numeric` in it, looked at. Borrows both, until look_away() or for its life.
     [[nodiscard]] Executor& watch(Executor& executor, reference::NumericExecutor& numeric);
-    // The record ends here. `failure`: why the run does. Errors: the file could not be written.
+    // What watch() returned is gone.
+    void look_away();
+    // The record ends here; what watch() returned goes on computing. `failure`: why the run does. Errors: the file could not be written.
     Status finish(const std::string& failure = {});
     [[nodiscard]] bool is_finished() const { return finished_; }
     [[nodiscard]] int64_t file_bytes() const { return writer_->file_bytes(); }

@@ -229,6 +229,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
         ++run.replaced_executors;
         executors->report(run);
         if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish(failure.message));
+        if (recording) recording->look_away();
         executors.reset();
         ASSIGN_OR_RETURN(executors, fresh_executors());
         engine.replace_executor(executors->executor());

@@ -96,8 +96,6 @@ TEST(RecordCommands, ARecordOfAnotherModelOrArithmeticIsRefusedWithWhatDiffers) 
     const Outcome other = run_verbatim({"verify", path, "--model", "tiny-bamba"});
     EXPECT_EQ(other.exit_code, kExitBadInput);
     EXPECT_THAT(other.err, HasSubstr("model digest: recorded "));
-    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "tensor.sm90"})).exit_code, kExitOk);
-    EXPECT_EQ(run_verbatim({"verify", path}).exit_code, kExitOk);
     EXPECT_EQ(run_verbatim({"verify", path, "--executor", "nobody"}).exit_code, kExitBadUsage);
     ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast"})).exit_code, kExitOk);
     const Outcome fast = run_verbatim({"verify", path, "--executor", "reference"});
