@@ -14,6 +14,18 @@ NumericExecutor::NumericExecutor(const ModelConfig& config, StateTensors tensors
 
 std::string NumericExecutor::numerics_id() const { return std::string(reference::numerics_id(profile_)); }
 
+void NumericExecutor::set_observer(StepObserver observer, ObservedFor purpose) {
+    observers_[static_cast<size_t>(purpose)] = std::move(observer);
+    const auto& [comparison, record] = observers_;
+    if (comparison && record) {
+        observer_ = [this](const Observation& observation) {
+            for (const StepObserver& each : observers_) each(observation);
+        };
+    } else {
+        observer_ = comparison ? comparison : record;
+    }
+}
+
 Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     assert_float_environment();
     const Status applied = tables_.apply(plan);

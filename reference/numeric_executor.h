@@ -6,6 +6,7 @@
 //   N3  a NaN or an infinity in a sequence's state or logits marks that sequence, as long as it is there, and no other
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -56,8 +57,10 @@ public:
     // those of its last num_draws positions. REQUIRES: it drew there.
     [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot, int32_t draw) = 0;
 
-    // Null switches it off. It sees the steps that follow.
-    void set_observer(StepObserver observer) { observer_ = std::move(observer); }
+    // Null switches it off. It sees the steps that follow. Who compares and who records do not disturb each other; what
+    // is compared is seen first.
+    enum class ObservedFor : uint8_t { kComparison, kRecord };
+    void set_observer(StepObserver observer, ObservedFor purpose = ObservedFor::kComparison);
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] const SlotTables& tables() const { return tables_; }
@@ -100,8 +103,9 @@ private:
     StateTensors tensors_;
     SlotTables tables_;
     Profile profile_;
-    StepObserver observer_;
-    std::vector<TokenId> accepted_;  // of the sequence at hand
+    std::array<StepObserver, 2> observers_;  // by purpose
+    StepObserver observer_;                  // all of them; null: nobody
+    std::vector<TokenId> accepted_;          // of the sequence at hand
 };
 
 }  // namespace verbatim::reference

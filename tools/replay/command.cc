@@ -157,6 +157,17 @@ Status set_window(ReplayOptions& options) {
                  options.window, kMaxWindow);
 }
 
+Status check_record(const ReplayOptions& options) {
+    if (options.replay.record.path.empty()) return {};
+    if (options.trace.empty())
+        return error("--record: the samples are several runs: say which trace with --trace FILE");
+    if (options.has_failure->count() > 0)
+        return error("--record and --fail-executor-at: a record ends where an executor fails");
+    if (options.policy)
+        return error("--record and --policy {}: a record's numbers are of one arithmetic", name(*options.policy));
+    return {};
+}
+
 // Deterministic requests beside ordinary ones.
 Status set_policy_flags(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
@@ -223,6 +234,7 @@ int run_replay_command(ReplayOptions options) {
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_record(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto usual = default_profile(options.replay.executor);
     const auto beside = default_profile(options.replay.beside);
@@ -329,6 +341,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
                                             "the executor fails at this step and a fresh one goes on")
                                ->default_str("none");
+    add_record_options(*verb, options->replay.record);
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");

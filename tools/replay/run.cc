@@ -101,6 +101,7 @@ public:
     }
     void fail_at(int64_t step) { failing_ = std::make_unique<FailingExecutor>(executor(), step); }
     [[nodiscard]] bool told_to_fail() const { return failing_ != nullptr; }
+    [[nodiscard]] NumericExecutor& primary() { return *primary_.executor; }
     [[nodiscard]] Executor& executor() {
         if (failing_) return *failing_;
         return mismatching_ ? *mismatching_ : working();
@@ -141,6 +142,27 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
     return log;
 }
 
+// The record of a run that is to be kept; null: it is not.
+Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config, const EngineConfig& engine,
+                                                      const Executor& executor, const Model& model,
+                                                      const std::string& model_name, const std::string& trace_name) {
+    if (config.record.path.empty()) return nullptr;
+    return RunRecording::start(config.record, {.model = model_name,
+                                               .model_seed = config.seed,
+                                               .model_digest = model_digest(model),
+                                               .vocab_size = model.config.vocab_size,
+                                               .numerics = executor.numerics_id(),
+                                               .ordinary_numerics = executor.ordinary_numerics_id(),
+                                               .executor = config.executor,
+                                               .profile = std::string(name(config.profile)),
+                                               .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
+                                               .num_threads = config.num_threads,
+                                               .draft = config.draft,
+                                               .eviction = "lru",
+                                               .trace = trace_name,
+                                               .engine = engine});
+}
+
 // One trace from end to end. `right`: what an adversary knows.
 Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
                               const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
@@ -158,10 +180,15 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     LruEviction policy;
     DigestRecorder recorder;
     DvrView view(config.block_size);
+    ASSIGN_OR_RETURN(const auto recording,
+                     start_recording(config, engine_settings, executors->executor(), model, model_name, trace_name));
     std::vector<Recorder*> told{&recorder};
     if (config.show_dvr) told.push_back(&view);
+    if (recording) told.push_back(&recording->recorder());
     RecorderList recorders(std::move(told));
-    Engine engine(engine_settings, executors->executor(), policy, store, recorders);
+    Engine engine(engine_settings,
+                  recording ? recording->watch(executors->executor(), executors->primary()) : executors->executor(),
+                  policy, store, recorders);
     ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
                                                                   .max_window = config.max_window,
                                                                   .max_num_sequences = config.max_num_sequences,
@@ -201,12 +228,15 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
             run.failures.push_back("an executor failed and was replaced: " + failure.message);
         ++run.replaced_executors;
         executors->report(run);
+        if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish(failure.message));
+        if (recording) recording->look_away();
         executors.reset();
         ASSIGN_OR_RETURN(executors, fresh_executors());
         engine.replace_executor(executors->executor());
         return {};
     };
     ASSIGN_OR_RETURN(run.driver, driver.run(after_step, recover));
+    if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish());
     engine.verify();
     run.stats = engine.stats();
     run.digest = recorder.digest();

@@ -11,6 +11,7 @@
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
 #include "tools/program/policy.h"
+#include "tools/program/run_recording.h"
 #include "tools/replay/report.h"
 #include "traces/trace.h"
 
@@ -45,6 +46,7 @@ struct ReplayConfig {
     double verify_share = 0.25;    // of a step's tokens that may verify
     bool show_dvr = false;         // keep a picture of one request's windows
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
+    RecordFlags record;
 };
 
 // The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be

@@ -1,0 +1,149 @@
+// `verbatim replay --record`, `verify` and `diff` as people and scripts use them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// The scenario under pressure, recorded.
+std::vector<std::string> recording(const std::string& path, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"replay",     "--trace",  repository_path("traces/scenario.csv"),
+                                          "--kv-bytes", "160KiB",   "--state-bytes",
+                                          "1MiB",       "--lookup", "prefix",
+                                          "--beside",   "none",     "--record",
+                                          path};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+std::string last_line(const std::string& text) { return text.substr(text.rfind('\n', text.size() - 2) + 1); }
+
+TEST(RecordCommands, ARunWithItsRecordIsTheRunWithout) {
+    const ScratchFiles files;
+    std::vector<std::string> without = recording("x");
+    without.resize(without.size() - 2);
+    const Outcome plain = run_verbatim(without);
+    ASSERT_EQ(plain.exit_code, kExitOk) << plain.err;
+    for (const char* level : {"none", "heads", "layers", "ops"}) {
+        const Outcome recorded = run_verbatim(recording(files.path("a.rec"), {"--digests", level}));
+        EXPECT_EQ(recorded.exit_code, kExitOk) << recorded.err;
+        EXPECT_EQ(recorded.out, plain.out) << level;
+    }
+    // Operations are recorded beside a lockstep that looks at them, too.
+    std::vector<std::string> beside = recording(files.path("a.rec"), {"--digests", "ops"});
+    *std::ranges::find(beside, "none") = "reference";
+    EXPECT_EQ(last_line(run_verbatim(beside).out), last_line(plain.out));
+    EXPECT_EQ(run_verbatim({"verify", files.path("a.rec")}).exit_code, kExitOk);
+}
+
+TEST(RecordCommands, VerifyHasTheKeysThatOthersScriptAgainst) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    const Outcome verified = run_verbatim({"verify", path, "--executor", "reference", "--threads", "1", "--format",
+                                           "json", "--junit", files.path("j.xml")});
+    ASSERT_EQ(verified.exit_code, kExitOk) << verified.err << verified.out;
+    const json result = json::parse(verified.out);
+    EXPECT_EQ(result["identical"], true);
+    EXPECT_EQ(result["first_difference"], nullptr);
+    for (const char* key : {"tokens", "logits", "operations", "states"}) EXPECT_GT(result["compared"][key], 100) << key;
+    EXPECT_THAT(file_bytes(files.path("j.xml")), HasSubstr("tests=\"1\" failures=\"0\""));
+}
+
+TEST(RecordCommands, EveryScheduleVerifies) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    const Outcome verified = run_verbatim({"verify", path, "--all-schedules", "--format", "json"});
+    ASSERT_EQ(verified.exit_code, kExitOk) << verified.err << verified.out;
+    const json result = json::parse(verified.out);
+    EXPECT_GE(result["schedules"].size(), 10u);
+    for (const json& schedule : result["schedules"]) {
+        EXPECT_EQ(schedule["identical"], true) << schedule["schedule"];
+        EXPECT_GT(schedule["compared"]["tokens"], 900) << schedule["schedule"];
+        EXPECT_GT(schedule["compared"]["logits"], 900) << schedule["schedule"];
+        EXPECT_GT(schedule["compared"]["states"], 100) << schedule["schedule"];
+    }
+    EXPECT_EQ(run_verbatim({"verify", path, "--under", "batch=2", "chunks=50", "policy=size"}).exit_code, kExitOk);
+    EXPECT_EQ(run_verbatim({"verify", path, "--under", "batch=0"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_verbatim({"verify", path, "--under", "policy=best"}).exit_code, kExitBadInput);
+}
+
+// Drafts are in the record: the run is made again with them.
+TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    for (const char* level : {"none", "layers"}) {
+        ASSERT_EQ(run_verbatim(recording(path, {"--inject-mismatch", "0.3", "--digests", level})).exit_code, kExitOk);
+        const Outcome verified = run_verbatim({"verify", path});
+        EXPECT_EQ(verified.exit_code, kExitOk) << verified.out << verified.err;
+        EXPECT_EQ(run_verbatim({"verify", path, "--under", "batch=3"}).exit_code, kExitOk) << level;
+    }
+}
+
+TEST(RecordCommands, ARecordOfAnotherModelOrArithmeticIsRefusedWithWhatDiffers) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    const Outcome other = run_verbatim({"verify", path, "--model", "tiny-bamba"});
+    EXPECT_EQ(other.exit_code, kExitBadInput);
+    EXPECT_THAT(other.err, HasSubstr("model digest: recorded "));
+    EXPECT_EQ(run_verbatim({"verify", path, "--executor", "nobody"}).exit_code, kExitBadUsage);
+    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast"})).exit_code, kExitOk);
+    const Outcome fast = run_verbatim({"verify", path, "--executor", "reference"});
+    EXPECT_EQ(fast.exit_code, kExitBadInput);
+    EXPECT_THAT(fast.err, HasSubstr("was computed in fast/1"));
+}
+
+TEST(RecordCommands, WhatCannotBeReadIsExitThree) {
+    const ScratchFiles files;
+    EXPECT_EQ(run_verbatim({"verify", files.path("none.rec")}).exit_code, kExitBadInput);
+    EXPECT_EQ(run_verbatim({"verify", files.write("x.rec", "something else")}).exit_code, kExitBadInput);
+    EXPECT_EQ(run_verbatim({"diff", files.path("none.rec"), files.path("none.rec")}).exit_code, kExitBadInput);
+    EXPECT_EQ(run_verbatim(recording("/nowhere/x.rec")).exit_code, kExitBadInput);
+    EXPECT_EQ(run_verbatim({"replay", "--record", files.path("x.rec")}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_verbatim(recording(files.path("x.rec"), {"--fail-executor-at", "5"})).exit_code, kExitBadUsage);
+}
+
+TEST(RecordCommands, ARunThatWasCutOffVerifiesAsFarAsItGoes) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    const std::string bytes = file_bytes(path);
+    const std::string half = files.write("half.rec", bytes.substr(0, bytes.size() / 2));
+    const Outcome verified = run_verbatim({"verify", half});
+    EXPECT_EQ(verified.exit_code, kExitOk) << verified.out << verified.err;
+    EXPECT_THAT(verified.out, HasSubstr("is cut off at byte"));
+}
+
+TEST(RecordCommands, DiffSaysWhatDiffersAndUnderWhichSchedules) {
+    const ScratchFiles files;
+    const std::string a = files.path("a.rec");
+    const std::string b = files.path("b.rec");
+    const std::string fast = files.path("fast.rec");
+    ASSERT_EQ(run_verbatim(recording(a)).exit_code, kExitOk);
+    ASSERT_EQ(run_verbatim(recording(b, {"--step-tokens", "100"})).exit_code, kExitOk);
+    ASSERT_EQ(run_verbatim(recording(fast, {"--profile", "fast"})).exit_code, kExitOk);
+    const Outcome same = run_verbatim({"diff", a, b, "--format", "json"});
+    EXPECT_EQ(same.exit_code, kExitOk) << same.out;
+    EXPECT_EQ(json::parse(same.out)["same_schedule"], false);
+    const Outcome other = run_verbatim({"diff", a, fast, "--format", "json"});
+    EXPECT_EQ(other.exit_code, kExitDifference);
+    const json result = json::parse(other.out);
+    EXPECT_EQ(result["first_difference"]["step"], 0);
+    EXPECT_EQ(result["first_difference"]["layer"], 0);
+    EXPECT_GT(result["schedules"]["a"]["batch_sequences"], 1);
+    EXPECT_EQ(result["runs_differ"].size(), 2u);
+    EXPECT_THAT(run_verbatim({"diff", a, fast, "--follow-tokens"}).out, HasSubstr("first difference: step 0"));
+}
+
+}  // namespace
+}  // namespace verbatim::tools

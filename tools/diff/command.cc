@@ -1,0 +1,75 @@
+// `verbatim diff`: two records of the same requests: where do they part, and what was different about their schedules?
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "reference/records/comparison.h"
+#include "reference/records/record_file.h"
+#include "reference/records/run_index.h"
+#include "reference/records/walk_points.h"
+#include "tools/diff/report.h"
+#include "tools/program/cli.h"
+#include "tools/program/recorded_run.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct DiffOptions {
+    std::string a;
+    std::string b;
+    std::string model;
+    bool follow_tokens = false;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+Result<DiffResult> diff(const DiffOptions& options, const records::RunIndex& a, const records::RunIndex& b) {
+    ASSIGN_OR_RETURN(const reference::Model model, recorded_model(a.record().run, options.model));
+    if (a.record().run.vocab_size != b.record().run.vocab_size) {
+        return error("{} is of a vocabulary of {} tokens, {} of one of {}: they are not of one model", options.a,
+                     a.record().run.vocab_size, options.b, b.record().run.vocab_size);
+    }
+    DiffResult result{.a = options.a, .b = options.b};
+    result.runs_differ = records::what_differs(a.record().run, b.record().run);
+    result.comparison = records::compare(a, b, records::WalkPoints(model.config),
+                                         {.follow_tokens = options.follow_tokens, .is_complete = false});
+    if (const auto& first = result.comparison.first) {
+        const int64_t position = first->position >= 0 ? first->position : first->begin;
+        result.there_a = schedule_there(a, first->request, first->step, position);
+        result.there_b = schedule_there(b, first->computed_request, first->computed_step, position);
+    }
+    return result;
+}
+
+int run_diff_command(const DiffOptions& options) {
+    const auto a = open_record(options.a);
+    if (!a) return report_error(a.error());
+    const auto b = open_record(options.b);
+    if (!b) return report_error(b.error());
+    const records::RunIndex index_a(*a);
+    const records::RunIndex index_b(*b);
+    const auto result = diff(options, index_a, index_b);
+    if (!result) return report_error(result.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", diff_json(*result).dump(2));
+    } else {
+        fmt::print("{}", diff_table(*result, index_a, index_b));
+    }
+    return result->comparison.identical() ? kExitOk : kExitDifference;
+}
+
+}  // namespace
+
+void add_diff_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<DiffOptions>();
+    CLI::App* verb = app.add_subcommand("diff", "compare two records of the same requests");
+    verb->add_option("a", options->a, "a record")->type_name("FILE")->required();
+    verb->add_option("b", options->b, "another one")->type_name("FILE")->required();
+    verb->add_flag("--follow-tokens", options->follow_tokens,
+                   "a token that differs is not what is looked for, but what was computed before it");
+    verb->add_option("--model", options->model, "where the first one's model is now; as recorded, unless told")
+        ->type_name("DIR");
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_diff_command(*options); });
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,126 @@
+#include "tools/program/recorded_run.h"
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "reference/records/record_file.h"
+#include "simulator/eviction_policies.h"
+#include "tools/program/cli.h"
+#include "tools/program/executor_choice.h"
+#include "tools/program/isa_option.h"
+#include "tools/program/model_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+using reference::Profile;
+
+Result<Profile> profile_by_name(const std::string& name) {
+    for (const Profile profile : {Profile::kExact, Profile::kTensorSm90, Profile::kFast}) {
+        if (reference::name(profile) == name) return profile;
+    }
+    return error("run.profile is '{}', which is none of ours", name);
+}
+
+records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& flags) {
+    const int32_t num_threads = flags.num_threads > 0
+                                    ? static_cast<int32_t>(flags.num_threads)
+                                    : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+    return [&run, num_threads,
+            isa = flags.isa](const EngineConfig& config) -> Result<std::shared_ptr<reference::NumericExecutor>> {
+        const ExecutorOptions pools{.pools = config.cache.pools,
+                                    .max_log_tokens = config.scheduler.max_window - 1,
+                                    .num_threads = num_threads,
+                                    .seed = config.seed,
+                                    .isa = isa,
+                                    .profile = run.profile};
+        ASSIGN_OR_RETURN(ChosenExecutor chosen, choose_executor(run.executor, pools, run.model));
+        auto all = std::make_shared<ChosenExecutor>(std::move(chosen));
+        return std::shared_ptr<reference::NumericExecutor>(all, all->executor.get());
+    };
+}
+
+}  // namespace
+
+void add_rerun_options(CLI::App& verb, RerunFlags& flags) {
+    verb.add_option("--executor", flags.executor, "who computes: as recorded, unless told")
+        ->check(
+            CLI::IsMember(std::vector<std::string>(executor_names().begin(), executor_names().end())).description(""))
+        ->type_name(fmt::format("{}", fmt::join(executor_names(), "|")));
+    add_count_option(verb, "--threads", flags.num_threads, 1, "of the executor; all of the machine's, unless told");
+    add_isa_option(verb, flags.isa);
+    verb.add_option("--model", flags.model, "where the model is now; as recorded, unless told")->type_name("DIR");
+}
+
+Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, const reference::ModelConfig& config) {
+    constexpr std::array<std::pair<std::string_view, EvictionChoice>, 4> kPolicies = {
+        {{"lru", EvictionChoice::kLru},
+         {"lfu", EvictionChoice::kLfu},
+         {"size", EvictionChoice::kSize},
+         {"flops", EvictionChoice::kFlops}}};
+    const reference::ModelGeometry shape = reference::geometry(config);
+    // What a head is worth only orders heads here: by what it weighs, not by what a device would need to make it.
+    const HeadWorth worth{.kv_bytes_per_token = shape.kv_bytes_per_token,
+                          .state_bytes = shape.state_bytes_per_row,
+                          .flops_per_token = 1,
+                          .flops_per_token_squared = 0};
+    for (const auto& [known, choice] : kPolicies) {
+        if (known == name) return make_eviction_policy(choice, worth);
+    }
+    return error("no policy is called '{}': there are lru, lfu, size, flops", name);
+}
+
+Result<records::Record> open_record(const std::string& path) { return records::read_record(path); }
+
+Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead) {
+    auto model = choose_model(instead.empty() ? run.model : instead, run.model_seed);
+    if (!model && instead.empty()) {
+        return error("the record's model '{}' is not here: --model says where it is ({})", run.model,
+                     model.error().message);
+    }
+    return model;
+}
+
+Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags) {
+    auto run = std::make_unique<RecordedRun>();
+    run->path = path;
+    ASSIGN_OR_RETURN(run->record, open_record(path));
+    const records::RunDescription& recorded = run->record.run;
+    run->executor = flags.executor.empty() ? recorded.executor : flags.executor;
+    if (std::ranges::count(executor_names(), run->executor) == 0) {
+        return error("{}: was made by the executor '{}', which this program has not: --executor says who computes now",
+                     path, run->executor);
+    }
+    ASSIGN_OR_RETURN(run->profile, profile_by_name(recorded.profile));
+    if (const Status computes = computes_in(run->executor, run->profile); !computes)
+        return error("{}: was computed in {}: {}", path, recorded.numerics, computes.error().message);
+    ASSIGN_OR_RETURN(run->model, recorded_model(recorded, flags.model));
+    records::RunDescription here = recorded;
+    here.model = flags.model.empty() ? recorded.model : flags.model;
+    here.model_digest = model_digest(run->model);
+    here.numerics = here.ordinary_numerics = std::string(reference::numerics_id(run->profile));
+    const auto differs = records::what_differs(recorded, here);
+    if (!differs.empty() || recorded.vocab_size != run->model.config.vocab_size)
+        return error("{}: cannot be compared with what is here: {}", path, fmt::join(differs, "; "));
+    const int64_t positions = run->model.config.max_position_embeddings;
+    if (recorded.engine.max_model_len > positions) {
+        return error("{}: run.engine.max_model_len is {}, the model has {} positions", path,
+                     recorded.engine.max_model_len, positions);
+    }
+    run->index = std::make_unique<records::RunIndex>(run->record);
+    run->points = std::make_unique<records::WalkPoints>(run->model.config);
+    run->again.make_executor = executor_maker(*run, flags);
+    run->again.make_policy = [&config = run->model.config](const std::string& name) {
+        return policy_by_name(name, config);
+    };
+    run->again.digests = recorded.digests;
+    run->again.executor = run->executor;
+    return run;
+}
+
+}  // namespace verbatim::tools

@@ -1,0 +1,57 @@
+// tools/program/recorded_run.h: a record as verbs use it: with the model it was made with, and executors to make its
+// run again on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/base/result.h"
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "reference/model/weights.h"
+#include "reference/numerics/profile.h"
+#include "reference/records/comparison.h"
+#include "reference/records/format.h"
+#include "reference/records/run_again.h"
+#include "reference/records/run_index.h"
+#include "reference/records/walk_points.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace verbatim::tools {
+
+// On what a recorded run is made again; what is empty is as it was recorded.
+struct RerunFlags {
+    std::string executor;
+    int64_t num_threads = 0;
+    std::optional<cpu::Isa> isa;
+    std::string model;  // a checkpoint's folder or a preset
+};
+void add_rerun_options(CLI::App& verb, RerunFlags& flags);
+
+struct RecordedRun {
+    std::string path;
+    records::Record record;
+    reference::Model model;
+    reference::Profile profile = reference::Profile::kExact;
+    std::string executor;
+    std::unique_ptr<records::RunIndex> index;
+    std::unique_ptr<records::WalkPoints> points;
+    records::RunAgainOptions again;  // an executor as the flags say, the record's schedule and digests
+};
+
+// Reads the record and its model. Errors: the file; another model, another arithmetic or an executor that cannot
+// compute in it, with what differs.
+[[nodiscard]] Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags);
+// Reads a record and nothing else.
+[[nodiscard]] Result<records::Record> open_record(const std::string& path);
+// The record's model, not looked at closer.
+[[nodiscard]] Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead);
+
+[[nodiscard]] Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name,
+                                                                     const reference::ModelConfig& config);
+
+}  // namespace verbatim::tools

@@ -1,0 +1,84 @@
+// `verbatim verify`: makes a recorded run again, on any executor and under any schedule, and says where it parts.
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/records/run_again.h"
+#include "tools/program/cli.h"
+#include "tools/program/recorded_run.h"
+#include "tools/verify/report.h"
+#include "tools/verify/verify.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct VerifyOptions {
+    std::string record;
+    RerunFlags rerun;
+    std::vector<std::string> under;
+    bool all_schedules = false;
+    bool follow_tokens = false;
+    std::string junit;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+Status write_text(const std::string& path, const std::string& text) {
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (file != nullptr) written = std::fclose(file) == 0 && written;
+    if (written) return {};
+    return tl::unexpected(
+        Error{fmt::format("{}: cannot be written: {}", path, std::strerror(errno)), ErrorKind::kMachine});
+}
+
+int run_verify_command(const VerifyOptions& options) {
+    const auto under = records::parse_schedule(options.under);
+    if (!under) return report_error(Error{"--under: " + under.error().message}, kExitBadUsage);
+    const auto run = open_recorded_run(options.record, options.rerun);
+    if (!run) return report_error(run.error());
+    std::vector<Verification> verifications;
+    for (const records::Schedule& schedule :
+         options.all_schedules ? all_schedules() : std::vector<records::Schedule>{*under}) {
+        auto verification = verify_run(**run, schedule, options.follow_tokens);
+        if (!verification) return report_error(verification.error());
+        verifications.push_back(*std::move(verification));
+    }
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", verify_json(**run, verifications).dump(2));
+    } else {
+        fmt::print("{}", verify_table(**run, verifications));
+    }
+    if (!options.junit.empty()) {
+        const Status written = write_text(options.junit, verify_junit(**run, verifications));
+        if (!written) return report_error(written.error());
+    }
+    for (const Verification& verification : verifications) {
+        if (!verification.identical()) return kExitDifference;
+    }
+    return kExitOk;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<VerifyOptions>();
+    CLI::App* verb = app.add_subcommand("verify", "run a record again, and name the first bit that differs");
+    verb->add_option("record", options->record, "what verbatim replay --record wrote")->type_name("FILE")->required();
+    add_rerun_options(*verb, options->rerun);
+    auto* under = verb->add_option("--under", options->under,
+                                   "another schedule: batch=N chunks=N cache=off blocks=N windows=N policy=NAME")
+                      ->type_name("KEY=VALUE...");
+    verb->add_flag("--all-schedules", options->all_schedules, "a fixed set of schedules, one after another")
+        ->excludes(under);
+    verb->add_flag("--follow-tokens", options->follow_tokens,
+                   "a token that differs is not what is looked for, but what was computed before it");
+    verb->add_option("--junit", options->junit, "writes the result as a JUnit report, too")->type_name("FILE");
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_verify_command(*options); });
+}
+
+}  // namespace verbatim::tools
