@@ -394,9 +394,9 @@ TEST(EqualSteps, DecideWhatStepsOneByOneDecide) {
         SimulationConfig config;
         config.engine.cache.has_kv = below(8) > 0;
         config.engine.cache.has_state = !config.engine.cache.has_kv || below(3) > 0;
-        config.engine.cache.block_size = 1 + below(8);
-        config.engine.cache.num_blocks = 300 / config.engine.cache.block_size + below(600);
-        config.engine.cache.num_state_rows = 6 + below(40);
+        config.engine.cache.pools.block_size = 1 + below(8);
+        config.engine.cache.pools.num_blocks = 300 / config.engine.cache.pools.block_size + below(600);
+        config.engine.cache.pools.num_state_rows = 6 + below(40);
         config.engine.cache.lookup = below(2) == 0 ? LookupMode::kConversation : LookupMode::kPrefix;
         config.engine.scheduler.step_tokens = 4 + below(100);
         config.engine.scheduler.max_num_sequences = 1 + below(8);

@@ -85,14 +85,14 @@ std::unique_ptr<Clock> clock_of(TimeSource source) {
     return std::make_unique<SteadyClock>();
 }
 
-EngineConfig engine_config(const CalibrateConfig& config, const ExecutorPools& pools,
+EngineConfig engine_config(const CalibrateConfig& config, const ExecutorOptions& options,
                            const reference::ModelGeometry& geometry, int32_t step_tokens) {
     EngineConfig settings;
     settings.cache.has_kv = geometry.kv_bytes_per_token > 0;
     settings.cache.has_state = geometry.state_bytes_per_row > 0;
-    settings.cache.block_size = pools.block_size;
-    settings.cache.num_blocks = settings.cache.has_kv ? pools.num_blocks : 0;
-    settings.cache.num_state_rows = settings.cache.has_state ? pools.num_state_rows : 0;
+    settings.cache.pools = options.pools;
+    if (!settings.cache.has_kv) settings.cache.pools.num_blocks = 0;
+    if (!settings.cache.has_state) settings.cache.pools.num_state_rows = 0;
     settings.scheduler.step_tokens = step_tokens;
     settings.max_model_len = config.max_context;
     return settings;
@@ -118,13 +118,13 @@ Status run_scene(const Scene& scene, Engine& engine, Prng& prng) {
 }
 
 // The scenes of one budget, on a fresh executor: steps are numbered from 0.
-Status run_scenes(const std::vector<Scene>& scenes, const CalibrateConfig& config, const ExecutorPools& pools,
+Status run_scenes(const std::vector<Scene>& scenes, const CalibrateConfig& config, const ExecutorOptions& options,
                   const reference::Model& model, std::vector<TimedStep>& steps) {
-    ASSIGN_OR_RETURN(const ChosenExecutor chosen, choose_executor(config.executor, pools, model));
+    ASSIGN_OR_RETURN(const ChosenExecutor chosen, choose_executor(config.executor, options, model));
     const std::unique_ptr<Clock> clock = clock_of(config.time);
     TimedExecutor executor(*chosen.executor, *clock);
     const EngineConfig settings =
-        engine_config(config, pools, reference::geometry(model.config), scenes.front().step_tokens);
+        engine_config(config, options, reference::geometry(model.config), scenes.front().step_tokens);
     RETURN_IF_ERROR(validate(settings));
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
@@ -159,11 +159,10 @@ std::vector<TimedStep> medians_of(const std::vector<std::vector<TimedStep>>& rou
 Result<Calibration> calibrate(const CalibrateConfig& config) {
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(config.model, config.seed));
     const auto blocks = static_cast<int32_t>((config.max_context / kBlockSize + 2) * config.max_sequences * 2);
-    const ExecutorPools pools{.block_size = kBlockSize,
-                              .num_blocks = blocks,
-                              .num_state_rows = 4 * config.max_sequences + 4,
-                              .num_threads = config.num_threads,
-                              .seed = config.seed};
+    const ExecutorOptions options{
+        .pools = {.block_size = kBlockSize, .num_blocks = blocks, .num_state_rows = 4 * config.max_sequences + 4},
+        .num_threads = config.num_threads,
+        .seed = config.seed};
     const std::vector<std::vector<Scene>> scenes = scenes_of(config);
     ProgressBar progress(fmt::format("calibrate, {}", config.model),
                          scenes.size() * static_cast<size_t>(config.rounds + 1));
@@ -172,7 +171,7 @@ Result<Calibration> calibrate(const CalibrateConfig& config) {
     for (int32_t round = -1; round < config.rounds; ++round) {  // the first one warms up
         std::vector<TimedStep> steps;
         for (const std::vector<Scene>& of_budget : scenes) {
-            if (!of_budget.empty()) RETURN_IF_ERROR(run_scenes(of_budget, config, pools, model, steps));
+            if (!of_budget.empty()) RETURN_IF_ERROR(run_scenes(of_budget, config, options, model, steps));
             progress.update(++done);
         }
         if (round >= 0) rounds.push_back(std::move(steps));

@@ -51,9 +51,9 @@ EngineConfig engine_config(const FidelityConfig& config, const reference::ModelG
     EngineConfig engine;
     engine.cache.has_kv = geometry.kv_bytes_per_token > 0;
     engine.cache.has_state = geometry.state_bytes_per_row > 0;
-    engine.cache.block_size = kBlockSize;
-    engine.cache.num_blocks = engine.cache.has_kv ? config.num_blocks : 0;
-    engine.cache.num_state_rows = engine.cache.has_state ? config.num_state_rows : 0;
+    engine.cache.pools.block_size = kBlockSize;
+    engine.cache.pools.num_blocks = engine.cache.has_kv ? config.num_blocks : 0;
+    engine.cache.pools.num_state_rows = engine.cache.has_state ? config.num_state_rows : 0;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.max_model_len = config.max_context;
     engine.seed = config.seed;
@@ -97,12 +97,11 @@ Result<DriverReport> run_simulated(const FidelityConfig& config, const reference
 }
 
 Result<DriverReport> run_real(const FidelityConfig& config, const reference::Model& model, const traces::Trace& trace) {
-    const ExecutorPools pools{.block_size = kBlockSize,
-                              .num_blocks = config.num_blocks,
-                              .num_state_rows = config.num_state_rows,
-                              .num_threads = config.num_threads,
-                              .seed = config.seed};
-    ASSIGN_OR_RETURN(const ChosenExecutor chosen, choose_executor(config.executor, pools, model));
+    const ExecutorOptions options{
+        .pools = {.block_size = kBlockSize, .num_blocks = config.num_blocks, .num_state_rows = config.num_state_rows},
+        .num_threads = config.num_threads,
+        .seed = config.seed};
+    ASSIGN_OR_RETURN(const ChosenExecutor chosen, choose_executor(config.executor, options, model));
     SteadyClock steady;
     WorkClock work;
     TimedExecutor executor(*chosen.executor, config.time == TimeSource::kWork ? static_cast<Clock&>(work) : steady);
@@ -120,10 +119,11 @@ int64_t num_served(const DriverReport& report) {
     return std::ranges::count_if(report.times, [](const RowTimes& row) { return is_answered(row); });
 }
 
-// Requests per second as they were recorded.
+// Requests per second as they were recorded; 0: all come at once.
 double recorded_rate(const traces::Trace& trace) {
-    int64_t last_ns = 1;
+    int64_t last_ns = 0;
     for (const traces::Row& row : trace.rows) last_ns = std::max(last_ns, row.arrival_ns);
+    if (last_ns == 0) return 0;
     return static_cast<double>(trace.rows.size()) / (static_cast<double>(last_ns) / 1e9);
 }
 
@@ -143,6 +143,9 @@ Result<Fidelity> measure_fidelity(const FidelityConfig& config, const Device& de
         return error("{}: none of its {} rows can be answered in {} tokens", config.trace, recorded.rows.size(),
                      config.max_context);
     result.capacity = static_cast<double>(num_served(saturated)) / (static_cast<double>(saturated.virtual_ns) / 1e9);
+    if (recorded_rate(recorded) == 0)
+        return error("{}: its {} rows come all at once, and have no load: read more of them with --limit", config.trace,
+                     recorded.rows.size());
     std::vector<traces::Trace> traces;
     for (const double load : config.loads) {
         LoadFidelity& one = result.loads.emplace_back();

@@ -71,7 +71,8 @@ TEST(CalibrateCommand, BrokenStepsAreSaidToBe) {
 TEST(FidelityCommand, SetsRealRunsBesideTheSimulation) {
     const ScratchFiles files;
     ASSERT_EQ(calibrate_to(files.path("device.json")).exit_code, kExitOk);
-    const Outcome outcome = run_verbatim({"fidelity", "--trace", kChats, "--limit", "8", "--context", "120", "--device",
+    const char* trace = VERBATIM_SOURCE_DIR "/traces/data/AzureLLMInferenceTrace2023_conv.csv.gz";
+    const Outcome outcome = run_verbatim({"fidelity", "--trace", trace, "--limit", "8", "--context", "120", "--device",
                                           files.path("device.json"), "--time", "work", "--rounds", "2", "--load", "0.5",
                                           "--format", "json"});
     ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
@@ -89,6 +90,10 @@ TEST(FidelityCommand, SetsRealRunsBesideTheSimulation) {
     const Outcome none = run_verbatim({"fidelity", "--trace", kChats, "--device", "h100_sxm"});
     EXPECT_EQ(none.exit_code, kExitBadInput);
     EXPECT_THAT(none.err, HasSubstr("verbatim calibrate"));
+    const Outcome at_once =
+        run_verbatim({"fidelity", "--trace", kChats, "--limit", "2", "--device", files.path("device.json")});
+    EXPECT_EQ(at_once.exit_code, kExitBadInput);
+    EXPECT_THAT(at_once.err, HasSubstr("all at once"));
 }
 
 TEST(CalibrateCommand, WorkOfSeveralThreadsIsNoTime) {
