@@ -1,5 +1,5 @@
-// What the engine decides, pinned. Other tests say that a decision is right; that it is the one of yesterday nobody asks
-// but this one: who is admitted and when, which head goes, how far a step reaches, what is counted and told.
+// What the engine decides, pinned. Other tests say that a decision is right. Whether it is yesterday's, this one asks:
+// who is admitted and when, which head goes, how far a step reaches, what is counted and told.
 //
 // A change that means to decide otherwise puts in the digests that the failure prints, and says why.
 #include <gtest/gtest.h>
