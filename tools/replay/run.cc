@@ -14,6 +14,7 @@
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
+#include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
@@ -156,7 +157,11 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
     DigestRecorder recorder;
-    Engine engine(engine_settings, executors->executor(), policy, store, recorder);
+    DvrView view(config.block_size);
+    std::vector<Recorder*> told{&recorder};
+    if (config.show_dvr) told.push_back(&view);
+    RecorderList recorders(std::move(told));
+    Engine engine(engine_settings, executors->executor(), policy, store, recorders);
     ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
                                                                   .max_window = config.max_window,
                                                                   .max_num_sequences = config.max_num_sequences,
@@ -205,6 +210,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     engine.verify();
     run.stats = engine.stats();
     run.digest = recorder.digest();
+    if (config.show_dvr) run.dvr_picture = view.picture();
     executors->report(run);
     if (executors->told_to_fail()) {
         run.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config.fail_executor_at));
