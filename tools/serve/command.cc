@@ -125,7 +125,7 @@ Status serve(const ServeOptions& options) {
                        .chat = model_text.chat ? &*model_text.chat : nullptr,
                        .host = &host,
                        .model = served_name(options),
-                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model)),
+                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model).hex()),
                        .max_model_len = engine_config.max_model_len,
                        .vocab_size = vocab_size,
                        .stop_tokens = model_text.stop_tokens,
