@@ -166,6 +166,13 @@ HttpAnswer HttpScene::chat(const nlohmann::json& body) const {
     return ask(post("/v1/chat/completions", body.dump()));
 }
 
+void HttpScene::wait_until_aborts(int64_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+    while (host_->num_aborts() < count && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(host_->num_aborts(), count);
+}
+
 void HttpScene::wait_until_idle() {
     while (host_->num_requests() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

@@ -88,6 +88,9 @@ public:
     [[nodiscard]] HttpAnswer ask(const std::string& request) const;
     [[nodiscard]] HttpAnswer chat(const nlohmann::json& body) const;
     void wait_until_idle();  // every request has had its last update
+    // Fails the test when it takes longer than any machine needs.
+    void wait_until_aborts(int64_t count);
+    [[nodiscard]] int64_t num_computed_tokens() const { return hash_.num_computed_tokens(); }
     void wait_until_served();  // run() has ended
 
 private:

@@ -178,13 +178,33 @@ TEST(HttpServer, AClientThatGoesAwayHasItsTurnAborted) {
                          hello({{"stream", stream}, {"max_tokens", 3000}, {"conversation_id", "c"}}).dump()));
         while (scene.host().num_requests() == 0) std::this_thread::yield();
         client.hang_up();
-        // While the step runs; it is let through when the server has seen it, or before: the turn ends either way.
+        scene.wait_until_aborts(1);
         scene.gate().open();
         scene.wait_until_idle();
-        // Nothing was committed, and the conversation is free.
+        EXPECT_LT(scene.num_computed_tokens(), 500);
+        // The conversation is free.
         const json next = scene.chat(hello({{"conversation_id", "c"}})).json();
         EXPECT_TRUE(next.contains("choices")) << next;
     }
+}
+
+// A turn that waits for another one's memory has not begun: it goes as one that runs.
+TEST(HttpServer, AClientThatGoesAwayWhileQueuedIsForgotten) {
+    HttpSceneConfig config;
+    config.executor.num_blocks = 300;  // one long turn fills them
+    HttpScene scene(config);
+    scene.gate().close();
+    std::vector<std::unique_ptr<HttpClient>> clients;
+    for (int i = 0; i < 4; ++i) {
+        clients.push_back(std::make_unique<HttpClient>(scene.port()));
+        clients.back()->send(post("/v1/chat/completions", hello({{"max_tokens", 4000}}).dump()));
+    }
+    while (scene.host().num_requests() < 4) std::this_thread::yield();
+    clients.clear();
+    scene.wait_until_aborts(4);
+    scene.gate().open();
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.chat(hello()).status, 200);
 }
 
 TEST(HttpServer, AnExecutorThatFailsEndsStreamsWithAnErrorAndWithoutDone) {
