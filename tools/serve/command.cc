@@ -26,7 +26,8 @@ namespace {
 using namespace verbatim::server;
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is taken,\n"
+    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is "
+    "taken,\n"
     "or the machine is in the way.";
 
 struct ServeOptions {
@@ -93,16 +94,15 @@ Result<ModelText> load_text(const std::string& folder) {
     model.tokenizer = std::make_unique<text::Tokenizer>(std::move(tokenizer));
     ASSIGN_OR_RETURN(const auto chat_template, text::find_chat_template(folder));
     if (chat_template) {
-        ASSIGN_OR_RETURN(model.chat, text::Chat::load(folder, *model.tokenizer,
-                                                      {repository_path("server/text/render_chat.py")}));
+        ASSIGN_OR_RETURN(model.chat,
+                         text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}));
     }
     ASSIGN_OR_RETURN(model.stop_tokens, text::load_stop_tokens(folder));
     return model;
 }
 
 Status serve(const ServeOptions& options) {
-    if (!std::filesystem::is_directory(options.model))
-        return error("--model {}: no folder is there", options.model);
+    if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
     ASSIGN_OR_RETURN(ModelText model_text, load_text(options.model));
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
     const int32_t vocab_size = model.config.vocab_size;

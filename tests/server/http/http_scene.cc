@@ -119,7 +119,8 @@ HttpAnswer HttpClient::read_answer() const {
 }
 
 std::string post(const std::string& path, const std::string& body, const std::string& headers) {
-    return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(), body);
+    return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(),
+                       body);
 }
 
 HttpScene::HttpScene(HttpSceneConfig config)
@@ -162,9 +163,7 @@ HttpAnswer HttpScene::ask(const std::string& request) const {
     return client.read_answer();
 }
 
-HttpAnswer HttpScene::chat(const nlohmann::json& body) const {
-    return ask(post("/v1/chat/completions", body.dump()));
-}
+HttpAnswer HttpScene::chat(const nlohmann::json& body) const { return ask(post("/v1/chat/completions", body.dump())); }
 
 void HttpScene::wait_until_aborts(int64_t count) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(15);

@@ -1,4 +1,5 @@
-// tests/server/http/http_scene.h: a server on a free port whose engine computes nothing, and a client with plain sockets.
+// tests/server/http/http_scene.h: a server on a free port whose engine computes nothing, and clients with plain
+// sockets.
 #pragma once
 
 #include <condition_variable>
@@ -59,14 +60,15 @@ public:
     ~HttpClient();
     void send(const std::string& bytes) const;
     [[nodiscard]] std::string read_until(const std::string& mark) const;  // or the end
-    [[nodiscard]] HttpAnswer read_answer() const;                        // up to the connection's end
+    [[nodiscard]] HttpAnswer read_answer() const;                         // up to the connection's end
     void hang_up();
 
 private:
     int socket_;
 };
 
-std::string post(const std::string& path, const std::string& body, const std::string& headers = "Connection: close\r\n");
+std::string post(const std::string& path, const std::string& body,
+                 const std::string& headers = "Connection: close\r\n");
 
 struct HttpSceneConfig {
     HashExecutorConfig executor = {.vocab_size = 2048, .num_blocks = 4096, .num_state_rows = 256};

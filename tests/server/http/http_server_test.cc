@@ -16,7 +16,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 json hello(const json& more = json::object()) {
-    json body = {{"messages", json::array({{{"role", "user"}, {"content", "hello"}}})}, {"max_tokens", 12}, {"seed", 5},
+    json body = {{"messages", json::array({{{"role", "user"}, {"content", "hello"}}})},
+                 {"max_tokens", 12},
+                 {"seed", 5},
                  {"ignore_eos", true}};
     body.update(more);
     return body;
@@ -62,8 +64,7 @@ TEST(HttpServer, AJoinedStreamIsTheUnstreamedAnswer) {
     ASSERT_EQ(whole["object"], "chat.completion") << whole;
     EXPECT_EQ(whole["usage"]["completion_tokens"], 12);
     EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
-    const HttpAnswer stream =
-        scene.chat(hello({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
+    const HttpAnswer stream = scene.chat(hello({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
     EXPECT_THAT(stream.head, HasSubstr("text/event-stream"));
     const Joined all = joined(stream);
     EXPECT_EQ(all.text, whole["choices"][0]["message"]["content"]);
@@ -71,6 +72,24 @@ TEST(HttpServer, AJoinedStreamIsTheUnstreamedAnswer) {
     EXPECT_EQ(all.reason, whole["choices"][0]["finish_reason"]);
     EXPECT_EQ(all.usage, whole["usage"]);
     EXPECT_TRUE(all.done);
+}
+
+TEST(HttpServer, AStopTextEndsTheAnswerWhereItBegins) {
+    HttpScene scene;
+    const std::string whole = scene.chat(hello()).json()["choices"][0]["message"]["content"];
+    const std::string stop = whole.substr(whole.size() / 2, 3);
+    const std::string before = whole.substr(0, whole.find(stop));
+    ASSERT_LT(before.size(), whole.size());
+    const json body = hello({{"stop", json::array({"not in it", stop})}});
+    const json stopped = scene.chat(body).json();
+    EXPECT_EQ(stopped["choices"][0]["message"]["content"], before) << stopped;
+    EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+    EXPECT_LT(stopped["usage"]["completion_tokens"], 12);
+    const Joined stream = joined(scene.chat(hello({{"stop", stop}, {"stream", true}})));
+    EXPECT_EQ(stream.text, before);
+    EXPECT_EQ(stream.reason, "stop");
+    EXPECT_TRUE(stream.done);
+    scene.wait_until_idle();
 }
 
 TEST(HttpServer, CompletionsTakeTextAndTokens) {
@@ -117,7 +136,9 @@ TEST(HttpServer, BadRequestsAreToldWhatIsWrong) {
         EXPECT_EQ(answer.json()["error"]["param"], param) << answer.body;
         EXPECT_FALSE(answer.json()["error"]["message"].get<std::string>().empty());
     };
-    refusal(hello({{"stop", "x"}}), 400, "stop");
+    refusal(hello({{"stop", ""}}), 400, "stop");
+    refusal(hello({{"stop", json::array({"a", 1})}}), 400, "stop");
+    refusal(hello({{"logit_bias", {{"1", 1}}}}), 400, "logit_bias");
     refusal(hello({{"n", 2}}), 400, "n");
     refusal(hello({{"temperature", 3}}), 400, "temperature");
     refusal(hello({{"temperature", "hot"}}), 400, "temperature");
