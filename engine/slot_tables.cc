@@ -17,11 +17,11 @@ int64_t num_blocks(std::span<const BlockRun> runs) {
 
 SlotTables::SlotTables(SlotTablesConfig config) : config_(config) {
     CHECK_GT(config.vocab_size, 0);
-    CHECK_GT(config.block_size, 0);
-    CHECK(config.num_blocks >= 0 && config.num_state_rows >= 0);
-    tables_of_block_.assign(config.num_blocks, 0);
-    owner_of_row_.assign(config.num_state_rows, kNoSlot);
-    row_destination_.assign(config.num_state_rows, -1);
+    CHECK_GT(config.pools.block_size, 0);
+    CHECK(config.pools.num_blocks >= 0 && config.pools.num_state_rows >= 0);
+    tables_of_block_.assign(config.pools.num_blocks, 0);
+    owner_of_row_.assign(config.pools.num_state_rows, kNoSlot);
+    row_destination_.assign(config.pools.num_state_rows, -1);
 }
 
 bool SlotTables::is_live(SequenceSlot slot) const {
@@ -62,6 +62,8 @@ void SlotTables::advance(const StepPlan& plan, std::span<const DrawnTokens> draw
         table.length = length_after(sequence, sequence.num_draws > 0 ? &drawn.front() : nullptr);
         if (sequence.num_draws > 0) drawn = drawn.subspan(1);
         table.tokens.resize(table.tokens.size() - static_cast<size_t>(sequence.num_drafts()));
+        CHECK(table.length <= static_cast<int64_t>(table.tokens.size()) + sequence.num_drafts(),
+              "slot {} has computed {} tokens and knows {}", index(sequence.slot), table.length, table.tokens.size());
         table.stepped = true;
         if (has_state() && sequence.state_dst != kNoState) {
             table.source = sequence.state_dst;
@@ -74,7 +76,7 @@ void SlotTables::advance(const StepPlan& plan, std::span<const DrawnTokens> draw
 Status SlotTables::end(SequenceSlot slot) {
     if (!is_live(slot)) return error("slot {} ends, but it is not live", index(slot));
     SlotTable& table = slots_[index(slot)];
-    for (const BlockId block : table.blocks) --tables_of_block_[index(block)];
+    for (const BlockId block : table.blocks) CHECK_GE(--tables_of_block_[index(block)], 0);
     if (is_row(table.state)) owner_of_row_[index(table.state)] = kNoSlot;
     table = SlotTable{};
     return {};
@@ -104,7 +106,7 @@ Status SlotTables::start(const StepPlan& plan, const SequenceStart& start) {
     table.tokens = start.tokens.to_vector();
     table.sampling = start.sampling;
     if (!config_.check_memory) return {};
-    const int64_t want = config_.num_blocks > 0 ? start.num_computed_tokens / config_.block_size : 0;
+    const int64_t want = config_.pools.num_blocks > 0 ? start.num_computed_tokens / config_.pools.block_size : 0;
     if (num_blocks(plan.blocks_of(start)) != want) {
         return error("step {}: slot {} attaches {} tokens with {} full blocks, {} are needed", plan.step, slot,
                      start.num_computed_tokens, num_blocks(plan.blocks_of(start)), want);
@@ -159,8 +161,8 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
             table.blocks.push_back(block);
         }
     }
-    const int64_t slots = static_cast<int64_t>(table.blocks.size()) * config_.block_size;
-    if (config_.num_blocks > 0 && slots < end) {
+    const int64_t slots = static_cast<int64_t>(table.blocks.size()) * config_.pools.block_size;
+    if (config_.pools.num_blocks > 0 && slots < end) {
         return error("step {}: slot {} computes up to position {}, but its {} blocks hold {}", plan.step, slot, end,
                      table.blocks.size(), slots);
     }
@@ -169,8 +171,8 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
 
 // `times` = 1: one more table may name the block; 0: none does so far.
 Status SlotTables::count_block(BlockId block, int32_t times) {
-    if (index(block) < 0 || index(block) >= config_.num_blocks) {
-        return error("block {} of a pool of {}", index(block), config_.num_blocks);
+    if (index(block) < 0 || index(block) >= config_.pools.num_blocks) {
+        return error("block {} of a pool of {}", index(block), config_.pools.num_blocks);
     }
     if (times == 0 && tables_of_block_[index(block)] != 0) {
         return error("block {} is new, but {} live tables name it", index(block), tables_of_block_[index(block)]);
@@ -180,10 +182,10 @@ Status SlotTables::count_block(BlockId block, int32_t times) {
 }
 
 Status SlotTables::check_written_blocks(const ScheduledSequence& sequence) const {
-    if (config_.num_blocks == 0 || sequence.num_new_tokens == 0) return {};
+    if (config_.pools.num_blocks == 0 || sequence.num_new_tokens == 0) return {};
     const SlotTable& table = at(sequence.slot);
-    const int64_t last = (sequence.end() - 1) / config_.block_size;
-    for (int64_t i = table.length / config_.block_size; i <= last; ++i) {
+    const int64_t last = (sequence.end() - 1) / config_.pools.block_size;
+    for (int64_t i = table.length / config_.pools.block_size; i <= last; ++i) {
         const int32_t block = index(table.blocks[i]);
         if (tables_of_block_[block] != 1) {
             return error("slot {} writes block {} (place {} of its table), but {} live tables name it",
@@ -197,10 +199,10 @@ Status SlotTables::check_copies(const StepPlan& plan) {
     size_t num_tails = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
         const SlotTable& table = at(sequence.slot);
-        const auto num_slots = static_cast<int32_t>(table.length % config_.block_size);
-        if (table.stepped || num_slots == 0 || config_.num_blocks == 0) continue;
+        const auto num_slots = static_cast<int32_t>(table.length % config_.pools.block_size);
+        if (table.stepped || num_slots == 0 || config_.pools.num_blocks == 0) continue;
         ++num_tails;
-        const BlockId tail = table.blocks[table.length / config_.block_size];
+        const BlockId tail = table.blocks[table.length / config_.pools.block_size];
         const auto copies = std::count_if(plan.copies.begin(), plan.copies.end(), [&](const BlockCopy& copy) {
             return copy.dst == tail && copy.num_slots == num_slots;
         });
@@ -215,9 +217,9 @@ Status SlotTables::check_copies(const StepPlan& plan) {
     }
     for (const BlockCopy& copy : plan.copies) {
         const auto is_src = [&](const BlockCopy& other) { return other.dst == copy.src; };
-        if (index(copy.src) < 0 || index(copy.src) >= config_.num_blocks) {
+        if (index(copy.src) < 0 || index(copy.src) >= config_.pools.num_blocks) {
             return error("step {}: a copy from block {} of a pool of {}", plan.step, index(copy.src),
-                         config_.num_blocks);
+                         config_.pools.num_blocks);
         }
         if (std::any_of(plan.copies.begin(), plan.copies.end(), is_src)) {
             return error("step {}: block {} is copied and copied to", plan.step, index(copy.src));
@@ -226,7 +228,7 @@ Status SlotTables::check_copies(const StepPlan& plan) {
     return {};
 }
 
-bool SlotTables::is_row(StateIndex row) const { return index(row) >= 0 && index(row) < config_.num_state_rows; }
+bool SlotTables::is_row(StateIndex row) const { return index(row) >= 0 && index(row) < config_.pools.num_state_rows; }
 
 Status SlotTables::check_state(const StepPlan& plan, const ScheduledSequence& sequence) {
     SlotTable& table = slots_[index(sequence.slot)];
@@ -272,7 +274,7 @@ Status SlotTables::check_rows(const StepPlan& plan, const ScheduledSequence& seq
 }
 
 Status SlotTables::check_row_uses(const StepPlan& plan) {
-    if (config_.num_state_rows == 0) return {};
+    if (config_.pools.num_state_rows == 0) return {};
     const auto claim = [&](StateIndex row, SequenceSlot slot) -> Status {
         if (row_destination_[index(row)] == plan.step)
             return error("step {}: state row {} is written twice", plan.step, index(row));

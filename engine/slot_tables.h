@@ -19,15 +19,14 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/pool_sizes.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
 
 struct SlotTablesConfig {
     int32_t vocab_size = 0;
-    int32_t block_size = 16;
-    int32_t num_blocks = 0;      // 0: the model has no KV, plans name no blocks
-    int32_t num_state_rows = 0;  // 0: the model has no state, every row is kNoState
+    PoolSizes pools;             // without blocks plans name none; without rows every row is kNoState
     int32_t max_log_tokens = 0;  // of a slot: behind what its row has taken in, drafts among them
     bool check_memory = true;    // false: blocks and rows are neither checked nor kept (executors without pools)
 };
@@ -75,7 +74,7 @@ private:
     Status check_row_uses(const StepPlan& plan);
     Status count_block(BlockId block, int32_t times);
     [[nodiscard]] bool is_row(StateIndex row) const;
-    [[nodiscard]] bool has_state() const { return config_.num_state_rows > 0; }
+    [[nodiscard]] bool has_state() const { return config_.pools.num_state_rows > 0; }
 
     SlotTablesConfig config_;
     std::vector<SlotTable> slots_;

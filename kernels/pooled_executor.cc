@@ -64,19 +64,19 @@ void PooledWalk::observe(const reference::WalkPoint& point) {
 
 namespace {
 
-SlotTablesConfig tables_config(int32_t vocab_size, const StateTensors& tensors, const PoolSizes& pools) {
+SlotTablesConfig tables_config(int32_t vocab_size, const StateTensors& tensors, const PooledExecutorConfig& pooled) {
     return {.vocab_size = vocab_size,
-            .block_size = pools.block_size,
-            .num_blocks = tensors.has_any(StatePer::kToken) ? pools.num_blocks : 0,
-            .num_state_rows = tensors.has_any(StatePer::kSequence) ? pools.num_state_rows : 0,
-            .max_log_tokens = pools.max_log_tokens};
+            .pools = {.block_size = pooled.pools.block_size,
+                      .num_blocks = tensors.has_any(StatePer::kToken) ? pooled.pools.num_blocks : 0,
+                      .num_state_rows = tensors.has_any(StatePer::kSequence) ? pooled.pools.num_state_rows : 0},
+            .max_log_tokens = pooled.max_log_tokens};
 }
 
 }  // namespace
 
-PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensors tensors, const PoolSizes& pools,
-                               reference::Profile profile)
-    : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pools), profile) {}
+PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensors tensors,
+                               const PooledExecutorConfig& pooled, reference::Profile profile)
+    : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pooled), profile) {}
 
 void PooledExecutor::Share::clear() {
     tokens.clear();
@@ -172,7 +172,7 @@ std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot, int32_t dr
 }
 
 bool PooledExecutor::holds(const HeadImage& image) const {
-    const SlotTablesConfig& pools = tables().config();
+    const PoolSizes& pools = tables().config().pools;
     int64_t num_slots = 0;
     for (const BlockRun& run : image.blocks) num_slots += int64_t{run.count} * pools.block_size;
     return pools.num_blocks == 0 || num_slots >= image.length;
@@ -196,7 +196,7 @@ bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader)
 
 // A block at a time.
 void PooledExecutor::read_blocks(const StateTensor& tensor, const HeadImage& image, const HeadReader& reader) {
-    const int64_t block_size = tables().config().block_size;
+    const int64_t block_size = tables().config().pools.block_size;
     const int64_t num_bytes = tensor.num_bytes();
     std::vector<std::byte> slots(static_cast<size_t>(block_size * num_bytes));
     int64_t left = image.length;

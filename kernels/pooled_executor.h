@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/pool_sizes.h"
 #include "engine/slot_tables.h"
 #include "reference/head_digest.h"
 #include "reference/model/state_tensors.h"
@@ -24,10 +25,8 @@
 
 namespace verbatim {
 
-struct PoolSizes {
-    int32_t block_size = 16;     // tokens
-    int32_t num_blocks = 0;      // of the KV pool; unused by a model without tensors per token
-    int32_t num_state_rows = 0;  // unused by a model without tensors per sequence
+struct PooledExecutorConfig {
+    PoolSizes pools;             // those that the model's tensors do not need are not made
     int32_t max_log_tokens = 0;  // of a sequence (engine/slot_tables.h); unused by a model without tensors per sequence
 };
 
@@ -118,8 +117,8 @@ public:
 
 protected:
     // Borrows config. tables().config() has the pools that the tensors use.
-    PooledExecutor(const reference::ModelConfig& config, reference::StateTensors tensors, const PoolSizes& pools,
-                   reference::Profile profile = reference::Profile::kExact);
+    PooledExecutor(const reference::ModelConfig& config, reference::StateTensors tensors,
+                   const PooledExecutorConfig& pooled, reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() = 0;
     // What computes ordinary sequences over the same pools. Null: what computes all others, in one batch with them.

@@ -89,7 +89,7 @@ void CacheRun::serve(RowIndex index) {
     times.reused_tokens = found.length;
     times.output_tokens = num_output;
     times.outcome = RowOutcome::kServed;
-    result_.block_references += (prompt.size() + config_.cache.block_size - 1) / config_.cache.block_size;
+    result_.block_references += (prompt.size() + config_.cache.pools.block_size - 1) / config_.cache.pools.block_size;
 }
 
 // As the scheduler does it: when only the head itself stands in the way, it is a miss.
@@ -117,7 +117,7 @@ std::optional<SequenceMemory> CacheRun::attach(const LookupResult& found, int64_
 // others; or the one that a cache of blocks has.
 std::vector<int64_t> CacheRun::snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const {
     if (config_.cache.lookup == LookupMode::kBlocks && config_.cache.has_state) {
-        const int64_t kept = kept_block_prefix(num_prompt_tokens, config_.cache.block_size);
+        const int64_t kept = kept_block_prefix(num_prompt_tokens, config_.cache.pools.block_size);
         return kept > 0 ? std::vector{kept} : std::vector<int64_t>{};
     }
     std::vector<int64_t> lengths;

@@ -61,8 +61,8 @@ Result<HeadBound> head_bound(const traces::Trace& trace, int32_t vocab_size, con
     // What each row has in common with an earlier one, in full blocks: of the next block, it could be all but a token.
     CacheRunConfig config;
     config.cache.has_state = false;
-    config.cache.block_size = kBlock;
-    config.cache.num_blocks = kUnlimited;
+    config.cache.pools.block_size = kBlock;
+    config.cache.pools.num_blocks = kUnlimited;
     config.cache.lookup = LookupMode::kBlocks;
     config.max_model_len = int64_t{1} << 40;
     LruEviction policy;

@@ -21,7 +21,7 @@ int64_t break_even_tokens(const UnitBytes& unit) {
     return (unit.state_row * unit.block_size + unit.kv_block - 1) / unit.kv_block;
 }
 
-Result<Budget> split_budget(const BudgetRequest& request, const UnitBytes& unit) {
+Result<PoolSizes> split_budget(const BudgetRequest& request, const UnitBytes& unit) {
     if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
         return error("a cache budget is negative");
     }
@@ -29,11 +29,11 @@ Result<Budget> split_budget(const BudgetRequest& request, const UnitBytes& unit)
         std::max<int64_t>(0, request.total_bytes - request.kv_bytes.value_or(0) - request.state_bytes.value_or(0));
     const bool both_open = !request.kv_bytes && !request.state_bytes && unit.kv_block > 0 && unit.state_row > 0;
     const int64_t open_share = both_open ? left / 2 : left;
-    Budget budget;
-    ASSIGN_OR_RETURN(budget.num_blocks, units_of("KV", "block", request.kv_bytes.value_or(open_share), unit.kv_block));
-    ASSIGN_OR_RETURN(budget.num_state_rows,
+    PoolSizes pools{.block_size = unit.block_size};
+    ASSIGN_OR_RETURN(pools.num_blocks, units_of("KV", "block", request.kv_bytes.value_or(open_share), unit.kv_block));
+    ASSIGN_OR_RETURN(pools.num_state_rows,
                      units_of("state", "row", request.state_bytes.value_or(open_share), unit.state_row));
-    return budget;
+    return pools;
 }
 
 }  // namespace verbatim

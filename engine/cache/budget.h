@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/base/result.h"
+#include "engine/pool_sizes.h"
 
 namespace verbatim {
 
@@ -24,15 +25,10 @@ struct BudgetRequest {
     std::optional<int64_t> kv_bytes;     // of the KV pool
     std::optional<int64_t> state_bytes;  // of the state pool
 };
-struct Budget {
-    int32_t num_blocks = 0;
-    int32_t num_state_rows = 0;
-    friend bool operator==(const Budget&, const Budget&) = default;
-};
 
 // A pool that the request names gets what it names; what is left of the total goes to the other. When it names neither,
 // both get half: a head of break-even length takes as much of one pool as of the other, so that both are full at once
 // of conversations of that length. Errors: a pool that the model needs gets less than one unit.
-[[nodiscard]] Result<Budget> split_budget(const BudgetRequest& request, const UnitBytes& unit);
+[[nodiscard]] Result<PoolSizes> split_budget(const BudgetRequest& request, const UnitBytes& unit);
 
 }  // namespace verbatim

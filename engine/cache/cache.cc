@@ -8,14 +8,15 @@
 namespace verbatim {
 std::vector<std::string> problems_of(const CacheConfig& config) {
     std::vector<std::string> problems;
-    if (config.block_size < 1) problems.push_back(fmt::format("block_size: {} is not >= 1", config.block_size));
-    if (config.has_kv && config.num_blocks < 1) {
+    if (config.pools.block_size < 1)
+        problems.push_back(fmt::format("block_size: {} is not >= 1", config.pools.block_size));
+    if (config.has_kv && config.pools.num_blocks < 1) {
         problems.push_back(
-            fmt::format("num_blocks: {} is not >= 1: the KV budget is less than one block", config.num_blocks));
+            fmt::format("num_blocks: {} is not >= 1: the KV budget is less than one block", config.pools.num_blocks));
     }
-    if (config.has_state && config.num_state_rows < 1) {
+    if (config.has_state && config.pools.num_state_rows < 1) {
         problems.push_back(fmt::format("num_state_rows: {} is not >= 1: the state budget is less than one row",
-                                       config.num_state_rows));
+                                       config.pools.num_state_rows));
     }
     const int32_t least_turn_heads = config.lookup == LookupMode::kBlocks ? 0 : 1;
     if (config.keep_turn_heads < least_turn_heads)
@@ -35,8 +36,8 @@ Status validate(const CacheConfig& config) {
 
 Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
-      kv_(config.has_kv, config.block_size, config.num_blocks),
-      state_(config.has_state, config.num_state_rows),
+      kv_(config.has_kv, config.pools.block_size, config.pools.num_blocks),
+      state_(config.has_state, config.pools.num_state_rows),
       order_(policy, kv_) {
     CHECK(validate(config).has_value());
 }
@@ -103,7 +104,7 @@ LookupResult Cache::find_blocks(const LookupQuery& query) const {
     }
     const auto found = prefixes_.longest_common(query.key.salt, query.tokens, numerics_id);
     if (!found) return result;
-    const int64_t block = config_.block_size;
+    const int64_t block = config_.pools.block_size;
     result.length = std::min(found->length, query.max_length()) / block * block;
     result.head = result.length > 0 ? found->head : kNoHead;
     return result;
@@ -130,7 +131,7 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
 std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
     if (id == kNoHead) return go_on_from({}, kNoState, 0);
     const Head& head = head_ref(id);
-    CHECK(length == head.length() || (!state_.enabled() && length % config_.block_size == 0),
+    CHECK(length == head.length() || (!state_.enabled() && length % config_.pools.block_size == 0),
           "head {} of {} tokens serves {}", index(id), head.length(), length);
     auto memory = go_on_from(head.blocks, head.state, length);
     if (!memory) return std::nullopt;
@@ -173,6 +174,8 @@ void Cache::unpin(SequenceMemory& memory) {
 }
 
 void Cache::release(SequenceMemory& memory) {
+    CHECK(memory.blocks.num_blocks == 0 || memory.num_shared_blocks <= memory.blocks.num_blocks,
+          "{} shared blocks of {}", memory.num_shared_blocks, memory.blocks.num_blocks);
     unpin(memory);
     kv_.release_sequence(memory.blocks, memory.last_step);
     state_.release(memory.state, memory.last_step);
@@ -186,6 +189,8 @@ PendingMemory Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
     pending.blocks = kv_.hand_over(memory.blocks, tokens.size(), memory.last_step);
     pending.state = std::exchange(memory.state, kNoState);
     pending.tokens = std::move(tokens);
+    CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
+    CHECK_EQ(pending.state != kNoState, state_.enabled());
     return pending;
 }
 
@@ -198,10 +203,13 @@ std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, Token
     pending.state = *row;
     pending.blocks = kv_.share(memory.blocks, tokens.size());
     pending.tokens = std::move(tokens);
+    CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
     return pending;
 }
 
 void Cache::discard(PendingMemory& memory, int64_t busy_through) {
+    CHECK(!memory.tokens.empty() && memory.blocks.num_blocks == kv_.blocks_for(memory.tokens.size()),
+          "{} blocks for {} tokens", memory.blocks.num_blocks, memory.tokens.size());
     kv_.release_pending(memory.blocks);
     state_.release(memory.state, busy_through);
     memory = {};
@@ -224,6 +232,7 @@ bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
 bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
     const auto victim = order_.first(pool, reach);
     if (victim) destroy(head_ref(*victim), NotReused::kEvicted);
+    CHECK(!victim || find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
     return victim.has_value();
 }
 
@@ -231,6 +240,7 @@ bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
 
 HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     PendingMemory& memory = draft.memory;
+    CHECK(!memory.tokens.empty(), "'{}': a head of no tokens", draft.key.conversation_id);
     CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(memory.tokens.size()));
     CHECK_EQ(memory.state != kNoState, state_.enabled());
     auto owned = std::make_unique<Head>();
@@ -269,6 +279,8 @@ size_t Cache::max_heads() const {
 }
 
 void Cache::list_head(Name& name, Head& head) {
+    CHECK(head.names.empty() && head.former_names.empty(), "head {} has a name already", index(head.id));
+    CHECK(head.salt == name.key.salt, "head {} is of another salt than '{}'", index(head.id), name.key.conversation_id);
     for (size_t i = name.heads.size(); i-- > 0;) {
         const NamedHead entry = name.heads[i];
         if (entry.length != head.length()) continue;
@@ -287,12 +299,15 @@ void Cache::list_head(Name& name, Head& head) {
 }
 
 void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
+    CHECK_GE(keep, 0);
+    const int32_t most = keep;
     for (size_t i = name.heads.size(); i-- > 0;) {
         const NamedHead entry = name.heads[i];
         if (entry.kind != kind || keep-- > 0) continue;
         let_go(name, i);
         name.note_gone(entry.length, NotReused::kNotRetained);
     }
+    CHECK_LE(std::ranges::count(name.heads, kind, &NamedHead::kind), most);
 }
 
 // After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known
@@ -307,14 +322,17 @@ void Cache::keep_prefixes_of(Name& name, const TokenSeq& tokens) {
         let_go(name, i);
     }
     name.forget_gone_beyond(kept);
+    CHECK(std::ranges::all_of(name.heads, [&](const NamedHead& entry) { return entry.length <= tokens.size(); }),
+          "'{}' keeps a head longer than its {} tokens", name.key.conversation_id, tokens.size());
 }
 
 // Takes the entry off the name's list. What can be found by its tokens stays the name's own until it is destroyed.
 void Cache::let_go(Name& name, size_t entry) {
+    CHECK_LT(entry, name.heads.size());
     const HeadId id = name.heads[entry].head;
     name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(entry));
     Head& head = head_ref(id);
-    std::erase(head.names, &name);
+    CHECK_EQ(std::erase(head.names, &name), 1u);
     if (head.in_prefix_index) {
         name.former.insert(id);
         head.former_names.push_back(&name);
@@ -325,6 +343,7 @@ void Cache::let_go(Name& name, size_t entry) {
 // --- names
 
 void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
+    CHECK(from.salt == to.salt && from != to, "a fork of '{}' to '{}'", from.conversation_id, to.conversation_id);
     const Name* origin = find(from);
     if (origin == nullptr) return;
     remove(to);
@@ -339,6 +358,7 @@ void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
 void Cache::rewind(const ConversationKey& key, int64_t length) {
     const auto found = names_.find(key);
     if (found == names_.end()) return;
+    CHECK_GE(length, 0);
     Name& name = *found->second;
     for (size_t i = name.heads.size(); i-- > 0;) {
         if (name.heads[i].length > length) let_go(name, i);
@@ -352,14 +372,15 @@ void Cache::remove(const ConversationKey& key) {
     Name& name = *found->second;
     for (const NamedHead& entry : std::exchange(name.heads, {})) disown(name, entry.head);
     for (const HeadId id : std::exchange(name.former, {})) disown(name, id);
+    CHECK(!name.has_heads(), "'{}' was given heads while it went", key.conversation_id);
     names_.erase(found);
 }
 
 // What belongs to no name any more is not to be found by its tokens either; a pinned head goes with its last pin.
 void Cache::disown(Name& name, HeadId id) {
     Head& head = head_ref(id);
-    std::erase(head.names, &name);
-    std::erase(head.former_names, &name);
+    const size_t num_owned = std::erase(head.names, &name) + std::erase(head.former_names, &name);
+    CHECK(num_owned == 1, "head {} is {} times of '{}'", index(id), num_owned, name.key.conversation_id);
     if (!head.names.empty() || !head.former_names.empty()) return;
     if (std::exchange(head.in_prefix_index, false)) prefixes_.erase(head);
     destroy_if_unreachable(id, NotReused::kNotRetained);
@@ -368,7 +389,8 @@ void Cache::disown(Name& name, HeadId id) {
 // A name without heads that never committed is nobody's: a conversation that was never there.
 void Cache::drop_if_empty(Name& name) {
     if (name.committed || name.has_heads()) return;
-    names_.erase(ConversationKey(name.key));  // a copy: the name takes its key along
+    const ConversationKey key = name.key;  // a copy: the name takes its key along
+    CHECK_EQ(names_.erase(key), 1u);
 }
 
 void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
@@ -380,12 +402,12 @@ void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
 void Cache::destroy(Head& head, NotReused reason) {
     if (gone_listener_) gone_listener_(head, reason);
     for (Name* name : std::exchange(head.names, {})) {
-        std::erase_if(name->heads, [&](const NamedHead& entry) { return entry.head == head.id; });
+        CHECK_EQ(std::erase_if(name->heads, [&](const NamedHead& entry) { return entry.head == head.id; }), 1u);
         name->note_gone(head.length(), reason);
         drop_if_empty(*name);
     }
     for (Name* name : std::exchange(head.former_names, {})) {
-        name->former.erase(head.id);
+        CHECK_EQ(name->former.erase(head.id), 1u);
         drop_if_empty(*name);
     }
     if (head.in_prefix_index) prefixes_.erase(head);

@@ -30,15 +30,14 @@
 #include "engine/cache/name.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
+#include "engine/pool_sizes.h"
 
 namespace verbatim {
 
 struct CacheConfig {
-    bool has_kv = true;       // the model has attention layers
-    bool has_state = true;    // the model has Mamba layers
-    int32_t block_size = 16;  // tokens
-    int32_t num_blocks = 0;
-    int32_t num_state_rows = 0;
+    bool has_kv = true;     // the model has attention layers
+    bool has_state = true;  // the model has Mamba layers
+    PoolSizes pools;
     LookupMode lookup = LookupMode::kConversation;
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
@@ -47,9 +46,7 @@ struct CacheConfig {
     static void visit_fields(Self& self, const Visit& visit) {
         visit("has_kv", self.has_kv);
         visit("has_state", self.has_state);
-        visit("block_size", self.block_size);
-        visit("num_blocks", self.num_blocks);
-        visit("num_state_rows", self.num_state_rows);
+        visit("pools", self.pools);
         visit("lookup", self.lookup);
         visit("keep_turn_heads", self.keep_turn_heads);
         visit("keep_prompt_heads", self.keep_prompt_heads);

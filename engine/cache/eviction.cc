@@ -19,7 +19,7 @@ void EvictionOrder::add(const Head& head) {
     const Key key{.proven = head.kind == HeadKind::kTurn, .rank = policy_.rank(use), .head = head.id};
     const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
     CHECK(added, "head {} is in the order", index(head.id));
-    all_.insert(key);
+    CHECK(all_.insert(key).second);
 }
 
 void EvictionOrder::use(HeadId head) {
@@ -40,7 +40,7 @@ void EvictionOrder::unpin(HeadId head) {
     Entry& unpinned = entry(head);
     CHECK(unpinned.num_pins > 0, "head {} is not pinned", index(head));
     if (--unpinned.num_pins > 0) return;
-    all_.insert(unpinned.key);
+    CHECK(all_.insert(unpinned.key).second);
     refresh(unpinned.segment);
 }
 
@@ -67,9 +67,10 @@ void EvictionOrder::remove(HeadId head) {
 }
 
 void EvictionOrder::place(Entry& entry, const Key& key) {
+    CHECK_EQ(index(key.head), index(entry.key.head));
     if (entry.num_pins == 0) CHECK_EQ(all_.erase(entry.key), 1u);
     entry.key = key;
-    if (entry.num_pins == 0) all_.insert(entry.key);
+    if (entry.num_pins == 0) CHECK(all_.insert(entry.key).second);
     refresh(entry.segment);
 }
 

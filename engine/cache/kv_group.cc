@@ -30,6 +30,7 @@ auto KvGroup::attach(const BlockTable& head, int64_t length) -> std::optional<At
         attached.copy =
             BlockCopy{at(head, attached.num_shared_blocks), at(attached.table, attached.num_shared_blocks), tail_slots};
     }
+    CHECK_EQ(attached.table.num_blocks, blocks_for(length));
     return attached;
 }
 
@@ -50,6 +51,7 @@ bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
     const BlockTable before = std::exchange(table, {table.segment, own.end()});
     hold(table, true);
     unhold(before, true);
+    CHECK_GE(table.num_blocks, blocks_for(num_tokens));
     return true;
 }
 
@@ -122,6 +124,7 @@ SegmentId KvGroup::make_segment(BlockTable parent) {
         free_segments_.pop_back();
     }
     Segment& made = segment(id);
+    CHECK(made.holds.empty() && made.runs.empty() && made.num_children == 0, "segment {} is in use", index(id));
     made.parent = parent.segment;
     made.begin = made.active_end = parent.num_blocks;
     if (parent.segment != kNoSegment) {
@@ -143,6 +146,7 @@ auto KvGroup::hold_at(Segment& segment, int32_t end) -> Hold& {
 }
 
 void KvGroup::hold(BlockTable table, bool active) {
+    CHECK(table.segment != kNoSegment || table.num_blocks == 0, "{} blocks of no segment", table.num_blocks);
     if (table.segment == kNoSegment) return;
     Hold& place = hold_at(segment(table.segment), table.num_blocks);
     ++place.num_others;
@@ -154,6 +158,7 @@ void KvGroup::hold(BlockTable table, bool active) {
 }
 
 void KvGroup::unhold(BlockTable table, bool active, HeadId head) {
+    CHECK(table.segment != kNoSegment || table.num_blocks == 0, "{} blocks of no segment", table.num_blocks);
     if (table.segment == kNoSegment) return;
     Segment& held = segment(table.segment);
     const auto place = std::ranges::find(held.holds, table.num_blocks, &Hold::end);
@@ -183,6 +188,8 @@ void KvGroup::update_active(SegmentId id) {
         }
         const bool was_active = updated.is_active;
         num_active_ += end - std::exchange(updated.active_end, end);
+        CHECK(num_active_ >= 0 && num_active_ <= pool_.num_used(), "{} blocks are active, {} used", num_active_,
+              pool_.num_used());
         updated.is_active = active;
         if (active == was_active || updated.parent == kNoSegment) return;
         Hold& place = hold_at(segment(updated.parent), updated.begin);
@@ -200,12 +207,15 @@ void KvGroup::settle(SegmentId id) {
     note_change(id);
     if (settled.holds.empty()) return destroy(id);
     truncate(settled, settled.holds.back().end);
+    CHECK_EQ(settled.end(), settled.holds.back().end);
     const Hold& first = settled.holds.front();
     const bool lone_child = settled.holds.size() == 1 && first.heads.empty() && first.num_others == 1;
     if (lone_child && settled.num_children == 1) merge_into_child(id);
 }
 
 void KvGroup::truncate(Segment& segment, int32_t end) {
+    CHECK(end >= segment.begin && segment.runs.size() == segment.ends.size(), "{} of a segment [{}, {})", end,
+          segment.begin, segment.end());
     while (segment.end() > end) {
         const int32_t begin = segment.begin_of(segment.runs.size() - 1);
         const int32_t kept = std::max(begin, end) - begin;
@@ -224,12 +234,13 @@ void KvGroup::destroy(SegmentId id) {
     CHECK(destroyed.num_children == 0 && !destroyed.is_active, "segment {} has {} children", index(id),
           destroyed.num_children);
     truncate(destroyed, destroyed.begin);
+    CHECK(destroyed.holds.empty() && destroyed.runs.empty(), "segment {} goes with blocks", index(id));
     const BlockTable parent{destroyed.parent, destroyed.begin};
     destroyed = {};
     free_segments_.push_back(id);
     if (parent.segment == kNoSegment) return;
     Segment& before = segment(parent.segment);
-    --before.num_children;
+    CHECK_GE(--before.num_children, 0);
     before.child_sum -= index(id);
     unhold(parent, false);
 }
@@ -281,6 +292,7 @@ std::span<const HeadId> KvGroup::top_heads(SegmentId id) const {
 }
 
 void KvGroup::note_change(SegmentId id) {
+    CHECK(index(id) >= 0 && static_cast<size_t>(index(id)) < is_changed_.size(), "segment {}", index(id));
     if (std::exchange(is_changed_[index(id)], uint8_t{1}) == 0) changed_.push_back(id);
 }
 

@@ -19,7 +19,12 @@ AdversaryDrafter::AdversaryDrafter(Oracle oracle, int32_t vocab_size, uint64_t s
 }
 
 void AdversaryDrafter::draft(std::span<DraftJob> jobs) {
-    for (DraftJob& job : jobs) mismatch_ppm_ ? draft_at_rate(job) : draft_at_will(job);
+    for (DraftJob& job : jobs) {
+        CHECK(job.drafts.empty() && job.max_drafts >= 1, "{} drafts are there, {} wanted", job.drafts.size(),
+              job.max_drafts);
+        mismatch_ppm_ ? draft_at_rate(job) : draft_at_will(job);
+        CHECK_LE(job.drafts.size(), static_cast<size_t>(job.max_drafts));
+    }
 }
 
 TokenId AdversaryDrafter::any_token() { return static_cast<TokenId>(prng_.below(static_cast<uint64_t>(vocab_size_))); }
@@ -28,6 +33,7 @@ void AdversaryDrafter::draft_right(DraftJob& job, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
         const auto token = oracle_(job, i);
         if (!token) return;
+        CHECK(*token >= 0 && *token < vocab_size_, "the oracle says token {} of {}", *token, vocab_size_);
         job.drafts.push_back(*token);
     }
 }

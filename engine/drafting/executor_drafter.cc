@@ -10,9 +10,9 @@ namespace verbatim {
 
 ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& executor, TokenStore& store)
     : config_(config), executor_(executor), store_(store) {
-    CHECK(config.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
-    CHECK(config.num_state_rows == 0 || config.num_state_rows >= config.max_num_slots, "{} rows for {} slots",
-          config.num_state_rows, config.max_num_slots);
+    CHECK(config.pools.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
+    CHECK(config.pools.num_state_rows == 0 || config.pools.num_state_rows >= config.max_num_slots,
+          "{} rows for {} slots", config.pools.num_state_rows, config.max_num_slots);
     free_all();
 }
 
@@ -21,8 +21,9 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
     plan_.clear(plan_.step + 1);
     std::vector<Round> active;
     for (DraftJob& job : jobs) {
-        CHECK(job.max_drafts >= 1 && (config_.num_state_rows == 0 || job.max_drafts - 1 <= config_.max_log_tokens),
-              "{} drafts, a log of {} tokens", job.max_drafts, config_.max_log_tokens);
+        CHECK(
+            job.max_drafts >= 1 && (config_.pools.num_state_rows == 0 || job.max_drafts - 1 <= config_.max_log_tokens),
+            "{} drafts, a log of {} tokens", job.max_drafts, config_.max_log_tokens);
         const int32_t slot = slot_for(job.request);
         if (slot < 0) continue;
         const auto num_known = static_cast<int64_t>(job.prompt->size() + static_cast<int64_t>(job.output.size()));
@@ -47,7 +48,7 @@ void ExecutorDrafter::free_all() {
     slots_.clear();
     slot_of_.clear();
     free_blocks_.clear();
-    for (int32_t block = config_.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
+    for (int32_t block = config_.pools.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
 }
 
 void ExecutorDrafter::ended(RequestId request) {
@@ -72,6 +73,8 @@ int32_t ExecutorDrafter::slot_for(RequestId request) {
         slot = static_cast<int32_t>(oldest - slots_.begin());
         give_up(slot);
     }
+    CHECK(slot < config_.max_num_slots && (slots_[slot].request == request || slots_[slot].tokens.empty()),
+          "slot {} of {} is request {}'s", slot, config_.max_num_slots, index(slots_[slot].request));
     slot_of_[request] = slot;
     slots_[slot].request = request;
     slots_[slot].last_used = round_;
@@ -83,13 +86,14 @@ void ExecutorDrafter::give_up(int32_t slot) {
     Slot& of = slots_[slot];
     free_blocks_.insert(free_blocks_.end(), of.blocks.rbegin(), of.blocks.rend());
     if (of.started) ended_slots_.push_back(SequenceSlot{slot});
-    slot_of_.erase(of.request);
+    CHECK(slot_of_.erase(of.request) == 1 || of.request == RequestId{-1}, "slot {} is nobody's", slot);
+    CHECK_LE(free_blocks_.size(), static_cast<size_t>(config_.pools.num_blocks));
     of = Slot{};
 }
 
 bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
-    if (config_.num_blocks == 0) return true;
-    const auto wanted = static_cast<size_t>((num_tokens + config_.block_size - 1) / config_.block_size);
+    if (config_.pools.num_blocks == 0) return true;
+    const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
     while (slots_[slot].blocks.size() + free_blocks_.size() < wanted) {
         int32_t oldest = -1;
         for (int32_t i = 0; i < static_cast<int32_t>(slots_.size()); ++i) {
@@ -104,6 +108,7 @@ bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
         blocks.push_back(free_blocks_.back());
         free_blocks_.pop_back();
     }
+    CHECK_GE(static_cast<int64_t>(blocks.size()) * config_.pools.block_size, num_tokens);
     return true;
 }
 
@@ -127,6 +132,8 @@ void ExecutorDrafter::set_known(Slot& slot, const DraftJob& job) {
 }
 
 void ExecutorDrafter::repeat_guesses(const Slot& slot, DraftJob& job) {
+    CHECK(slot.num_known >= 0 && slot.num_known <= static_cast<int64_t>(slot.tokens.size()), "{} known tokens of {}",
+          slot.num_known, slot.tokens.size());
     const auto guesses = std::span<const TokenId>(slot.tokens).subspan(static_cast<size_t>(slot.num_known));
     const auto wanted = guesses.first(std::min(guesses.size(), static_cast<size_t>(job.max_drafts)));
     job.drafts.assign(wanted.begin(), wanted.end());
@@ -138,6 +145,8 @@ void ExecutorDrafter::repeat_guesses(const Slot& slot, DraftJob& job) {
 bool ExecutorDrafter::fall_back(std::span<Round> active) {
     for (const Round& round : active) {
         Slot& slot = slots_[round.slot];
+        CHECK(slot.state_length <= slot.keep && slot.keep <= slot.length, "{} of {} tokens are right, {} in the row",
+              slot.keep, slot.length, slot.state_length);
         if (slot.keep == slot.length) continue;
         slot.length = slot.num_sent = slot.keep;
         plan(round.slot, 0, true);
@@ -153,6 +162,7 @@ bool ExecutorDrafter::take_in(std::span<Round> active) {
         for (Round& round : active) {
             const Slot& slot = slots_[round.slot];
             const int64_t count = std::min(budget, round.num_known - slot.length);
+            CHECK_GE(count, 0);
             if (count == 0) continue;
             budget -= count;
             ScheduledSequence& sequence = plan(round.slot, count, true);
@@ -195,7 +205,9 @@ void ExecutorDrafter::take_guesses(std::span<Round* const> drawing) {
 // The slot's share of the next step: its next `count` tokens.
 ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool writes_row) {
     Slot& of = slots_[slot];
-    const bool has_state = config_.num_state_rows > 0;
+    CHECK(count >= 0 && of.length + count <= static_cast<int64_t>(of.tokens.size()), "slot {}: {} tokens from {} of {}",
+          slot, count, of.length, of.tokens.size());
+    const bool has_state = config_.pools.num_state_rows > 0;
     const StateIndex row = has_state ? StateIndex{slot} : kNoState;
     if (!of.started) {
         of.admission = ++num_admitted_;

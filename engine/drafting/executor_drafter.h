@@ -13,14 +13,13 @@
 
 #include "engine/drafting/drafter.h"
 #include "engine/executor.h"
+#include "engine/pool_sizes.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
 
 struct ExecutorDrafterConfig {
-    int32_t block_size = 16;
-    int32_t num_blocks = 0;      // 0: its model has no KV
-    int32_t num_state_rows = 0;  // 0: its model has no state
+    PoolSizes pools;  // of its model
     int32_t max_num_slots = 1;
     int32_t step_tokens = 512;   // of one step of its executor
     int32_t max_log_tokens = 0;  // of its executor: at least max_drafts - 1

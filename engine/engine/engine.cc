@@ -118,11 +118,13 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
     scheduler_.add(*sequence);
     const RequestId id = sequence->id;
-    sequences_.emplace(id, std::move(sequence));
+    CHECK_GE(sequence->max_tokens, 0);
+    CHECK(sequences_.emplace(id, std::move(sequence)).second, "request {} runs already", index(id));
     return Accepted{id, std::nullopt};
 }
 
 OrRefusal<Accepted> Engine::refuse(const ChatRequest& request, Refusal refusal) {
+    CHECK(refusal.reason < RefusalReason::kCount, "refusal {}", static_cast<int>(refusal.reason));
     ++stats_.refusals[static_cast<size_t>(refusal.reason)];
     event(EventKind::kRefuse, RequestId{-1}, static_cast<int64_t>(refusal.reason));
     if (refusal.message.empty()) refusal.message = request.conversation.conversation_id;
@@ -138,10 +140,10 @@ std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
     }
     const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
     const int64_t blocks = int64_t{cache_.kv().blocks_for(tokens)} + 1;  // and the copy of an attached tail
-    if (config_.cache.has_kv && blocks > config_.cache.num_blocks) {
+    if (config_.cache.has_kv && blocks > config_.cache.pools.num_blocks) {
         return Refusal{RefusalReason::kTooLarge,
                        fmt::format("conversation '{}': {} tokens need {} blocks of {}, the empty cache has {}", id,
-                                   tokens, blocks, config_.cache.block_size, config_.cache.num_blocks)};
+                                   tokens, blocks, config_.cache.pools.block_size, config_.cache.pools.num_blocks)};
     }
     return std::nullopt;
 }
@@ -157,6 +159,7 @@ bool Engine::abort(RequestId request) {
     event(EventKind::kAbort, request);
     publication_.discard_turn(request);
     end(sequence, {.reason = FinishReason::kAborted});
+    CHECK(find(request) == nullptr, "request {} runs on", index(request));
     return true;
 }
 
@@ -164,6 +167,7 @@ bool Engine::abort(RequestId request) {
 
 Result<bool> Engine::step() {
     if (idle()) return false;
+    if (executor_->takes_equal_steps() && take_equal_steps()) return true;
     const StepPlan& plan = plan_step();
     if (const Status executed = executor_->execute(plan, result_); !executed) {
         fail_step();
@@ -191,8 +195,8 @@ void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows
     paced_windows_ = paced_windows;
 }
 
-// Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. In an arithmetic of
-// their own ordinary requests go without, since nobody could tell what a window of theirs should give.
+// Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. In an arithmetic
+// of their own ordinary requests go without, since nobody could tell what a window of theirs should give.
 bool Engine::drafts_by_others(const Sequence& sequence) const {
     const NumericsIds& ids = scheduler_.numerics_ids();
     if (sequence.arithmetic() == Arithmetic::kOrdinary && ids.front() != ids.back()) return false;
@@ -231,6 +235,7 @@ const StepPlan& Engine::plan_step() {
     ++stats_.steps;
     propose_drafts();
     scheduler_.schedule(next_step_++, plan_);
+    CHECK_EQ(plan_.sequences.size(), scheduler_.scheduled().size());
     recorder_.on_plan(plan_);
     return plan_;
 }
@@ -273,6 +278,8 @@ void Engine::apply(const StepResult& result) {
 void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
     const int64_t begin = sequence.num_computed_tokens;
     const int64_t end = begin + num_new_tokens;
+    CHECK(num_new_tokens >= 0 && end <= sequence.num_tokens(), "request {} has computed [{}, {}) of {} tokens",
+          index(sequence.id), begin, end, sequence.num_tokens());
     sequence.num_computed_tokens = end;
     const int64_t first = std::clamp(sequence.high_water, begin, end);
     const int64_t prompt_end = std::clamp(sequence.num_prompt_tokens(), first, end);
@@ -299,6 +306,7 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
                          const DrawnTokens& drawn) {
     const std::span<const TokenId> tokens = result.tokens_of(drawn);
     CHECK_EQ(planned.num_computed_tokens, sequence.num_computed_tokens);
+    CHECK_LE(tokens.size(), static_cast<size_t>(planned.num_draws));
     account(sequence, planned.known_end() - planned.num_computed_tokens);
     const int64_t num_drafts = planned.num_drafts();
     stats_.windows += num_drafts > 0 ? 1 : 0;
@@ -344,6 +352,8 @@ void Engine::take_draft(Sequence& sequence, const ScheduledSequence& planned, co
 
 // False when the turn is over with it.
 bool Engine::take_token(Sequence& sequence, TokenId token) {
+    CHECK(static_cast<int64_t>(sequence.output.size()) < sequence.max_tokens && !sequence.ending,
+          "request {} is over and is told token {}", index(sequence.id), token);
     if (!sequence.request.forced_output.empty()) {
         token = sequence.request.forced_output.at(static_cast<int64_t>(sequence.output.size()));
     }
@@ -371,6 +381,7 @@ void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason)
     size_t until = sequence.output.size();
     if (reason == FinishReason::kStopString) until -= stop_string_length(sequence);
     if (!reason && !sequence.request.ignore_stop) until -= held_back_length(sequence);
+    CHECK_LE(sequence.num_emitted, until);  // what is held back now was not streamed before
     for (; sequence.num_emitted < until; ++sequence.num_emitted) {
         EngineEvent token;
         token.request = sequence.id;
@@ -420,6 +431,8 @@ HeadId Engine::publish(Pending pending) {
 }
 
 void Engine::commit(Sequence& sequence, Pending pending) {
+    CHECK(pending.is_turn() && sequence.status == SequenceStatus::kCommitting, "request {} commits in status {}",
+          index(sequence.id), static_cast<int>(sequence.status));
     const FinishReason reason = *pending.finish;
     if (!ledger_.is_live(sequence.turn.lease)) {
         publication_.discard(std::move(pending));
@@ -454,6 +467,7 @@ Digest Engine::digest_of(const Pending& pending) {
 
 // Gives everything back (E3) and tells the client: `finished` says how it ended, the rest is filled in here.
 void Engine::end(Sequence& sequence, EngineEvent finished) {
+    CHECK_EQ(finished.committed, finished.head != kNoHead);
     if (!finished.committed) {
         ++stats_.discards;
         event(EventKind::kDiscard, sequence.id, static_cast<int64_t>(finished.reason));
@@ -489,73 +503,9 @@ void Engine::fail_step() {
         failed_turns_.push_back({id, request});
         end(*sequences_.at(id), {.reason = FinishReason::kExecutorFailed});
     }
+    CHECK(sequences_.empty() && publication_.empty(), "{} turns outlive their executor", sequences_.size());
     scheduler_.forget_slots();
     cache_.complete_step(plan_.step);
-}
-
-// --- names
-
-OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns) {
-    Call told = call(CallKind::kFork);
-    told.key = from;
-    told.to = to;
-    told.num_turns = num_turns;
-    recorder_.on_call(told);
-    const auto length = ledger_.fork(from, to, num_turns);
-    if (!length) return length;
-    const ConversationKey key{from.salt, to};
-    drop_snapshots(key);
-    cache_.fork(from, key);
-    cache_.rewind(key, *length);
-    ++stats_.forks;
-    event(EventKind::kFork, RequestId{-1}, *length);
-    return length;
-}
-
-OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) {
-    Call told = call(CallKind::kRewind);
-    told.key = key;
-    told.num_turns = num_turns;
-    recorder_.on_call(told);
-    const auto length = ledger_.rewind(key, num_turns);
-    if (!length) return length;
-    cache_.rewind(key, *length);
-    ++stats_.rewinds;
-    event(EventKind::kRewind, RequestId{-1}, *length);
-    return length;
-}
-
-// Turns that never committed leave heads without a conversation: they can be deleted, too.
-OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
-    Call told = call(CallKind::kRemove);
-    told.key = key;
-    recorder_.on_call(told);
-    const auto removed = ledger_.remove(key);
-    const bool left = cache_.find(key) != nullptr || publication_.knows(key);
-    if (!removed && !(removed.error().reason == RefusalReason::kUnknownConversation && left)) return removed;
-    cache_.remove(key);
-    drop_snapshots(key);
-    event(EventKind::kDelete, RequestId{-1});
-    return 0;
-}
-
-// Of turns that ended or cannot commit: else what they still publish would bring the name back.
-void Engine::drop_snapshots(const ConversationKey& key) {
-    publication_.discard_snapshots(key);
-    for (const auto& [id, sequence] : sequences_) {
-        if (sequence->request.conversation != key) continue;
-        sequence->snapshots.clear();
-        sequence->publishes_snapshots = false;
-    }
-}
-
-bool Engine::revoke(const ConversationKey& key) {
-    Call told = call(CallKind::kRevoke);
-    told.key = key;
-    recorder_.on_call(told);
-    if (!ledger_.revoke(key)) return false;
-    event(EventKind::kRevoke, RequestId{-1});
-    return true;
 }
 
 // --- access
@@ -565,7 +515,11 @@ bool Engine::idle() const {
     return sequences_.empty() && scheduler_.idle() && publication_.empty() && !fenced;
 }
 
-std::vector<EngineEvent> Engine::take_events() { return std::exchange(events_, {}); }
+std::vector<EngineEvent> Engine::take_events() {
+    std::vector<EngineEvent> taken = std::exchange(events_, {});
+    events_.reserve(taken.size());  // the next step tells about as much
+    return taken;
+}
 
 const Sequence* Engine::find(RequestId request) const {
     const auto found = sequences_.find(request);

@@ -179,6 +179,8 @@ std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest&
     conversation.committed = start.prompt;
     conversation.committed.append(output);
     conversation.leased_to.reset();
+    CHECK_EQ(conversation.committed.size(), conversation.turns.back().end);
+    CHECK(!is_live(start.lease), "'{}' is leased after its commit", start.lease.key.conversation_id);
     return conversation.version;
 }
 
@@ -192,6 +194,7 @@ void Ledger::discard(const Lease& lease) {
     const auto found = conversations_.find(lease.key);
     found->second->leased_to.reset();
     if (found->second->turns.empty()) conversations_.erase(found);
+    CHECK(!is_live(lease), "'{}' is leased after a discard", lease.key.conversation_id);
 }
 
 bool Ledger::revoke(const ConversationKey& key) {
@@ -219,7 +222,8 @@ OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& 
         if (turn.turn_id) fork->answers.insert_or_assign(*turn.turn_id, origin->answers.at(*turn.turn_id));
     }
     const int64_t length = fork->committed.size();
-    conversations_.emplace(target, std::move(fork));
+    CHECK(!fork->leased_to && length == fork->turns.back().end, "a fork of {} tokens", length);
+    CHECK(conversations_.emplace(target, std::move(fork)).second, "'{}' exists", to);
     return length;
 }
 
@@ -237,6 +241,7 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
     conversation.turns.resize(num_turns);
     conversation.version = Version{index(conversation.version) + 1};
     conversation.committed = conversation.committed.slice(0, conversation.turns.back().end);
+    CHECK_GE(index(conversation.version), index(conversation.turns.back().version));
     return conversation.committed.size();
 }
 

@@ -10,6 +10,8 @@ namespace verbatim {
 
 void Publication::stage(const Sequence& sequence, HeadKind kind, PendingMemory memory, int64_t step,
                         std::optional<FinishReason> finish) {
+    CHECK(!memory.tokens.empty() && finish.has_value() == (kind == HeadKind::kTurn), "a {} of {} tokens", name(kind),
+          memory.tokens.size());
     CHECK(pendings_.empty() || pendings_.back().staged_step <= step, "staged in step {} after step {}", step,
           pendings_.back().staged_step);
     pendings_.push_back({.request = sequence.id,
@@ -26,6 +28,7 @@ std::optional<StateIndex> Publication::stage_snapshot(const Sequence& sequence, 
     auto memory = cache_.snapshot(sequence.memory, sequence.turn.prompt.slice(0, snapshot.length));
     if (!memory) return std::nullopt;
     const StateIndex row = memory->state;
+    CHECK_EQ(row != kNoState, cache_.state().enabled());
     stage(sequence, snapshot.kind, *std::move(memory), step, std::nullopt);
     return row;
 }
@@ -33,6 +36,7 @@ std::optional<StateIndex> Publication::stage_snapshot(const Sequence& sequence, 
 void Publication::stage_turn(Sequence& sequence, TokenSeq resident, FinishReason finish, int64_t step) {
     CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == sequence.id; }),
           "request {} has ended before", index(sequence.id));
+    CHECK_EQ(resident.size(), sequence.num_computed_tokens);
     PendingMemory memory = cache_.hand_over(sequence.memory, std::move(resident));
     stage(sequence, HeadKind::kTurn, std::move(memory), step, finish);
 }
@@ -53,6 +57,8 @@ void Publication::discard_turn(RequestId request) {
     if (turn == pendings_.end()) return;
     discard(std::move(*turn));
     pendings_.erase(turn);
+    CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == request; }),
+          "request {} had two turns", index(request));
 }
 
 void Publication::discard_snapshots(const ConversationKey& key) {

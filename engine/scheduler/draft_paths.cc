@@ -26,6 +26,7 @@ void Scheduler::give_verified(Sequence& sequence, int32_t& budget, StepPlan& pla
     sequence.drafts_end = false;
     budget -= num_rows;
     verify_budget_ -= num_rows;
+    CHECK(budget >= 0 && verify_budget_ >= 0, "{} tokens too many are computed, {} verified", -budget, -verify_budget_);
 }
 
 // One more draft. False when there is no room for it: it is only a guess.
@@ -51,6 +52,7 @@ bool Scheduler::draft(Sequence& sequence, int32_t& budget, StepPlan& plan) {
 
 // Branches off where the request's row stands: what lies between is computed again, in ordinary arithmetic.
 bool Scheduler::start_draft_path(Sequence& sequence) {
+    CHECK(!sequence.draft_path, "request {} drafts already", index(sequence.id));
     if (room_was_short_) return false;
     const int64_t length = cache_.state().enabled() ? sequence.num_state_tokens : sequence.num_computed_tokens;
     if (!cache_.make_room({.kv_blocks = owed_blocks_ + 2, .state_rows = 1}, {})) return false;
@@ -83,6 +85,8 @@ void Scheduler::plan_draft_start(Sequence& sequence, StepPlan& plan) {
 
 void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     DraftPath& path = *sequence.draft_path;
+    CHECK(num_new_tokens > 0 && path.planned_step < step_, "request {} drafts {} tokens in step {}", index(sequence.id),
+          num_new_tokens, step_);
     if (path.planned_step < 0) plan_draft_start(sequence, plan);
     const int64_t known = sequence.num_tokens() + static_cast<int64_t>(sequence.drafts.size());
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
@@ -133,6 +137,7 @@ bool Scheduler::end_youngest_draft_path() {
 
 // Paths start whenever their requests need them: plans name slots in order of admission (P1).
 void Scheduler::order_by_admission(StepPlan& plan) {
+    CHECK_EQ(scheduled_.size(), plan.sequences.size());
     if (!has_drafted_) return;
     std::vector<size_t> order(scheduled_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -18,7 +18,7 @@ Slice append(std::vector<T>& all, std::span<const T> part) {
 // The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
 std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints, const CacheConfig& cache) {
     if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
-        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.block_size);
+        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.pools.block_size);
         return kept > 0 ? std::vector{Snapshot{kept, HeadKind::kCheckpoint}} : std::vector<Snapshot>{};
     }
     const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
@@ -111,6 +111,8 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
 }
 
 void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+    CHECK(budget >= 0 && sequence.status == SequenceStatus::kRunning, "request {} of status {} shares {} tokens",
+          index(sequence.id), static_cast<int>(sequence.status), budget);
     if (sequence.ending) return plan_move(sequence, plan);
     if (budget == 0) return;
     if (verifies(sequence)) return give_verified(sequence, budget, plan);
@@ -211,6 +213,10 @@ void Scheduler::wait(Sequence& sequence) {
 }
 
 bool Scheduler::admit(Sequence& sequence, int32_t budget) {
+    CHECK(sequence.status == SequenceStatus::kWaiting && sequence.slot == kNoSlot && budget > 0,
+          "request {} of status {} is admitted", index(sequence.id), static_cast<int>(sequence.status));
+    CHECK(running_.empty() || running_.back()->id < sequence.id, "request {} is admitted after request {}",
+          index(sequence.id), index(running_.back()->id));
     LookupResult found = look_up(sequence);
     // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
     if (!running_.empty() && !reachable(sequence, found)) return false;
@@ -273,6 +279,8 @@ bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int
 }
 
 void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
+    CHECK(found.length < sequence.num_tokens() && (found.length == 0 || found.head != kNoHead),
+          "request {} attaches {} of {} tokens", index(sequence.id), found.length, sequence.num_tokens());
     sequence.not_reused = found.not_reused;
     event(EventKind::kAttach, sequence, found.length, found.head);
     if (sequence.memory.copy) {
@@ -296,6 +304,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
 
 // Its drafts are the last of the new tokens.
 void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
+    CHECK_GT(num_new_tokens, 0);
     if (!sequence.started) plan_start(sequence, plan);
     SequenceMemory& memory = sequence.memory;
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;
@@ -332,6 +341,8 @@ void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
 
 // Where the sequence stands, and the tokens that the executor does not know yet.
 ScheduledSequence& Scheduler::begin_plan(Sequence& sequence, StepPlan& plan) {
+    CHECK(sequence.slot != kNoSlot && sequence.planned_step < step_, "request {} has a share in step {} already",
+          index(sequence.id), step_);
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
     scheduled.slot = sequence.slot;
     scheduled.arithmetic = sequence.arithmetic();
@@ -357,6 +368,8 @@ Slice Scheduler::append_blocks(const SequenceMemory& memory, int32_t last, int32
 }
 
 void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
+    CHECK(!sequence.started && sequence.known.size() == sequence.num_tokens(), "request {} starts with {} tokens of {}",
+          index(sequence.id), sequence.known.size(), sequence.num_tokens());
     SequenceMemory& memory = sequence.memory;
     SequenceStart start{.slot = sequence.slot,
                         .request = sequence.id,
@@ -395,9 +408,19 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
     return {begin, static_cast<uint32_t>(plan.state_writes.size()) - begin};
 }
 
+void Scheduler::has_decoded(Sequence& sequence, int64_t last_step) const {
+    sequence.num_sent_outputs = sequence.output.size() - 1;
+    sequence.num_sent_blocks = sequence.memory.blocks.num_blocks;
+    if (cache_.state().enabled()) sequence.num_state_tokens = sequence.num_computed_tokens;
+    sequence.memory.last_step = last_step;
+    sequence.planned_step = last_step;
+}
+
 // --- slots
 
 void Scheduler::retire(Sequence& sequence) {
+    CHECK(sequence.status == SequenceStatus::kRunning, "request {} retires in status {}", index(sequence.id),
+          static_cast<int>(sequence.status));
     CHECK_EQ(std::erase(running_, &sequence), 1u);
     end_draft_path(sequence);
     sequence.status = SequenceStatus::kCommitting;

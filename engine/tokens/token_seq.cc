@@ -79,13 +79,15 @@ TokenSeq TokenStore::trimmed(const TokenSeq& tokens) {
 }
 
 void TokenStore::retain(TokenSource source) {
-    if (is_stored(source)) ++stored_[stored_index(source)].num_runs;
+    if (!is_stored(source)) return;
+    CHECK_LT(stored_index(source), stored_.size());
+    ++stored_[stored_index(source)].num_runs;
 }
 
 void TokenStore::release(TokenSource source) {
     if (!is_stored(source)) return;
     Stored& stored = stored_[stored_index(source)];
-    CHECK_GT(stored.num_runs, 0);
+    CHECK(stored.num_runs > 0 && num_live_ > 0, "stored tokens {} have {} runs", stored_index(source), stored.num_runs);
     if (--stored.num_runs > 0) return;
     stored_tokens_ -= stored.tokens.size();
     stored.tokens = {};
@@ -102,6 +104,13 @@ void TokenStore::read(const TokenRun& run, std::span<TokenId> out) const {
     for (size_t i = 0; i < out.size(); ++i) {
         out[i] = derived_token(run.source, run.begin + static_cast<int64_t>(i), vocab_size_);
     }
+}
+
+std::span<const TokenId> TokenStore::ids_of(const TokenRun& run, std::span<TokenId> room) const {
+    if (is_stored(run.source))
+        return std::span(stored_[stored_index(run.source)].tokens).subspan(run.begin, run.length);
+    read(run, room.first(run.length));
+    return room.first(run.length);
 }
 
 // --- owning a list of runs
@@ -125,13 +134,16 @@ TokenSeq& TokenSeq::operator=(TokenSeq other) noexcept {
 TokenSeq::~TokenSeq() { drop(runs_); }
 
 void TokenSeq::drop(Runs* runs) {
-    if (runs == nullptr || --runs->num_owners > 0) return;
+    if (runs == nullptr) return;
+    CHECK_GT(runs->num_owners, 0);
+    if (--runs->num_owners > 0) return;
     for (const Entry& entry : runs->entries) runs->store->release(entry.source);
     delete runs;
 }
 
 // A list of its own, which ends where the sequence does.
 void TokenSeq::own() {
+    CHECK(num_runs_ > 0 && num_runs_ <= runs_->entries.size(), "{} of {} runs", num_runs_, runs_->entries.size());
     auto* own = new Runs{.store = runs_->store};
     own->entries.reserve(num_runs_ + 8);
     own->entries.assign(runs_->entries.begin(), runs_->entries.begin() + static_cast<std::ptrdiff_t>(num_runs_));
@@ -245,6 +257,7 @@ int64_t TokenSeq::go_on(const TokenRun& run) {
     const Entry& next = runs_->entries[i];
     if (next.source != run.source || next.begin + size_ - begin_of(i) != run.begin) return 0;
     const int64_t taken = std::min(run.length, next.end - size_);
+    CHECK_GT(taken, 0);
     size_ += taken;
     num_runs_ = i + 1;
     return taken;
@@ -275,15 +288,19 @@ int64_t TokenSeq::common_prefix(const TokenSeq& other) const {
 
 // By ids, a piece at a time.
 int64_t TokenSeq::common_length(const TokenStore& store, TokenRun a, const TokenStore& other, TokenRun b) {
-    std::array<TokenId, 64> left;
-    std::array<TokenId, 64> right;
+    CHECK_EQ(a.length, b.length);
+    std::array<TokenId, 256> left;
+    std::array<TokenId, 256> right;
     for (int64_t done = 0; done < a.length;) {
         const int64_t n = std::min<int64_t>(a.length - done, left.size());
-        store.read({a.source, a.begin + done, n}, std::span(left).first(n));
-        other.read({b.source, b.begin + done, n}, std::span(right).first(n));
-        const auto equal = std::mismatch(left.begin(), left.begin() + n, right.begin()).first - left.begin();
-        done += equal;
-        if (equal < n) return done;
+        const auto left_ids = store.ids_of({a.source, a.begin + done, n}, left);
+        const auto right_ids = other.ids_of({b.source, b.begin + done, n}, right);
+        if (std::ranges::equal(left_ids, right_ids)) {
+            done += n;
+            continue;
+        }
+        const auto equal = std::ranges::mismatch(left_ids, right_ids).in1 - left_ids.begin();
+        return done + equal;
     }
     return a.length;
 }

@@ -63,6 +63,8 @@ private:
     void retain(TokenSource source);
     void release(TokenSource source);
     void read(const TokenRun& run, std::span<TokenId> out) const;
+    // Where they are stored, or read into `room`.
+    [[nodiscard]] std::span<const TokenId> ids_of(const TokenRun& run, std::span<TokenId> room) const;
 
     int32_t vocab_size_;
     std::deque<Stored> stored_;

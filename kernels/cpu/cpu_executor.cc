@@ -22,12 +22,11 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
                          PackedWeights packed)
-    : PooledExecutor(config, reference::state_tensors(config),
-                     {cpu.block_size, cpu.num_blocks, cpu.num_state_rows, cpu.max_log_tokens}, cpu.profile),
+    : PooledExecutor(config, reference::state_tensors(config), {cpu.pools, cpu.max_log_tokens}, cpu.profile),
       choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
-      kv_(tensors(), cpu.block_size, tables().config().num_blocks),
-      states_(tensors(), tables().config().num_state_rows),
+      kv_(tensors(), cpu.pools.block_size, tables().config().pools.num_blocks),
+      states_(tensors(), tables().config().pools.num_state_rows),
       log_(config, cpu.max_log_tokens),
       pool_(cpu.num_threads),
       weights_(std::move(packed)),

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/pool_sizes.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/ops/sampling.h"
 #include "kernels/cpu/packed_weights.h"
@@ -24,9 +25,7 @@
 namespace verbatim::cpu {
 
 struct CpuExecutorConfig {
-    int32_t block_size = 16;     // tokens
-    int32_t num_blocks = 0;      // of the KV pool; unused by a model without attention
-    int32_t num_state_rows = 0;  // unused by a model without state
+    PoolSizes pools;             // those that the model does not need are not made
     int32_t max_log_tokens = 0;  // of a sequence: so many drafts at once; unused by a model without state
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has

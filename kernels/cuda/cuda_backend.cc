@@ -118,17 +118,17 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 // --- what stays on the device
 
 CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
-                         const PoolSizes& pools, reference::Profile profile, int32_t num_threads)
+                         const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads)
     : model_(model),
       tensors_(tensors),
       device_(device),
-      pools_(pools),
+      pools_(pooled.pools),
       profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
       final_norm_(device, model.weights().final_norm),
       row_layout_(row_layout(tensors, kSectorBytes)),
-      log_(device, model.config(), pools.max_log_tokens),
+      log_(device, model.config(), pooled.max_log_tokens),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
     CHECK(unsupported(config(), pools_, device.limits()).empty());
     CHECK(std::ranges::all_of(tensors, has_room), "the device's blocks hold K and V alone");
@@ -137,7 +137,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
         device, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
     pack_matrices(num_threads);
     if (row_layout_.row_bytes > 0)
-        state_pool_ = DeviceArray<float>(device, pools.num_state_rows * row_layout_.row_bytes / kFloatBytes);
+        state_pool_ = DeviceArray<float>(device, pools_.num_state_rows * row_layout_.row_bytes / kFloatBytes);
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
 }
 

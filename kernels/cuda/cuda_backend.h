@@ -38,11 +38,11 @@ struct GraphShape {
 
 class CudaBackend final : public PooledWalk {
 public:
-    // Borrows model, list and device for its life. `pools`: those that the model uses. REQUIRES: unsupported(
-    // model.config(), pools, device.limits()) is empty, the device computes in the profile. num_threads: that pack the
-    // weights.
-    CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device, const PoolSizes& pools,
-                reference::Profile profile, int32_t num_threads);
+    // Borrows model, list and device for its life. `pooled.pools`: those that the model uses. REQUIRES: unsupported(
+    // model.config(), pooled.pools, device.limits()) is empty, the device computes in the profile. num_threads: that
+    // pack the weights.
+    CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
+                const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads);
 
     void run(const PooledStep& step) override;
     // The device's, after the last step.

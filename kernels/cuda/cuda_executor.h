@@ -15,10 +15,10 @@ namespace verbatim::cuda {
 
 class CudaExecutor final : public PooledExecutor {
 public:
-    // Borrows config, weights and device. REQUIRES: unsupported(config, pools, device.limits()) is empty, the device
-    // computes in the profile. num_threads: that pack the weights.
+    // Borrows config, weights and device. REQUIRES: unsupported(config, pooled.pools, device.limits()) is empty, the
+    // device computes in the profile. num_threads: that pack the weights.
     CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
-                 const PoolSizes& pools, reference::Profile profile = reference::Profile::kExact,
+                 const PooledExecutorConfig& pooled, reference::Profile profile = reference::Profile::kExact,
                  int32_t num_threads = 1);
 
 protected:

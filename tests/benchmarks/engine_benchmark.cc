@@ -13,8 +13,8 @@ namespace {
 
 EngineConfig config() {
     EngineConfig config;
-    config.cache.num_blocks = 1 << 20;
-    config.cache.num_state_rows = 4096;
+    config.cache.pools.num_blocks = 1 << 20;
+    config.cache.pools.num_state_rows = 4096;
     config.scheduler.step_tokens = 8192;
     config.max_model_len = 1 << 24;
     return config;
@@ -97,7 +97,7 @@ BENCHMARK(TurnOfALongConversation)->Arg(50)->Arg(3200)->Iterations(100);
 // An eviction for a block and for a row, while state.range(0) heads share their first blocks.
 void Eviction(benchmark::State& state) {
     const auto num_heads = static_cast<int32_t>(state.range(0));
-    CacheConfig config{.num_blocks = 4 * num_heads + 64, .num_state_rows = 2 * num_heads + 64};
+    CacheConfig config{.pools = {.num_blocks = 4 * num_heads + 64, .num_state_rows = 2 * num_heads + 64}};
     LruEviction policy;
     TokenStore store(50000);
     Cache cache(config, policy);

@@ -98,9 +98,10 @@ Status measure_decode(Device& device, const reference::Model& model, const std::
                       reference::Profile profile, const DecodeConfig& config) {
     const auto most = static_cast<int32_t>(std::ranges::max(config.batches));
     const int32_t blocks_each = (config.context + config.num_steps + 2 + kBlockSize - 1) / kBlockSize;
-    CudaExecutor executor(model.config, model.weights, device,
-                          {.block_size = kBlockSize, .num_blocks = most * blocks_each, .num_state_rows = most}, profile,
-                          static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency())));
+    CudaExecutor executor(
+        model.config, model.weights, device,
+        {.pools = {.block_size = kBlockSize, .num_blocks = most * blocks_each, .num_state_rows = most}}, profile,
+        static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency())));
     RETURN_IF_ERROR(device.synchronize());
     for (const int64_t batch : config.batches) {
         DecodeRun run(executor, model.config, batch, config.context, blocks_each);

@@ -34,8 +34,7 @@ public:
         : model_(model),
           device_(device),
           executor_(model.model.config, model.model.weights, device,
-                    {.num_blocks = kBlocksEach * kMostSequences,
-                     .num_state_rows = kMostSequences + 1,
+                    {.pools = {.num_blocks = kBlocksEach * kMostSequences, .num_state_rows = kMostSequences + 1},
                      .max_log_tokens = 2 * kWindow},
                     profile),
           plans_(model.model.config.vocab_size) {}

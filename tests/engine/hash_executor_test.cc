@@ -11,7 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr HashExecutorConfig kLenient{.vocab_size = 1000, .block_size = 4, .fail_on_violation = false};
+constexpr HashExecutorConfig kLenient{
+    .vocab_size = 1000, .pools = {.block_size = 4, .num_blocks = 64, .num_state_rows = 16}, .fail_on_violation = false};
 const std::vector<TokenId> kTokens{5, 9, 2, 7, 7, 1, 3, 8, 4, 6};
 
 std::vector<TokenId> with(std::vector<TokenId> tokens, TokenId last) {

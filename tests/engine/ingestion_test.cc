@@ -23,13 +23,13 @@ public:
     int64_t num_results = 0;
 };
 
+constexpr PoolSizes kPools{.block_size = 4, .num_blocks = 64, .num_state_rows = 16};
+
 struct Door {
-    Door() : executor({.block_size = 4}), store(1000), engine(config(), executor, policy, store, log) {}
+    Door() : executor({.pools = kPools}), store(1000), engine(config(), executor, policy, store, log) {}
     static EngineConfig config() {
         EngineConfig config;
-        config.cache.block_size = 4;
-        config.cache.num_blocks = 64;
-        config.cache.num_state_rows = 16;
+        config.cache.pools = kPools;
         return config;
     }
     ChatRequest request(const std::string& id, int64_t max_tokens) {

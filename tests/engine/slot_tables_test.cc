@@ -51,7 +51,8 @@ struct Fixture {
         return {.slot = 0, .num_computed_tokens = 6, .num_new_tokens = 1, .state_src = 0, .state_dst = 0};
     }
 
-    SlotTables tables{{.vocab_size = 11, .block_size = 4, .num_blocks = 8, .num_state_rows = 4, .max_log_tokens = 3}};
+    SlotTables tables{
+        {.vocab_size = 11, .pools = {.block_size = 4, .num_blocks = 8, .num_state_rows = 4}, .max_log_tokens = 3}};
     PlanBuilder plans{11};
 };
 

@@ -26,7 +26,7 @@ constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture
 void run_beside_reference(const SceneModel& model, Device& device) {
     const reference::Profile profile = model.reference.profile();
     CudaExecutor executor(model.model.config, model.model.weights, device,
-                          {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}, profile);
+                          {.pools = {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}}, profile);
     reference::ReferenceExecutor beside(model.model.config, model.model.weights, 1, profile);
     reference::LockstepExecutor lockstep(executor, beside);
     tests::PlanBuilder plans(model.model.config.vocab_size);
@@ -66,8 +66,9 @@ TEST(Gpu, WindowsGiveTheTokensLogitsAndStatesOfPlainDecoding) {
     for (const Architecture family : kFamilies) {
         SCOPED_TRACE(reference::architecture_name(family));
         const SceneModel model(reference::draw_small_config(family, 31), 31);
-        CudaExecutor executor(model.model.config, model.model.weights, **device,
-                              {.block_size = 5, .num_blocks = 60, .num_state_rows = 4, .max_log_tokens = 12});
+        CudaExecutor executor(
+            model.model.config, model.model.weights, **device,
+            {.pools = {.block_size = 5, .num_blocks = 60, .num_state_rows = 4}, .max_log_tokens = 12});
         EXPECT_GT(tests::run_windows(model, executor, 5, 15, 8, 12, 3).accepted_drafts, 0);
     }
 }

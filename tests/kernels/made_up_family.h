@@ -69,7 +69,7 @@ class MadeUpExecutor final : public PooledExecutor {
 public:
     // Borrows the family.
     MadeUpExecutor(const MadeUpFamily& family, const PoolSizes& pools)
-        : PooledExecutor(family.config, family.tensors, pools), backend_(family, pools) {}
+        : PooledExecutor(family.config, family.tensors, {.pools = pools}), backend_(family, pools) {}
 
 protected:
     [[nodiscard]] PooledBackend& backend() override { return backend_; }

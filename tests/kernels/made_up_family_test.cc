@@ -14,7 +14,7 @@ namespace {
 struct MadeUpPair {
     explicit MadeUpPair(const SceneOptions& options)
         : family(made_up_family()),
-          pooled(family, {options.block_size, options.num_blocks, options.num_state_rows}),
+          pooled(family, options.pools()),
           witness(family),
           lockstep(pooled, witness, {.watch_operations = false}) {}
     MadeUpFamily family;
@@ -65,8 +65,8 @@ TEST(MadeUpFamily, ListSaysWhatPoolsHold) {
     EXPECT_EQ(family.tensors.num_bytes(reference::StatePer::kSequence), 2 * 15 * 4);
     EXPECT_EQ(family.tensors.num_bytes(reference::StatePer::kToken), 2 * 7 * 2);
     const MadeUpExecutor executor(family, {.block_size = 16, .num_blocks = 5, .num_state_rows = 3});
-    EXPECT_EQ(executor.tables().config().num_blocks, 5);
-    EXPECT_EQ(executor.tables().config().num_state_rows, 3);
+    EXPECT_EQ(executor.tables().config().pools.num_blocks, 5);
+    EXPECT_EQ(executor.tables().config().pools.num_state_rows, 3);
 }
 
 TEST(MadeUpFamily, AttachedForkedAndRewoundEqualsUncached) {

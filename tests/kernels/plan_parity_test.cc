@@ -61,7 +61,7 @@ TEST(PlanParity, EveryExecutorGetsTheSamePlans) {
     const int32_t vocab_size = model.config.vocab_size;
 
     cpu::CpuExecutor on_cpu(model.config, model.weights,
-                            {.block_size = 4, .num_blocks = 16, .num_state_rows = 6, .num_threads = 2});
+                            {.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 6}, .num_threads = 2});
     const Told cpu = run_on(on_cpu, vocab_size);
     EXPECT_GT(cpu.stats.preemptions, 0);
     EXPECT_GT(cpu.stats.evictions, 0);
@@ -81,7 +81,7 @@ TEST(PlanParity, EveryExecutorGetsTheSamePlans) {
     EXPECT_EQ(cuda.stats, cpu.stats);
     EXPECT_EQ(cuda.heads, cpu.heads);
 
-    HashExecutor hash({.vocab_size = vocab_size, .block_size = 4, .num_blocks = 16, .num_state_rows = 6});
+    HashExecutor hash({.vocab_size = vocab_size, .pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 6}});
     const Told hashed = run_on(hash, vocab_size);
     EXPECT_EQ(hashed.plans, cpu.plans);
     EXPECT_EQ(hashed.stats, cpu.stats);

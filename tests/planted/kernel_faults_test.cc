@@ -29,7 +29,7 @@ std::vector<simt::Finding> findings_with(std::string_view fault, const SceneMode
     simt::Emulator emulator(schedule, 3);
     const auto device = make_emulated_device(emulator);
     CudaExecutor executor(model.model.config, model.model.weights, *device,
-                          {.block_size = 8, .num_blocks = 16, .num_state_rows = 4}, profile);
+                          {.pools = {.block_size = 8, .num_blocks = 16, .num_state_rows = 4}}, profile);
     const planted::SwitchedOn on(fault);
     tests::PlanBuilder plans(model.model.config.vocab_size);
     const int32_t row = model.has_state ? 0 : -1;
@@ -326,7 +326,7 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
     simt::Emulator emulator(simt::Schedule::kForward, 7);
     const auto device = make_emulated_device(emulator);
     CudaExecutor executor(model.model.config, model.model.weights, *device,
-                          {.block_size = 16, .num_blocks = 50, .num_state_rows = 8});
+                          {.pools = {.block_size = 16, .num_blocks = 50, .num_state_rows = 8}});
     const planted::SwitchedOn on("read_past_page");
     tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next().start({.slot = 0, .tokens = model.tokens(9, 1)});

@@ -18,9 +18,7 @@ SceneOptions pools_of(SceneOptions options, const reference::ModelConfig& config
 
 cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threads) {
     cpu::CpuExecutorConfig config;
-    config.block_size = options.block_size;
-    config.num_blocks = options.num_blocks;
-    config.num_state_rows = options.num_state_rows;
+    config.pools = options.pools();
     config.max_log_tokens = options.max_window - 1;
     config.num_threads = num_threads;
     return config;

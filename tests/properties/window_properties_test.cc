@@ -120,10 +120,7 @@ TEST(WindowProperties, EveryOperationOfAWindowIsThatOfOneByOne) {
         if (geometry.kv_bytes_per_token == 0) options.num_blocks = 0;
         if (geometry.state_bytes_per_row == 0) options.num_state_rows = 0;
         cpu::CpuExecutor cpu(model.config, model.weights,
-                             {.block_size = options.block_size,
-                              .num_blocks = options.num_blocks,
-                              .num_state_rows = options.num_state_rows,
-                              .max_log_tokens = options.max_window - 1});
+                             {.pools = options.pools(), .max_log_tokens = options.max_window - 1});
         reference::ReferenceExecutor witness(model.config, model.weights);
         reference::LockstepExecutor lockstep(cpu, witness);
         EngineRig rig(options, lockstep, model.config.vocab_size);

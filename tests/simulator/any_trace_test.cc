@@ -57,17 +57,18 @@ traces::Trace random_trace() {
 RC_GTEST_PROP(AnyTrace, RunsToItsEndOrSaysWhyNot, ()) {
     const traces::Trace trace = random_trace();
     EngineConfig config;
-    config.cache.block_size = 4;
-    config.cache.num_blocks = *rc::gen::inRange(6, 40);
-    config.cache.num_state_rows = *rc::gen::inRange(3, 20);
+    config.cache.pools.block_size = 4;
+    config.cache.pools.num_blocks = *rc::gen::inRange(6, 40);
+    config.cache.pools.num_state_rows = *rc::gen::inRange(3, 20);
     config.cache.lookup = *rc::gen::element(LookupMode::kConversation, LookupMode::kPrefix);
     config.scheduler.step_tokens = *rc::gen::inRange(1, 40);
     config.max_model_len = *rc::gen::inRange(5, 100);
     config.default_max_tokens = 5;
     config.digest_heads = true;
     TokenStore store(1000);
-    tests::HashExecutor executor(
-        {.block_size = 4, .num_blocks = config.cache.num_blocks, .num_state_rows = config.cache.num_state_rows});
+    tests::HashExecutor executor({.pools = {.block_size = 4,
+                                            .num_blocks = config.cache.pools.num_blocks,
+                                            .num_state_rows = config.cache.pools.num_state_rows}});
     LruEviction policy;
     DigestRecorder recorder;
     Engine engine(config, executor, policy, store, recorder);

@@ -11,10 +11,10 @@ namespace {
 CacheRunConfig cache_run_config(LookupMode lookup, int32_t num_blocks, int32_t num_rows, int32_t block_size = 16) {
     CacheRunConfig config;
     config.cache.lookup = lookup;
-    config.cache.block_size = block_size;
-    config.cache.num_blocks = num_blocks;
+    config.cache.pools.block_size = block_size;
+    config.cache.pools.num_blocks = num_blocks;
     config.cache.has_state = num_rows > 0;
-    config.cache.num_state_rows = num_rows;
+    config.cache.pools.num_state_rows = num_rows;
     config.max_model_len = 1 << 20;
     if (lookup == LookupMode::kBlocks) config.cache.keep_turn_heads = num_rows > 0 ? 0 : 1;
     return config;

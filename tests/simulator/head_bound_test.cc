@@ -33,8 +33,8 @@ traces::Trace round_robin(int num_conversations, int num_turns) {
 int64_t reused_tokens(const traces::Trace& trace, int32_t num_rows, EvictionChoice choice,
                       int32_t num_blocks = 1 << 24) {
     CacheRunConfig config;
-    config.cache.num_blocks = num_blocks;
-    config.cache.num_state_rows = num_rows;
+    config.cache.pools.num_blocks = num_blocks;
+    config.cache.pools.num_state_rows = num_rows;
     config.max_model_len = 1 << 20;
     const auto policy = make_eviction_policy(choice, {.kv_bytes_per_token = 8192,
                                                       .state_bytes = 77'000'000,

@@ -55,7 +55,7 @@ public:
     // An executor that fails at a step, for the engine to come or for one that goes on.
     tests::HashExecutor& fresh_executor(int64_t fail_at_step) {
         executor_ = std::make_unique<tests::HashExecutor>(tests::HashExecutorConfig{
-            .block_size = 4, .num_blocks = 256, .num_state_rows = 32, .fail_at_step = fail_at_step});
+            .pools = {.block_size = 4, .num_blocks = 256, .num_state_rows = 32}, .fail_at_step = fail_at_step});
         return *executor_;
     }
     // The clients' side of the run's configuration, where it is not the usual one.
@@ -64,9 +64,9 @@ public:
     Result<DriverReport> run(int64_t max_model_len = 4096, const TraceDriver::Recover& recover = {}) {
         if (!executor_) fresh_executor(-1);
         EngineConfig config;
-        config.cache.block_size = 4;
-        config.cache.num_blocks = 256;
-        config.cache.num_state_rows = 32;
+        config.cache.pools.block_size = 4;
+        config.cache.pools.num_blocks = 256;
+        config.cache.pools.num_state_rows = 32;
         config.max_model_len = max_model_len;
         config.digest_heads = true;
         engine_.emplace(config, executor != nullptr ? *executor : *executor_, policy_, store_, recorder_);

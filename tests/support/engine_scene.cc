@@ -14,10 +14,9 @@ constexpr int32_t kVocabulary = 1000;
 HashExecutorConfig executor_config(const SceneOptions& options) {
     HashExecutorConfig config;
     config.vocab_size = kVocabulary;
-    config.block_size = options.block_size;
-    config.num_blocks = options.num_blocks;
-    config.num_state_rows = options.num_state_rows;
+    config.pools = options.pools();
     config.max_log_tokens = options.max_window - 1;
+    config.wrong_draft_one_in = options.wrong_draft_one_in;
     config.lag_steps = options.lag_steps;
     config.fail_at_step = options.fail_at_step;
     config.fault_token = options.fault_token;
@@ -28,9 +27,7 @@ EngineConfig engine_config(const SceneOptions& options) {
     EngineConfig config;
     config.cache.has_kv = options.num_blocks > 0;
     config.cache.has_state = options.num_state_rows > 0;
-    config.cache.block_size = options.block_size;
-    config.cache.num_blocks = options.num_blocks;
-    config.cache.num_state_rows = options.num_state_rows;
+    config.cache.pools = options.pools();
     config.cache.lookup = options.lookup;
     config.cache.keep_turn_heads = options.keep_turn_heads;
     config.cache.keep_prompt_heads = options.keep_prompt_heads;
@@ -39,6 +36,7 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.scheduler.max_num_sequences = options.max_num_sequences;
     config.scheduler.max_checkpoints = options.max_checkpoints;
     config.scheduler.max_window = options.max_window;
+    config.scheduler.verify_tokens = options.verify_tokens;
     config.token_template.end_of_turn = options.end_of_turn;
     config.max_model_len = options.max_model_len;
     config.default_max_tokens = options.default_max_tokens;

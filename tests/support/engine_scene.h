@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
+#include "engine/pool_sizes.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {
@@ -37,6 +38,8 @@ struct SceneOptions {
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;
     int32_t max_window = 1;
+    int32_t verify_tokens = 0;        // see SchedulerConfig
+    uint64_t wrong_draft_one_in = 0;  // of what draft paths draw
     int32_t keep_turn_heads = 2;
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;
@@ -48,6 +51,7 @@ struct SceneOptions {
     LookupMode lookup = LookupMode::kConversation;
     std::optional<TokenId> end_of_turn;
     uint64_t seed = 1;
+    [[nodiscard]] PoolSizes pools() const { return {block_size, num_blocks, num_state_rows}; }
 };
 
 // `count` tokens first, first + 1, ...

@@ -33,10 +33,9 @@ void hash_prefixes(std::span<const TokenId> tokens, std::vector<uint64_t>& prefi
 
 HashExecutor::HashExecutor(HashExecutorConfig config)
     : config_(std::move(config)),
-      tables_({config_.vocab_size, config_.block_size, config_.num_blocks, config_.num_state_rows,
-               config_.max_log_tokens, true}),
-      kv_(static_cast<size_t>(config_.num_blocks) * config_.block_size),
-      states_(config_.num_state_rows) {}
+      tables_({config_.vocab_size, config_.pools, config_.max_log_tokens, true}),
+      kv_(static_cast<size_t>(config_.pools.num_blocks) * config_.pools.block_size),
+      states_(config_.pools.num_state_rows) {}
 
 Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
     if (plan.step == config_.fail_at_step) {
@@ -72,21 +71,21 @@ std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count; ++i) blocks.push_back(BlockId{index(run.first) + i});
     }
-    const int64_t num_slots = static_cast<int64_t>(blocks.size()) * config_.block_size;
-    if (config_.num_blocks > 0 && num_slots < image.length) {
+    const int64_t num_slots = static_cast<int64_t>(blocks.size()) * config_.pools.block_size;
+    if (config_.pools.num_blocks > 0 && num_slots < image.length) {
         violate(fmt::format("a head of {} tokens has {} blocks", image.length, blocks.size()));
         return std::nullopt;
     }
     Digester digester;
     digester.add(image.length);
-    for (int64_t p = 0; p < image.length && config_.num_blocks > 0; ++p) {
+    for (int64_t p = 0; p < image.length && config_.pools.num_blocks > 0; ++p) {
         const Cell& read = cell(blocks, p);
         if (read.position != p) violate(fmt::format("a head's position {} holds position {}", p, read.position));
         digester.add(read.prefix);
     }
-    if (config_.num_state_rows > 0) {
-        if (index(image.state) < 0 || index(image.state) >= config_.num_state_rows) {
-            violate(fmt::format("a head has state row {} of {}", index(image.state), config_.num_state_rows));
+    if (config_.pools.num_state_rows > 0) {
+        if (index(image.state) < 0 || index(image.state) >= config_.pools.num_state_rows) {
+            violate(fmt::format("a head has state row {} of {}", index(image.state), config_.pools.num_state_rows));
             return std::nullopt;
         }
         const Cell& row = states_[index(image.state)];
@@ -102,10 +101,10 @@ TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const Samp
     std::vector<uint64_t> prefixes;
     hash_prefixes(tokens, prefixes);
     uint64_t read_hash = 0;
-    if (config_.num_blocks > 0) {
+    if (config_.pools.num_blocks > 0) {
         for (const uint64_t prefix : prefixes) read_hash = extend(read_hash, prefix);
     }
-    if (config_.num_state_rows > 0) read_hash = extend(read_hash, prefixes.back());
+    if (config_.pools.num_state_rows > 0) read_hash = extend(read_hash, prefixes.back());
     return draw(read_hash, static_cast<int64_t>(tokens.size()), sampling);
 }
 
@@ -114,24 +113,25 @@ Digest HashExecutor::expected_digest(std::span<const TokenId> tokens) const {
     hash_prefixes(tokens, prefixes);
     Digester digester;
     digester.add(static_cast<int64_t>(tokens.size()));
-    for (size_t p = 0; p < tokens.size() && config_.num_blocks > 0; ++p) digester.add(prefixes[p]);
-    if (config_.num_state_rows > 0) digester.add(prefixes.empty() ? kEmptyPrefix : prefixes.back());
+    for (size_t p = 0; p < tokens.size() && config_.pools.num_blocks > 0; ++p) digester.add(prefixes[p]);
+    if (config_.pools.num_state_rows > 0) digester.add(prefixes.empty() ? kEmptyPrefix : prefixes.back());
     return digester.digest();
 }
 
 void HashExecutor::violate(std::string what) { violations_.push_back(std::move(what)); }
 
 HashExecutor::Cell& HashExecutor::cell(std::span<const BlockId> blocks, int64_t position) {
-    const BlockId block = blocks[position / config_.block_size];
-    CHECK(index(block) >= 0 && index(block) < config_.num_blocks, "block {} of {}", index(block), config_.num_blocks);
-    return kv_[static_cast<size_t>(index(block)) * config_.block_size + position % config_.block_size];
+    const BlockId block = blocks[position / config_.pools.block_size];
+    CHECK(index(block) >= 0 && index(block) < config_.pools.num_blocks, "block {} of {}", index(block),
+          config_.pools.num_blocks);
+    return kv_[static_cast<size_t>(index(block)) * config_.pools.block_size + position % config_.pools.block_size];
 }
 
 void HashExecutor::clear_new_blocks(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         for (const BlockRun& run : plan.new_blocks(sequence)) {
-            const auto first = kv_.begin() + static_cast<int64_t>(index(run.first)) * config_.block_size;
-            std::fill_n(first, static_cast<int64_t>(run.count) * config_.block_size, Cell{});
+            const auto first = kv_.begin() + static_cast<int64_t>(index(run.first)) * config_.pools.block_size;
+            std::fill_n(first, static_cast<int64_t>(run.count) * config_.pools.block_size, Cell{});
         }
     }
 }
@@ -156,13 +156,13 @@ void HashExecutor::check_attached(const StepPlan& plan) {
                             what, place, cell.step, readable));
     };
     for (const SequenceStart& start : plan.starts) {
-        if (config_.num_blocks == 0) break;
+        if (config_.pools.num_blocks == 0) break;
         const std::vector<BlockId>& blocks = tables_.at(start.slot).blocks;
-        const int64_t length = start.num_computed_tokens / config_.block_size * config_.block_size;
+        const int64_t length = start.num_computed_tokens / config_.pools.block_size * config_.pools.block_size;
         for (int64_t p = 0; p < length; ++p) check(cell(blocks, p), start.slot, "position", p);
         for (const BlockCopy& copy : plan.copies) {
             if (std::ranges::find(blocks, copy.dst) == blocks.end()) continue;
-            const auto first = static_cast<size_t>(index(copy.src)) * config_.block_size;
+            const auto first = static_cast<size_t>(index(copy.src)) * config_.pools.block_size;
             for (int32_t i = 0; i < copy.num_slots; ++i) {
                 check(kv_[first + i], start.slot, "a tail of block", index(copy.src));
             }
@@ -176,8 +176,8 @@ void HashExecutor::check_attached(const StepPlan& plan) {
 
 void HashExecutor::copy_tails(const StepPlan& plan) {
     for (const BlockCopy& copy : plan.copies) {
-        const auto src = kv_.begin() + static_cast<int64_t>(index(copy.src)) * config_.block_size;
-        const auto dst = kv_.begin() + static_cast<int64_t>(index(copy.dst)) * config_.block_size;
+        const auto src = kv_.begin() + static_cast<int64_t>(index(copy.src)) * config_.pools.block_size;
+        const auto dst = kv_.begin() + static_cast<int64_t>(index(copy.dst)) * config_.pools.block_size;
         std::copy_n(src, copy.num_slots, dst);
         for (int32_t i = 0; i < copy.num_slots; ++i) dst[i].step = plan.step;
     }
@@ -190,10 +190,10 @@ void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequen
     const int64_t end = sequence.end();
     hash_prefixes(std::span(table.tokens).first(end), prefixes_);
     num_computed_tokens_ += sequence.num_new_tokens;
-    if (config_.num_blocks > 0) {
+    if (config_.pools.num_blocks > 0) {
         for (int64_t p = begin; p < end; ++p) cell(table.blocks, p) = {p, prefixes_[p], plan.step};
     }
-    if (config_.num_state_rows == 0) return;
+    if (config_.pools.num_state_rows == 0) return;
     Cell state = replay(sequence);
     if (sequence.num_new_tokens == 0) states_[index(sequence.state_dst)] = state;
     auto writes = plan.writes_of(sequence);
@@ -268,12 +268,12 @@ std::optional<TokenId> HashExecutor::draw_at(const ScheduledSequence& sequence, 
     const SlotTable& table = tables_.at(sequence.slot);
     if (table.tokens[end - 1] == config_.fault_token) return std::nullopt;
     uint64_t read_hash = 0;
-    for (int64_t p = 0; p < end && config_.num_blocks > 0; ++p) {
+    for (int64_t p = 0; p < end && config_.pools.num_blocks > 0; ++p) {
         const Cell& read = cell(table.blocks, p);
         check_cell(read, p, prefixes_[p], fmt::format("slot {}", index(sequence.slot)));
         read_hash = extend(read_hash, read.prefix);
     }
-    if (config_.num_state_rows > 0) {
+    if (config_.pools.num_state_rows > 0) {
         const auto row = static_cast<size_t>(end - sequence.known_end());
         read_hash = extend(read_hash, draw_states_[row].prefix);
     }

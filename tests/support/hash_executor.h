@@ -20,17 +20,16 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "engine/pool_sizes.h"
 #include "engine/slot_tables.h"
 
 namespace verbatim::tests {
 
 struct HashExecutorConfig {
     int32_t vocab_size = 1000;
-    int32_t block_size = 16;
-    int32_t num_blocks = 64;      // 0: a model without KV
-    int32_t num_state_rows = 16;  // 0: a model without state
-    int32_t max_log_tokens = 0;   // see engine/slot_tables.h
-    int32_t lag_steps = 0;        // materialised_through_step = step - lag_steps
+    PoolSizes pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 16};
+    int32_t max_log_tokens = 0;  // see engine/slot_tables.h
+    int32_t lag_steps = 0;       // materialised_through_step = step - lag_steps
     bool fail_on_violation = true;
     TokenId fault_token = -1;         // a sequence that draws after this token has a fault in layer 0
     int64_t fail_at_step = -1;        // execute() of this step returns an error

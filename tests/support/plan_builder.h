@@ -38,6 +38,7 @@ struct SequenceSpec {
     std::vector<TokenId> appended = {};
     std::vector<int32_t> new_blocks = {};
     std::vector<StateWrite> state_writes = {};
+    Arithmetic arithmetic = Arithmetic::kDeterministic;
 };
 
 // Owns one plan; next() starts the one after it.
@@ -72,6 +73,7 @@ public:
     PlanBuilder& compute(const SequenceSpec& spec) {
         ScheduledSequence sequence;
         sequence.slot = SequenceSlot{spec.slot};
+        sequence.arithmetic = spec.arithmetic;
         sequence.num_computed_tokens = spec.num_computed_tokens;
         sequence.num_new_tokens = spec.num_new_tokens;
         sequence.num_draws = spec.num_draws;

@@ -23,8 +23,8 @@ inline traces::Trace mooncake_trace(int64_t limit) {
 inline EngineStats run_trace(const traces::Trace& trace, int32_t num_blocks, int32_t num_state_rows,
                              EvictionPolicy& policy, Recorder& recorder) {
     EngineConfig config;
-    config.cache.num_blocks = num_blocks;
-    config.cache.num_state_rows = num_state_rows;
+    config.cache.pools.num_blocks = num_blocks;
+    config.cache.pools.num_state_rows = num_state_rows;
     config.scheduler.step_tokens = 8192;
     config.max_model_len = 1 << 20;
     TokenStore store(50000);

@@ -113,7 +113,7 @@ double fresh_memory_s(int64_t bytes, int32_t num_threads) {
     return seconds_since(begin);
 }
 
-int64_t pool_bytes(const reference::ModelConfig& model, const cpu::CpuExecutorConfig& pools) {
+int64_t pool_bytes(const reference::ModelConfig& model, const PoolSizes& pools) {
     const reference::ModelGeometry geometry = reference::geometry(model);
     return geometry.kv_bytes_per_token * pools.block_size * pools.num_blocks +
            geometry.state_bytes_per_row * pools.num_state_rows;
@@ -140,7 +140,7 @@ Status load_once(const LoadSource& source, const cpu::CpuExecutorConfig& pools, 
     const cpu::CpuExecutor executor(model.config, model.weights, pools, std::move(packed));
     row.times_s.push_back(seconds_since(begin));
     row.load->resident_bytes = std::max(row.load->resident_bytes, resident_bytes() - before);
-    row.load->wanted_bytes = row.load->file_bytes + pool_bytes(model.config, pools);
+    row.load->wanted_bytes = row.load->file_bytes + pool_bytes(model.config, pools.pools);
     return {};
 }
 

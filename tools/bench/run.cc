@@ -86,9 +86,9 @@ Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const 
             weights / kGiB, kv / kGiB, state / kGiB, available / kGiB);
     }
     if (num_blocks > INT32_MAX) return error("{} KV blocks are too many: take a larger --block-size", num_blocks);
-    return cpu::CpuExecutorConfig{.block_size = config.block_size,
-                                  .num_blocks = static_cast<int32_t>(num_blocks),
-                                  .num_state_rows = static_cast<int32_t>(num_rows),
+    return cpu::CpuExecutorConfig{.pools = {.block_size = config.block_size,
+                                            .num_blocks = static_cast<int32_t>(num_blocks),
+                                            .num_state_rows = static_cast<int32_t>(num_rows)},
                                   .num_threads = config.num_threads,
                                   .isa = config.isa};
 }
@@ -201,7 +201,8 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
         RETURN_IF_ERROR(executor_config(config, reference::geometry(shapes)));
     }
     if (config.phases.load) {
-        const cpu::CpuExecutorConfig pools{.num_blocks = 64, .num_state_rows = 4, .num_threads = config.num_threads};
+        const cpu::CpuExecutorConfig pools{.pools = {.num_blocks = 64, .num_state_rows = 4},
+                                           .num_threads = config.num_threads};
         ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
     ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed, {.num_threads = config.num_threads}));

@@ -10,14 +10,14 @@ namespace verbatim::tools {
 
 BenchSequences::BenchSequences(PooledExecutor& executor, uint64_t seed)
     : executor_(executor),
-      block_size_(executor.tables().config().block_size),
-      has_kv_(executor.tables().config().num_blocks > 0),
-      has_state_(executor.tables().config().num_state_rows > 0),
+      block_size_(executor.tables().config().pools.block_size),
+      has_kv_(executor.tables().config().pools.num_blocks > 0),
+      has_state_(executor.tables().config().pools.num_state_rows > 0),
       store_(executor.config().vocab_size),
       next_space_((seed << 24) >> 1) {}
 
 void BenchSequences::divide(const SequencePools& pools) {
-    const SlotTablesConfig& held = executor_.tables().config();
+    const PoolSizes& held = executor_.tables().config().pools;
     CHECK(!has_kv_ || pools.num_blocks(block_size_) <= held.num_blocks, "{} blocks of {}",
           pools.num_blocks(block_size_), held.num_blocks);
     CHECK(!has_state_ || pools.num_state_rows() <= held.num_state_rows, "{} state rows of {}", pools.num_state_rows(),

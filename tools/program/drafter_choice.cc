@@ -37,23 +37,20 @@ struct RightTokens {
 };
 
 Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, const reference::Model& model,
-                                                  ExecutorPools pools, ChosenExecutor& chosen, const Engine& engine) {
+                                                  ExecutorOptions executor, ChosenExecutor& chosen,
+                                                  const Engine& engine) {
     const UnitBytes unit = unit_bytes(reference::geometry(model.config), kBlockSize);
-    ASSIGN_OR_RETURN(const Budget budget, split_budget({.total_bytes = options.memory_bytes}, unit));
+    ASSIGN_OR_RETURN(PoolSizes pools, split_budget({.total_bytes = options.memory_bytes}, unit));
     const int32_t num_slots =
-        unit.state_row > 0 ? std::min(budget.num_state_rows, options.max_num_sequences) : options.max_num_sequences;
-    pools.block_size = kBlockSize;
-    pools.num_blocks = unit.kv_block > 0 ? budget.num_blocks : 0;
-    pools.num_state_rows = unit.state_row > 0 ? num_slots : 0;
-    pools.max_log_tokens = options.max_window - 1;
-    pools.num_threads = options.num_threads;
-    ASSIGN_OR_RETURN(chosen, choose_executor("cpu", pools, model));
-    return std::make_unique<ExecutorDrafter>(ExecutorDrafterConfig{.block_size = pools.block_size,
-                                                                   .num_blocks = pools.num_blocks,
-                                                                   .num_state_rows = pools.num_state_rows,
-                                                                   .max_num_slots = num_slots,
-                                                                   .max_log_tokens = pools.max_log_tokens},
-                                             *chosen.executor, engine.token_store());
+        unit.state_row > 0 ? std::min(pools.num_state_rows, options.max_num_sequences) : options.max_num_sequences;
+    if (unit.state_row > 0) pools.num_state_rows = num_slots;
+    executor.pools = pools;
+    executor.max_log_tokens = options.max_window - 1;
+    executor.num_threads = options.num_threads;
+    ASSIGN_OR_RETURN(chosen, choose_executor("cpu", executor, model));
+    return std::make_unique<ExecutorDrafter>(
+        ExecutorDrafterConfig{.pools = pools, .max_num_slots = num_slots, .max_log_tokens = executor.max_log_tokens},
+        *chosen.executor, engine.token_store());
 }
 
 }  // namespace
@@ -91,7 +88,7 @@ Status check_drafter_name(const std::string& name) {
 Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine) {
     RETURN_IF_ERROR(check_drafter_name(options.name));
     ChosenDrafter chosen;
-    ExecutorPools pools;
+    ExecutorOptions executor;
     if (options.name == "none") return chosen;
     if (options.name == "ngram") {
         chosen.drafter = std::make_unique<NgramDrafter>();
@@ -100,9 +97,9 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
         chosen.drafter =
             std::make_unique<AdversaryDrafter>(right, model.config.vocab_size, options.seed, options.mismatch_ppm);
     } else if (options.name == "int8" || options.name == "fast") {
-        pools.profile = reference::Profile::kFast;
-        pools.weights = options.name == "int8" ? cpu::WeightFormat::kInt8 : cpu::WeightFormat::kBf16;
-        ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, model, pools, chosen.executor, engine));
+        executor.profile = reference::Profile::kFast;
+        executor.weights = options.name == "int8" ? cpu::WeightFormat::kInt8 : cpu::WeightFormat::kBf16;
+        ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, model, executor, chosen.executor, engine));
     } else {
         const std::string folder = options.name.substr(kModelPrefix.size());
         ASSIGN_OR_RETURN(reference::Model small,
@@ -112,8 +109,8 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
             return error("--draft {}: it has {} tokens, the model that it drafts for has {}: they need one vocabulary",
                          options.name, chosen.model->config.vocab_size, model.config.vocab_size);
         }
-        pools.profile = reference::Profile::kFast;
-        ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, *chosen.model, pools, chosen.executor, engine));
+        executor.profile = reference::Profile::kFast;
+        ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, *chosen.model, executor, chosen.executor, engine));
     }
     return chosen;
 }

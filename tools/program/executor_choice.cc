@@ -22,21 +22,20 @@ using reference::Profile;
 
 constexpr std::array<std::string_view, 4> kExecutorNames = {"cpu", "reference", "cuda", "cuda-emulated"};
 
-Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorPools& pools, const reference::Model& model) {
-    const cpu::CpuExecutorConfig config{.block_size = pools.block_size,
-                                        .num_blocks = pools.num_blocks,
-                                        .num_state_rows = pools.num_state_rows,
-                                        .max_log_tokens = pools.max_log_tokens,
-                                        .num_threads = pools.num_threads,
-                                        .isa = pools.isa,
-                                        .profile = pools.profile,
-                                        .ordinary_profile = pools.ordinary_profile,
-                                        .weights = pools.weights};
-    if (pools.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
-    reference::WorkerPool threads(pools.num_threads);
-    ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(pools.packed_file, model, threads));
+Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOptions& options,
+                                                            const reference::Model& model) {
+    const cpu::CpuExecutorConfig config{.pools = options.pools,
+                                        .max_log_tokens = options.max_log_tokens,
+                                        .num_threads = options.num_threads,
+                                        .isa = options.isa,
+                                        .profile = options.profile,
+                                        .ordinary_profile = options.ordinary_profile,
+                                        .weights = options.weights};
+    if (options.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
+    reference::WorkerPool threads(options.num_threads);
+    ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(options.packed_file, model, threads));
     fmt::print(stderr, "verbatim: packed weights {} {}\n", kept.were_kept ? "read from" : "written to",
-               pools.packed_file);
+               options.packed_file);
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
 }
 
@@ -53,13 +52,13 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 #endif
 }
 
-Status run_on(ChosenExecutor& chosen, const ExecutorPools& pools, const reference::Model& model) {
-    const PoolSizes sizes{pools.block_size, pools.num_blocks, pools.num_state_rows, pools.max_log_tokens};
-    const auto problems = cuda::unsupported(model.config, sizes, chosen.device->limits());
+Status run_on(ChosenExecutor& chosen, const ExecutorOptions& options, const reference::Model& model) {
+    const auto problems = cuda::unsupported(model.config, options.pools, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
-    RETURN_IF_ERROR(chosen.device->computes_in(pools.profile));
-    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, sizes,
-                                                           pools.profile, pools.num_threads);
+    RETURN_IF_ERROR(chosen.device->computes_in(options.profile));
+    const PooledExecutorConfig pooled{options.pools, options.max_log_tokens};
+    chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, pooled,
+                                                           options.profile, options.num_threads);
     Status made = chosen.device->synchronize();
     if (!made) made.error().message += ": is there room for the weights and for the cache that the flags ask for?";
     return made;
@@ -88,25 +87,25 @@ Result<Profile> default_profile(const std::string& name) {
     return device->computes_in(Profile::kTensorSm90) ? Profile::kTensorSm90 : Profile::kExact;
 }
 
-Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
+Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model) {
     ChosenExecutor chosen;
-    RETURN_IF_ERROR(computes_in(name, pools.profile));
-    if (pools.ordinary_profile && name != "cpu") {
+    RETURN_IF_ERROR(computes_in(name, options.profile));
+    if (options.ordinary_profile && name != "cpu") {
         return error("--policy: the executor {} has one arithmetic for all requests; cpu has two", name);
     }
     if (name == "reference") {
-        chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights, pools.num_threads,
-                                                                         pools.profile);
+        chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights,
+                                                                         options.num_threads, options.profile);
     } else if (name == "cpu") {
-        ASSIGN_OR_RETURN(chosen.executor, make_cpu_executor(pools, model));
+        ASSIGN_OR_RETURN(chosen.executor, make_cpu_executor(options, model));
     } else if (name == "cuda-emulated") {
-        chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, pools.seed);
+        chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, options.seed);
         chosen.device = cuda::make_emulated_device(*chosen.emulator);
-        RETURN_IF_ERROR(run_on(chosen, pools, model));
+        RETURN_IF_ERROR(run_on(chosen, options, model));
     } else if (name == "cuda") {
         ASSIGN_OR_RETURN(chosen.device, gpu());
-        RETURN_IF_ERROR(run_on(chosen, pools, model));
+        RETURN_IF_ERROR(run_on(chosen, options, model));
     } else {
         return error("no executor is called '{}': there are {}", name, fmt::join(kExecutorNames, ", "));
     }

@@ -10,6 +10,7 @@
 
 #include "engine/base/result.h"
 #include "engine/cache/budget.h"
+#include "engine/pool_sizes.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cuda/cuda_ops.h"
@@ -23,10 +24,8 @@ namespace verbatim::tools {
 // "cpu", "reference", "cuda", "cuda-emulated".
 std::span<const std::string_view> executor_names();
 
-struct ExecutorPools {
-    int32_t block_size = 16;     // tokens
-    int32_t num_blocks = 0;      // unused by a model without attention
-    int32_t num_state_rows = 0;  // unused by a model without state
+struct ExecutorOptions {
+    PoolSizes pools;             // those that the model does not need are not made
     int32_t max_log_tokens = 0;  // of a sequence: so many drafts at once; unused by a model without state
     int32_t num_threads = 1;
     uint64_t seed = 0;            // of the order in which emulated threads run
@@ -60,7 +59,7 @@ constexpr reference::Profile witness_profile(reference::Profile profile) {
 }
 
 // Borrows the model. Errors: no such name, no such device, a model or a profile that it cannot take.
-Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorPools& pools,
+Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model);
 
 }  // namespace verbatim::tools

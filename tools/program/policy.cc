@@ -73,22 +73,20 @@ PolicyRunner::PolicyRunner(const reference::Model& model, cpu::CpuExecutorConfig
 // Room for every request that runs, its draft path, and nobody's head.
 cpu::CpuExecutorConfig PolicyRunner::with_pools(cpu::CpuExecutorConfig cpu) const {
     const int64_t tokens = load_.prompt_tokens + load_.output_tokens + max_window_;
-    cpu.block_size = kLoadBlockSize;
-    cpu.num_blocks = static_cast<int32_t>(load_.batch * (2 * (tokens / kLoadBlockSize + 2) + 2));
-    cpu.num_state_rows = 4 * load_.batch + 4;
+    cpu.pools.block_size = kLoadBlockSize;
+    cpu.pools.num_blocks = static_cast<int32_t>(load_.batch * (2 * (tokens / kLoadBlockSize + 2) + 2));
+    cpu.pools.num_state_rows = 4 * load_.batch + 4;
     cpu.max_log_tokens = max_window_ - 1;
     cpu.ordinary_profile = reference::Profile::kFast;
     return cpu;
 }
 
 EngineConfig PolicyRunner::engine_config() const {
-    const SlotTablesConfig& pools = executor_.tables().config();
+    const PoolSizes& pools = executor_.tables().config().pools;
     EngineConfig engine;
     engine.cache.has_kv = pools.num_blocks > 0;
     engine.cache.has_state = pools.num_state_rows > 0;
-    engine.cache.block_size = kLoadBlockSize;
-    engine.cache.num_blocks = pools.num_blocks;
-    engine.cache.num_state_rows = pools.num_state_rows;
+    engine.cache.pools = pools;
     engine.scheduler.max_num_sequences = load_.batch;
     engine.scheduler.max_checkpoints = 0;
     return engine;

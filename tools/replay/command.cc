@@ -160,6 +160,9 @@ Status set_window(ReplayOptions& options) {
 // Deterministic requests beside ordinary ones.
 Status set_policy_flags(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
+    if (replay.show_dvr && options.format == OutputFormat::kJson) {
+        return error("--show-dvr: draws a picture, and --format json has no place for one");
+    }
     if (!options.policy) {
         if (options.has_share->count() == 0) return {};
         return error("--verify-share: nothing is verified without --policy verify or auto");
@@ -232,6 +235,7 @@ int run_replay_command(ReplayOptions options) {
         fmt::print("{}\n", replay_json(*runs).dump(2));
     } else {
         fmt::print("{}", options.details ? replay_table(*runs) : replay_summary(*runs));
+        for (const ReplayRun& run : *runs) fmt::print("{}", run.dvr_picture);
     }
     for (const ReplayRun& run : *runs) {
         if (!run.problems().empty()) return kExitDifference;
@@ -318,6 +322,8 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                           "of a step's tokens, what may verify: ordinary requests have the rest")
                              ->check(CLI::Range(0.0, 1.0))
                              ->capture_default_str();
+    verb->add_flag("--show-dvr", options->replay.show_dvr,
+                   "draw a request's tokens and KV through prefill, decode, verify and rollback");
     verb->add_flag("--logits-only", options->replay.logits_only,
                    "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
     options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,

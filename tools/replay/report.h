@@ -42,6 +42,7 @@ struct ReplayRun {
     std::vector<std::string> failures;                // of executors that were not told to fail
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
+    std::string dvr_picture;                          // of one request, where it was asked for
 
     // Something was compared, and nothing differs.
     [[nodiscard]] bool identical() const;

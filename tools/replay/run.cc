@@ -14,6 +14,7 @@
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
+#include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
@@ -28,14 +29,14 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     const ModelGeometry shape = geometry(model);
     const UnitBytes unit = unit_bytes(shape, config.block_size);
     ASSIGN_OR_RETURN(
-        const Budget budget,
+        PoolSizes pools,
         split_budget({config.cache_bytes - drafter_bytes(config), config.kv_bytes, config.state_bytes}, unit));
     EngineConfig engine;
     engine.cache.has_kv = unit.kv_block > 0;
     engine.cache.has_state = unit.state_row > 0;
-    engine.cache.block_size = config.block_size;
-    engine.cache.num_blocks = unit.kv_block == 0 ? 0 : config.num_blocks.value_or(budget.num_blocks);
-    engine.cache.num_state_rows = unit.state_row == 0 ? 0 : config.num_state_rows.value_or(budget.num_state_rows);
+    if (engine.cache.has_kv) pools.num_blocks = config.num_blocks.value_or(pools.num_blocks);
+    if (engine.cache.has_state) pools.num_state_rows = config.num_state_rows.value_or(pools.num_state_rows);
+    engine.cache.pools = pools;
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
@@ -49,10 +50,8 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     return engine;
 }
 
-ExecutorPools pools_of(const ReplayConfig& config, const EngineConfig& engine) {
-    return {.block_size = engine.cache.block_size,
-            .num_blocks = engine.cache.num_blocks,
-            .num_state_rows = engine.cache.num_state_rows,
+ExecutorOptions executor_options(const ReplayConfig& config, const EngineConfig& engine) {
+    return {.pools = engine.cache.pools,
             .max_log_tokens = config.max_window - 1,
             .num_threads = config.num_threads,
             .seed = config.seed,
@@ -82,12 +81,12 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
 // The executor that computes, beside another one where one is asked for; all fresh.
 class Executors {
 public:
-    static Result<std::unique_ptr<Executors>> create(const ReplayConfig& config, const ExecutorPools& pools,
+    static Result<std::unique_ptr<Executors>> create(const ReplayConfig& config, const ExecutorOptions& options,
                                                      const Model& model) {
         auto made = std::make_unique<Executors>();
-        ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, pools, model));
+        ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, options, model));
         if (config.beside == "none") return made;
-        ExecutorPools beside = pools;
+        ExecutorOptions beside = options;
         beside.profile = witness_profile(config.profile);
         beside.ordinary_profile.reset();
         ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, beside, model));
@@ -129,7 +128,8 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
     ReplayConfig plain = config;
     plain.max_window = 1;
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(plain, model.config));
-    ASSIGN_OR_RETURN(ChosenExecutor executor, choose_executor(plain.executor, pools_of(plain, engine_settings), model));
+    ASSIGN_OR_RETURN(ChosenExecutor executor,
+                     choose_executor(plain.executor, executor_options(plain, engine_settings), model));
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
     OutputLog log;
@@ -145,9 +145,9 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
 Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
                               const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
     ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
-    const ExecutorPools pools = pools_of(config, engine_settings);
+    const ExecutorOptions options = executor_options(config, engine_settings);
     const auto fresh_executors = [&]() -> Result<std::unique_ptr<Executors>> {
-        ASSIGN_OR_RETURN(auto made, Executors::create(config, pools, model));
+        ASSIGN_OR_RETURN(auto made, Executors::create(config, options, model));
         if (config.policy == Policy::kVerify && config.mismatch_ppm) made->mismatch(*config.mismatch_ppm, config.seed);
         return made;
     };
@@ -157,7 +157,11 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
     DigestRecorder recorder;
-    Engine engine(engine_settings, executors->executor(), policy, store, recorder);
+    DvrView view(config.block_size);
+    std::vector<Recorder*> told{&recorder};
+    if (config.show_dvr) told.push_back(&view);
+    RecorderList recorders(std::move(told));
+    Engine engine(engine_settings, executors->executor(), policy, store, recorders);
     ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
                                                                   .max_window = config.max_window,
                                                                   .max_num_sequences = config.max_num_sequences,
@@ -182,9 +186,9 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     run.fingerprint = fingerprint_of(config, engine_settings, model, executors->executor(), trace);
     if (config.policy) run.policy = name(*config.policy);
     const CacheConfig& cache = engine_settings.cache;
-    const UnitBytes unit = unit_bytes(geometry(model.config), cache.block_size);
-    run.kv.capacity = cache.num_blocks * unit.kv_block;
-    run.state.capacity = cache.num_state_rows * unit.state_row;
+    const UnitBytes unit = unit_bytes(geometry(model.config), cache.pools.block_size);
+    run.kv.capacity = cache.pools.num_blocks * unit.kv_block;
+    run.state.capacity = cache.pools.num_state_rows * unit.state_row;
     ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
     const auto after_step = [&](int64_t rows_over) {
         measure(run.kv, engine.cache().kv().pool().num_used(), unit.kv_block);
@@ -206,6 +210,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     engine.verify();
     run.stats = engine.stats();
     run.digest = recorder.digest();
+    if (config.show_dvr) run.dvr_picture = view.picture();
     executors->report(run);
     if (executors->told_to_fail()) {
         run.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config.fail_executor_at));

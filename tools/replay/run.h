@@ -43,6 +43,7 @@ struct ReplayConfig {
     std::optional<int32_t> mismatch_ppm;  // of the drafts of "adversary", or of policy verify
     std::optional<Policy> policy;  // ordinary requests are computed in fast; none: in the profile, like all others
     double verify_share = 0.25;    // of a step's tokens that may verify
+    bool show_dvr = false;         // keep a picture of one request's windows
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
 };
 

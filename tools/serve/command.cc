@@ -54,13 +54,10 @@ public:
 
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
     const UnitBytes unit = unit_bytes(geometry(model), static_cast<int32_t>(options.block_size));
-    ASSIGN_OR_RETURN(const Budget budget, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
     EngineConfig engine;
     engine.cache.has_kv = unit.kv_block > 0;
     engine.cache.has_state = unit.state_row > 0;
-    engine.cache.block_size = static_cast<int32_t>(options.block_size);
-    engine.cache.num_blocks = budget.num_blocks;
-    engine.cache.num_state_rows = budget.num_state_rows;
+    ASSIGN_OR_RETURN(engine.cache.pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.max_model_len = model.max_position_embeddings;
@@ -110,11 +107,9 @@ Status serve(const ServeOptions& options) {
         return error("{}: the tokenizer has {} tokens, the model {}", options.model, model_text.tokenizer->num_ids(),
                      vocab_size);
     ASSIGN_OR_RETURN(const EngineConfig engine_config, engine_config_of(options, model.config));
-    const ExecutorPools pools = {.block_size = engine_config.cache.block_size,
-                                 .num_blocks = engine_config.cache.num_blocks,
-                                 .num_state_rows = engine_config.cache.num_state_rows,
-                                 .num_threads = static_cast<int32_t>(options.threads)};
-    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, pools, model));
+    const ExecutorOptions chosen = {.pools = engine_config.cache.pools,
+                                    .num_threads = static_cast<int32_t>(options.threads)};
+    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
     TokenStore store(vocab_size);
     LruEviction policy;
     SilentRecorder recorder;

@@ -27,7 +27,7 @@ void add_to(Digester& digester, const traces::HitCount& count) {
 
 // By the trace's own blocks.
 void run_blocks(const SimulateConfig& config, const HeadWorth& worth, const traces::BlockLog& log, CacheOnlyRun& run) {
-    const int64_t block_bytes = run.memory.block_bytes / run.memory.block_size * log.block_tokens;
+    const int64_t block_bytes = run.memory.block_bytes / run.memory.pools.block_size * log.block_tokens;
     const int64_t room = run.memory.kv_bytes / block_bytes;
     const auto begin = std::chrono::steady_clock::now();
     const DenseLog dense(log);
@@ -58,17 +58,18 @@ Status run_heads(const SimulateConfig& config, const ModelShape& model, const He
                                                             trace, model.vocab_size, *policy));
     run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::span<const RowTimes> rows(result.rows);
-    const Metrics whole = metrics_of(rows, run.memory.block_size, {});
-    run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.block_size);
+    const Metrics whole = metrics_of(rows, run.memory.pools.block_size, {});
+    run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.pools.block_size);
     run.requests = whole.requests + result.rejected;
     run.rejected = result.rejected;
     run.whole = whole.hit_rate;
-    run.steady = metrics_of(rows.subspan(rows.size() / 2), run.memory.block_size, {}).hit_rate;
+    run.steady = metrics_of(rows.subspan(rows.size() / 2), run.memory.pools.block_size, {}).hit_rate;
     run.evictions = result.evictions;
     if (config.cache_mode == CacheMode::kExact) {
-        ASSIGN_OR_RETURN(run.head_bound, head_bound(trace, model.vocab_size,
-                                                    {run.memory.num_state_rows,
-                                                     int64_t{run.memory.num_blocks} * run.memory.block_size}));
+        ASSIGN_OR_RETURN(run.head_bound,
+                         head_bound(trace, model.vocab_size,
+                                    {run.memory.pools.num_state_rows,
+                                     int64_t{run.memory.pools.num_blocks} * run.memory.pools.block_size}));
     }
     run.block_references = result.block_references;
     Digester digester;

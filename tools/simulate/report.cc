@@ -60,12 +60,12 @@ int64_t rejected(const SimulateRun& run) { return run.result.driver.rejected; }
 
 // What is not among the keys that every run has.
 ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics& whole) {
-    const Metrics steady = metrics_of(steady_rows(run), run.memory.block_size, slo);
+    const Metrics steady = metrics_of(steady_rows(run), run.memory.pools.block_size, slo);
     ordered_json details;
     details["trace"] = run.trace;
     details["model"] = run.model.name;
     details["device"] = run.device.name;
-    details["block_tokens"] = run.memory.block_size;
+    details["block_tokens"] = run.memory.pools.block_size;
     details["gpus_per_replica"] = 1;
     details["answered"] = whole.requests;
     details["busy"] = run.result.driver.busy;
@@ -117,9 +117,9 @@ std::string memory_table(const SimulateRun& run) {
     Table table({"memory", "bytes", "most used"});
     table.add_row({"weights", format_bytes(memory.weights_bytes), ""});
     table.add_row({"workspace", format_bytes(memory.workspace_bytes), ""});
-    table.add_row({fmt::format("KV, {} blocks of {} tokens", memory.num_blocks, memory.block_size),
+    table.add_row({fmt::format("KV, {} blocks of {} tokens", memory.pools.num_blocks, memory.pools.block_size),
                    format_bytes(memory.kv_bytes), format_bytes(run.result.peak_blocks * memory.block_bytes)});
-    table.add_row({fmt::format("states, {} rows", memory.num_state_rows), format_bytes(memory.state_bytes),
+    table.add_row({fmt::format("states, {} rows", memory.pools.num_state_rows), format_bytes(memory.state_bytes),
                    format_bytes(run.result.peak_state_rows * memory.row_bytes)});
     return table.to_string();
 }
@@ -168,7 +168,7 @@ const char* name(RowOutcome outcome) {
 }  // namespace
 
 ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
-    const Metrics whole = metrics_of(run.result.driver.times, run.memory.block_size, slo);
+    const Metrics whole = metrics_of(run.result.driver.times, run.memory.pools.block_size, slo);
     ordered_json json;
     json["requests"] = run.result.requests;
     json["rejected"] = rejected(run);
@@ -190,8 +190,8 @@ ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
 }
 
 std::string simulate_table(const SimulateRun& run, const Slo& slo) {
-    const Metrics whole = metrics_of(run.result.driver.times, run.memory.block_size, slo);
-    const Metrics steady = metrics_of(steady_rows(run), run.memory.block_size, slo);
+    const Metrics whole = metrics_of(run.result.driver.times, run.memory.pools.block_size, slo);
+    const Metrics steady = metrics_of(steady_rows(run), run.memory.pools.block_size, slo);
     std::string text = fmt::format("{}: {} on one {}\n\n", run.trace, run.model.name, run.device.name);
     text += counts_table(run, whole, slo) + "\n";
     text += times_table("whole run", whole) + "\n";

@@ -3,12 +3,14 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "engine/cache/budget.h"
 #include "simulator/aligned_pages.h"
 #include "simulator/kernel_tables.h"
+#include "simulator/step_table.h"
 #include "tools/program/cli.h"
 #include "tools/simulate/model_shape.h"
 
@@ -43,9 +45,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     EngineConfig engine;
     engine.cache.has_kv = memory.block_bytes > 0;
     engine.cache.has_state = memory.row_bytes > 0;
-    engine.cache.block_size = memory.block_size;
-    engine.cache.num_blocks = memory.num_blocks;
-    engine.cache.num_state_rows = memory.num_state_rows;
+    engine.cache.pools = memory.pools;
     engine.cache.lookup = lookup_of(config.cache_mode);
     if (engine.cache.lookup == LookupMode::kBlocks) {
         engine.cache.keep_turn_heads = engine.cache.has_state ? 0 : 1;
@@ -53,6 +53,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     }
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.scheduler.max_window = config.max_window;
     engine.max_model_len = config.max_context.value_or(model.max_positions);
     engine.seed = config.seed;
     return engine;
@@ -98,16 +99,22 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
                      format_bytes(left));
     }
     ASSIGN_OR_RETURN(const CacheUnits units, cache_units(config, model));
-    plan.block_size = units.block_size;
     plan.block_bytes = units.block_bytes;
     plan.row_bytes = units.row_bytes;
-    ASSIGN_OR_RETURN(const Budget budget, split_budget({left, config.kv_bytes, config.state_bytes},
-                                                       {plan.block_bytes, plan.row_bytes, plan.block_size}));
-    plan.num_blocks = budget.num_blocks;
-    plan.num_state_rows = budget.num_state_rows;
-    plan.kv_bytes = plan.num_blocks * plan.block_bytes;
-    plan.state_bytes = plan.num_state_rows * plan.row_bytes;
+    ASSIGN_OR_RETURN(plan.pools, split_budget({left, config.kv_bytes, config.state_bytes},
+                                              {plan.block_bytes, plan.row_bytes, units.block_size}));
+    plan.kv_bytes = plan.pools.num_blocks * plan.block_bytes;
+    plan.state_bytes = plan.pools.num_state_rows * plan.row_bytes;
     return plan;
+}
+
+Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
+                                              const KernelTimes& kernels) {
+    if (device.steps.empty() || cost == CostChoice::kRoofline)
+        return std::make_unique<StepCost>(model, device, kernels);
+    if (device.steps.model == model.name) return std::make_unique<StepTableCost>(device.steps);
+    return error("--device {}: its steps are those of {}, got --model {}: calibrate it for that model", device.name,
+                 device.steps.model, model.name);
 }
 
 Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
@@ -122,13 +129,14 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     simulation.use_cache = config.cache_mode != CacheMode::kNone;
     simulation.max_tokens = config.max_tokens;
     simulation.record_steps = config.record_steps;
+    simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(config.draft_acceptance * 1e6));
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
-    StepCost cost(model, run.device, *kernels);
+    ASSIGN_OR_RETURN(const auto cost, cost_model(config.cost, model, run.device, *kernels));
     const auto policy = make_eviction_policy(config.eviction, worth_of(model));
     std::optional<ProgressBar> progress;
     if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
-    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, cost, model.vocab_size, *policy, [&](int64_t rows_over) {
+    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, *cost, model.vocab_size, *policy, [&](int64_t rows_over) {
                          if (progress) progress->update(static_cast<uint64_t>(rows_over));
                      }));
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -7,11 +7,13 @@
 #include <string>
 
 #include "engine/base/result.h"
+#include "engine/pool_sizes.h"
 #include "simulator/device.h"
 #include "simulator/eviction_policies.h"
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
 #include "simulator/simulation.h"
+#include "simulator/step_cost.h"
 #include "traces/trace.h"
 
 namespace verbatim::tools {
@@ -46,6 +48,8 @@ struct SimulateConfig {
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
+    int32_t max_window = 1;         // positions that draw in one step: the last known token's and drafts'
+    double draft_acceptance = 0.7;  // of drafts that all before are right, the share that is
     uint64_t seed = 0;
     bool record_steps = false;
     bool show_progress = true;
@@ -53,7 +57,7 @@ struct SimulateConfig {
 
 // Where the device's memory goes.
 struct MemoryPlan {
-    int32_t block_size = 0;  // tokens
+    PoolSizes pools;
     int64_t total_bytes = 0;
     int64_t weights_bytes = 0;
     int64_t workspace_bytes = 0;
@@ -61,8 +65,6 @@ struct MemoryPlan {
     int64_t state_bytes = 0;
     int64_t block_bytes = 0;
     int64_t row_bytes = 0;
-    int32_t num_blocks = 0;
-    int32_t num_state_rows = 0;
 };
 
 struct SimulateRun {
@@ -90,6 +92,11 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
 
 // The device's kernels by its tables, or by the roofline.
 Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device);
+
+// Whole steps as they were measured, where the device has them, or the sum of kernels. Borrows `kernels`. Error: steps
+// of another model.
+Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
+                                              const KernelTimes& kernels);
 
 // What the engine is given.
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);

@@ -18,9 +18,9 @@ CacheConfig config_of(int32_t num_blocks, int32_t num_rows) {
     CacheConfig config;
     config.has_kv = num_blocks > 0;
     config.has_state = num_rows > 0;
-    config.block_size = 4;
-    config.num_blocks = num_blocks;
-    config.num_state_rows = num_rows;
+    config.pools.block_size = 4;
+    config.pools.num_blocks = num_blocks;
+    config.pools.num_state_rows = num_rows;
     return config;
 }
 
@@ -427,9 +427,9 @@ TEST(Cache, OnlyARequestThatIsNotDeterministicAttachesToOtherArithmetic) {
 TEST(Cache, ConfigurationsWithoutMemoryAreRefused) {
     CacheConfig config = config_of(16, 8);
     EXPECT_TRUE(validate(config));
-    config.num_blocks = 0;
-    config.num_state_rows = 0;
-    config.block_size = 0;
+    config.pools.num_blocks = 0;
+    config.pools.num_state_rows = 0;
+    config.pools.block_size = 0;
     const Status status = validate(config);
     ASSERT_FALSE(status);
     for (const char* field : {"num_blocks", "num_state_rows", "block_size"}) {

@@ -216,10 +216,11 @@ TEST(Windows, ForcedOutputIsNotDrafted) {
 TEST(ExecutorDrafter, TheSameModelGuessesEveryTokenRight) {
     for (const float temperature : {0.0F, 1.0F}) {
         EngineScene scene({.max_window = 4});
-        HashExecutor model({.block_size = 4, .num_blocks = 16, .num_state_rows = 2, .max_log_tokens = 3});
-        ExecutorDrafter drafter(
-            {.block_size = 4, .num_blocks = 16, .num_state_rows = 2, .max_num_slots = 2, .max_log_tokens = 3}, model,
-            scene.store);
+        HashExecutor model({.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 2}, .max_log_tokens = 3});
+        ExecutorDrafter drafter({.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 2},
+                                 .max_num_slots = 2,
+                                 .max_log_tokens = 3},
+                                model, scene.store);
         scene.engine.draft_with(&drafter);
         for (const char* id : {"a", "b"}) {
             ChatRequest request = scene.history(id, kPrompt, 13);
@@ -240,10 +241,10 @@ TEST(ExecutorDrafter, TheSameModelGuessesEveryTokenRight) {
 // Four requests, and memory to draft for two of them.
 TEST(ExecutorDrafter, WithoutRoomThereAreNoGuesses) {
     EngineScene scene({.max_window = 4});
-    HashExecutor model({.block_size = 4, .num_blocks = 12, .num_state_rows = 2, .max_log_tokens = 3});
+    HashExecutor model({.pools = {.block_size = 4, .num_blocks = 12, .num_state_rows = 2}, .max_log_tokens = 3});
     ExecutorDrafter drafter(
-        {.block_size = 4, .num_blocks = 12, .num_state_rows = 2, .max_num_slots = 2, .max_log_tokens = 3}, model,
-        scene.store);
+        {.pools = {.block_size = 4, .num_blocks = 12, .num_state_rows = 2}, .max_num_slots = 2, .max_log_tokens = 3},
+        model, scene.store);
     scene.engine.draft_with(&drafter);
     for (const char* id : {"a", "b", "c", "d"}) scene.submit(scene.history(id, kPrompt, 9));
     scene.run();

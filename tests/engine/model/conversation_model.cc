@@ -73,7 +73,8 @@ auto ConversationModel::answer(const ChatRequest& request) const -> Answer {
     const CacheConfig& cache = config_.cache;
     if (total > config_.max_model_len) {
         answer.refusal = RefusalReason::kTooLong;
-    } else if (cache.has_kv && (total + cache.block_size - 1) / cache.block_size + 1 > cache.num_blocks) {
+    } else if (cache.has_kv &&
+               (total + cache.pools.block_size - 1) / cache.pools.block_size + 1 > cache.pools.num_blocks) {
         answer.refusal = RefusalReason::kTooLarge;
     }
     return answer;

@@ -27,10 +27,11 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     CacheConfig& cache = config.engine.cache;
     cache.has_kv = prng.below(8) != 0;
     cache.has_state = !cache.has_kv || prng.below(8) != 0;
-    cache.block_size = pick(prng, std::array{1, 2, 3, 16});
+    cache.pools.block_size = pick(prng, std::array{1, 2, 3, 16});
     const auto pool_tokens = static_cast<int32_t>(40 + prng.below(prng.below(2) == 0 ? 40 : 200));
-    cache.num_blocks = cache.has_kv ? pool_tokens / cache.block_size + 2 : 0;
-    cache.num_state_rows = cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
+    cache.pools.num_blocks = cache.has_kv ? pool_tokens / cache.pools.block_size + 2 : 0;
+    cache.pools.num_state_rows =
+        cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
     cache.lookup = pick(prng, std::array{LookupMode::kConversation, LookupMode::kPrefix, LookupMode::kBlocks});
     cache.keep_turn_heads = static_cast<int32_t>(1 + prng.below(3));
     cache.keep_prompt_heads = static_cast<int32_t>(prng.below(3));
@@ -45,9 +46,7 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     HashExecutorConfig& executor = config.executor;
     executor.vocab_size = static_cast<int32_t>(2 + prng.below(30));
     if (prng.below(2) == 0) config.engine.token_template.end_of_turn = TokenId{1};
-    executor.block_size = cache.block_size;
-    executor.num_blocks = cache.num_blocks;
-    executor.num_state_rows = cache.num_state_rows;
+    executor.pools = cache.pools;
     executor.lag_steps = static_cast<int32_t>(prng.below(2) == 0 ? 0 : prng.below(4));
     if (prng.below(4) == 0) executor.fault_token = executor.vocab_size - 1;
     if (prng.below(12) == 0) executor.fail_at_step = static_cast<int64_t>(prng.below(60));
@@ -69,17 +68,15 @@ HashExecutorConfig draft_executor_config(const WorldConfig& config) {
     HashExecutorConfig drafter = config.executor;
     drafter.lag_steps = 0;
     drafter.fail_at_step = config.engine.seed % 7 == 0 ? 20 : -1;
-    if (drafter.num_blocks > 0)
-        drafter.num_blocks = static_cast<int32_t>(60 + config.engine.seed % 200) / drafter.block_size;
-    if (drafter.num_state_rows > 0) drafter.num_state_rows = 3;
+    PoolSizes& pools = drafter.pools;
+    if (pools.num_blocks > 0) pools.num_blocks = static_cast<int32_t>(60 + config.engine.seed % 200) / pools.block_size;
+    if (pools.num_state_rows > 0) pools.num_state_rows = 3;
     return drafter;
 }
 
 ExecutorDrafterConfig drafter_config(const WorldConfig& config) {
     const HashExecutorConfig executor = draft_executor_config(config);
-    return {.block_size = executor.block_size,
-            .num_blocks = executor.num_blocks,
-            .num_state_rows = executor.num_state_rows,
+    return {.pools = executor.pools,
             .max_num_slots = 3,
             .step_tokens = static_cast<int32_t>(1 + config.engine.seed % 40),
             .max_log_tokens = executor.max_log_tokens};
@@ -449,10 +446,10 @@ void RandomWorld::check_lookup(const Event& attached) {
         const bool shared = head->in_prefix_index && head->salt == key.salt;
         if (!sequence.request.use_cache || (!listed && !shared)) continue;
         const int64_t common = std::min(tokens.common_prefix(head->tokens), tokens.size() - 1);
-        MUST(!by_blocks || !cache.has_state || common < head->length() || head->length() % cache.block_size == 0,
+        MUST(!by_blocks || !cache.has_state || common < head->length() || head->length() % cache.pools.block_size == 0,
              "a state lies at {}, inside a block", head->length());
         if (by_blocks && !cache.has_state)
-            longest = std::max(longest, common / cache.block_size * cache.block_size);
+            longest = std::max(longest, common / cache.pools.block_size * cache.pools.block_size);
         else if (common == head->length())
             longest = std::max(longest, common);
     }

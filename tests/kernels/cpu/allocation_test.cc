@@ -100,7 +100,7 @@ TEST_F(AllocationTest, DecodingTakesNoMemory) {
             const tests::SceneModel model(reference::draw_small_config(family, 31), 31);
             CpuExecutor executor(
                 model.model.config, model.model.weights,
-                {.block_size = 16, .num_blocks = 64, .num_state_rows = 8, .num_threads = 2, .isa = isa});
+                {.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8}, .num_threads = 2, .isa = isa});
             const auto allocations = decode(model, executor, 3, 20);
             for (size_t i = 4; i < allocations.size(); ++i) {
                 EXPECT_EQ(allocations[i], 0)

@@ -23,7 +23,8 @@ using tests::SceneModel;
 constexpr int32_t kBlockSizes[] = {1, 3, 16, 20, 64};
 
 CpuExecutorConfig config_of(int32_t block_size, int32_t num_threads = 1) {
-    return {.block_size = block_size, .num_blocks = 1600 / block_size, .num_state_rows = 8, .num_threads = num_threads};
+    return {.pools = {.block_size = block_size, .num_blocks = 1600 / block_size, .num_state_rows = 8},
+            .num_threads = num_threads};
 }
 
 SceneModel model_of(Architecture family, uint64_t seed = 1) {
@@ -289,6 +290,53 @@ TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
             scene.step();
             scene.expect_uncached(0, tokens, std::string(isa_name(isa)));
             scene.expect_head(tokens, iota(0, 9), 0, std::string(isa_name(isa)));
+        }
+    }
+}
+
+// Two requests of the same tokens in one step, one of them ordinary: a prompt, then a token.
+void compute_beside_an_ordinary_one(const SceneModel& model, CpuExecutor& executor, bool joined,
+                                    const std::string& name) {
+    Scene scene(model, executor, 16);
+    const auto tokens = model.tokens(41, 3);
+    const std::vector<TokenId> prompt(tokens.begin(), tokens.end() - 1);
+    scene.next().start({.slot = 0, .tokens = prompt}).start({.slot = 1, .tokens = prompt});
+    for (const int64_t done : {0, 40}) {
+        if (done > 0) scene.next();
+        for (const int32_t slot : {0, 1}) {
+            scene.compute({.slot = slot,
+                           .num_computed_tokens = done,
+                           .num_new_tokens = done == 0 ? 40 : 1,
+                           .num_draws = 1,
+                           .state_src = done > 0 ? slot : -1,
+                           .state_dst = slot,
+                           .appended = done > 0 ? std::vector{tokens.back()} : std::vector<TokenId>{},
+                           .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(3 * slot, 3),
+                           .arithmetic = slot == 0 ? Arithmetic::kDeterministic : Arithmetic::kOrdinary});
+        }
+        scene.step();
+        const std::vector<TokenId> computed(tokens.begin(), tokens.begin() + done + (done == 0 ? 40 : 1));
+        scene.expect_uncached(0, computed, name);
+        if (joined) scene.expect_uncached(1, computed, name);
+    }
+    scene.expect_head(tokens, iota(0, 3), 0, name);
+    // What rounding to bf16 hides elsewhere shows in a state.
+    const bool same = scene.head(41, iota(3, 3), 1) == scene.head(41, iota(0, 3), 0);
+    EXPECT_EQ(same, joined || !model.has_state) << name;
+}
+
+TEST(CpuExecutor, OrdinarySequencesHaveAnArithmeticOfTheirOwnAndNobodyElseNotices) {
+    if (best_isa() == Isa::kPortable) GTEST_SKIP() << "the portable loops are exact in every profile";
+    for (const Architecture family : kFamilies) {
+        const SceneModel model = model_of(family);
+        for (const int64_t max_joined_rows : {0, 80}) {
+            CpuExecutorConfig config = config_of(16);
+            config.ordinary_profile = Profile::kFast;
+            config.max_joined_rows = max_joined_rows;
+            CpuExecutor executor(model.model.config, model.model.weights, config);
+            EXPECT_EQ(executor.numerics_id(), "exact/1");
+            EXPECT_EQ(executor.ordinary_numerics_id(), "fast/1");
+            compute_beside_an_ordinary_one(model, executor, max_joined_rows > 0, where(family, 16, max_joined_rows));
         }
     }
 }

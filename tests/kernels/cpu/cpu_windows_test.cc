@@ -20,9 +20,7 @@ constexpr int32_t kMaxLog = 12;
 
 WindowCounts run_on_cpu(const SceneModel& model, int32_t num_threads, uint64_t seed, Profile profile) {
     cpu::CpuExecutor executor(model.model.config, model.model.weights,
-                              {.block_size = 5,
-                               .num_blocks = 60,
-                               .num_state_rows = 4,
+                              {.pools = {.block_size = 5, .num_blocks = 60, .num_state_rows = 4},
                                .max_log_tokens = kMaxLog,
                                .num_threads = num_threads,
                                .profile = profile});
@@ -67,7 +65,7 @@ TEST(CpuWindows, AFaultIsToldOfTheRowThatMetIt) {
     const PoisonedModel model(Architecture::kGraniteHybrid, Profile::kExact, poison);
     for (int64_t begin = 0; begin <= kFaultAt; ++begin) {  // tokens that come one by one, before the window
         cpu::CpuExecutor cpu(model.scene.model.config, model.scene.model.weights,
-                             {.num_blocks = 2, .num_state_rows = 1, .max_log_tokens = 7});
+                             {.pools = {.num_blocks = 2, .num_state_rows = 1}, .max_log_tokens = 7});
         reference::ReferenceExecutor beside(model.scene.model.config, model.scene.model.weights);
         for (reference::NumericExecutor* executor :
              {static_cast<reference::NumericExecutor*>(&cpu), static_cast<reference::NumericExecutor*>(&beside)}) {

@@ -18,9 +18,7 @@ using tests::SceneModel;
 constexpr int32_t kLength = 150;
 
 CpuExecutorConfig config_of(Profile profile, WeightFormat weights, std::optional<Isa> isa = {}) {
-    return {.block_size = 16,
-            .num_blocks = 16,
-            .num_state_rows = 2,
+    return {.pools = {.block_size = 16, .num_blocks = 16, .num_state_rows = 2},
             .num_threads = 2,
             .isa = isa,
             .profile = profile,

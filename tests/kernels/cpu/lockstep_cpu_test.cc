@@ -51,8 +51,10 @@ void run(const SceneModel& model, LockstepExecutor& lockstep) {
     EXPECT_GT(lockstep.counts().compared_operations, 301 * 4);
 }
 
-constexpr CpuExecutorConfig kOneThread{.block_size = 16, .num_blocks = 32, .num_state_rows = 4, .num_threads = 1};
-constexpr CpuExecutorConfig kThreeThreads{.block_size = 16, .num_blocks = 32, .num_state_rows = 4, .num_threads = 3};
+constexpr CpuExecutorConfig kOneThread{.pools = {.block_size = 16, .num_blocks = 32, .num_state_rows = 4},
+                                       .num_threads = 1};
+constexpr CpuExecutorConfig kThreeThreads{.pools = {.block_size = 16, .num_blocks = 32, .num_state_rows = 4},
+                                          .num_threads = 3};
 
 TEST(Lockstep, CpuBesideReferenceAgreesInEveryOperation) {
     for (const Architecture family : kFamilies) {

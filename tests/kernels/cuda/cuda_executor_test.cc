@@ -36,7 +36,7 @@ struct Emulated {
         : emulator(schedule, 7),
           device(make_emulated_device(emulator)),
           executor(model.model.config, model.model.weights, *device,
-                   {.block_size = block_size, .num_blocks = 800 / block_size, .num_state_rows = 8},
+                   {.pools = {.block_size = block_size, .num_blocks = 800 / block_size, .num_state_rows = 8}},
                    model.reference.profile()) {}
     void expect_no_findings() const {
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
@@ -90,8 +90,9 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
         EXPECT_EQ(Emulated(model).executor.numerics_id(), "tensor.sm90/1");
         reference::ReferenceExecutor reference(model.model.config, model.model.weights, 1, Profile::kTensorSm90);
         run_beside(model, reference, 40);
-        cpu::CpuExecutor cpu(model.model.config, model.model.weights,
-                             {.block_size = 16, .num_blocks = 8, .num_state_rows = 8, .profile = Profile::kTensorSm90});
+        cpu::CpuExecutor cpu(
+            model.model.config, model.model.weights,
+            {.pools = {.block_size = 16, .num_blocks = 8, .num_state_rows = 8}, .profile = Profile::kTensorSm90});
         run_beside(model, cpu, 26);
     }
 }
@@ -104,7 +105,7 @@ TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
         simt::Emulator emulator(Schedule::kRandom, 7);
         const auto device = make_emulated_device(emulator);
         CudaExecutor executor(model.model.config, model.model.weights, *device,
-                              {.block_size = 16, .num_blocks = 8, .num_state_rows = 2}, Profile::kFast);
+                              {.pools = {.block_size = 16, .num_blocks = 8, .num_state_rows = 2}}, Profile::kFast);
         EXPECT_EQ(executor.numerics_id(), "fast/1");
         Scene scene(model, executor, 16);
         const auto tokens = model.tokens(41, 3);
@@ -328,7 +329,8 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
     const auto run = [&](int64_t fail_at, DeviceCounts& counts) -> Status {
         simt::Emulator emulator;
         const auto device = make_emulated_device(emulator, {.fail_at_allocation = fail_at});
-        CudaExecutor executor(model.model.config, model.model.weights, *device, {.num_blocks = 8, .num_state_rows = 1});
+        CudaExecutor executor(model.model.config, model.model.weights, *device,
+                              {.pools = {.num_blocks = 8, .num_state_rows = 1}});
         tests::PlanBuilder plans(model.model.config.vocab_size);
         StepResult result;
         plans.next().start({.slot = 0, .tokens = model.tokens(39, 1)});

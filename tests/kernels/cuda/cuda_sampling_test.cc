@@ -75,7 +75,7 @@ TEST(CudaSampling, TheExecutorDrawsWithItsOwnPrefixPositionAndSeed) {
     const tests::SceneModel model(reference::draw_small_config(reference::Architecture::kMamba2, 9), 9);
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator);
-    CudaExecutor executor(model.model.config, model.model.weights, *device, {.num_state_rows = 2});
+    CudaExecutor executor(model.model.config, model.model.weights, *device, {.pools = {.num_state_rows = 2}});
     tests::Scene scene(model, executor, 16);
     const SamplingParams params[] = {{.temperature = 1.5F,
                                       .repetition_penalty = 1.4F,

@@ -31,7 +31,7 @@ struct EmulatedWindows {
         : emulator(schedule, 7),
           device(make_emulated_device(emulator, config)),
           executor(model.model.config, model.model.weights, *device,
-                   {.block_size = 5, .num_blocks = 60, .num_state_rows = 4, .max_log_tokens = kMaxLog},
+                   {.pools = {.block_size = 5, .num_blocks = 60, .num_state_rows = 4}, .max_log_tokens = kMaxLog},
                    model.reference.profile()) {}
 
     simt::Emulator emulator;

@@ -20,9 +20,9 @@ public:
     Decoding(const tests::SceneModel& model, Device& device, const std::vector<int64_t>& lengths)
         : device_(device),
           executor_(model.model.config, model.model.weights, device,
-                    {.block_size = 16,
-                     .num_blocks = kBlocksEach * static_cast<int32_t>(lengths.size()),
-                     .num_state_rows = static_cast<int32_t>(lengths.size())},
+                    {.pools = {.block_size = 16,
+                               .num_blocks = kBlocksEach * static_cast<int32_t>(lengths.size()),
+                               .num_state_rows = static_cast<int32_t>(lengths.size())}},
                     model.reference.profile()),
           scene_(model, executor_, 16) {
         scene_.next();

@@ -19,7 +19,7 @@ inline void expect_heads_summed_where_they_lie(Device& device, int32_t block_siz
     }
     const tests::SceneModel model(config, 8);
     CudaExecutor executor(model.model.config, model.model.weights, device,
-                          {.block_size = block_size, .num_blocks = 400 / block_size, .num_state_rows = 8});
+                          {.pools = {.block_size = block_size, .num_blocks = 400 / block_size, .num_state_rows = 8}});
     tests::PlanBuilder plans(model.model.config.vocab_size);
     StepResult result;
     std::vector<int64_t> waits;

@@ -40,7 +40,7 @@ constexpr const char* kTrace =
 struct Emulated {
     Emulated(const reference::Model& model, const cuda::EmulatedDeviceConfig& failure)
         : device(cuda::make_emulated_device(emulator, failure)),
-          executor(model.config, model.weights, *device, kPools) {}
+          executor(model.config, model.weights, *device, {.pools = kPools}) {}
     simt::Emulator emulator;
     std::unique_ptr<cuda::Device> device;
     cuda::CudaExecutor executor;
@@ -81,9 +81,7 @@ public:
 private:
     static EngineConfig config() {
         EngineConfig engine;
-        engine.cache.block_size = kPools.block_size;
-        engine.cache.num_blocks = kPools.num_blocks;
-        engine.cache.num_state_rows = kPools.num_state_rows;
+        engine.cache.pools = kPools;
         engine.max_model_len = 256;
         engine.digest_heads = true;
         return engine;

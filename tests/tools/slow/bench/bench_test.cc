@@ -289,7 +289,7 @@ TEST(MachineProbe, ReadsABufferOfFourCaches) {
 // What the turns are timed with must really attach.
 TEST(BenchSequences, ATurnComputesItsSuffixAloneAndDrawsFromTheSameBits) {
     const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.num_blocks = 30, .num_state_rows = 5});
+    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
     BenchSequences sequences(executor, 1);
     sequences.divide({.num_slots = 3, .tokens_per_slot = 60, .num_head_rows = 2});
     const TokenSeq tokens = sequences.fresh_tokens(60);
@@ -307,7 +307,7 @@ TEST(BenchSequences, ATurnComputesItsSuffixAloneAndDrawsFromTheSameBits) {
 // What is timed behind a long context must find its pages: each a copy in a block of its own.
 TEST(BenchSequences, ALengthenedHeadRepeatsItsKv) {
     const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.num_blocks = 30, .num_state_rows = 5});
+    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
     BenchSequences sequences(executor, 1);
     sequences.divide({.num_slots = 2, .tokens_per_slot = 100, .num_head_rows = 1});
     const BenchHead head = sequences.lengthen(sequences.compute_head(0, sequences.fresh_tokens(32), 32), 75);
@@ -342,7 +342,7 @@ TEST(BenchSequences, ALengthenedHeadRepeatsItsKv) {
 
 TEST(BenchSequences, NoTwoSequencesHaveTheSameTokens) {
     const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.num_blocks = 4, .num_state_rows = 2});
+    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 4, .num_state_rows = 2}});
     BenchSequences sequences(executor, 1);
     const TokenSeq first = sequences.fresh_tokens(64);
     EXPECT_LT(first.common_prefix(sequences.fresh_tokens(64)), 4);

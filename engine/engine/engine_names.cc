@@ -1,0 +1,73 @@
+// What clients do with conversations between turns.
+#include "engine/base/check.h"
+#include "engine/engine/engine.h"
+
+namespace verbatim {
+
+OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns) {
+    Call told = call(CallKind::kFork);
+    told.key = from;
+    told.to = to;
+    told.num_turns = num_turns;
+    recorder_.on_call(told);
+    const auto length = ledger_.fork(from, to, num_turns);
+    if (!length) return length;
+    const ConversationKey key{from.salt, to};
+    CHECK(*length > 0 && key != from, "a fork of '{}' of {} tokens", to, *length);
+    drop_snapshots(key);
+    cache_.fork(from, key);
+    cache_.rewind(key, *length);
+    ++stats_.forks;
+    event(EventKind::kFork, RequestId{-1}, *length);
+    return length;
+}
+
+OrRefusal<int64_t> Engine::rewind(const ConversationKey& key, size_t num_turns) {
+    Call told = call(CallKind::kRewind);
+    told.key = key;
+    told.num_turns = num_turns;
+    recorder_.on_call(told);
+    const auto length = ledger_.rewind(key, num_turns);
+    if (!length) return length;
+    CHECK_GT(*length, 0);
+    cache_.rewind(key, *length);
+    ++stats_.rewinds;
+    event(EventKind::kRewind, RequestId{-1}, *length);
+    return length;
+}
+
+// Turns that never committed leave heads without a conversation: they can be deleted, too.
+OrRefusal<int64_t> Engine::remove(const ConversationKey& key) {
+    Call told = call(CallKind::kRemove);
+    told.key = key;
+    recorder_.on_call(told);
+    const auto removed = ledger_.remove(key);
+    const bool left = cache_.find(key) != nullptr || publication_.knows(key);
+    if (!removed && !(removed.error().reason == RefusalReason::kUnknownConversation && left)) return removed;
+    cache_.remove(key);
+    drop_snapshots(key);
+    CHECK(ledger_.find(key) == nullptr && cache_.find(key) == nullptr, "'{}' is there", key.conversation_id);
+    event(EventKind::kDelete, RequestId{-1});
+    return 0;
+}
+
+// Of turns that ended or cannot commit: else what they still publish would bring the name back.
+void Engine::drop_snapshots(const ConversationKey& key) {
+    publication_.discard_snapshots(key);
+    for (const auto& [id, sequence] : sequences_) {
+        if (sequence->request.conversation != key) continue;
+        sequence->snapshots.clear();
+        sequence->publishes_snapshots = false;
+    }
+}
+
+bool Engine::revoke(const ConversationKey& key) {
+    Call told = call(CallKind::kRevoke);
+    told.key = key;
+    recorder_.on_call(told);
+    if (!ledger_.revoke(key)) return false;
+    event(EventKind::kRevoke, RequestId{-1});
+    return true;
+}
+
+}  // namespace verbatim

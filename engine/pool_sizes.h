@@ -1,0 +1,22 @@
+// engine/pool_sizes.h: owns how large the pools of KV blocks and state rows are: one answer for the cache, which hands
+// out their numbers, and for the executors, which hold their bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace verbatim {
+
+struct PoolSizes {
+    int32_t block_size = 16;     // tokens
+    int32_t num_blocks = 0;      // 0: the model has no tensors per token (KV)
+    int32_t num_state_rows = 0;  // 0: the model has no tensors per sequence (states)
+    friend bool operator==(const PoolSizes&, const PoolSizes&) = default;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("block_size", self.block_size);
+        visit("num_blocks", self.num_blocks);
+        visit("num_state_rows", self.num_state_rows);
+    }
+};
+
+}  // namespace verbatim

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Counts the assertions of engine/ by function: how many there are, and which mutators have none.
+
+A mutator is a member function that is not const, defined in a .cc of engine/ and no part of verify(). Constructors are
+mutators, too. What the compiler checks is not counted, nor is engine/base, which asserts for everybody.
+
+count_assertions.py [--source DIR] [--list]     --list names the mutators without an assertion
+"""
+
+import argparse
+import glob
+import os
+import re
+
+HEAD = re.compile(r"^(?!namespace|class|struct|#|//|template|\}|\s)[^;]*?\b(\w+(?:<\w+>)?)::(~?\w+)\(.*", re.S)
+CHECK = re.compile(r"\bCHECK(?:_[A-Z]{2})?\(")
+LEFT_OUT = re.compile(r"/base/|_verify\.cc$")
+
+
+def functions_of(text):
+    """(class, name, is const, body) of every member function that a layout with closing braces in column 0 shows."""
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines):
+        if not HEAD.match(lines[at]):
+            at += 1
+            continue
+        first = at
+        depth = lines[at].count("{") - lines[at].count("}")
+        while depth > 0 or "{" not in "".join(lines[first:at + 1]):
+            at += 1
+            if at == len(lines) or (at > first and lines[at].endswith(";") and "{" not in "".join(lines[first:at + 1])):
+                break
+            depth += lines[at].count("{") - lines[at].count("}")
+        whole = "\n".join(lines[first:at + 1])
+        at += 1
+        if "{" not in whole:
+            continue
+        signature = whole[:whole.index("{")]
+        owner, name = HEAD.match(lines[first]).groups()
+        yield owner, name, bool(re.search(r"\)\s*const\b", signature)), whole[len(signature):]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default=".", help="the repository's root")
+    parser.add_argument("--list", action="store_true", help="name the mutators without an assertion")
+    arguments = parser.parse_args()
+    num_mutators = num_checks = 0
+    without = []
+    for path in sorted(glob.glob(os.path.join(arguments.source, "engine/**/*.cc"), recursive=True)):
+        source = os.path.relpath(path, arguments.source)
+        if LEFT_OUT.search(source):
+            continue
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        mutators = [one for one in functions_of(text) if not one[2] and not one[1].startswith(("verify", "~"))]
+        checks = [len(CHECK.findall(body)) for _, _, _, body in mutators]
+        num_mutators += len(mutators)
+        num_checks += sum(checks)
+        if mutators:
+            print(f"{source}: {sum(checks)} in {len(mutators)} mutators")
+        without += [f"{source}: {owner}::{name}" for (owner, name, _, _), count in zip(mutators, checks) if count == 0]
+    print(f"all: {num_checks} in {num_mutators} mutators, {num_checks / max(num_mutators, 1):.2f} each; "
+          f"{len(without)} have none")
+    for one in without if arguments.list else []:
+        print(f"    {one}")
+
+
+if __name__ == "__main__":
+    main()

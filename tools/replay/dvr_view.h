@@ -1,0 +1,48 @@
+// tools/replay/dvr_view.h: `verbatim replay --show-dvr`: one request's tokens and KV through prefill, decode, drafting,
+// verifying and rolling back, a line for each step that it has a share in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/recorder.h"
+
+namespace verbatim::tools {
+
+class DvrView final : public Recorder {
+public:
+    explicit DvrView(int32_t block_size) : block_size_(block_size) {}
+
+    void on_plan(const StepPlan& plan) override;
+    void on_result(const StepResult& result) override;
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event&) override {}
+
+    // The first request of which something was rolled back; without one, the first that verified; without one, the
+    // first that drew.
+    [[nodiscard]] std::string picture() const;
+
+private:
+    struct Slot {
+        RequestId request{};
+        bool is_draft_path = false;
+    };
+    struct Story {
+        std::vector<std::string> lines;
+        bool has_verified = false;
+        bool has_rolled_back = false;
+    };
+    void tell(const ScheduledSequence& sequence, const DrawnTokens* drawn, const StepResult& result);
+    [[nodiscard]] std::string bar(int64_t resident, int64_t fresh, int64_t other, char mark) const;
+
+    int32_t block_size_;
+    StepPlan plan_;
+    std::map<SequenceSlot, Slot> slots_;
+    std::map<RequestId, Story> stories_;
+    std::map<RequestId, int64_t> resident_;  // positions that are verified
+};
+
+}  // namespace verbatim::tools
