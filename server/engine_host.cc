@@ -51,6 +51,7 @@ void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
         commands_.push_back({ticket, std::nullopt, nullptr});
+        ++num_aborts_;
     }
     changed_.notify_all();
 }
@@ -58,6 +59,11 @@ void EngineHost::abort(Ticket ticket) {
 size_t EngineHost::num_requests() const {
     const std::lock_guard lock(mutex_);
     return num_requests_;
+}
+
+int64_t EngineHost::num_aborts() const {
+    const std::lock_guard lock(mutex_);
+    return num_aborts_;
 }
 
 std::string EngineHost::failure() const {

@@ -61,6 +61,7 @@ public:
     void abort(Ticket ticket);
 
     [[nodiscard]] size_t num_requests() const;
+    [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
     // Empty while the engine works; what the executor said when it failed.
     [[nodiscard]] std::string failure() const;
 
@@ -91,6 +92,7 @@ private:
     std::condition_variable changed_;
     std::vector<Command> commands_;
     size_t num_requests_ = 0;
+    int64_t num_aborts_ = 0;
     int64_t next_ticket_ = 0;
     bool stopping_ = false;
     std::string failure_;

@@ -15,6 +15,7 @@ namespace verbatim::server {
 namespace {
 
 constexpr size_t kMaxIdBytes = 256;
+constexpr size_t kMaxStops = 16;
 
 std::string quoted(const Json& value) { return reference::quote_json(nlohmann::json(value)); }
 
@@ -82,6 +83,17 @@ FieldStatus read_messages(const std::string& field, const Json& value, GenerateR
     return {};
 }
 
+FieldStatus read_stop(const std::string& field, const Json& value, GenerateRequest& request) {
+    const Json list = value.is_array() ? value : Json::array({value});
+    bool texts = list.size() <= kMaxStops;
+    for (const Json& stop : list) {
+        texts = texts && stop.is_string() && !stop.get_ref<const std::string&>().empty();
+        if (texts) request.stop.push_back(stop.get<std::string>());
+    }
+    if (!texts) return tl::unexpected(wrong(field, value, fmt::format("a text or up to {}, none empty", kMaxStops)));
+    return {};
+}
+
 FieldStatus read_stream_options(const std::string& field, const Json& value, GenerateRequest& request) {
     if (!value.is_object()) return tl::unexpected(wrong(field, value, "an object"));
     for (const auto& [key, inner] : value.items()) {
@@ -132,6 +144,7 @@ const std::map<std::string, FieldReader, std::less<>>& common_fields() {
                                   R& r) { return take(r.sampling.repetition_penalty, number(f, v, 0.01, 10)); }},
         {"seed", [](const auto& f, const Json& v, R& r) { return take(r.seed, whole_number(f, v, 0)); }},
         {"stream", [](const auto& f, const Json& v, R& r) { return take(r.stream, truth(f, v)); }},
+        {"stop", read_stop},
         {"stream_options", read_stream_options},
         {"ignore_eos", [](const auto& f, const Json& v, R& r) { return take(r.ignore_stop, truth(f, v)); }},
         {"use_cache", [](const auto& f, const Json& v, R& r) { return take(r.use_cache, truth(f, v)); }},

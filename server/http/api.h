@@ -47,6 +47,7 @@ struct GenerateRequest {
     std::optional<int64_t> max_tokens;
     SamplingParams sampling;
     std::optional<uint64_t> seed;
+    std::vector<std::string> stop;
     bool ignore_stop = false;  // ignore_eos
     bool use_cache = true;
     bool stream = false;

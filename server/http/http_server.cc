@@ -19,6 +19,7 @@
 #include <unordered_set>
 
 #include "server/text/decoder.h"
+#include "server/text/stop_texts.h"
 
 namespace verbatim::server {
 namespace {
@@ -117,19 +118,56 @@ std::string event(const Json& json) {
     return "data: " + json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n\n";
 }
 
-// What a stream says about an update; may be nothing.
-std::string events_of(const HostUpdate& update, Answer& answer, text::Decoder& decoder) {
-    if (update.kind == HostUpdate::Kind::kToken) {
-        const std::string text = decoder.add(update.token);
-        return text.empty() ? "" : event(text_chunk(answer.frame, text));
+// The text of an answer as it comes: decoded, and cut before a stop text.
+class AnswerText {
+public:
+    AnswerText(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
+        : decoder_(tokenizer, /*skip_special=*/true), stops_(stop) {}
+    std::string add(TokenId token) {
+        num_tokens_ += stopped() ? 0 : 1;
+        return stops_.add(decoder_.add(token));
+    }
+    std::string finish() { return stops_.add(decoder_.finish()) + stops_.finish(); }
+    [[nodiscard]] bool stopped() const { return stops_.stopped(); }
+    [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
+
+private:
+    text::Decoder decoder_;
+    text::StopTexts stops_;
+    int64_t num_tokens_ = 0;
+};
+
+// How an answer ended.
+struct AnswerEnd {
+    FinishReason reason = FinishReason::kLength;
+    std::optional<ApiError> error;
+};
+
+// What `update` adds to the text, and whether it is the end; fills in the usage then. At a stop text the rest of the
+// turn is not wanted: it is aborted, and its last update is waited for.
+std::optional<AnswerEnd> take_update(const HostUpdate& update, Answer& answer, AnswerText& text, EngineHost& host,
+                                     std::string& added) {
+    using Kind = HostUpdate::Kind;
+    if (update.kind == Kind::kAccepted) return std::nullopt;
+    if (update.kind == Kind::kToken) {
+        const bool before = text.stopped();
+        added = text.add(update.token);
+        if (text.stopped() && !before) host.abort(answer.ticket);
+        return std::nullopt;
     }
     answer.ended = true;
-    if (update.kind != HostUpdate::Kind::kFinished || !is_whole(update)) return event(failed_error(update).envelope());
-    std::string events;
-    if (const std::string rest = decoder.finish(); !rest.empty()) events = event(text_chunk(answer.frame, rest));
-    events += event(finish_chunk(answer.frame, update.end->reason));
-    answer.usage.completion_tokens = update.end->num_output_tokens;
+    const bool whole = update.kind == Kind::kFinished && (text.stopped() || is_whole(update));
+    if (!whole) return AnswerEnd{{}, failed_error(update)};
+    added = text.finish();
+    answer.usage.completion_tokens = text.stopped() ? text.num_tokens() : update.end->num_output_tokens;
     answer.usage.cached_tokens = update.end->num_reused_tokens;
+    return AnswerEnd{text.stopped() ? FinishReason::kStopString : update.end->reason, std::nullopt};
+}
+
+// What a stream says at its end.
+std::string last_events(const Answer& answer, const AnswerEnd& end) {
+    if (end.error) return event(end.error->envelope());
+    std::string events = event(finish_chunk(answer.frame, end.reason));
     if (answer.request.include_usage) events += event(usage_chunk(answer.frame, answer.usage));
     return events + "data: [DONE]\n\n";
 }
@@ -448,25 +486,18 @@ asio::awaitable<bool> HttpServer::State::generate(ConnectionPtr connection, cons
 }
 
 asio::awaitable<bool> HttpServer::State::answer_whole(Connection& connection, const Request& request, Answer& answer) {
-    text::Decoder decoder(*service_.tokenizer, /*skip_special=*/true);
+    AnswerText decoded(*service_.tokenizer, answer.request.stop);
     std::string text;
     while (true) {
         const auto update = co_await answer.updates->next(seconds(config_.idle_seconds));
         if (answer.updates->gone()) co_return false;
-        if (!update || update->kind == HostUpdate::Kind::kAccepted) continue;
-        if (update->kind == HostUpdate::Kind::kToken) {
-            text += decoder.add(update->token);
-            continue;
-        }
-        answer.ended = true;
-        if (update->kind != HostUpdate::Kind::kFinished || !is_whole(*update)) {
-            const ApiError failed = failed_error(*update);
-            co_return co_await refuse(connection, request, failed);
-        }
-        text += decoder.finish();
-        answer.usage.completion_tokens = update->end->num_output_tokens;
-        answer.usage.cached_tokens = update->end->num_reused_tokens;
-        Response whole = response(request, 200, whole_answer(answer.frame, text, update->end->reason, answer.usage));
+        if (!update) continue;
+        std::string added;
+        const std::optional<AnswerEnd> end = take_update(*update, answer, decoded, *service_.host, added);
+        text += added;
+        if (!end) continue;
+        if (end->error) co_return co_await refuse(connection, request, *end->error);
+        Response whole = response(request, 200, whole_answer(answer.frame, text, end->reason, answer.usage));
         whole.set("X-Request-Id", answer.frame.id);
         if (answer.request.conversation_id) whole.set("X-Conversation-Id", *answer.request.conversation_id);
         co_return co_await write(connection, std::move(whole));
@@ -503,17 +534,22 @@ asio::awaitable<bool> HttpServer::State::answer_stream(Connection& connection, c
     co_await http::async_write_header(connection.stream, serializer, asio::redirect_error(use_awaitable, problem));
     if (problem) co_return false;
 
-    text::Decoder decoder(*service_.tokenizer, /*skip_special=*/true);
+    AnswerText decoded(*service_.tokenizer, answer.request.stop);
     std::string events = answer.request.kind == ApiKind::kChat ? event(role_chunk(answer.frame)) : "";
+    std::optional<AnswerEnd> end;
     while (true) {
         if (!events.empty()) {
             const bool sent = co_await send_events(connection, events);
             if (!sent) co_return false;
         }
-        if (answer.ended) break;
+        if (end) break;
         update = co_await answer.updates->next(seconds(config_.ping_seconds));
         if (answer.updates->gone()) co_return false;
-        events = update ? events_of(*update, answer, decoder) : ": still here\n\n";
+        std::string added;
+        if (update) end = take_update(*update, answer, decoded, *service_.host, added);
+        events = update ? "" : ": still here\n\n";
+        if (!added.empty()) events += event(text_chunk(answer.frame, added));
+        if (end) events += last_events(answer, *end);
     }
     co_await asio::async_write(connection.stream, http::make_chunk_last(),
                                asio::redirect_error(use_awaitable, problem));
