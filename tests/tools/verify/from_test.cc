@@ -56,5 +56,13 @@ TEST(RecordFormat, VersionOneStaysReadable) {
     EXPECT_EQ(compared["states"], 50);
 }
 
+TEST(ShrinkCommand, WhatIsRightIsNotShrunk) {
+    const ScratchFiles files;
+    const Outcome shrunk = run_verbatim({"shrink", golden_record(), "--to", files.path("small.rec")});
+    EXPECT_EQ(shrunk.exit_code, kExitOk) << shrunk.err;
+    EXPECT_THAT(shrunk.out, HasSubstr("there is nothing to shrink"));
+    EXPECT_EQ(file_bytes(files.path("small.rec")), "");
+}
+
 }  // namespace
 }  // namespace verbatim::tools
