@@ -1,4 +1,4 @@
-// records/codec.h: values with fields (engine/fields.h) in few bytes, and the text that says how they lie there: a type
+// reference/records/codec.h: values with fields (engine/fields.h) in few bytes, and the text that says how they lie there: a type
 // that has gained a field, or lost one, is still read.
 //
 // A *shape* is a type's text: i an integer, an enum or a bool; u an integer of 8 bytes; f, d numbers with a fraction;

@@ -216,7 +216,7 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     Status ran;
     RecordedDrafter recorded_drafts(record);
     AnswerDrafter answers(record);
-    if (options.schedule.as_recorded()) {
+    if (options.schedule.as_recorded() && !options.by_causes) {
         recorded_drafts.listen_to(engine);
         if (recorded_drafts.has_drafts()) engine.draft_with(&recorded_drafts);
         ran = rerun_as_recorded(source, engine, used, limits);

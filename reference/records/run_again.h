@@ -57,6 +57,7 @@ struct RunAgainOptions {
     DigestLevel digests = DigestLevel::kLayers;
     std::string executor;        // its name, for the record
     StepWatch* watch = nullptr;  // borrowed
+    bool by_causes = false;      // whatever the schedule: calls may have gone since the run was recorded
     int64_t max_steps = -1;
     std::function<void(int64_t)> after_step;
     std::function<void(Engine&)> at_end;  // before the engine goes

@@ -37,7 +37,8 @@ public:
     [[nodiscard]] Executor& watch(Executor& executor, reference::NumericExecutor& numeric);
     // What watch() returned is gone.
     void look_away();
-    // The record ends here; what watch() returned goes on computing. `failure`: why the run does. Errors: the file could not be written.
+    // The record ends here; what watch() returned goes on computing. `failure`: why the run does. Errors: the file
+    // could not be written.
     Status finish(const std::string& failure = {});
     [[nodiscard]] bool is_finished() const { return finished_; }
     [[nodiscard]] int64_t file_bytes() const { return writer_->file_bytes(); }

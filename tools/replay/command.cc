@@ -14,6 +14,7 @@
 #include "tools/program/isa_option.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/read_options.h"
+#include "tools/replay/from.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
 
@@ -35,6 +36,7 @@ struct ReplayOptions {
     std::string model = "tiny-granite";
     ReadFlags read;
     ReplayConfig replay;
+    FromFlags from;
     uint64_t cache_bytes = uint64_t{256} << 20;
     uint64_t kv_bytes = 0;
     uint64_t state_bytes = 0;
@@ -229,7 +231,13 @@ Status set_windows(ReplayOptions& options) {
     return options.window.empty() || replay.paced_windows ? Status{} : set_window(options);
 }
 
+int run_from_command(const FromFlags& from) {
+    const Status done = replay_from(from);
+    return done ? kExitOk : report_error(done.error());
+}
+
 int run_replay_command(ReplayOptions options) {
+    if (!options.from.record.empty()) return run_from_command(options.from);
     if (const Status valid = set_policy_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -253,6 +261,29 @@ int run_replay_command(ReplayOptions options) {
         if (!run.problems().empty()) return kExitDifference;
     }
     return kExitOk;
+}
+
+void add_from_options(CLI::App& verb, FromFlags& from) {
+    verb.add_option("--from", from.record, "makes this record's run again, and shows its last step")
+        ->type_name("FILE")
+        ->excludes("--trace")
+        ->excludes("--record");
+    add_count_option(verb, "--until-step", from.until_step, 0, "the last step that --from makes")
+        ->default_str("all")
+        ->needs("--from");
+    verb.add_option("--show", from.show, "with --from: names, heads, blocks and who shares them")
+        ->check(CLI::IsMember({"cache"}).description(""))
+        ->type_name("cache")
+        ->needs("--from");
+    verb.add_option("--cache-graph", from.cache_graph, "with --from: the same for Graphviz")
+        ->type_name("FILE")
+        ->needs("--from");
+    verb.add_option("--cache-svg", from.cache_svg, "with --from: the same as a picture")
+        ->type_name("FILE")
+        ->needs("--from");
+    verb.add_option("--timeline", from.timeline, "with --from: the record for Perfetto or about:tracing")
+        ->type_name("FILE")
+        ->needs("--from");
 }
 
 CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
@@ -342,6 +373,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                             "the executor fails at this step and a fresh one goes on")
                                ->default_str("none");
     add_record_options(*verb, options->replay.record);
+    add_from_options(*verb, options->from);
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");

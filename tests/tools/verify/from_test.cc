@@ -1,0 +1,68 @@
+// `verbatim replay --from`: a recorded run up to a step, and what stands there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string golden_record() { return repository_path("tests/data/records/version_1.rec"); }
+
+TEST(ReplayFrom, AStepIsShownWithItsPlanItsBatchAndTheCache) {
+    const Outcome shown = run_verbatim({"replay", "--from", golden_record(), "--until-step", "20", "--show", "cache"});
+    ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
+    EXPECT_THAT(shown.out, HasSubstr("step 20\nplan {step: 20, "));
+    EXPECT_THAT(shown.out, HasSubstr("cache before step 21: "));
+    EXPECT_THAT(shown.out, HasSubstr("head"));
+    EXPECT_THAT(shown.out, HasSubstr("conversation"));
+    EXPECT_NE(shown.out, run_verbatim({"replay", "--from", golden_record(), "--until-step", "5"}).out);
+}
+
+TEST(ReplayFrom, PicturesAreWrittenAndStandAlone) {
+    const ScratchFiles files;
+    const Outcome shown = run_verbatim({"replay", "--from", golden_record(), "--cache-svg", files.path("c.svg"),
+                                        "--cache-graph", files.path("c.dot"), "--timeline", files.path("t.json")});
+    ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
+    EXPECT_THAT(file_bytes(files.path("c.svg")), HasSubstr("</svg>"));
+    EXPECT_THAT(file_bytes(files.path("c.dot")), HasSubstr("-> \"block "));
+    const json timeline = json::parse(file_bytes(files.path("t.json")));
+    int num_steps = 0;
+    int num_commits = 0;
+    for (const json& event : timeline["traceEvents"]) {
+        num_steps += event["ph"] == "X" && event["name"].get<std::string>().starts_with("step ") ? 1 : 0;
+        num_commits += event["ph"] == "i" && event["name"] == "commit" ? 1 : 0;
+    }
+    EXPECT_EQ(num_steps, 29);
+    EXPECT_GT(num_commits, 5);
+    EXPECT_EQ(run_verbatim({"replay", "--from", golden_record(), "--timeline", "/nowhere/t.json"}).exit_code,
+              kExitMachine);
+    EXPECT_EQ(run_verbatim({"replay", "--from", "/nowhere/x.rec"}).exit_code, kExitBadInput);
+}
+
+// A record that version 1 of the format wrote: it is read, and its run is still the same.
+TEST(RecordFormat, VersionOneStaysReadable) {
+    const Outcome verified = run_verbatim({"verify", golden_record(), "--executor", "reference", "--format", "json"});
+    ASSERT_EQ(verified.exit_code, kExitOk) << verified.err << verified.out;
+    const json compared = json::parse(verified.out)["compared"];
+    EXPECT_EQ(compared["tokens"], 414);
+    EXPECT_EQ(compared["logits"], 414);
+    EXPECT_EQ(compared["operations"], 748);
+    EXPECT_EQ(compared["states"], 50);
+}
+
+TEST(ShrinkCommand, WhatIsRightIsNotShrunk) {
+    const ScratchFiles files;
+    const Outcome shrunk = run_verbatim({"shrink", golden_record(), "--to", files.path("small.rec")});
+    EXPECT_EQ(shrunk.exit_code, kExitOk) << shrunk.err;
+    EXPECT_THAT(shrunk.out, HasSubstr("there is nothing to shrink"));
+    EXPECT_EQ(file_bytes(files.path("small.rec")), "");
+}
+
+}  // namespace
+}  // namespace verbatim::tools

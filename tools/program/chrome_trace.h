@@ -1,0 +1,29 @@
+// tools/program/chrome_trace.h: timelines in the format that Perfetto and Chrome (about:tracing) show.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace verbatim::tools {
+
+// One process with its tracks. Times in nanoseconds; they are written in microseconds with three digits, as the format
+// wants them.
+class ChromeTrace {
+public:
+    explicit ChromeTrace(const std::string& process);
+
+    void name_track(int64_t track, const std::string& name);
+    void slice(int64_t track, std::string_view name, int64_t begin_ns, int64_t elapsed_ns,
+               const nlohmann::ordered_json& args);
+    void counter(std::string_view name, int64_t at_ns, const nlohmann::ordered_json& values);
+    void mark(int64_t track, std::string_view name, int64_t at_ns, const nlohmann::ordered_json& args);
+    [[nodiscard]] std::string json() const { return text_ + "\n]}\n"; }
+
+private:
+    std::string text_;
+};
+
+}  // namespace verbatim::tools

@@ -1,0 +1,72 @@
+#include "tools/replay/from.h"
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "engine/fields.h"
+#include "reference/records/run_index.h"
+#include "tools/program/cli.h"
+#include "tools/program/recorded_run.h"
+#include "tools/replay/cache_view.h"
+#include "tools/replay/timeline.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr int64_t kStepNs = 1'000'000;  // of a step that nobody measured
+
+Status write_file(const std::string& path, const std::string& text) {
+    if (path.empty()) return {};
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (file) return {};
+    return tl::unexpected(Error{fmt::format("{}: cannot be written", path), ErrorKind::kMachine});
+}
+
+std::string batch_table(const records::StepRecord& step, const records::RunIndex& index) {
+    Table table({"request", "conversation", "from", "to", "drafts", "prompt", "attached"});
+    for (const records::SequenceRecord& sequence : step.sequences) {
+        const records::RequestIndex* request = index.find(sequence.request);
+        table.add_row({fmt::format("{}", verbatim::index(sequence.request)),
+                       request != nullptr ? request->name.first.conversation_id : "", fmt::format("{}", sequence.begin),
+                       fmt::format("{}", sequence.end), fmt::format("{}", sequence.drafts.size()),
+                       request != nullptr ? fmt::format("{}", request->num_prompt_tokens) : "",
+                       request != nullptr ? fmt::format("{}", request->num_attached_tokens) : ""});
+    }
+    return table.to_string();
+}
+
+// The last step that was made.
+std::string step_text(const records::Record& made) {
+    const records::StepRecord* last = nullptr;
+    for (const records::Entry& entry : made.entries) {
+        if (const auto* step = std::get_if<records::StepRecord>(&entry)) last = step;
+    }
+    if (last == nullptr) return "no step was made\n";
+    const records::RunIndex index(made);
+    std::string text = fmt::format("step {}\n", last->step);
+    if (last->plan) text += "plan " + to_text(*last->plan) + "\n";
+    return text + batch_table(*last, index);
+}
+
+}  // namespace
+
+Status replay_from(const FromFlags& flags) {
+    ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, {}));
+    RETURN_IF_ERROR(write_file(flags.timeline, flags.timeline.empty() ? "" : timeline_json(*run->index, kStepNs)));
+    CacheView view;
+    records::RunAgainOptions again = run->again;
+    again.digests = records::DigestLevel::kHeads;
+    if (flags.until_step >= 0) again.max_steps = flags.until_step + 1;
+    again.at_end = [&view](Engine& engine) { view = view_of(engine); };
+    ASSIGN_OR_RETURN(const records::Record made, records::run_again(run->record, again));
+    if (!made.end->failure.empty()) return error("{}: {}", flags.record, made.end->failure);
+    fmt::print("{}", step_text(made));
+    if (flags.show == "cache") fmt::print("{}", cache_text(view));
+    RETURN_IF_ERROR(write_file(flags.cache_graph, cache_graph(view)));
+    return write_file(flags.cache_svg, cache_svg(view));
+}
+
+}  // namespace verbatim::tools

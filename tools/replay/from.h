@@ -1,0 +1,24 @@
+// tools/replay/from.h: `verbatim replay --from run.rec`: a recorded run up to a step, and what stands there then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/base/result.h"
+
+namespace verbatim::tools {
+
+struct FromFlags {
+    std::string record;       // empty: --from is not given
+    int64_t until_step = -1;  // the last one that is made; -1: all
+    std::string show;         // "cache": who holds what
+    std::string cache_graph;  // file, Graphviz
+    std::string cache_svg;    // file
+    std::string timeline;     // file, of the whole record
+};
+
+// Prints the last step's plan and batch, and what the flags ask for; writes their files. Errors: the record, the model,
+// a file that cannot be written.
+[[nodiscard]] Status replay_from(const FromFlags& flags);
+
+}  // namespace verbatim::tools
