@@ -1,5 +1,5 @@
-// simulator/cost_drafter.h: guesses what a cost executor will draw, right as often as it is told: windows of any rate of
-// acceptance, without a model that drafts. Drafting takes no time: the window's own price is all that it costs.
+// simulator/cost_drafter.h: guesses what a cost executor will draw, right as often as it is told: windows of any rate
+// of acceptance, without a model that drafts. Drafting takes no time: the window's own price is all that it costs.
 //
 //   W1  whether a guess is right depends on (seed, request, place in the answer) alone, not on the windows around it
 #pragma once

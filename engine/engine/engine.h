@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -150,7 +149,6 @@ private:
     [[nodiscard]] int64_t num_equal_steps() const;
     bool take_equal_steps();
     void grow_for_equal_steps(int64_t num_steps);
-    void take_tokens_together(Sequence& sequence, std::span<const TokenId> tokens);
     void account(Sequence& sequence, int64_t num_new_tokens);
     void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                      const DrawnTokens& drawn);

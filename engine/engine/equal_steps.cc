@@ -66,7 +66,9 @@ bool Engine::take_equal_steps() {
     std::span<const TokenId> tokens(equal_steps_.tokens);
     for (Sequence* sequence : running) {
         account(*sequence, num_steps);
-        take_tokens_together(*sequence, tokens.first(static_cast<size_t>(num_steps)));
+        for (const TokenId token : tokens.first(static_cast<size_t>(num_steps))) {
+            CHECK(take_token(*sequence, token), "request {} ends among equal steps", index(sequence->id));
+        }
         tokens = tokens.subspan(static_cast<size_t>(num_steps));
         scheduler_.has_decoded(*sequence, plan_.step);
     }
@@ -74,25 +76,6 @@ bool Engine::take_equal_steps() {
     elapsed_ns_ = equal_steps_.elapsed_ns;
     cache_.complete_step(materialised_);
     return true;
-}
-
-// As take_token() takes them one by one: none of them ends the turn (Q2), and nothing is held back of a turn that no
-// string ends.
-void Engine::take_tokens_together(Sequence& sequence, std::span<const TokenId> tokens) {
-    const bool may_stop = !sequence.request.ignore_stop;
-    for (const TokenId token : tokens) {
-        CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token,
-              store_.vocab_size());
-        CHECK(!may_stop || std::ranges::count(sequence.request.stop_tokens, token) == 0,
-              "request {} ends among equal steps", index(sequence.id));
-        recorder_.on_token(sequence.id, token);
-        events_.push_back({.request = sequence.id, .token = token});
-    }
-    CHECK_EQ(sequence.num_emitted, sequence.output.size());
-    sequence.output.insert(sequence.output.end(), tokens.begin(), tokens.end());
-    sequence.num_emitted = sequence.output.size();
-    stats_.generated_tokens += static_cast<int64_t>(tokens.size());
-    CHECK_LT(static_cast<int64_t>(sequence.output.size()), sequence.max_tokens);
 }
 
 // In the order in which the steps would have asked for blocks: step by step, and in each by sequence.
