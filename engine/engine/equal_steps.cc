@@ -65,10 +65,10 @@ bool Engine::take_equal_steps() {
     stats_.steps += num_steps;
     std::span<const TokenId> tokens(equal_steps_.tokens);
     for (Sequence* sequence : running) {
-        account(*sequence, num_steps);
         for (const TokenId token : tokens.first(static_cast<size_t>(num_steps))) {
             CHECK(take_token(*sequence, token), "request {} ends among equal steps", index(sequence->id));
         }
+        account(*sequence, num_steps);
         tokens = tokens.subspan(static_cast<size_t>(num_steps));
         scheduler_.has_decoded(*sequence, plan_.step);
     }
