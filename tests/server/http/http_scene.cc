@@ -20,9 +20,7 @@ const std::string kSceneModel = std::string(VERBATIM_SOURCE_DIR) + "/server/mode
 
 EngineConfig scene_engine(const HttpSceneConfig& config) {
     EngineConfig engine;
-    engine.cache.block_size = config.executor.block_size;
-    engine.cache.num_blocks = config.executor.num_blocks;
-    engine.cache.num_state_rows = config.executor.num_state_rows;
+    engine.cache.pools = config.executor.pools;
     engine.max_model_len = 4096;
     return engine;
 }

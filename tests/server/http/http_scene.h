@@ -71,7 +71,7 @@ std::string post(const std::string& path, const std::string& body,
                  const std::string& headers = "Connection: close\r\n");
 
 struct HttpSceneConfig {
-    HashExecutorConfig executor = {.vocab_size = 2048, .num_blocks = 4096, .num_state_rows = 256};
+    HashExecutorConfig executor = {.vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}};
     size_t max_requests = 64;
     HttpConfig http = {.port = 0};
     bool signals = false;

@@ -212,7 +212,7 @@ TEST(HttpServer, AClientThatGoesAwayHasItsTurnAborted) {
 // A turn that waits for another one's memory has not begun: it goes as one that runs.
 TEST(HttpServer, AClientThatGoesAwayWhileQueuedIsForgotten) {
     HttpSceneConfig config;
-    config.executor.num_blocks = 300;  // one long turn fills them
+    config.executor.pools.num_blocks = 300;  // one long turn fills them
     HttpScene scene(config);
     scene.gate().close();
     std::vector<std::unique_ptr<HttpClient>> clients;
