@@ -5,7 +5,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "engine/base/check.h"
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
@@ -23,6 +25,13 @@ struct HeadImage {
     bool deterministic = true;  // made in the arithmetic of deterministic requests, all of it
 };
 
+// What steps brought that were carried out without plans.
+struct EqualSteps {
+    int64_t num_steps = 0;
+    int64_t elapsed_ns = 0;       // all of them
+    std::vector<TokenId> tokens;  // [num_sequences, num_steps]
+};
+
 class Executor {
 public:
     virtual ~Executor() = default;
@@ -31,6 +40,12 @@ public:
     // the executor forgets every slot and keeps the bytes of every published head, and the engine goes on with both in
     // mind.
     virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
+
+    // Whether it carries out equal steps without a plan for each: one that keeps no KV, for nobody tells it the blocks.
+    [[nodiscard]] virtual bool takes_equal_steps() const { return false; }
+    // Up to `max_steps` steps in each of which every one of `slots` computes the token that it has drawn last and draws
+    // one. Fewer when it wants to, and none in which a turn would end by its token.
+    virtual void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps);
 
     // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens.
     // Called after the step that wrote the last of them, before the writer's slot ends. Empty: this executor does not
@@ -43,6 +58,10 @@ public:
     // Of ordinary requests, where these are computed in something else.
     [[nodiscard]] virtual std::string ordinary_numerics_id() const { return numerics_id(); }
 };
+
+inline void Executor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps&) {
+    CHECK(false, "{} sequences, {} steps: this executor wants a plan for each", slots.size(), max_steps);
+}
 
 // Another executor's heads and arithmetic, under an execute() of its own.
 class WrappingExecutor : public Executor {

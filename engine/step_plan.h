@@ -113,8 +113,8 @@ struct ScheduledSequence {
     Arithmetic arithmetic = Arithmetic::kDeterministic;
     int64_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
-    int32_t num_draws =
-        0;  // 0: none; 1: at the last position; more: at so many last ones, all but the first are drafts
+    // How many of its last positions draw a token. 0: none. The tokens at all of them but the first are drafts.
+    int32_t num_draws = 0;
     StateIndex state_src = kNoState;
     int64_t num_state_tokens = 0;  // that state_src has taken in; without a state: num_computed_tokens
     StateIndex state_dst = kNoState;

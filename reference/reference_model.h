@@ -22,8 +22,9 @@
 
 namespace verbatim::reference {
 
-// A model with what is derived from it at load: decay rates, and rotary tables that grow as positions are needed:
-// sequences of one model belong to one thread. Borrows config and weights.
+// A model with what is derived from it: decay rates, and rotary tables. The tables grow as positions are asked for: to
+// make all of them at load takes binary64 sines for every position that a model may have, 131072 and more, and most
+// runs ask for a few hundred. So sequences of one model belong to one thread. Borrows config and weights.
 class ReferenceModel {
 public:
     // REQUIRES: validate(config) is empty, the weights have its shapes. `profile` is of the reference's own matmuls,

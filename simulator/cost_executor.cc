@@ -9,7 +9,7 @@
 
 namespace verbatim {
 
-CostExecutor::CostExecutor(StepCost* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
+CostExecutor::CostExecutor(CostModel* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
     CHECK_GT(vocab_size, 1);
 }
 
@@ -26,20 +26,55 @@ void CostExecutor::expect_answer(RequestId request, std::vector<TokenId> tokens)
 Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
     result.clear(plan.step);
     result.materialised_through_step = plan.step;
+    ++num_plans_;
     work_.clear();
     for (const SequenceStart& one : plan.starts) start(one);
-    for (const BlockCopy& copy : plan.copies) work_.num_copied_slots += copy.num_slots;
-    work_.num_state_writes = static_cast<int64_t>(plan.state_writes.size());
+    work_.add(plan);
     for (const ScheduledSequence& sequence : plan.sequences) {
-        add_work(sequence);
-        if (sequence.num_draws == 0) continue;
-        const TokenId token = draw(slot(sequence.slot));
-        result.add(sequence.slot, {&token, 1});
+        slot(sequence.slot).num_tokens = sequence.known_end();
+        if (sequence.num_draws > 0) draw_window(plan, sequence, result);
     }
-    price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
-    total_.add(price_);
+    price_work();
     ASSIGN_OR_RETURN(result.elapsed_ns, elapsed_ns(plan));
     return {};
+}
+
+void CostExecutor::price_work() {
+    price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
+    total_.add(price_);
+}
+
+void CostExecutor::take_equal_steps_for(int64_t num_steps, int64_t until_ns) {
+    max_equal_steps_ = num_steps;
+    equal_steps_until_ns_ = until_ns;
+}
+
+void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) {
+    steps = {.tokens = std::move(steps.tokens)};
+    max_steps = std::min(max_steps, max_equal_steps_);
+    StepWork work;
+    work.num_decodes = work.num_tokens = work.num_logit_rows = static_cast<int64_t>(slots.size());
+    for (const SequenceSlot id : slots) {
+        const Slot& decoding = slot(id);
+        work.decode_context += decoding.num_tokens + 1;
+        max_steps = std::min(max_steps, decoding.answer->num_tokens - decoding.num_drawn - 1);
+    }
+    for (; steps.num_steps < max_steps && steps.elapsed_ns < equal_steps_until_ns_; ++steps.num_steps) {
+        work_ = work;
+        price_work();
+        steps.elapsed_ns += priced_ns();
+        work.decode_context += work.num_decodes;
+    }
+    steps.tokens.clear();
+    for (const SequenceSlot id : slots) {
+        Slot& decoding = slot(id);
+        decoding.num_tokens += steps.num_steps;
+        for (int64_t step = 0; step < steps.num_steps; ++step) steps.tokens.push_back(draw(decoding));
+    }
+}
+
+int64_t CostExecutor::priced_ns() const {
+    return cost_ == nullptr ? 0 : std::max<int64_t>(1, std::llround(price_.total_ns()));
 }
 
 Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
@@ -47,8 +82,7 @@ Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
     if (!recorded_ns_.empty() && place >= recorded_ns_.size())
         return error("the recorded run has {} steps, this one goes on", recorded_ns_.size());
     if (!recorded_ns_.empty()) return recorded_ns_[place];
-    if (cost_ == nullptr || plan.sequences.empty()) return 0;
-    return std::max<int64_t>(1, std::llround(price_.total_ns()));
+    return plan.sequences.empty() ? 0 : priced_ns();
 }
 
 auto CostExecutor::slot(SequenceSlot id) -> Slot& {
@@ -57,33 +91,44 @@ auto CostExecutor::slot(SequenceSlot id) -> Slot& {
     return slots_[place];
 }
 
+auto CostExecutor::answer_to(RequestId request) const -> const Answer& {
+    const auto planned = planned_.find(request);
+    CHECK(planned != planned_.end(), "nobody told the length of request {}", index(request));
+    return planned->second;
+}
+
 // After a preemption the request starts again with what it has drawn.
 void CostExecutor::start(const SequenceStart& start) {
-    const auto planned = planned_.find(start.request);
-    CHECK(planned != planned_.end(), "nobody told the length of request {}", index(start.request));
-    const Answer& answer = planned->second;
-    slot(start.slot) = {start.request, start.tokens.size() - start.num_prompt_tokens, answer.num_tokens,
-                        answer.recorded.empty() ? nullptr : &answer.recorded};
+    slot(start.slot) = {.request = start.request,
+                        .num_tokens = start.num_computed_tokens,
+                        .num_drawn = start.tokens.size() - start.num_prompt_tokens,
+                        .answer = &answer_to(start.request)};
 }
 
-void CostExecutor::add_work(const ScheduledSequence& sequence) {
-    if (sequence.num_new_tokens == 0) return;  // its row is moved
-    work_.num_tokens += sequence.num_new_tokens;
-    work_.num_logit_rows += sequence.num_draws;
-    if (sequence.num_new_tokens == 1) {
-        ++work_.num_decodes;
-        work_.decode_context += sequence.num_computed_tokens + 1;
-    } else {
-        work_.chunks.push_back({sequence.num_new_tokens, sequence.num_computed_tokens});
-    }
-}
-
-TokenId CostExecutor::draw(Slot& slot) const {
-    const int64_t place = slot.num_drawn++;
-    if (slot.recorded != nullptr && place < slot.num_planned) return (*slot.recorded)[static_cast<size_t>(place)];
-    if (slot.num_drawn >= slot.num_planned) return kStopToken;
-    const auto mixed = static_cast<uint64_t>(index(slot.request)) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(place);
+TokenId CostExecutor::token_of(RequestId request, const Answer& answer, int64_t place) const {
+    if (place < static_cast<int64_t>(answer.recorded.size())) return answer.recorded[static_cast<size_t>(place)];
+    if (place + 1 >= answer.num_tokens) return kStopToken;
+    const auto mixed = static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(place);
     return 1 + static_cast<TokenId>(Prng(mixed).below(static_cast<uint64_t>(vocab_size_) - 1));
+}
+
+TokenId CostExecutor::token_at(RequestId request, int64_t place) const {
+    return token_of(request, answer_to(request), place);
+}
+
+TokenId CostExecutor::draw(Slot& slot) const { return token_of(slot.request, *slot.answer, slot.num_drawn++); }
+
+// One token, and one more for every draft that was the one before.
+void CostExecutor::draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result) {
+    Slot& drawing = slot(sequence.slot);
+    const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+    drawn_.assign(1, draw(drawing));
+    for (const TokenId draft : drafts) {
+        if (draft != drawn_.back()) break;
+        drawn_.push_back(draw(drawing));
+    }
+    drawing.num_tokens += static_cast<int64_t>(drawn_.size()) - 1;
+    result.add(sequence.slot, drawn_);
 }
 
 }  // namespace verbatim

@@ -5,7 +5,7 @@
 //       learns a length only by the token that stops
 //   X2  tokens depend on (request, place in the answer) alone: different answers are different text
 //   X3  a step without sequences takes no time, every other one at least a nanosecond
-//   X4  of a window of drafts none is accepted: one token is drawn
+//   X4  of a window those drafts are accepted that are what is drawn, as far as all before them are
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ public:
     static constexpr TokenId kStopToken = 0;
 
     // Borrows `cost`; without one nothing takes any time. REQUIRES: vocab_size > 1.
-    CostExecutor(StepCost* cost, int32_t vocab_size);
+    CostExecutor(CostModel* cost, int32_t vocab_size);
 
     // The request's answer will have so many tokens. REQUIRES: told before the request starts; num_tokens >= 0.
     void expect_answer(RequestId request, int64_t num_tokens);
@@ -34,36 +34,53 @@ public:
     // Steps take these times, from step 0 on, instead of what they would cost: those of a recorded run.
     void replay_times(std::span<const int64_t> elapsed_ns) { recorded_ns_ = elapsed_ns; }
 
+    // Steps that only decode are taken without plans: so many at most, and none that begins at `until_ns` from now or
+    // later. Not until this is told.
+    void take_equal_steps_for(int64_t num_steps, int64_t until_ns);
+
     Status execute(const StepPlan& plan, StepResult& result) override;
+    [[nodiscard]] bool takes_equal_steps() const override { return max_equal_steps_ > 0; }
+    void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) override;
     std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
     [[nodiscard]] std::string numerics_id() const override { return "cost/1"; }
 
     [[nodiscard]] const Price& last_price() const { return price_; }
     [[nodiscard]] const Price& total_price() const { return total_; }
+    // Token `place` of the request's answer. REQUIRES: its length was told.
+    [[nodiscard]] TokenId token_at(RequestId request, int64_t place) const;
+    [[nodiscard]] int64_t num_plans() const { return num_plans_; }
     [[nodiscard]] const StepWork& last_work() const { return work_; }
 
 private:
-    struct Slot {
-        RequestId request{-1};
-        int64_t num_drawn = 0;
-        int64_t num_planned = 0;  // tokens of the answer
-        const std::vector<TokenId>* recorded = nullptr;
-    };
     struct Answer {
         int64_t num_tokens = 0;
         std::vector<TokenId> recorded;  // empty: any
     };
+    struct Slot {
+        RequestId request{-1};
+        int64_t num_tokens = 0;  // in the cache
+        int64_t num_drawn = 0;
+        const Answer* answer = nullptr;
+    };
     [[nodiscard]] Slot& slot(SequenceSlot id);
     void start(const SequenceStart& start);
-    void add_work(const ScheduledSequence& sequence);
+    [[nodiscard]] const Answer& answer_to(RequestId request) const;
+    [[nodiscard]] TokenId token_of(RequestId request, const Answer& answer, int64_t place) const;
     [[nodiscard]] TokenId draw(Slot& slot) const;
+    void draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result);
+    void price_work();
+    [[nodiscard]] int64_t priced_ns() const;
     [[nodiscard]] Result<int64_t> elapsed_ns(const StepPlan& plan) const;
 
-    StepCost* cost_;
+    CostModel* cost_;
     int32_t vocab_size_;
     std::vector<Slot> slots_;
-    std::unordered_map<RequestId, Answer> planned_;
+    std::unordered_map<RequestId, Answer> planned_;  // its nodes stay where they are
     std::span<const int64_t> recorded_ns_;
+    int64_t num_plans_ = 0;
+    int64_t max_equal_steps_ = 0;
+    int64_t equal_steps_until_ns_ = 0;
+    std::vector<TokenId> drawn_;  // in a window
     StepWork work_;
     Price price_;
     Price total_;

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "simulator/step_times.h"
+
 namespace verbatim {
 
 struct Device {
@@ -19,6 +21,7 @@ struct Device {
     double step_overhead_ns = 0;   // of the host, per step: scheduling, launching, sampling
     int64_t workspace_bytes = 0;   // not there for weights and caches
     std::string tables;            // measured kernels: files that begin so, beside the device file; "": none
+    StepTimes steps;               // measured whole steps of one model (verbatim calibrate); empty: none
     std::map<std::string, std::string> sources;  // per value: where it comes from
 };
 

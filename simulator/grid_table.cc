@@ -113,15 +113,20 @@ std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
     return estimate;
 }
 
-// By places: a point between two values, or beyond the last one, counts as the nearer of them.
-GridEstimate GridTable::nearest(const GridPoint& point, size_t except) const {
-    Place wanted{};
+// A value between two of the axis, or beyond the last one, counts as the nearer of them.
+auto GridTable::nearest_place(const GridPoint& point) const -> Place {
+    Place nearest{};
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
         const std::vector<double>& values = axes_[axis];
         size_t place = place_below(values, point[axis]);
         if (place + 1 < values.size() && values[place + 1] - point[axis] < point[axis] - values[place]) ++place;
-        wanted[axis] = place;
+        nearest[axis] = place;
     }
+    return nearest;
+}
+
+// The cell with the fewest steps along the axes between them.
+size_t GridTable::nearest_measured(const Place& wanted, size_t except) const {
     size_t best = kNoCell;
     size_t best_distance = kNoCell;
     for (size_t i = 0; i < measured_.size(); ++i) {
@@ -134,6 +139,20 @@ GridEstimate GridTable::nearest(const GridPoint& point, size_t except) const {
         if (distance >= best_distance) continue;
         best = i;
         best_distance = distance;
+    }
+    return best;
+}
+
+GridEstimate GridTable::nearest(const GridPoint& point, size_t except) const {
+    const Place wanted = nearest_place(point);
+    size_t best = kNoCell;
+    if (except == kNoCell) {
+        if (nearest_.empty()) nearest_.resize(measured_.size(), kNoCell);
+        size_t& known = nearest_[cell(wanted)];
+        if (known == kNoCell) known = nearest_measured(wanted, except);
+        best = known;
+    } else {
+        best = nearest_measured(wanted, except);
     }
     if (best == kNoCell) return {};
     return {GridEstimate::Kind::kNearest, measured_[best], point_at(place_of(best))};

@@ -27,6 +27,7 @@ struct GridEstimate {
     GridPoint at{};  // kNearest: the point that the value belongs to
 };
 
+// Remembers what it was asked: not for several threads at once.
 class GridTable {
 public:
     // Values > 0 by point; at least one. Equal weights unless given.
@@ -43,14 +44,17 @@ private:
     [[nodiscard]] std::optional<double> neighbours_line(const Place& place, size_t axis) const;
     [[nodiscard]] std::optional<double> fill(const Place& place) const;
     [[nodiscard]] std::optional<GridEstimate> between(const GridPoint& point) const;
+    [[nodiscard]] Place nearest_place(const GridPoint& point) const;
+    [[nodiscard]] size_t nearest_measured(const Place& wanted, size_t except) const;
     [[nodiscard]] GridEstimate nearest(const GridPoint& point, size_t except) const;
     [[nodiscard]] GridPoint point_at(const Place& place) const;
     [[nodiscard]] Place place_of(size_t cell) const;
 
     std::array<std::vector<double>, kMaxAxes> axes_;
     GridPoint weights_;
-    std::vector<double> measured_;  // per cell; 0: a hole
-    std::vector<double> filled_;    // per cell; 0: nobody knows
+    std::vector<double> measured_;         // per cell; 0: a hole
+    std::vector<double> filled_;           // per cell; 0: nobody knows
+    mutable std::vector<size_t> nearest_;  // per cell: the measured one nearest to it, once somebody has asked
 };
 
 }  // namespace verbatim

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "simulator/cost_drafter.h"
 #include "traces/requests.h"
 
 namespace verbatim {
@@ -46,6 +47,10 @@ public:
         if (config_.recorded != nullptr)
             return executor_.expect_answer(request, config_.recorded->answers.at(static_cast<size_t>(index(row))));
         executor_.expect_answer(request, answer_tokens(trace_.row(row), config_.engine));
+    }
+    void free_until(int64_t num_steps, int64_t until_ns) override {
+        const bool sees_every_step = config_.recorded != nullptr || config_.digest_plans || config_.record_steps;
+        if (config_.merge_equal_steps && !sees_every_step) executor_.take_equal_steps_for(num_steps, until_ns);
     }
     void stepped(int64_t now_ns) override {
         if (on_step) on_step(now_ns);
@@ -99,7 +104,7 @@ Digest digest_of(const SimulationResult& result) {
 
 }  // namespace
 
-Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, StepCost& cost,
+Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, CostModel& cost,
                                   int32_t vocab_size, EvictionPolicy& policy,
                                   const std::function<void(int64_t)>& progress) {
     EngineConfig settings = config.engine;
@@ -112,6 +117,8 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     EventDigest events;
     Recorder& recorder = config.digest_plans ? static_cast<Recorder&>(all) : events;
     Engine engine(settings, executor, policy, store, recorder);
+    CostDrafter drafter(executor, config.right_drafts_ppm, settings.seed);
+    if (settings.scheduler.max_window > 1) engine.draft_with(&drafter);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     if (config.recorded != nullptr) executor.replay_times(config.recorded->elapsed_ns);
     HiddenLengths hooks(trace, config, executor);
@@ -128,6 +135,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     result.requests = std::ranges::count_if(trace.rows, [](const Row& row) { return traces::is_request(row.event); });
     result.stats = engine.stats();
     result.price = executor.total_price();
+    result.num_plans = executor.num_plans();
     result.decisions = config.digest_plans ? all.digest() : events.digest();
     result.digest = digest_of(result);
     return result;

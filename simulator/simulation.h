@@ -31,9 +31,14 @@ struct SimulationConfig {
     bool use_cache = true;  // false: nothing is reused
     // What clients ask for at most; none: the trace's longest answer. Less where the model has less room.
     std::optional<int64_t> max_tokens;
+    // Windows of engine.scheduler.max_window positions: so many of a million drafts are what will be drawn.
+    int32_t right_drafts_ppm = 700'000;
     const RecordedRun* recorded = nullptr;  // borrowed: clients ask as the trace says, answers and times are these
     bool digest_plans = false;              // SimulationResult::decisions covers every plan and token, too
     bool record_steps = false;              // fill in SimulationResult::steps
+    // Steps that are equal are taken without a plan for each, where nobody wants to see every plan: the result is the
+    // same.
+    bool merge_equal_steps = true;
 };
 
 // A step that computed something.
@@ -54,7 +59,8 @@ struct SimulationResult {
     int64_t requests = 0;  // rows of the trace that are requests
     DriverReport driver;
     EngineStats stats;
-    Price price;  // of all steps
+    Price price;            // of all steps
+    int64_t num_plans = 0;  // equal steps that were taken as one have none
     int32_t peak_blocks = 0;
     int32_t peak_state_rows = 0;
     std::vector<StepSample> steps;
@@ -63,7 +69,7 @@ struct SimulationResult {
 };
 
 // Borrows all of them. `progress(rows over)` is called after every step.
-Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, StepCost& cost,
+Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, CostModel& cost,
                                   int32_t vocab_size, EvictionPolicy& policy,
                                   const std::function<void(int64_t)>& progress = {});
 

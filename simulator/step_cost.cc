@@ -14,6 +14,22 @@ void StepWork::clear() {
     num_decodes = decode_context = num_tokens = num_logit_rows = num_state_writes = num_copied_slots = 0;
 }
 
+void StepWork::add(const StepPlan& plan) {
+    for (const BlockCopy& copy : plan.copies) num_copied_slots += copy.num_slots;
+    num_state_writes += static_cast<int64_t>(plan.state_writes.size());
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        if (sequence.num_new_tokens == 0) continue;  // its row is moved
+        num_tokens += sequence.num_new_tokens;
+        num_logit_rows += sequence.num_draws;
+        if (sequence.num_new_tokens == 1) {
+            ++num_decodes;
+            decode_context += sequence.num_computed_tokens + 1;
+        } else {
+            chunks.push_back({sequence.num_new_tokens, sequence.num_computed_tokens});
+        }
+    }
+}
+
 StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels)
     : model_(model), device_(device), kernels_(kernels), roofline_(device) {}
 

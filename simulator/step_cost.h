@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/step_plan.h"
 #include "simulator/device.h"
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
@@ -35,13 +36,20 @@ struct StepWork {
     int64_t num_copied_slots = 0;  // of tails
 
     void clear();
+    void add(const StepPlan& plan);
 };
 
-class StepCost {
+class CostModel {
+public:
+    virtual ~CostModel() = default;
+    [[nodiscard]] virtual Price price(const StepWork& work) = 0;
+};
+
+class StepCost final : public CostModel {
 public:
     // `kernels` is borrowed.
     StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels);
-    [[nodiscard]] Price price(const StepWork& work);
+    [[nodiscard]] Price price(const StepWork& work) override;
 
 private:
     struct Known {

@@ -1,6 +1,7 @@
 #include "simulator/trace_driver.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -51,6 +52,7 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
     while (num_over_ < report_.rows || !engine_.idle()) {
         send_due();
         send_while_running();
+        tell_how_long_clients_are_still();
         const Result<bool> stepped = engine_.step();
         if (!stepped) {
             RETURN_IF_ERROR(recover_from(stepped.error(), recover));
@@ -222,6 +224,19 @@ std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
 }
 
 // --- reading
+
+// A step gives a client one token at most. The one after which a client leaves is not among them.
+void TraceDriver::tell_how_long_clients_are_still() const {
+    if (config_.hooks == nullptr) return;
+    int64_t num_steps = std::numeric_limits<int64_t>::max();
+    for (const RequestId request : leaving_) {
+        const Running& running = running_.at(request);
+        num_steps =
+            std::min(num_steps, trace_.row(running.row).abort_after - static_cast<int64_t>(running.text.size()) - 1);
+    }
+    config_.hooks->free_until(num_steps,
+                              due_.empty() ? std::numeric_limits<int64_t>::max() : due_.top().time_ns - now_ns_);
+}
 
 // Clients that have seen enough. One that leaves before the first token waits until the engine has begun on it.
 void TraceDriver::leave() {

@@ -43,7 +43,10 @@ public:
     virtual ~DriverHooks() = default;
     virtual void prepare(traces::RowIndex row, ChatRequest& request) = 0;  // before it is submitted
     virtual void accepted(traces::RowIndex row, RequestId request) = 0;
-    virtual void stepped(int64_t now_ns) = 0;  // a step has ended
+    virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that an engine took as one
+    // No client does anything in the next `num_steps` steps, nor before `until_ns` from now: that many, as far as they
+    // begin before then, may be taken as one.
+    virtual void free_until(int64_t /*num_steps*/, int64_t /*until_ns*/) {}
 };
 
 struct DriverConfig {
@@ -120,6 +123,7 @@ private:
     [[nodiscard]] bool waits(const traces::Row& row) const;
     Status recover_from(const Error& error, const Recover& recover);
     void apply_name_event(RowIndex row);
+    void tell_how_long_clients_are_still() const;
     void leave();
     void read_events();
     void ended(const EngineEvent& event);

@@ -10,10 +10,11 @@ die() {
     exit 4
 }
 
-# Is the command, or the header below one of the usual include folders, on this machine?
+# Is the command, the file, or the header below one of the usual include folders, on this machine?
 is_present() {
     local folder search=${CPATH:-}
     command -v "$1" >/dev/null && return 0
+    case $1 in /*) [ -e "$1" ]; return ;; esac
     for folder in /usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu" ${search//:/ }; do
         [ -e "$folder/$1" ] && return 0
     done

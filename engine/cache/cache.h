@@ -145,8 +145,8 @@ public:
 
     [[nodiscard]] const Head* find(HeadId id) const;
     [[nodiscard]] const Name* find(const ConversationKey& key) const;
-    [[nodiscard]] std::vector<const Head*> heads()
-        const;  // the order in which they would be evicted for state; pinned ones last
+    // In the order in which they would be evicted for state; pinned ones last.
+    [[nodiscard]] std::vector<const Head*> heads() const;
     [[nodiscard]] int64_t num_pins(HeadId head) const { return order_.num_pins(head); }
     [[nodiscard]] KvGroup& kv() { return kv_; }
     [[nodiscard]] const KvGroup& kv() const { return kv_; }

@@ -4,11 +4,11 @@
 // nobody.
 //   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not
 //       in the order
-//   V2  for blocks only heads at the top of their segment are in it: whoever holds their last block, too, goes before
-//       them, or is a sequence, and then evicting them would free nothing. Of heads that end in one block the newest
-//       stands for all
-//   V3  for state rows, snapshots that nobody has attached to yet go before every head that has proven itself: turn
-//       heads, where conversations go on, and what was used before
+//   V2  for blocks only a head at the top of its segment may go. Of any other the last block is held by somebody else,
+//       too: by a head, which goes first, or by a sequence, and then nothing would be freed. Of the heads that end in
+//       one block the one to go last stands for all
+//   V3  for state rows, snapshots that nobody has attached to yet go first. Heads that have proven themselves go after
+//       them: turn heads, where conversations go on, and every head that was used before
 #pragma once
 
 #include <compare>

@@ -7,12 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/cache/id_set.h"
 
 namespace verbatim {
 
@@ -33,11 +33,11 @@ public:
     // Steps up to this one are complete: what they fenced is free. REQUIRES: not descending.
     void complete_step(int64_t step);
 
-    [[nodiscard]] int32_t num_units() const { return static_cast<int32_t>(used_.size()); }
+    [[nodiscard]] int32_t num_units() const { return free_.size(); }
     [[nodiscard]] int32_t num_free() const { return num_free_; }
     [[nodiscard]] int32_t num_fenced() const { return num_fenced_; }
     [[nodiscard]] int32_t num_used() const { return num_units() - num_free_ - num_fenced_; }
-    [[nodiscard]] bool is_used(Id id) const { return used_[index(id)] != 0; }
+    [[nodiscard]] bool is_used(Id id) const { return are_used({id, 1}); }
 
     // B1 and B2 from scratch, and that the used units are those with a nonzero entry in `references`. O(num_units).
     void verify(std::span<const int32_t> references) const;
@@ -47,12 +47,13 @@ private:
         int64_t busy_through;
         Run run;
     };
-    // Takes up to `count` units from the front of the free run at `place`.
-    Run take(typename std::map<int32_t, int32_t>::iterator place, int32_t first, int32_t count);
+    // Takes up to `count` units of the free run, from `first` on.
+    Run take(int32_t first, int32_t count);
     void make_free(Run run);
+    [[nodiscard]] bool are_used(Run run) const;  // neither free nor fenced, any of them
 
-    std::vector<uint8_t> used_;             // per unit
-    std::map<int32_t, int32_t> free_runs_;  // first -> count; no two adjacent
+    IdSet free_;
+    IdSet fenced_ids_;
     std::vector<Fenced> fenced_;
     int32_t num_free_ = 0;
     int32_t num_fenced_ = 0;

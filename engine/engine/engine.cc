@@ -167,6 +167,7 @@ bool Engine::abort(RequestId request) {
 
 Result<bool> Engine::step() {
     if (idle()) return false;
+    if (executor_->takes_equal_steps() && take_equal_steps()) return true;
     const StepPlan& plan = plan_step();
     if (const Status executed = executor_->execute(plan, result_); !executed) {
         fail_step();
@@ -514,7 +515,11 @@ bool Engine::idle() const {
     return sequences_.empty() && scheduler_.idle() && publication_.empty() && !fenced;
 }
 
-std::vector<EngineEvent> Engine::take_events() { return std::exchange(events_, {}); }
+std::vector<EngineEvent> Engine::take_events() {
+    std::vector<EngineEvent> taken = std::exchange(events_, {});
+    events_.reserve(taken.size());  // the next step tells about as much
+    return taken;
+}
 
 const Sequence* Engine::find(RequestId request) const {
     const auto found = sequences_.find(request);

@@ -91,7 +91,8 @@ public:
     // Ends the turn without a commit, now. False when it is over already.
     bool abort(RequestId request);
 
-    // One step: plan, execute, apply. False when there was nothing to do. An error is the executor's: every turn has
+    // One step: plan, execute, apply; or, of an executor that takes them, equal steps until something is to be decided
+    // (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every turn has
     // then ended as kExecutorFailed, and every published head is kept.
     Result<bool> step();
     // A fresh executor takes the place of one that failed: nothing of the old one's memory is left, so every head goes;
@@ -145,6 +146,9 @@ private:
     [[nodiscard]] Call call(CallKind kind) const;
     OrRefusal<Accepted> refuse(const ChatRequest& request, Refusal refusal);
     [[nodiscard]] std::optional<Refusal> too_large(const Sequence& sequence) const;
+    [[nodiscard]] int64_t num_equal_steps() const;
+    bool take_equal_steps();
+    void grow_for_equal_steps(int64_t num_steps);
     void account(Sequence& sequence, int64_t num_new_tokens);
     void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                      const DrawnTokens& drawn);
@@ -185,6 +189,7 @@ private:
     std::vector<DraftJob> draft_jobs_;
     StepPlan plan_;
     StepResult result_;
+    EqualSteps equal_steps_;
     int64_t next_request_ = 0;
     int64_t next_step_ = 0;
     int64_t materialised_ = -1;  // step

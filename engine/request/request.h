@@ -68,8 +68,8 @@ struct ChatRequest {
     std::vector<std::vector<TokenId>> stop_strings;  // over token ids: cut from the text, committed all the same
     bool ignore_stop = false;                        // exactly max_tokens tokens
     bool use_cache = true;                           // false: nothing is attached (reason: cache_off)
-    bool deterministic =
-        true;  // attaches only to heads of the executor's own numerics; false: to any, and its heads are mixed then
+    // It attaches only to heads that were made by its own arithmetic. False: to any head, and its own are mixed then.
+    bool deterministic = true;
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {

@@ -408,6 +408,14 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
     return {begin, static_cast<uint32_t>(plan.state_writes.size()) - begin};
 }
 
+void Scheduler::has_decoded(Sequence& sequence, int64_t last_step) const {
+    sequence.num_sent_outputs = sequence.output.size() - 1;
+    sequence.num_sent_blocks = sequence.memory.blocks.num_blocks;
+    if (cache_.state().enabled()) sequence.num_state_tokens = sequence.num_computed_tokens;
+    sequence.memory.last_step = last_step;
+    sequence.planned_step = last_step;
+}
+
 // --- slots
 
 void Scheduler::retire(Sequence& sequence) {

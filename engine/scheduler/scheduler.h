@@ -81,6 +81,8 @@ public:
 
     void add(Sequence& sequence);  // to the waiting
     void schedule(int64_t step, StepPlan& plan);
+    // The sequence has decoded without plans, up to this step: the executor knows all but its last token.
+    void has_decoded(Sequence& sequence, int64_t last_step) const;
     // A finished sequence computes nothing more, and keeps its slot until it is removed.
     void retire(Sequence& sequence);
     // The executor has forgotten every slot: none of them needs an end. REQUIRES: no sequence has one.
@@ -91,6 +93,7 @@ public:
     [[nodiscard]] const std::vector<Scheduled>& scheduled() const { return scheduled_; }
     [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
     [[nodiscard]] const std::map<RequestId, Sequence*>& waiting() const { return waiting_; }
+    [[nodiscard]] bool owes_ends() const { return !ended_slots_.empty(); }  // the next plan tells them
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }
     void end_draft_path(Sequence& sequence);  // if it has one
     void verify() const;                      // D2 from scratch

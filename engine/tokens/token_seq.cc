@@ -106,6 +106,13 @@ void TokenStore::read(const TokenRun& run, std::span<TokenId> out) const {
     }
 }
 
+std::span<const TokenId> TokenStore::ids_of(const TokenRun& run, std::span<TokenId> room) const {
+    if (is_stored(run.source))
+        return std::span(stored_[stored_index(run.source)].tokens).subspan(run.begin, run.length);
+    read(run, room.first(run.length));
+    return room.first(run.length);
+}
+
 // --- owning a list of runs
 
 TokenSeq::TokenSeq(const TokenSeq& other) : runs_(other.runs_), num_runs_(other.num_runs_), size_(other.size_) {
@@ -282,15 +289,18 @@ int64_t TokenSeq::common_prefix(const TokenSeq& other) const {
 // By ids, a piece at a time.
 int64_t TokenSeq::common_length(const TokenStore& store, TokenRun a, const TokenStore& other, TokenRun b) {
     CHECK_EQ(a.length, b.length);
-    std::array<TokenId, 64> left;
-    std::array<TokenId, 64> right;
+    std::array<TokenId, 256> left;
+    std::array<TokenId, 256> right;
     for (int64_t done = 0; done < a.length;) {
         const int64_t n = std::min<int64_t>(a.length - done, left.size());
-        store.read({a.source, a.begin + done, n}, std::span(left).first(n));
-        other.read({b.source, b.begin + done, n}, std::span(right).first(n));
-        const auto equal = std::mismatch(left.begin(), left.begin() + n, right.begin()).first - left.begin();
-        done += equal;
-        if (equal < n) return done;
+        const auto left_ids = store.ids_of({a.source, a.begin + done, n}, left);
+        const auto right_ids = other.ids_of({b.source, b.begin + done, n}, right);
+        if (std::ranges::equal(left_ids, right_ids)) {
+            done += n;
+            continue;
+        }
+        const auto equal = std::ranges::mismatch(left_ids, right_ids).in1 - left_ids.begin();
+        return done + equal;
     }
     return a.length;
 }

@@ -5,7 +5,9 @@
 // per request.
 //   T1  a TokenSeq never changes what a run of it reads        sources are immutable
 //   T2  equal (source, position) means equal token              so comparing looks at runs before it looks at ids
-//   T3  a stored source lives exactly as long as a sequence does that shares a list of runs with it
+//   T3  a stored source lives exactly as long as a sequence does that shares a list of runs with it. What an aborted
+//       turn has appended behind a conversation's tokens stays with their list: a later turn of other tokens copies
+//       the list, and its commit lets the old one go
 //   T4  sequences share their lists of runs: a copy, a prefix, and going on from a sequence's end cost no copying of
 //       runs
 #pragma once
@@ -63,6 +65,8 @@ private:
     void retain(TokenSource source);
     void release(TokenSource source);
     void read(const TokenRun& run, std::span<TokenId> out) const;
+    // Where they are stored, or read into `room`.
+    [[nodiscard]] std::span<const TokenId> ids_of(const TokenRun& run, std::span<TokenId> room) const;
 
     int32_t vocab_size_;
     std::deque<Stored> stored_;

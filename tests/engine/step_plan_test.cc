@@ -28,6 +28,22 @@ StepPlan plan_with(TokenSeq prompt) {
     return plan;
 }
 
+TEST(StepPlan, AClearedPlanIsAFreshOne) {
+    TokenStore store(100);
+    StepPlan plan = plan_with(store.store(std::vector<TokenId>{1, 2, 3}));
+    plan.clear(8);
+    StepPlan fresh;
+    fresh.step = 8;
+    EXPECT_EQ(plan, fresh);
+}
+
+TEST(StepResult, AClearedResultIsAFreshOne) {
+    StepResult result{.step = 7, .elapsed_ns = 5, .materialised_through_step = 6};
+    result.add(SequenceSlot{1}, std::vector<TokenId>{3, 4});
+    result.clear(8);
+    EXPECT_EQ(result, StepResult{.step = 8});
+}
+
 TEST(StepPlan, TheDigestCoversTokensAndNotThePiecesThatTheyLieIn) {
     TokenStore store(100);
     const TokenSeq whole = store.store(std::vector<TokenId>{1, 2, 3});

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "records/codec.h"
-#include "records/description_json.h"
-#include "records/record_file.h"
+#include "reference/records/codec.h"
+#include "reference/records/description_json.h"
+#include "reference/records/record_file.h"
 
 namespace verbatim::records {
 namespace {

@@ -18,10 +18,10 @@ const std::map<std::string, Names>& visible_folders() {
         {"traces", {"traces", "engine"}},
         {"reference", {"reference", "engine"}},
         {"kernels", {"kernels", "reference", "engine"}},
+        {"server", {"server", "reference", "engine"}},
         {"simulator", {"simulator", "traces", "engine"}},
-        {"records", {"records", "reference", "engine"}},
-        {"tools", {"tools", "records", "simulator", "kernels", "reference", "traces", "engine"}},
-        {"tests", {"tests", "tools", "records", "simulator", "kernels", "reference", "traces", "engine"}},
+        {"tools", {"tools", "server", "simulator", "kernels", "reference", "traces", "engine"}},
+        {"tests", {"tests", "tools", "server", "simulator", "kernels", "reference", "traces", "engine"}},
     };
     return kVisible;
 }

@@ -288,6 +288,144 @@ TEST(Simulation, RequestsInTheSystemAreTheirRateTimesTheirTime) {
     EXPECT_NEAR(request_seconds / seconds, wanted, 0.01 * wanted);
 }
 
+// --- windows
+
+// Of windows of W positions whose drafts are right with probability p, each gives 1 + p + ... + p^(W-1) tokens.
+TEST(SimulatedWindows, GiveAsManyTokensAsTheirRateOfAcceptanceSays) {
+    TraceBuilder builder;
+    for (int i = 0; i < 40; ++i) builder.add_row(lone_request(builder, 0, 1500));
+    const traces::Trace trace = builder.finish();
+    SimulationConfig config;
+    config.engine = roomy_engine();
+    const SimulationResult plain = run(config, trace);
+    for (const int32_t ppm : {0, 400'000, 800'000, 1'000'000}) {
+        SCOPED_TRACE(ppm);
+        config.engine.scheduler.max_window = 5;
+        config.right_drafts_ppm = ppm;
+        const SimulationResult result = run(config, trace);
+        const double p = ppm / 1e6;
+        const double wanted = 1 + p + p * p + p * p * p + p * p * p * p;
+        const auto tokens = static_cast<double>(result.stats.generated_tokens);
+        EXPECT_EQ(result.stats.generated_tokens, 40 * 1500) << "windows change when tokens come, not which";
+        EXPECT_NEAR(tokens / static_cast<double>(result.stats.windows), wanted, 0.02 * wanted);
+        EXPECT_EQ(result.stats.accepted_tokens + result.stats.rolled_back_tokens, result.stats.drafted_tokens);
+        if (ppm >= 400'000) EXPECT_LT(result.driver.virtual_ns, plain.driver.virtual_ns);
+        EXPECT_EQ(result.digest, run(config, trace).digest);
+    }
+}
+
+TEST(SimulatedWindows, AWindowIsPricedAsWhatItComputes) {
+    TraceBuilder builder;
+    builder.add_row(lone_request(builder, 0, 9));
+    const traces::Trace trace = builder.finish();
+    SimulationConfig config;
+    config.engine = roomy_engine();
+    config.engine.scheduler.max_window = 4;
+    config.right_drafts_ppm = 1'000'000;
+    config.record_steps = true;
+    const SimulationResult result = run(config, trace);
+    std::vector<int64_t> tokens;
+    for (const StepSample& step : result.steps) tokens.push_back(step.num_tokens);
+    EXPECT_EQ(tokens, (std::vector<int64_t>{2, 4, 4})) << "the prompt, and two windows of four";
+}
+
+// --- equal steps
+
+// Every event of a run, in order: which request, head and length, in which step.
+void expect_same_decisions(const SimulationConfig& config, const traces::Trace& trace, EvictionChoice eviction,
+                           int64_t* num_steps = nullptr) {
+    SimulationConfig one_by_one = config;
+    one_by_one.merge_equal_steps = false;
+    const SimulationResult merged = run(config, trace, eviction, busy_device());
+    const SimulationResult stepped = run(one_by_one, trace, eviction, busy_device());
+    EXPECT_EQ(merged.decisions, stepped.decisions);
+    EXPECT_EQ(merged.stats, stepped.stats);
+    EXPECT_EQ(merged.driver.times, stepped.driver.times);
+    EXPECT_EQ(merged.driver.virtual_ns, stepped.driver.virtual_ns);
+    EXPECT_EQ(merged.driver.peak_running, stepped.driver.peak_running);
+    EXPECT_EQ(merged.price.ns, stepped.price.ns) << "not even a sum of prices may differ";
+    EXPECT_EQ(merged.peak_blocks, stepped.peak_blocks);
+    EXPECT_EQ(merged.peak_state_rows, stepped.peak_state_rows);
+    EXPECT_EQ(merged.digest, stepped.digest);
+    EXPECT_LE(merged.num_plans, stepped.num_plans);
+    EXPECT_EQ(stepped.num_plans, stepped.stats.steps);
+    if (num_steps != nullptr) *num_steps += stepped.num_plans - merged.num_plans;
+}
+
+// Arrivals, thinking clients, clients that leave, short and long answers, deletes; pools from roomy to far too small.
+traces::Trace random_world(Prng& prng) {
+    TraceBuilder builder;
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(prng.below(static_cast<uint64_t>(n))); };
+    const int64_t num_conversations = 3 + below(8);
+    int64_t now_ns = 0;
+    uint64_t next_space = 1;
+    for (int64_t i = 0; i < num_conversations; ++i) {
+        const auto conversation = builder.add_conversation(fmt::format("c{}", i), std::nullopt);
+        now_ns += below(40) * kMs;
+        const int64_t num_turns = 1 + below(4);
+        RowIndex before = traces::kNoRow;
+        for (int64_t turn = 0; turn < num_turns; ++turn) {
+            Row row;
+            row.conversation = conversation;
+            row.arrival_ns = now_ns;
+            row.max_tokens = below(12) == 0 ? 0 : 1 + below(60);
+            if (below(5) == 0) row.abort_after = below(30);
+            if (before != traces::kNoRow) {
+                row.wait_for = before;
+                row.start = traces::Start::kAfterAnswer;
+                row.think_ns = below(30) * kMs;
+            }
+            builder.add_piece({next_space++, 0, static_cast<int32_t>(1 + below(50)), true, false});
+            before = RowIndex(builder.trace().rows.size());
+            builder.add_row(row);
+        }
+    }
+    return builder.finish();
+}
+
+TEST(EqualSteps, DecideWhatStepsOneByOneDecide) {
+    Prng prng(17);
+    const auto below = [&](int64_t n) { return static_cast<int32_t>(prng.below(static_cast<uint64_t>(n))); };
+    int64_t num_merged = 0;
+    int64_t num_worlds_with_pressure = 0;
+    for (int world = 0; world < 150; ++world) {
+        SCOPED_TRACE(world);
+        const traces::Trace trace = random_world(prng);
+        SimulationConfig config;
+        config.engine.cache.has_kv = below(8) > 0;
+        config.engine.cache.has_state = !config.engine.cache.has_kv || below(3) > 0;
+        config.engine.cache.pools.block_size = 1 + below(8);
+        config.engine.cache.pools.num_blocks = 300 / config.engine.cache.pools.block_size + below(600);
+        config.engine.cache.pools.num_state_rows = 6 + below(40);
+        config.engine.cache.lookup = below(2) == 0 ? LookupMode::kConversation : LookupMode::kPrefix;
+        config.engine.scheduler.step_tokens = 4 + below(100);
+        config.engine.scheduler.max_num_sequences = 1 + below(8);
+        config.engine.max_model_len = 280;
+        config.max_tokens = 60;
+        const auto eviction = static_cast<EvictionChoice>(below(4));
+        expect_same_decisions(config, trace, eviction, &num_merged);
+        const SimulationResult result = run(config, trace, eviction, busy_device());
+        num_worlds_with_pressure += result.stats.evictions + result.stats.preemptions > 0 ? 1 : 0;
+    }
+    EXPECT_GT(num_merged, 5000) << "few steps were merged: a test of nothing";
+    EXPECT_GT(num_worlds_with_pressure, 30);
+}
+
+TEST(EqualSteps, MostStepsOfARealTraceAreMerged) {
+    int64_t num_merged = 0;
+    expect_same_decisions(mooncake_config(), mooncake_trace(800), EvictionChoice::kLru, &num_merged);
+    EXPECT_GT(num_merged, 10'000);
+}
+
+TEST(EqualSteps, WhoWantsToSeeEveryStepSeesIt) {
+    const traces::Trace trace = mooncake_trace(200);
+    SimulationConfig config = mooncake_config();
+    config.record_steps = true;
+    const SimulationResult result = run(config, trace, EvictionChoice::kLru, busy_device());
+    EXPECT_EQ(result.num_plans, result.stats.steps);
+    EXPECT_GT(result.steps.size(), 1000u);
+}
+
 // --- decision identity
 
 // As if times were measured: every step takes some milliseconds, which are written down. It is asked before and after.

@@ -206,6 +206,10 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
     verb.add_option("--output", speculate.output_tokens, "tokens of an answer; of --dvr, too")
         ->check(CLI::Range(2, 1 << 20))
         ->capture_default_str();
+    verb.add_option("--trace", speculate.trace,
+                    "prompts, lengths and stops of a trace's requests instead of made up ones")
+        ->type_name("FILE")
+        ->needs(flag);
     add_dvr_options(verb, options, flag);
 }
 

@@ -12,6 +12,8 @@
 #include "tools/program/drafter_choice.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/steady_clock.h"
+#include "traces/read.h"
+#include "traces/requests.h"
 
 namespace verbatim::tools {
 namespace {
@@ -45,14 +47,16 @@ int64_t longest_window(const SpeculateConfig& config) {
 
 class SpeculateRun {
 public:
+    // `store` and `requests` are borrowed; no requests: prompts are made up.
     SpeculateRun(const BenchConfig& config, const SpeculateConfig& speculate, const reference::Model& model,
-                 int64_t batch)
+                 TokenStore& store, const std::vector<ChatRequest>& requests, int64_t batch)
         : config_(config),
           speculate_(speculate),
           model_(model),
+          requests_(requests),
           batch_(batch),
           executor_(model.config, model.weights, executor_config()),
-          store_(model.config.vocab_size),
+          store_(store),
           engine_(engine_config(), executor_, policy_, store_, log_) {
         log_.listen_to(engine_);
     }
@@ -104,7 +108,12 @@ private:
     };
 
     [[nodiscard]] int64_t tokens_each() const {
-        return config_.contexts.front() + speculate_.output_tokens + longest_window(speculate_);
+        int64_t longest = config_.contexts.front() + speculate_.output_tokens;
+        if (!requests_.empty()) longest = 0;
+        for (const ChatRequest& request : requests_) {
+            longest = std::max(longest, request.messages.front().tokens.size() + *request.max_tokens);
+        }
+        return longest + longest_window(speculate_);
     }
     [[nodiscard]] cpu::CpuExecutorConfig executor_config() const {
         return {.pools = {.block_size = config_.block_size,
@@ -133,9 +142,10 @@ private:
     const BenchConfig& config_;
     const SpeculateConfig& speculate_;
     const reference::Model& model_;
+    const std::vector<ChatRequest>& requests_;
     int64_t batch_;
     cpu::CpuExecutor executor_;
-    TokenStore store_;
+    TokenStore& store_;
     LruEviction policy_;
     OutputLog log_;
     Engine engine_;
@@ -160,13 +170,18 @@ Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
 // The prompts of the round, in conversations that nobody else has.
 void SpeculateRun::submit(int64_t round, size_t contender) {
     for (int64_t i = 0; i < batch_; ++i) {
+        const auto number = static_cast<uint64_t>(round * batch_ + i);
+        const uint64_t space = kPromptSpace + config_.seed * 1'000'003 + number;
         ChatRequest request;
+        if (requests_.empty()) {
+            request.messages.push_back({store_.derive(space, 0, config_.contexts.front()), false});
+            request.max_tokens = speculate_.output_tokens;
+            request.ignore_stop = true;
+        } else {
+            request = requests_[number % requests_.size()];
+        }
         request.conversation.conversation_id = fmt::format("{}.{}.{}", round, contender, i);
-        const uint64_t space = kPromptSpace + config_.seed * 1'000'003 + static_cast<uint64_t>(round * batch_ + i);
-        request.messages.push_back({store_.derive(space, 0, config_.contexts.front()), false});
-        request.max_tokens = speculate_.output_tokens;
         request.seed = space;
-        request.ignore_stop = true;
         CHECK(engine_.submit(std::move(request)).has_value());
     }
 }
@@ -214,17 +229,48 @@ std::string name_of(const SpeculateRow& row) {
 
 bool SpeculateReport::wrong() const { return std::ranges::any_of(rows, &SpeculateRow::wrong); }
 
+// Every request of a trace with its whole prompt, as far as rows tell it, a conversation of its own each.
+Result<std::vector<ChatRequest>> requests_of(const std::string& path, const reference::ModelConfig& model,
+                                             TokenStore& store) {
+    ASSIGN_OR_RETURN(const traces::ReadTrace read,
+                     traces::read_trace(path, {.max_context = model.max_position_embeddings,
+                                               .over_context = traces::OverContext::kDrop}));
+    const traces::Trace& trace = read.trace;
+    ASSIGN_OR_RETURN(auto maker, traces::RequestMaker::create(trace, store));
+    std::vector<ChatRequest> requests;
+    for (size_t i = 0; i < trace.rows.size(); ++i) {
+        if (!traces::is_request(trace.rows[i].event)) continue;
+        const auto row = static_cast<traces::RowIndex>(i);
+        const ChatRequest made = maker.make(row);
+        ChatRequest request;
+        request.messages.push_back({maker.prompt(row), false});
+        request.max_tokens = std::max<int64_t>(2, made.max_tokens.value_or(2));
+        request.sampling = made.sampling;
+        request.stop_tokens = made.stop_tokens;
+        request.stop_strings = made.stop_strings;
+        request.ignore_stop = made.ignore_stop;
+        requests.push_back(std::move(request));
+    }
+    if (requests.empty()) return error("{}: no request that {} positions hold", path, model.max_position_embeddings);
+    return requests;
+}
+
 Result<SpeculateReport> run_speculate(const BenchConfig& config, const SpeculateConfig& speculate) {
-    SpeculateReport report{.config = config, .isa = {}, .rows = {}};
+    SpeculateReport report{.config = config, .trace = speculate.trace, .isa = {}, .rows = {}};
     ASSIGN_OR_RETURN(const reference::Model model,
                      choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
-    const int64_t tokens = config.contexts.front() + speculate.output_tokens;
+    TokenStore store(model.config.vocab_size);
+    std::vector<ChatRequest> requests;
+    if (!speculate.trace.empty()) {
+        ASSIGN_OR_RETURN(requests, requests_of(speculate.trace, model.config, store));
+    }
+    const int64_t tokens = requests.empty() ? config.contexts.front() + speculate.output_tokens : 0;
     if (tokens > model.config.max_position_embeddings) {
         return error("--contexts {}: with {} tokens of output, but {} has {} positions", config.contexts.front(),
                      speculate.output_tokens, config.model, model.config.max_position_embeddings);
     }
     for (const int64_t batch : config.batches) {
-        SpeculateRun run(config, speculate, model, batch);
+        SpeculateRun run(config, speculate, model, store, requests, batch);
         report.isa = cpu::isa_name(run.isa());
         ASSIGN_OR_RETURN(std::vector<SpeculateRow> rows, run.run());
         report.rows.insert(report.rows.end(), rows.begin(), rows.end());
@@ -245,8 +291,10 @@ std::string speculate_table(const SpeculateReport& report) {
                        fmt::format("{:.2f}", median(row.of_plain)), share(row.accepted_tokens, row.drafted_tokens),
                        share(row.accepted_tokens + row.windows, row.windows), row.wrong ? "WRONG" : "same tokens"});
     }
-    return fmt::format("{}, {} threads, {}, contexts of {}, seed {}\n", report.config.model, report.config.num_threads,
-                       report.isa, report.config.contexts.front(), report.config.seed) +
+    const std::string prompts = report.trace.empty() ? fmt::format("contexts of {}", report.config.contexts.front())
+                                                     : "prompts of " + report.trace;
+    return fmt::format("{}, {} threads, {}, {}, seed {}\n", report.config.model, report.config.num_threads, report.isa,
+                       prompts, report.config.seed) +
            table.to_string();
 }
 
@@ -255,7 +303,11 @@ nlohmann::ordered_json speculate_json(const SpeculateReport& report) {
     json["model"] = report.config.model;
     json["threads"] = report.config.num_threads;
     json["isa"] = report.isa;
-    json["context"] = report.config.contexts.front();
+    if (report.trace.empty()) {
+        json["context"] = report.config.contexts.front();
+    } else {
+        json["trace"] = report.trace;
+    }
     json["seed"] = report.config.seed;
     json["rows"] = nlohmann::ordered_json::array();
     for (const SpeculateRow& row : report.rows) {

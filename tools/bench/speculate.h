@@ -20,6 +20,7 @@ struct SpeculateConfig {
     std::vector<double> mismatch_rates = {0, 0.2};                // of an adversary, beside them
     std::vector<int64_t> windows = {2, 4, 8};                     // and 0: paced
     int64_t output_tokens = 64;                                   // of a request
+    std::string trace;  // whose prompts, lengths and stops are used; empty: prompts of random tokens
 };
 
 struct SpeculateRow {
@@ -39,12 +40,14 @@ struct SpeculateRow {
 
 struct SpeculateReport {
     BenchConfig config;
+    std::string trace;  // of the prompts; empty: made up
     std::string isa;
     std::vector<SpeculateRow> rows;
     [[nodiscard]] bool wrong() const;
 };
 
-// Of config: model, threads, instruction set, seed, the first context, batches, repeats, block size.
+// Of config: model, threads, instruction set, seed, the first context, batches, repeats, block size. With a trace the
+// context is of no account. Errors: a model or a trace that cannot be read, prompts that the model cannot take.
 Result<SpeculateReport> run_speculate(const BenchConfig& config, const SpeculateConfig& speculate);
 
 std::string speculate_table(const SpeculateReport& report);

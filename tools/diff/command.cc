@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "records/comparison.h"
-#include "records/record_file.h"
-#include "records/run_index.h"
-#include "records/walk_points.h"
+#include "reference/records/comparison.h"
+#include "reference/records/record_file.h"
+#include "reference/records/run_index.h"
+#include "reference/records/walk_points.h"
 #include "tools/diff/report.h"
 #include "tools/program/cli.h"
 #include "tools/program/recorded_run.h"

@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "records/comparison.h"
-#include "records/run_index.h"
+#include "reference/records/comparison.h"
+#include "reference/records/run_index.h"
 
 namespace verbatim::tools {
 

@@ -17,7 +17,7 @@ namespace verbatim::tools {
 
 enum class Policy : uint8_t {
     kExact,   // computed in their profile throughout
-    kVerify,  // drafted in the fast profile in one batch with the ordinary ones, and verified in windows
+    kVerify,  // drafted in the fast profile in one batch with the ordinary ones, verified in windows
     kAuto,    // one of these, by what they cost on this machine
 };
 std::string_view name(Policy policy);
@@ -25,8 +25,8 @@ std::string_view name(Policy policy);
 // What a policy is to the scheduler: a window of `max_window` rows, of a step's budget at most `share` for them.
 void set_policy(SchedulerConfig& scheduler, Policy policy, int32_t max_window, double share);
 
-// A load of requests that come all at once and are served `batch` at a time: prompts, answers, and how many of a hundred
-// are deterministic.
+// A load of requests that come all at once and are served `batch` at a time: prompts, answers, and how many of a
+// hundred are deterministic.
 struct PolicyLoad {
     int64_t num_requests = 24;
     int32_t batch = 8;

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "records/record_file.h"
+#include "reference/records/record_file.h"
 #include "simulator/eviction_policies.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"

@@ -9,13 +9,13 @@
 
 #include "engine/base/result.h"
 #include "kernels/cpu/ops/cpu_ops.h"
-#include "records/comparison.h"
-#include "records/format.h"
-#include "records/run_again.h"
-#include "records/run_index.h"
-#include "records/walk_points.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
+#include "reference/records/comparison.h"
+#include "reference/records/format.h"
+#include "reference/records/run_again.h"
+#include "reference/records/run_index.h"
+#include "reference/records/walk_points.h"
 
 namespace CLI {
 class App;

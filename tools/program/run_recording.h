@@ -7,11 +7,11 @@
 #include "engine/base/result.h"
 #include "engine/executor.h"
 #include "engine/recorder.h"
-#include "records/format.h"
-#include "records/record_file.h"
-#include "records/run_recorder.h"
-#include "records/step_digests.h"
 #include "reference/numeric_executor.h"
+#include "reference/records/format.h"
+#include "reference/records/record_file.h"
+#include "reference/records/run_recorder.h"
+#include "reference/records/step_digests.h"
 
 namespace CLI {
 class App;

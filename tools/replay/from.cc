@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "engine/fields.h"
-#include "records/run_index.h"
+#include "reference/records/run_index.h"
 #include "tools/program/cli.h"
 #include "tools/program/recorded_run.h"
 #include "tools/replay/cache_view.h"

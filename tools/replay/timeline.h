@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "records/run_index.h"
+#include "reference/records/run_index.h"
 
 namespace verbatim::tools {
 

@@ -3,11 +3,11 @@
 #include <memory>
 #include <string>
 
-#include "records/comparison.h"
-#include "records/record_file.h"
-#include "records/run_again.h"
-#include "records/run_index.h"
-#include "records/shrink.h"
+#include "reference/records/comparison.h"
+#include "reference/records/record_file.h"
+#include "reference/records/run_again.h"
+#include "reference/records/run_index.h"
+#include "reference/records/shrink.h"
 #include "reference/reference_executor.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"

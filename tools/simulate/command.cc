@@ -188,6 +188,15 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--max-sequences", config.max_num_sequences, "requests that run at once, at most")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
+    CLI::Option* window = verb.add_option("--max-window", config.max_window,
+                                          "positions of a request that draw in one step: one, and drafts after it")
+                              ->check(CLI::Range(1, 128))
+                              ->capture_default_str();
+    verb.add_option("--draft-acceptance", config.draft_acceptance,
+                    "chance of a draft to be right when all before it are; drafting itself takes no time")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str()
+        ->needs(window);
     options.has_max_tokens =
         add_count_option(verb, "--max-tokens", options.max_tokens, 1, "what clients ask for at most")
             ->default_str("the trace's longest answer");

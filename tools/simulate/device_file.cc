@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -38,6 +39,24 @@ public:
         problems_.push_back(fmt::format("\"{}\" = {}, wanted a string", key, reference::quote_json(*value)));
         return "";
     }
+    std::vector<double> numbers(const std::string& key, double least, double most) {
+        const json* value = take(key);
+        if (value == nullptr) return {};
+        const auto in_range = [&](const json& one) {
+            return one.is_number() && one.get<double>() >= least && one.get<double>() <= most;
+        };
+        if (value->is_array() && !value->empty() && std::ranges::all_of(*value, in_range))
+            return value->get<std::vector<double>>();
+        problems_.push_back(fmt::format("\"{}\" is not a list of numbers from {} to {}", key, least, most));
+        return {};
+    }
+    // Of an object of its own.
+    json object(const std::string& key) {
+        const json* value = take(key);
+        if (value != nullptr && value->is_object()) return *value;
+        problems_.push_back(fmt::format("\"{}\" is not an object", key));
+        return json::object();
+    }
     [[nodiscard]] bool has(const std::string& key) const { return object_.contains(key); }
     [[nodiscard]] const std::vector<std::string>& taken() const { return taken_; }
 
@@ -70,6 +89,26 @@ void read_sources(const json& object, const std::vector<std::string>& values, De
     }
 }
 
+constexpr double kMost = 1e18;
+
+// What `verbatim calibrate` found.
+StepTimes read_steps(const json& object, std::vector<std::string>& problems) {
+    DeviceFields fields(object, problems);
+    StepTimes times;
+    times.model = fields.text("model");
+    times.tokens = fields.numbers("tokens", 1, kMost);
+    times.base_ns = fields.numbers("base_ns", 0, kMost);
+    times.sequence_ns = fields.number("sequence_ns", 0, kMost);
+    times.chunk_pair_ns = fields.number("chunk_pair_ns", 0, kMost);
+    times.decode_pair_ns = fields.number("decode_pair_ns", 0, kMost);
+    times.logit_row_ns = fields.number("logit_row_ns", 0, kMost);
+    times.state_write_ns = fields.number("state_write_ns", 0, kMost);
+    const bool ascends = std::ranges::adjacent_find(times.tokens, std::greater_equal<>()) == times.tokens.end();
+    if (!ascends || times.tokens.size() != times.base_ns.size())
+        problems.push_back("\"steps\": \"tokens\" must ascend, and \"base_ns\" have as many values");
+    return times;
+}
+
 }  // namespace
 
 Result<Device> parse_device(std::string_view text, const std::string& path) {
@@ -77,7 +116,6 @@ Result<Device> parse_device(std::string_view text, const std::string& path) {
     if (!object.is_object()) return error("{}: wanted a JSON object with a device's fields", path);
     std::vector<std::string> problems;
     DeviceFields fields(object, problems);
-    constexpr double kMost = 1e18;
     Device device;
     device.name = fields.text("name");
     device.memory_bytes = static_cast<int64_t>(fields.number("memory_bytes", 1, kMost));
@@ -89,6 +127,7 @@ Result<Device> parse_device(std::string_view text, const std::string& path) {
     device.step_overhead_ns = fields.number("step_overhead_ns", 0, 1e12);
     device.workspace_bytes = static_cast<int64_t>(fields.number("workspace_bytes", 0, kMost));
     if (fields.has("tables")) device.tables = fields.text("tables");
+    if (fields.has("steps")) device.steps = read_steps(fields.object("steps"), problems);
     const std::vector<std::string> values = fields.taken();
     if (fields.has("sources"))
         read_sources(object, values, device, problems);

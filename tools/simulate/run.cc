@@ -3,12 +3,14 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "engine/cache/budget.h"
 #include "simulator/aligned_pages.h"
 #include "simulator/kernel_tables.h"
+#include "simulator/step_table.h"
 #include "tools/program/cli.h"
 #include "tools/simulate/model_shape.h"
 
@@ -51,6 +53,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     }
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
+    engine.scheduler.max_window = config.max_window;
     engine.max_model_len = config.max_context.value_or(model.max_positions);
     engine.seed = config.seed;
     return engine;
@@ -105,6 +108,15 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
     return plan;
 }
 
+Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
+                                              const KernelTimes& kernels) {
+    if (device.steps.empty() || cost == CostChoice::kRoofline)
+        return std::make_unique<StepCost>(model, device, kernels);
+    if (device.steps.model == model.name) return std::make_unique<StepTableCost>(device.steps);
+    return error("--device {}: its steps are those of {}, got --model {}: calibrate it for that model", device.name,
+                 device.steps.model, model.name);
+}
+
 Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
                                  const std::string& trace_name, const traces::Trace& trace) {
     const auto begin = std::chrono::steady_clock::now();
@@ -117,13 +129,14 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     simulation.use_cache = config.cache_mode != CacheMode::kNone;
     simulation.max_tokens = config.max_tokens;
     simulation.record_steps = config.record_steps;
+    simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(config.draft_acceptance * 1e6));
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
-    StepCost cost(model, run.device, *kernels);
+    ASSIGN_OR_RETURN(const auto cost, cost_model(config.cost, model, run.device, *kernels));
     const auto policy = make_eviction_policy(config.eviction, worth_of(model));
     std::optional<ProgressBar> progress;
     if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
-    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, cost, model.vocab_size, *policy, [&](int64_t rows_over) {
+    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, *cost, model.vocab_size, *policy, [&](int64_t rows_over) {
                          if (progress) progress->update(static_cast<uint64_t>(rows_over));
                      }));
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

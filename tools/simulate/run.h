@@ -13,6 +13,7 @@
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
 #include "simulator/simulation.h"
+#include "simulator/step_cost.h"
 #include "traces/trace.h"
 
 namespace verbatim::tools {
@@ -47,6 +48,8 @@ struct SimulateConfig {
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
+    int32_t max_window = 1;         // positions that draw in one step: the last known token's and drafts'
+    double draft_acceptance = 0.7;  // of drafts that all before are right, the share that is
     uint64_t seed = 0;
     bool record_steps = false;
     bool show_progress = true;
@@ -89,6 +92,11 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
 
 // The device's kernels by its tables, or by the roofline.
 Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device);
+
+// Whole steps as they were measured, where the device has them, or the sum of kernels. Borrows `kernels`. Error: steps
+// of another model.
+Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
+                                              const KernelTimes& kernels);
 
 // What the engine is given.
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);

@@ -1,14 +1,17 @@
 // `verbatim sweep`: `verbatim simulate` at many points, on all cores, resumable, in shards.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <span>
 #include <thread>
 
+#include "reference/model/regular_file.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/read_options.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/device_file.h"
 #include "tools/simulate/model_shape.h"
+#include "tools/sweep/plot.h"
 #include "tools/sweep/sweep.h"
 #include "traces/strict.h"
 
@@ -27,6 +30,7 @@ struct SweepOptions {
     std::vector<std::string> evictions = {"lru"};
     std::vector<std::string> rates = {"1"};
     std::vector<std::string> merged;
+    std::string plotted;
     ReadFlags read;
     SimulateConfig config;
     int32_t num_threads = 1;
@@ -102,6 +106,16 @@ int run_merge_command(const SweepOptions& options) {
     return done ? kExitOk : report_error(done.error());
 }
 
+int run_plot_command(const SweepOptions& options) {
+    const auto page = sweep_page(options.plotted);
+    if (!page) return report_error(page.error());
+    auto file = reference::NewFile::create(options.to);
+    if (!file) return report_error(file.error(), kExitMachine);
+    Status written = file->write(std::as_bytes(std::span(*page)));
+    if (written) written = file->finish();
+    return written ? kExitOk : report_error(written.error(), kExitMachine);
+}
+
 }  // namespace
 
 void add_sweep_command(CLI::App& app, int& exit_code) {
@@ -127,13 +141,24 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     verb->add_option("--threads", options->num_threads, "points at a time; the results do not depend on it")
         ->check(CLI::Range(1, 1024));
     verb->add_option("--limit", options->read.read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
+    verb->add_option("--session-rate", options->read.read.session_rate, "agentic: sessions started per second")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    verb->add_option("--think-scale", options->read.read.think_scale, "think times so many times as long")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     add_seed_option(*verb, options->config.seed);
     CLI::App* merge = verb->add_subcommand("merge", "put the result files of shards together");
     merge->add_option("files", options->merged, "result files of one sweep's shards")->required();
     merge->add_option("--to", options->to, "where the whole goes")->required()->type_name("FILE");
-    verb->callback([options, merge, &exit_code] {
+    CLI::App* plot = verb->add_subcommand("plot", "a page with pictures: hit rate over memory, latency over rate");
+    plot->add_option("file", options->plotted, "a sweep's result file, whole or not yet")->required();
+    plot->add_option("--to", options->to, "the page")->required()->type_name("FILE");
+    verb->callback([options, merge, plot, &exit_code] {
         if (merge->parsed()) {
             exit_code = run_merge_command(*options);
+        } else if (plot->parsed()) {
+            exit_code = run_plot_command(*options);
         } else if (options->trace.empty() || options->to.empty() || options->memories.empty()) {
             exit_code = report_error(Error{"sweep: --trace, --memory and --to are required"}, kExitBadUsage);
         } else {

@@ -23,12 +23,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// The lines of a result file, by the point's number; the header apart.
-struct ResultFile {
-    ordered_json header;
-    std::map<int64_t, ordered_json> lines;
-};
-
 Result<std::string> file_text(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) return error("{}: cannot be read", path);
@@ -37,30 +31,7 @@ Result<std::string> file_text(const std::string& path) {
     return text.str();
 }
 
-// A last line that was cut off by an interruption is not there.
-Result<ResultFile> read_results(const std::string& path) {
-    ASSIGN_OR_RETURN(const std::string text, file_text(path));
-    ResultFile results;
-    size_t begin = 0;
-    for (int64_t number = 1; begin < text.size(); ++number) {
-        const size_t end = text.find('\n', begin);
-        if (end == std::string::npos) break;
-        const ordered_json line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
-        begin = end + 1;
-        if (number == 1 && line.is_object() && line.contains("sweep")) {
-            results.header = line;
-        } else if (number > 1 && line.is_object() && line.contains("number") && line["number"].is_number_integer()) {
-            results.lines[line["number"].get<int64_t>()] = line;
-        } else {
-            return error("{}:{}: got {}, wanted {} of a sweep", path, number,
-                         line.is_discarded() ? "no JSON" : "other JSON", number == 1 ? "the header" : "a point");
-        }
-    }
-    if (results.header.is_null()) return error("{}: got no header of a sweep", path);
-    return results;
-}
-
-Status write_results(const std::string& path, const ResultFile& results) {
+Status write_results(const std::string& path, const SweepResults& results) {
     std::string text = results.header.dump() + "\n";
     for (const auto& [number, line] : results.lines) text += line.dump() + "\n";
     ASSIGN_OR_RETURN(auto file, reference::NewFile::create(path));
@@ -93,7 +64,7 @@ Result<std::map<double, traces::ReadTrace>> read_traces(const Sweep& sweep) {
 class Runner {
 public:
     Runner(const Sweep& sweep, const std::map<double, traces::ReadTrace>& traces, std::vector<int64_t> numbers,
-           std::ofstream& log, ResultFile& results)
+           std::ofstream& log, SweepResults& results)
         : sweep_(sweep),
           traces_(traces),
           numbers_(std::move(numbers)),
@@ -138,7 +109,7 @@ private:
     const std::map<double, traces::ReadTrace>& traces_;
     std::vector<int64_t> numbers_;
     std::ofstream& log_;
-    ResultFile& results_;
+    SweepResults& results_;
     ProgressBar progress_;
     std::atomic<size_t> next_ = 0;
     std::mutex mutex_;
@@ -147,6 +118,28 @@ private:
 };
 
 }  // namespace
+
+Result<SweepResults> read_sweep(const std::string& path) {
+    ASSIGN_OR_RETURN(const std::string text, file_text(path));
+    SweepResults results;
+    size_t begin = 0;
+    for (int64_t number = 1; begin < text.size(); ++number) {
+        const size_t end = text.find('\n', begin);
+        if (end == std::string::npos) break;
+        const ordered_json line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
+        begin = end + 1;
+        if (number == 1 && line.is_object() && line.contains("sweep")) {
+            results.header = line;
+        } else if (number > 1 && line.is_object() && line.contains("number") && line["number"].is_number_integer()) {
+            results.lines[line["number"].get<int64_t>()] = line;
+        } else {
+            return error("{}:{}: got {}, wanted {} of a sweep", path, number,
+                         line.is_discarded() ? "no JSON" : "other JSON", number == 1 ? "the header" : "a point");
+        }
+    }
+    if (results.header.is_null()) return error("{}: got no header of a sweep", path);
+    return results;
+}
 
 ordered_json json_of(const SweepPoint& point) {
     return {{"memory_bytes", point.memory_bytes},
@@ -192,10 +185,10 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
 }
 
 Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path) {
-    ResultFile results;
+    SweepResults results;
     ASSIGN_OR_RETURN(const ordered_json header, sweep_header(sweep));
     if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
-        ASSIGN_OR_RETURN(results, read_results(path));
+        ASSIGN_OR_RETURN(results, read_sweep(path));
         if (results.header != header)
             return error("{}: holds the results of another sweep: name another file, or move it away", path);
     }
@@ -215,9 +208,9 @@ Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, co
 }
 
 Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to) {
-    ResultFile merged;
+    SweepResults merged;
     for (const std::string& path : paths) {
-        ASSIGN_OR_RETURN(const ResultFile results, read_results(path));
+        ASSIGN_OR_RETURN(const SweepResults results, read_sweep(path));
         if (merged.header.is_null()) merged.header = results.header;
         if (results.header != merged.header) return error("{}: is of another sweep than {}", path, paths.front());
         for (const auto& [number, line] : results.lines) {

@@ -53,6 +53,14 @@ struct Sweep {
 // are kept. Each one is appended as it is done, so that an interrupted sweep goes on.
 Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path);
 
+// The lines of a result file, by the point's number; the header apart. A last line that was cut off by an interruption
+// is not there.
+struct SweepResults {
+    nlohmann::ordered_json header;
+    std::map<int64_t, nlohmann::ordered_json> lines;
+};
+Result<SweepResults> read_sweep(const std::string& path);
+
 // Puts the files of shards together. Errors: other headers, a point that is missing or there twice with other results.
 Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to);
 

@@ -9,6 +9,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/read_options.h"
+#include "tools/trace/chat_log.h"
 #include "tools/trace/report.h"
 #include "traces/generate.h"
 #include "traces/read.h"
@@ -29,6 +30,8 @@ struct TraceOptions {
     std::string output;
     std::string picture;
     ReadFlags read;
+    std::string model;  // of convert-chat
+    int64_t limit = 0;  // of convert-chat
     uint64_t seed = 0;
     GenerateOptions generate;
     OutputFormat format = OutputFormat::kTable;
@@ -73,16 +76,26 @@ int run_stats(const TraceOptions& options) {
     return kExitOk;
 }
 
-int run_generate(TraceOptions options) {
-    options.generate.seed = options.seed;
-    if (const Status valid = validate(options.generate); !valid) return report_error(valid.error(), kExitBadUsage);
-    const Trace trace = generate(options.generate);
+// Writes a trace that no log of requests was read for, and says what it is like.
+int write_and_report(const TraceOptions& options, const Trace& trace) {
     if (const Status written = write_verbatim_csv(trace, options.output); !written)
         return report_error(written.error(), kExitMachine);
     const ReadTrace whole{trace, {}, {}};
-    TraceReport report = make_trace_report(options.output, whole);
+    const TraceReport report = make_trace_report(options.output, whole);
     print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
     return kExitOk;
+}
+
+int run_convert_chat(const TraceOptions& options) {
+    const auto trace = read_chat_log(options.input, options.model, options.limit);
+    if (!trace) return report_error(trace.error());
+    return write_and_report(options, *trace);
+}
+
+int run_generate(TraceOptions options) {
+    options.generate.seed = options.seed;
+    if (const Status valid = validate(options.generate); !valid) return report_error(valid.error(), kExitBadUsage);
+    return write_and_report(options, generate(options.generate));
 }
 
 void add_input(CLI::App& verb, TraceOptions& options) {
@@ -147,6 +160,15 @@ void add_trace_command(CLI::App& app, int& exit_code) {
         add_input(*verb, *options);
         verb->add_option("--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
         verb->callback([options = options, &exit_code] { exit_code = run_convert(*options); });
+    }
+    {
+        auto [verb, options] = add_verb("convert-chat", "conversations as text, with the token ids of a model");
+        verb->add_option("IN", options->input, R"(lines {"messages": [{"role", "content"}, ..]})")->required();
+        verb->add_option("--model", options->model, "a checkpoint's folder: its tokenizer, its template")->required();
+        verb->add_option("--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
+        add_count_option(*verb, "--limit", options->limit, 0, "reads only the first N conversations; 0: all");
+        add_format_option(*verb, options->format);
+        verb->callback([options = options, &exit_code] { exit_code = run_convert_chat(*options); });
     }
     {
         auto [verb, options] = add_verb("stats", "what a trace is like, and what caches would reuse of it");

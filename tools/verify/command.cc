@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "records/run_again.h"
+#include "reference/records/run_again.h"
 #include "tools/program/cli.h"
 #include "tools/program/recorded_run.h"
 #include "tools/verify/report.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "records/run_again.h"
+#include "reference/records/run_again.h"
 #include "tools/program/cli.h"
 
 namespace verbatim::tools {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "records/comparison.h"
+#include "reference/records/comparison.h"
 #include "tools/program/recorded_run.h"
 #include "tools/verify/verify.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "records/locate.h"
+#include "reference/records/locate.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/steady_clock.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "records/comparison.h"
-#include "records/run_again.h"
+#include "reference/records/comparison.h"
+#include "reference/records/run_again.h"
 #include "tools/program/recorded_run.h"
 
 namespace verbatim::tools {

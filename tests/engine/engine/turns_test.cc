@@ -247,5 +247,14 @@ TEST(Turns, OlderTurnHeadsAreLetGoAndThatIsTheReason) {
     EXPECT_GT(scene.log.of(EventKind::kLetGo).size(), 0u);
 }
 
+TEST(Turns, OfTheCheckpointsTheNewestAreKept) {
+    EngineScene scene({.keep_checkpoints = 2});
+    ChatRequest request = scene.history("a", iota_tokens(100, 4));
+    for (const TokenId first : {200, 300, 400}) request.messages.push_back({scene.store.store(iota_tokens(first, 4))});
+    scene.complete(request);
+    EXPECT_EQ(scene.head_lengths("a", HeadKind::kCheckpoint), (std::vector<int64_t>{8, 12}));  // and not the one at 4
+    scene.expect_home();
+}
+
 }  // namespace
 }  // namespace verbatim::tests

@@ -66,6 +66,21 @@ TEST(DraftPaths, ADisagreementEndsThePathAndKeepsTheVerifiersToken) {
     scene.expect_home();
 }
 
+// Behind drafts that were accepted and others that were not, the row stands at what was known before: so does the path.
+TEST(DraftPaths, APathBranchesOffWhereTheRowStands) {
+    EngineScene scene(verifying(4));
+    const RequestId id = scene.submit(scene.history("a", kPrompt, 60));
+    scene.run();
+    EXPECT_EQ(scene.streamed(id), scene.expected(kPrompt, 60));
+    EXPECT_GT(scene.engine.stats().accepted_tokens, 0);
+    EXPECT_GT(scene.engine.stats().rolled_back_tokens, 0);
+    EXPECT_TRUE(std::ranges::any_of(scene.log.plans, [](const StepPlan& plan) {
+        return plan.sequences.size() == 1 && plan.sequences.front().num_draws == 1 && plan.starts.size() == 1 &&
+               plan.sequences.front().num_new_tokens > 1 && plan.starts.front().num_computed_tokens > 10;
+    })) << "no path took accepted drafts in again";
+    scene.expect_home();
+}
+
 TEST(DraftPaths, OrdinaryRequestsAreComputedInEveryStepAndVerifyingHasItsShare) {
     for (const int32_t verify_tokens : {8, 512}) {
         SceneOptions options{.num_blocks = 200, .num_state_rows = 40, .max_window = 4};

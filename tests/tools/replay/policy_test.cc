@@ -89,8 +89,8 @@ TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
 }
 
 TEST(ReplayPolicy, ThePictureShowsDraftsVerifyingAndRollback) {
-    const Outcome ran = run_replay({"--trace", mixed_trace(), "--policy", "verify", "--inject-mismatch", "0.3",
-                                    "--window", "5", "--show-dvr"});
+    const Outcome ran = run_replay(
+        {"--trace", mixed_trace(), "--policy", "verify", "--inject-mismatch", "0.3", "--window", "5", "--show-dvr"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     for (const char* part : {"prefill  |+", "draft    |#", "#~", "verify   |#", "+x", "=1", "[1", "x1"}) {
         EXPECT_THAT(ran.out, HasSubstr(part));

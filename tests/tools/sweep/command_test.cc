@@ -45,6 +45,28 @@ TEST(SweepCommand, AnyNumberOfThreadsGivesTheSameBytes) {
     EXPECT_EQ(digests.size(), 8u) << "every point is another run";
 }
 
+TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
+    const ScratchFiles files;
+    ASSERT_EQ(sweep(files.path("points")).exit_code, kExitOk);
+    const Outcome plotted = run_verbatim({"sweep", "plot", files.path("points"), "--to", files.path("page")});
+    ASSERT_EQ(plotted.exit_code, kExitOk) << plotted.err;
+    const std::string page = file_bytes(files.path("page"));
+    for (const char* title :
+         {"hit rate over memory, arrivals x 1", "hit rate over memory, arrivals x 4",
+          "time to first token, p95, over arrivals, 20 GB", "tokens per second over arrivals, 60 GB"}) {
+        EXPECT_THAT(page, HasSubstr(title));
+    }
+    EXPECT_THAT(page, HasSubstr("exact, lru"));
+    EXPECT_THAT(page, HasSubstr("block-aligned, lru"));
+    EXPECT_THAT(page, ::testing::Not(HasSubstr("src="))) << "needs no network";
+    size_t num_dots = 0;
+    for (size_t at = page.find("<circle"); at != std::string::npos; at = page.find("<circle", at + 1)) ++num_dots;
+    EXPECT_EQ(num_dots, 3u * 8) << "three pictures have a dot for every point";
+    const Outcome none = run_verbatim({"sweep", "plot", files.write("junk", "{}\n"), "--to", files.path("none")});
+    EXPECT_EQ(none.exit_code, kExitBadInput);
+    EXPECT_THAT(none.err, HasSubstr("wanted the header of a sweep"));
+}
+
 TEST(SweepCommand, AnInterruptedSweepGoesOn) {
     const ScratchFiles files;
     ASSERT_EQ(sweep(files.path("whole")).exit_code, kExitOk);

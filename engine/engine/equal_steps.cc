@@ -1,0 +1,94 @@
+// Steps that only differ in their tokens. When every running request decodes and nobody can come, end, give way or be
+// published, the scheduler has nothing to decide: the next plans are known. Such steps are taken together.
+//   Q1  what is decided, published and told to clients is what one plan for each step would give, the steps' numbers
+//       and the ids of blocks among it; so is every later plan. Clients get a request's tokens of these steps together
+//   Q2  no turn ends in them: the step that ends one has a plan
+// Recorders see no plans and no results of them.
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/engine/engine.h"
+
+namespace verbatim {
+namespace {
+
+// It has been given tokens, and all that it needs for the next one is to compute the last of them.
+bool only_decodes(const Sequence& sequence) {
+    const bool whole = sequence.request.ignore_stop || sequence.request.stop_strings.empty();
+    return whole && sequence.started && !sequence.output.empty() && !sequence.ending && sequence.snapshots.empty() &&
+           sequence.request.forced_output.empty() && sequence.num_tokens() - sequence.num_computed_tokens == 1;
+}
+
+}  // namespace
+
+// How many of the next steps are equal; 0 when the next one must be planned.
+int64_t Engine::num_equal_steps() const {
+    const std::vector<Sequence*>& running = scheduler_.running();
+    const auto num_running = static_cast<int32_t>(running.size());
+    const SchedulerConfig& limits = config_.scheduler;
+    const bool closed = scheduler_.waiting().empty() || num_running == limits.max_num_sequences;
+    const bool drafts = drafter_ != nullptr && max_window_ > 1;
+    if (running.empty() || !closed || drafts || num_running > limits.step_tokens) return 0;
+    if (scheduler_.owes_ends() || !publication_.empty() || materialised_ != next_step_ - 1) return 0;
+    int64_t num_steps = INT32_MAX;
+    for (const Sequence* sequence : running) {
+        if (!only_decodes(*sequence)) return 0;
+        num_steps = std::min(num_steps, sequence->max_tokens - static_cast<int64_t>(sequence->output.size()) - 1);
+    }
+    if (num_steps <= 0) return 0;
+    const KvGroup& kv = cache_.kv();
+    int64_t missing = 0;
+    for (const Sequence* sequence : running)
+        missing += kv.blocks_missing(sequence->memory.blocks, sequence->num_tokens() + num_steps - 1);
+    // So many steps cross at most so many borders of blocks.
+    if (missing > kv.pool().num_free()) num_steps = int64_t{kv.pool().num_free() / num_running} * kv.block_size();
+    return num_steps;
+}
+
+bool Engine::take_equal_steps() {
+    CHECK(!step_open_, "step {} is open", next_step_ - 1);
+    const int64_t max_steps = num_equal_steps();
+    if (max_steps == 0) return false;
+    const std::vector<Sequence*>& running = scheduler_.running();
+    std::vector<SequenceSlot> slots;
+    slots.reserve(running.size());
+    for (const Sequence* sequence : running) slots.push_back(sequence->slot);
+    executor_->take_equal_steps(slots, max_steps, equal_steps_);
+    const int64_t num_steps = equal_steps_.num_steps;
+    CHECK(num_steps <= max_steps && equal_steps_.tokens.size() == slots.size() * static_cast<size_t>(num_steps),
+          "{} tokens of {} steps, at most {}", equal_steps_.tokens.size(), num_steps, max_steps);
+    if (num_steps == 0) return false;
+    grow_for_equal_steps(num_steps);
+    next_step_ += num_steps;
+    plan_.step = next_step_ - 1;
+    run_context().step = plan_.step;
+    stats_.steps += num_steps;
+    std::span<const TokenId> tokens(equal_steps_.tokens);
+    for (Sequence* sequence : running) {
+        account(*sequence, num_steps);
+        for (const TokenId token : tokens.first(static_cast<size_t>(num_steps))) {
+            CHECK(take_token(*sequence, token), "request {} ends among equal steps", index(sequence->id));
+        }
+        tokens = tokens.subspan(static_cast<size_t>(num_steps));
+        scheduler_.has_decoded(*sequence, plan_.step);
+    }
+    materialised_ = plan_.step;
+    elapsed_ns_ = equal_steps_.elapsed_ns;
+    cache_.complete_step(materialised_);
+    return true;
+}
+
+// In the order in which the steps would have asked for blocks: step by step, and in each by sequence.
+void Engine::grow_for_equal_steps(int64_t num_steps) {
+    const KvGroup& kv = cache_.kv();
+    if (!kv.enabled()) return;
+    for (int64_t step = 0; step < num_steps; ++step) {
+        for (Sequence* sequence : scheduler_.running()) {
+            const int64_t end = sequence->num_tokens() + step;
+            if (end > int64_t{sequence->memory.blocks.num_blocks} * kv.block_size())
+                CHECK(cache_.grow(sequence->memory, end));
+        }
+    }
+}
+
+}  // namespace verbatim

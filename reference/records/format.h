@@ -1,0 +1,212 @@
+// reference/records/format.h: what a record of a run consists of, as values. docs/records.md says how they lie in a file.
+//
+// A record tells one run of an engine: who ran (RunDescription), and in order what came in (Call), what was computed
+// step by step (StepRecord), and what became of it (Told). Digests of values are ElementSums, which add up: a chunk's
+// is the sum of its positions', so that runs of different schedules can be compared.
+//   R1  a sequence's sums are over the positions that became its own: drafts that were not accepted are not in them
+//   R2  whoever adds a field gives it a value that stands for "was not recorded" (records/codec.h, C3)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/base/digest.h"
+#include "engine/base/ids.h"
+#include "engine/base/result.h"
+#include "engine/engine/engine.h"
+#include "engine/ingestion.h"
+#include "engine/recorder.h"
+#include "engine/step_plan.h"
+#include "engine/tokens/token_seq.h"
+
+namespace verbatim::records {
+
+inline constexpr int32_t kFormatVersion = 1;
+
+// How much of what is computed a record holds digests of.
+enum class DigestLevel : uint8_t {
+    kNone,    // calls, drafts and tokens: enough to run it again
+    kHeads,   // and plans, events, logits, and states at commits
+    kLayers,  // and every layer's output
+    kOps,     // and every operation's
+    kCount,
+};
+[[nodiscard]] const char* name(DigestLevel level);
+
+struct RunDescription {
+    std::string program;  // name and version
+    std::string model;    // a preset or a checkpoint's folder
+    uint64_t model_seed = 0;
+    Digest model_digest{};
+    int32_t vocab_size = 0;
+    std::string numerics;           // of deterministic requests
+    std::string ordinary_numerics;  // of all others
+    std::string executor;
+    std::string profile;
+    std::string isa;  // empty: the best there
+    int32_t num_threads = 1;
+    std::string draft;     // who guessed
+    std::string eviction;  // whose order of heads
+    std::string trace;     // where the requests came from
+    std::string machine;
+    DigestLevel digests = DigestLevel::kNone;
+    EngineConfig engine;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("program", self.program);
+        visit("model", self.model);
+        visit("model_seed", self.model_seed);
+        visit("model_digest", self.model_digest);
+        visit("vocab_size", self.vocab_size);
+        visit("numerics", self.numerics);
+        visit("ordinary_numerics", self.ordinary_numerics);
+        visit("executor", self.executor);
+        visit("profile", self.profile);
+        visit("isa", self.isa);
+        visit("num_threads", self.num_threads);
+        visit("draft", self.draft);
+        visit("eviction", self.eviction);
+        visit("trace", self.trace);
+        visit("machine", self.machine);
+        visit("digests", self.digests);
+        visit("engine", self.engine);
+    }
+};
+
+// A request entered the batch.
+struct StartRecord {
+    RequestId request{};
+    int64_t num_tokens = 0;
+    int64_t num_prompt_tokens = 0;
+    int64_t num_attached_tokens = 0;
+    Digest prompt{};  // of its tokens
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("request", self.request);
+        visit("num_tokens", self.num_tokens);
+        visit("num_prompt_tokens", self.num_prompt_tokens);
+        visit("num_attached_tokens", self.num_attached_tokens);
+        visit("prompt", self.prompt);
+    }
+    friend bool operator==(const StartRecord&, const StartRecord&) = default;
+};
+
+// A sequence's share of a step: positions [begin, end).
+struct SequenceRecord {
+    RequestId request{};
+    int64_t begin = 0;
+    int64_t end = 0;
+    std::vector<TokenId> drafts;   // that were tried
+    std::vector<uint64_t> logits;  // kHeads: low word of each draw's sum; the last one is at end - 1
+    uint64_t layers = 0;           // kLayers: low word of the sum over all layers
+    std::string layer_tags;        // kLayers: of each layer the two lowest bytes of its sum
+    std::vector<Digest> ops;       // kOps: of each operation its sum (records/walk_points.h)
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("request", self.request);
+        visit("begin", self.begin);
+        visit("end", self.end);
+        visit("drafts", self.drafts);
+        visit("logits", self.logits);
+        visit("layers", self.layers);
+        visit("layer_tags", self.layer_tags);
+        visit("ops", self.ops);
+    }
+    friend bool operator==(const SequenceRecord&, const SequenceRecord&) = default;
+};
+
+struct StepRecord {
+    int64_t step = 0;
+    int64_t elapsed_ns = 0;        // as the executor said; 0: nobody measured
+    std::optional<Digest> digest;  // of the plan, where the plan itself is not recorded
+    std::optional<StepPlan> plan;  // kHeads; the tokens of its starts are left out: they follow from the rest
+    std::vector<StartRecord> starts;
+    std::vector<SequenceRecord> sequences;  // those that compute something, in plan order
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("step", self.step);
+        visit("elapsed_ns", self.elapsed_ns);
+        visit("digest", self.digest);
+        visit("plan", self.plan);
+        visit("starts", self.starts);
+        visit("sequences", self.sequences);
+    }
+    friend bool operator==(const StepRecord&, const StepRecord&) = default;
+};
+
+struct ToldToken {
+    RequestId request{};
+    TokenId token = 0;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("request", self.request);
+        visit("token", self.token);
+    }
+    friend bool operator==(const ToldToken&, const ToldToken&) = default;
+};
+
+// What the engine said since the entry before: tokens in order, and events in order.
+struct Told {
+    std::vector<ToldToken> tokens;
+    std::vector<Event> events;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("tokens", self.tokens);
+        visit("events", self.events);
+    }
+    friend bool operator==(const Told&, const Told&) = default;
+};
+
+// The run ended, and how.
+struct RunEnd {
+    Digest digest{};       // of plans, tokens and events (DigestRecorder)
+    Digest plan_digest{};  // of plans alone
+    int64_t num_steps = 0;
+    std::string failure;  // empty: none
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("digest", self.digest);
+        visit("plan_digest", self.plan_digest);
+        visit("num_steps", self.num_steps);
+        visit("failure", self.failure);
+    }
+    friend bool operator==(const RunEnd&, const RunEnd&) = default;
+};
+
+using Entry = std::variant<Call, StepRecord, Told>;
+
+// A whole record in memory.
+struct Record {
+    RunDescription run;
+    TokenStore* store = nullptr;            // of the entries' tokens
+    std::unique_ptr<TokenStore> own_store;  // the same, where nobody else owns it
+    std::vector<Entry> entries;
+    std::optional<RunEnd> end;
+    std::string cut_off;  // where a file ends too early; empty: it does not
+    int64_t file_bytes = 0;
+};
+
+// Takes a run's entries, in order.
+class RecordSink {
+public:
+    virtual ~RecordSink() = default;
+    virtual void add(Entry entry) = 0;
+    virtual void finish(RunEnd end) = 0;
+};
+
+// Keeps them.
+class RecordKeeper final : public RecordSink {
+public:
+    explicit RecordKeeper(Record& record) : record_(record) {}  // borrowed
+    void add(Entry entry) override { record_.entries.push_back(std::move(entry)); }
+    void finish(RunEnd end) override { record_.end = std::move(end); }
+
+private:
+    Record& record_;
+};
+
+}  // namespace verbatim::records

@@ -1,0 +1,88 @@
+#include "reference/records/run_index.h"
+
+namespace verbatim::records {
+
+RunIndex::RunIndex(const Record& record) : record_(record) {
+    for (const Entry& entry : record.entries) {
+        std::visit([this](const auto& value) { add(value); }, entry);
+    }
+}
+
+const RequestIndex* RunIndex::find(const RequestName& name) const {
+    const auto found = requests_.find(name);
+    return found == requests_.end() ? nullptr : &found->second;
+}
+
+const RequestIndex* RunIndex::find(RequestId id) const {
+    const auto found = names_.find(id);
+    return found == names_.end() ? nullptr : &requests_.at(found->second);
+}
+
+RequestIndex* RunIndex::at(RequestId id) {
+    const auto found = names_.find(id);
+    return found == names_.end() ? nullptr : &requests_.at(found->second);
+}
+
+const StepRecord* RunIndex::step(int64_t step) const {
+    const auto found = steps_.find(step);
+    return found == steps_.end() ? nullptr : found->second;
+}
+
+int64_t RunIndex::num_tokens() const {
+    int64_t count = 0;
+    for (const auto& [name, request] : requests_) count += static_cast<int64_t>(request.tokens.size());
+    return count;
+}
+
+int64_t RunIndex::num_computed() const {
+    int64_t count = 0;
+    for (const auto& [number, step] : steps_) {
+        for (const SequenceRecord& sequence : step->sequences) count += sequence.end - sequence.begin;
+    }
+    return count;
+}
+
+void RunIndex::add(const Call& call) {
+    if (call.kind != CallKind::kSubmit || index(call.id) < 0 || names_.contains(call.id)) return;
+    RequestName name{call.request.conversation, num_accepted_[call.request.conversation]++};
+    RequestIndex& request = requests_[name];
+    request.id = call.id;
+    request.name = name;
+    request.submitted_step = call.step;
+    names_.emplace(call.id, std::move(name));
+}
+
+void RunIndex::add(const StepRecord& step) {
+    steps_[step.step] = &step;
+    last_step_ = step.step;
+    for (const StartRecord& start : step.starts) {
+        RequestIndex* request = at(start.request);
+        if (request == nullptr || request->num_starts++ > 0) continue;
+        request->num_prompt_tokens = start.num_prompt_tokens;
+        request->num_attached_tokens = start.num_attached_tokens;
+        request->prompt = start.prompt;
+    }
+    for (size_t order = 0; order < step.sequences.size(); ++order) {
+        const SequenceRecord& sequence = step.sequences[order];
+        RequestIndex* request = at(sequence.request);
+        if (request == nullptr) continue;
+        request->shares.push_back({&step, order});
+        int64_t position = sequence.end - static_cast<int64_t>(sequence.logits.size());
+        for (const uint64_t sum : sequence.logits) request->logits[position++] = {step.step, order, sum};
+    }
+}
+
+void RunIndex::add(const Told& told) {
+    for (const ToldToken& token : told.tokens) {
+        if (RequestIndex* request = at(token.request)) request->tokens.push_back({last_step_, token.token});
+    }
+    for (const Event& event : told.events) {
+        RequestIndex* request = at(event.request);
+        if (request == nullptr) continue;
+        request->is_committed |= event.kind == EventKind::kCommit;
+        if (event.kind == EventKind::kPublish && event.digest != Digest{})
+            request->states[event.value] = {event.step, event.digest};
+    }
+}
+
+}  // namespace verbatim::records

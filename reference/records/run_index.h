@@ -1,0 +1,81 @@
+// reference/records/run_index.h: a record by requests: what each was asked, where it was computed, what it was told.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "reference/records/format.h"
+
+namespace verbatim::records {
+
+// A request's share of a step.
+struct Share {
+    const StepRecord* step = nullptr;
+    size_t order = 0;  // in the step
+    [[nodiscard]] const SequenceRecord& sequence() const { return step->sequences[order]; }
+};
+
+struct ToldAt {
+    int64_t step = -1;
+    TokenId token = 0;
+};
+struct StateAt {
+    int64_t step = -1;
+    Digest digest{};
+};
+struct LogitsAt {
+    int64_t step = -1;
+    size_t order = 0;
+    uint64_t sum = 0;
+};
+
+// The name of a request that does not depend on when it came: the conversation's n-th that was accepted.
+using RequestName = std::pair<ConversationKey, int64_t>;
+
+struct RequestIndex {
+    RequestId id{-1};
+    RequestName name;
+    int64_t submitted_step = 0;
+    int64_t num_prompt_tokens = -1;   // -1: it was never started
+    int64_t num_attached_tokens = 0;  // when it was started first
+    int64_t num_starts = 0;
+    Digest prompt{};
+    std::vector<Share> shares;
+    std::vector<ToldAt> tokens;
+    std::map<int64_t, LogitsAt> logits;  // by position
+    std::map<int64_t, StateAt> states;   // committed and published ones, by length
+    bool is_committed = false;
+};
+
+// Borrows the record.
+class RunIndex {
+public:
+    explicit RunIndex(const Record& record);
+
+    [[nodiscard]] const Record& record() const { return record_; }
+    [[nodiscard]] const std::map<RequestName, RequestIndex>& requests() const { return requests_; }
+    [[nodiscard]] const RequestIndex* find(const RequestName& name) const;
+    [[nodiscard]] const RequestIndex* find(RequestId id) const;
+    [[nodiscard]] const StepRecord* step(int64_t step) const;
+    [[nodiscard]] int64_t num_steps() const { return static_cast<int64_t>(steps_.size()); }
+    [[nodiscard]] int64_t num_tokens() const;    // told
+    [[nodiscard]] int64_t num_computed() const;  // positions
+
+private:
+    void add(const Call& call);
+    void add(const StepRecord& step);
+    void add(const Told& told);
+    [[nodiscard]] RequestIndex* at(RequestId id);
+
+    const Record& record_;
+    std::map<RequestName, RequestIndex> requests_;
+    std::map<RequestId, RequestName> names_;
+    std::map<ConversationKey, int64_t> num_accepted_;
+    std::map<int64_t, const StepRecord*> steps_;
+    int64_t last_step_ = -1;
+};
+
+}  // namespace verbatim::records

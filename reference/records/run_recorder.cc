@@ -1,0 +1,77 @@
+#include "reference/records/run_recorder.h"
+
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim::records {
+
+void RunRecorder::on_plan(const StepPlan& plan) {
+    if (is_over_) return;
+    add_told();
+    digests_.on_plan(plan);
+    plan_ = &plan;
+    step_ = {};
+    step_.step = plan.step;
+    for (const SequenceStart& start : plan.starts) {
+        request_of_[start.slot] = start.request;
+        Digester prompt;
+        start.tokens.slice(0, start.num_prompt_tokens).add_to(prompt);
+        step_.starts.push_back(
+            {start.request, start.tokens.size(), start.num_prompt_tokens, start.num_computed_tokens, prompt.digest()});
+    }
+    if (level_ == DigestLevel::kNone) {
+        step_.digest = plan.digest();
+        return;
+    }
+    step_.plan = plan;
+    for (SequenceStart& start : step_.plan->starts) start.tokens = {};
+}
+
+void RunRecorder::on_result(const StepResult& result) {
+    if (is_over_) return;
+    CHECK(plan_ != nullptr && plan_->step == result.step);
+    step_.elapsed_ns = result.elapsed_ns;
+    if (executor_ != nullptr) {
+        step_.sequences = executor_->sequences();
+    } else {
+        for_each_share(*plan_, result, [&](const ScheduledSequence& sequence, const DrawnTokens* drawn) {
+            step_.sequences.push_back(plain_record_of(*plan_, sequence, request_of_.at(sequence.slot), drawn));
+        });
+    }
+    plan_ = nullptr;
+    ++num_steps_;
+    sink_.add(std::exchange(step_, {}));
+}
+
+void RunRecorder::on_token(RequestId request, TokenId token) {
+    if (is_over_) return;
+    digests_.on_token(request, token);
+    told_.tokens.push_back({request, token});
+}
+
+void RunRecorder::on_event(const Event& event) {
+    if (is_over_) return;
+    digests_.on_event(event);
+    if (level_ == DigestLevel::kNone && event.kind != EventKind::kCommit && event.kind != EventKind::kDiscard) return;
+    told_.events.push_back(event);
+}
+
+void RunRecorder::on_call(const Call& call) {
+    if (is_over_) return;
+    add_told();
+    sink_.add(call);
+}
+
+void RunRecorder::add_told() {
+    if (told_.tokens.empty() && told_.events.empty()) return;
+    sink_.add(std::exchange(told_, {}));
+}
+
+void RunRecorder::finish(std::string failure) {
+    add_told();
+    is_over_ = true;
+    sink_.finish({digests_.digest(), digests_.plan_digest(), num_steps_, std::move(failure)});
+}
+
+}  // namespace verbatim::records

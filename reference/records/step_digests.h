@@ -1,0 +1,75 @@
+// reference/records/step_digests.h: the digests of what an executor computes, as a record wants them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/executor.h"
+#include "engine/step_plan.h"
+#include "reference/numeric_executor.h"
+#include "reference/numerics/element_sum.h"
+#include "reference/records/format.h"
+#include "reference/records/walk_points.h"
+
+namespace verbatim::records {
+
+// A row whose first element has this place. NaNs are one: their payloads are not part of the numbers.
+[[nodiscard]] reference::ElementSum sum_of_row(std::span<const float> row, int64_t place);
+// The low word alone.
+[[nodiscard]] uint64_t low_sum_of_row(std::span<const float> row, int64_t place);
+// Of a row of logits: SequenceRecord::logits.
+[[nodiscard]] uint64_t logits_sum(std::span<const float> logits, int64_t position);
+
+// Carries plans out on `inner` and sums what `numeric`, which computes in it, has written: they may be one, or the
+// latter the primary of a lockstep.
+class DigestingExecutor final : public WrappingExecutor {
+public:
+    // Borrows both. REQUIRES: nobody else observes `numeric` for a record.
+    DigestingExecutor(Executor& inner, reference::NumericExecutor& numeric, DigestLevel level);
+    ~DigestingExecutor() override;
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    // Of the last step: one for each sequence that computed something, in plan order.
+    [[nodiscard]] const std::vector<SequenceRecord>& sequences() const { return sequences_; }
+
+private:
+    // A slot's share in the step in progress; slots are computed side by side.
+    struct SlotSums {
+        int64_t known_end = 0;
+        size_t next = 0;  // operation
+        size_t num_ops = 0;
+        // [1 + drafts][num_ops]: of the positions that are there to stay, then of each draft's.
+        std::vector<reference::ElementSum> sums;
+    };
+    void begin(const StepPlan& plan);
+    void observe(const reference::Observation& observation);
+    void add_layer(SlotSums& share, const reference::Observation& observation) const;
+    void add_op(SlotSums& share, const reference::Observation& observation) const;
+    [[nodiscard]] SequenceRecord record_of(const StepPlan& plan, const ScheduledSequence& sequence,
+                                           const DrawnTokens* drawn);
+
+    reference::NumericExecutor& numeric_;
+    DigestLevel level_;
+    WalkPoints points_;
+    std::vector<SlotSums> shares_;  // by slot
+    std::vector<SequenceRecord> sequences_;
+};
+
+// What of a sequence's share is known without an executor: positions and drafts.
+[[nodiscard]] SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& sequence, RequestId request,
+                                             const DrawnTokens* drawn);
+
+// Of every sequence of a plan what it was told, null where it drew nothing: `visit(sequence, drawn)`.
+template <typename Visit>
+void for_each_share(const StepPlan& plan, const StepResult& result, const Visit& visit) {
+    size_t next = 0;
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        const DrawnTokens* drawn = sequence.num_draws > 0 ? &result.drawn[next++] : nullptr;
+        if (sequence.num_new_tokens > 0) visit(sequence, drawn);
+    }
+}
+
+}  // namespace verbatim::records

@@ -1,0 +1,38 @@
+// reference/records/walk_points.h: the operations of a model's forward pass, in the walk's order, each with its place in the sums
+// of a record.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reference/model/model_config.h"
+#include "reference/walk.h"
+
+namespace verbatim::records {
+
+// Element e of an operation at a position is element position * width() + offset(op) + e of its sum (ElementSum): no
+// two values of a sequence have one place.
+class WalkPoints {
+public:
+    explicit WalkPoints(const reference::ModelConfig& config);
+
+    [[nodiscard]] size_t size() const { return points_.size(); }
+    [[nodiscard]] const reference::WalkPoint& operator[](size_t op) const { return points_[op]; }
+    [[nodiscard]] int64_t place(size_t op, int64_t position) const { return position * width_ + offsets_[op]; }
+    // The first operation of the final norm and the logits, which have no rows but those that are drawn from.
+    [[nodiscard]] size_t first_of_head() const { return first_of_head_; }
+    // Operations that complete a layer, by layer.
+    [[nodiscard]] const std::vector<size_t>& layers() const { return layers_; }
+    // Values of one position, all operations.
+    [[nodiscard]] int64_t width() const { return width_; }
+
+private:
+    std::vector<reference::WalkPoint> points_;
+    std::vector<int64_t> offsets_;
+    std::vector<size_t> layers_;
+    size_t first_of_head_ = 0;
+    int64_t width_ = 0;
+};
+
+}  // namespace verbatim::records

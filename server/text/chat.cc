@@ -1,0 +1,123 @@
+#include "server/text/chat.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "reference/model/mapped_file.h"
+#include "reference/model/strict_json.h"
+
+namespace verbatim::text {
+namespace {
+
+using nlohmann::json;
+using reference::quote_json;
+
+constexpr size_t kMaxConfigBytes = size_t{64} << 20;  // tokenizer_config.json may list every added token
+constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+
+constexpr std::array kTokenNames = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                    "pad_token", "cls_token", "mask_token"};
+
+// "<s>" or {"content": "<s>", ...}.
+std::optional<std::string> token_text(const json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_object() && value.contains("content") && value["content"].is_string())
+        return value["content"].get<std::string>();
+    return std::nullopt;
+}
+
+// A text, or [{"name": "default", "template": text}, ...].
+Result<std::optional<std::string>> template_text(const json& config, const std::string& path) {
+    const auto found = config.find("chat_template");
+    if (found == config.end() || found->is_null()) return std::nullopt;
+    if (found->is_string()) return found->get<std::string>();
+    if (found->is_array()) {
+        for (const json& entry : *found) {
+            const bool named = entry.is_object() && entry.value("name", json()) == "default";
+            if (named && entry.contains("template") && entry["template"].is_string())
+                return entry["template"].get<std::string>();
+        }
+    }
+    return error("{}: chat_template is {}, wanted a text or a list with one named \"default\"", path,
+                 quote_json(*found));
+}
+
+}  // namespace
+
+Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder) {
+    const std::filesystem::path config_path = folder / "tokenizer_config.json";
+    json config = json::object();
+    if (std::filesystem::exists(config_path)) {
+        ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(config_path, kMaxConfigBytes));
+        ASSIGN_OR_RETURN(config, reference::parse_strict_json(text, config_path.string()));
+        if (!config.is_object()) return error("{}: it is no object", config_path.string());
+    }
+    ASSIGN_OR_RETURN(std::optional<std::string> source, template_text(config, config_path.string()));
+    const std::filesystem::path own_file = folder / "chat_template.jinja";
+    if (std::filesystem::exists(own_file)) {
+        ASSIGN_OR_RETURN(source, reference::read_text_file(own_file, kMaxTemplateBytes));
+    }
+    if (!source) return std::nullopt;
+    json variables = json::object();
+    for (const char* name : kTokenNames) {
+        if (const auto text = token_text(config.value(name, json()))) variables[name] = *text;
+    }
+    return ChatTemplateSource{*std::move(source), std::move(variables)};
+}
+
+Chat::Chat(const Tokenizer& tokenizer, TemplateProcess process) : tokenizer_(&tokenizer), process_(std::move(process)) {
+    std::vector<std::string> special;
+    for (const AddedToken& token : tokenizer.added_tokens()) {
+        if (token.special) special.push_back(token.content);
+    }
+    pivots_ = choose_pivots(special);
+}
+
+Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& tokenizer, TemplateProgram program,
+                        TemplateLimits limits) {
+    ASSIGN_OR_RETURN(std::optional<ChatTemplateSource> found, find_chat_template(folder));
+    if (!found)
+        return error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json",
+                     folder.string());
+    auto process =
+        TemplateProcess::start(std::move(program), std::move(found->source), std::move(found->variables), limits);
+    if (!process) return tl::unexpected(Error{folder.string() + ": " + process.error().message, process.error().kind});
+    return Chat(tokenizer, *std::move(process));
+}
+
+Result<RenderedChat> Chat::render(const ChatRequest& request, WordCache& cache) {
+    Json users = {{"messages", request.messages}, {"tools", request.tools}};
+    ASSIGN_OR_RETURN(const std::vector<StandIn> stand_ins, put_stand_ins(pivots_, users));
+    users["add_generation_prompt"] = request.add_generation_prompt;
+    ASSIGN_OR_RETURN(const std::string rendered, process_.render(users, request.now));
+    ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_->encode_prompt(rendered, stand_ins, cache));
+    return RenderedChat{remove_stand_ins(rendered, stand_ins), std::move(ids)};
+}
+
+Result<ChatRequest> parse_chat_request(const Json& object) {
+    ChatRequest request;
+    if (!object.is_object()) return error("{} is no object", quote_json(json(object)));
+    for (const auto& [key, value] : object.items()) {
+        if (key == "messages")
+            request.messages = value;
+        else if (key == "tools" && (value.is_array() || value.is_null()))
+            request.tools = value;
+        else if (key == "add_generation_prompt" && value.is_boolean())
+            request.add_generation_prompt = value.get<bool>();
+        else if (key == "now" && value.is_number_integer())
+            request.now = value.get<int64_t>();
+        else
+            return error(
+                "{}: {} is not understood: messages (list), tools (list), add_generation_prompt (true or "
+                "false) and now (seconds since 1970) are",
+                key, quote_json(json(value)));
+    }
+    const bool objects = std::ranges::all_of(request.messages, [](const Json& one) { return one.is_object(); });
+    if (!request.messages.is_array() || request.messages.empty() || !objects)
+        return error("messages is {}, wanted a list of objects", quote_json(json(request.messages)));
+    return request;
+}
+
+}  // namespace verbatim::text

@@ -1,0 +1,62 @@
+// server/text/chat.h: owns the way from a conversation's messages to the tokens of a prompt.
+//
+//   K1  no message becomes a special token (server/text/user_text.h)
+//   K2  the same messages, time and options give the same tokens
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/base/result.h"
+#include "server/text/template_process.h"
+#include "server/text/tokenizer.h"
+#include "server/text/user_text.h"
+
+namespace verbatim::text {
+
+// What a checkpoint's folder says about its template.
+struct ChatTemplateSource {
+    std::string source;
+    nlohmann::json variables;  // bos_token and the like
+};
+
+// chat_template.jinja, else chat_template of tokenizer_config.json. Empty: the folder has none.
+Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder);
+
+struct ChatRequest {
+    Json messages;  // a list of objects
+    bool add_generation_prompt = false;
+    Json tools;       // a list, or null
+    int64_t now = 0;  // seconds since 1970
+};
+
+struct RenderedChat {
+    std::string text;
+    std::vector<TokenId> ids;
+};
+
+// For one thread.
+class Chat {
+public:
+    // Errors: no template, a template that does not compile.
+    static Result<Chat> load(const std::filesystem::path& folder, const Tokenizer& tokenizer, TemplateProgram program,
+                             TemplateLimits limits = {});
+    // Errors: what the template says, its limits, messages that are none.
+    Result<RenderedChat> render(const ChatRequest& request, WordCache& cache);
+
+private:
+    Chat(const Tokenizer& tokenizer, TemplateProcess process);
+    const Tokenizer* tokenizer_;
+    TemplateProcess process_;
+    std::vector<char32_t> pivots_;
+};
+
+// {"messages": .., "add_generation_prompt": .., "tools": .., "now": ..}, and nothing else. Errors name the member.
+Result<ChatRequest> parse_chat_request(const Json& object);
+
+}  // namespace verbatim::text

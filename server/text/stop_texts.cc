@@ -1,0 +1,36 @@
+#include "server/text/stop_texts.h"
+
+#include <algorithm>
+
+namespace verbatim::text {
+namespace {
+
+// How much of the end of `text` is the beginning of `stop`, and not all of it.
+size_t begun(std::string_view text, std::string_view stop) {
+    for (size_t size = std::min(text.size(), stop.size() - 1); size > 0; --size) {
+        if (text.ends_with(stop.substr(0, size))) return size;
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::string StopTexts::add(std::string_view piece) {
+    if (stopped_) return "";
+    waiting_ += piece;
+    std::pair<size_t, size_t> first = {std::string::npos, 0};  // where it is complete, where it begins
+    size_t held = 0;
+    for (const std::string& stop : stops_) {
+        const size_t begin = waiting_.find(stop);
+        if (begin != std::string::npos) first = std::min(first, {begin + stop.size(), begin});
+        held = std::max(held, begun(waiting_, stop));
+    }
+    stopped_ = first.first != std::string::npos;
+    std::string out = waiting_.substr(0, stopped_ ? first.second : waiting_.size() - held);
+    waiting_.erase(0, out.size());
+    return out;
+}
+
+std::string StopTexts::finish() { return stopped_ ? "" : std::exchange(waiting_, {}); }
+
+}  // namespace verbatim::text

@@ -1,0 +1,39 @@
+#include "server/text/stop_tokens.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "reference/model/mapped_file.h"
+#include "reference/model/strict_json.h"
+
+namespace verbatim::text {
+namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+}  // namespace
+
+Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder) {
+    for (const char* name : {"generation_config.json", "config.json"}) {
+        const std::filesystem::path path = folder / name;
+        if (!std::filesystem::exists(path)) continue;
+        ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxConfigBytes));
+        ASSIGN_OR_RETURN(const nlohmann::json config, reference::parse_strict_json(text, path.string()));
+        if (!config.is_object()) return error("{}: it is no object", path.string());
+        const nlohmann::json eos = config.value("eos_token_id", nlohmann::json());
+        if (eos.is_null()) continue;
+        std::vector<TokenId> ids;
+        for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos})) {
+            const bool fits = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
+            if (!fits)
+                return error("{}: eos_token_id is {}, wanted token ids", path.string(), reference::quote_json(eos));
+            ids.push_back(id.get<TokenId>());
+        }
+        std::ranges::sort(ids);
+        return ids;
+    }
+    return std::vector<TokenId>();
+}
+
+}  // namespace verbatim::text

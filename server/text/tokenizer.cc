@@ -1,0 +1,211 @@
+#include "server/text/tokenizer.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "server/text/byte_alphabet.h"
+#include "server/text/composition.h"
+#include "server/text/utf8.h"
+
+namespace verbatim::text {
+namespace {
+
+constexpr uint8_t kNoToken = 0, kOrdinary = 1, kSpecial = 2;
+
+// What a token adds to a text: its bytes, or, where it is not of the byte alphabet, what it spells.
+std::string decoded(const std::string& token) {
+    const auto bytes = from_byte_alphabet(token);
+    return bytes ? *bytes : token;
+}
+
+Result<BytePairs::Tables> byte_pair_tables(const TokenizerConfig& config) {
+    BytePairs::Tables tables;
+    tables.bytes.fill(-1);
+    for (size_t id = 0; id < config.vocabulary.size(); ++id) {
+        if (!config.vocabulary[id]) continue;
+        const auto bytes = from_byte_alphabet(*config.vocabulary[id]);
+        if (!bytes || bytes->empty()) continue;
+        if (bytes->size() == 1) tables.bytes[static_cast<unsigned char>((*bytes)[0])] = static_cast<TokenId>(id);
+        if (config.ignore_merges) tables.whole_words[*bytes] = static_cast<TokenId>(id);
+    }
+    const auto missing = std::ranges::find(tables.bytes, -1);
+    if (missing != tables.bytes.end())
+        return error("the vocabulary has no token for byte 0x{:02x}: byte-level vocabularies have all 256",
+                     missing - tables.bytes.begin());
+    tables.merges = config.merges;
+    return tables;
+}
+
+}  // namespace
+
+void StringFinder::add(std::string_view text, int32_t value) {
+    CHECK(!text.empty() && value >= 0);
+    uint32_t node = 0;
+    for (const char c : text) {
+        uint32_t next = step(node, c);
+        if (next == 0) {
+            next = static_cast<uint32_t>(nodes_.size());
+            nodes_.emplace_back();
+            nodes_[node].next.emplace_back(c, next);
+        }
+        node = next;
+    }
+    nodes_[node].value = value;
+    begins_[static_cast<unsigned char>(text[0])] = true;
+}
+
+uint32_t StringFinder::step(uint32_t node, char c) const {
+    for (const auto& [byte, next] : nodes_[node].next) {
+        if (byte == c) return next;
+    }
+    return 0;
+}
+
+std::optional<StringFinder::Match> StringFinder::find(std::string_view text, size_t from) const {
+    for (size_t begin = from; begin < text.size(); ++begin) {
+        if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
+        std::optional<Match> longest;
+        uint32_t node = 0;
+        for (size_t at = begin; at < text.size(); ++at) {
+            node = step(node, text[at]);
+            if (node == 0) break;
+            if (nodes_[node].value >= 0) longest = {begin, at + 1, nodes_[node].value};
+        }
+        if (longest) return longest;
+    }
+    return std::nullopt;
+}
+
+// What one call uses and fills.
+struct Tokenizer::Work {
+    EncodeOptions options;
+    WordCache& cache;
+    std::vector<TokenId> ids;
+    std::vector<TextRange> pieces;
+    std::vector<TextRange> matches;
+};
+
+Result<Tokenizer> Tokenizer::make(TokenizerConfig config) {
+    ASSIGN_OR_RETURN(BytePairs::Tables tables, byte_pair_tables(config));
+    return Tokenizer(std::move(config), BytePairs(std::move(tables)));
+}
+
+Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
+    : pairs_(std::move(pairs)),
+      compose_(config.compose),
+      splits_(std::move(config.splits)),
+      added_(std::move(config.added)),
+      before_(std::move(config.before)),
+      after_(std::move(config.after)) {
+    for (const auto& token : config.vocabulary) {
+        bytes_.push_back(token ? decoded(*token) : "");
+        kind_.push_back(token ? kOrdinary : kNoToken);
+    }
+    for (size_t i = 0; i < added_.size(); ++i) {
+        const AddedToken& token = added_[i];
+        const auto id = static_cast<size_t>(token.id);
+        if (id >= bytes_.size()) {
+            bytes_.resize(id + 1);
+            kind_.resize(id + 1, kNoToken);
+        }
+        const std::string content = token.normalized && compose_ ? nfc(token.content) : token.content;
+        bytes_[id] = decoded(content);
+        kind_[id] = token.special ? kSpecial : std::max(kind_[id], kOrdinary);
+        const auto value = static_cast<int32_t>(i);
+        (token.normalized ? normalized_added_ : raw_added_).add(content, value);
+        if (token.special) special_.add(token.content, value);
+    }
+}
+
+bool Tokenizer::has(TokenId id) const {
+    return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] != kNoToken;
+}
+
+const std::string& Tokenizer::bytes_of(TokenId id) const {
+    CHECK(id >= 0 && id < num_ids(), "id {}", id);
+    return bytes_[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+    return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] == kSpecial;
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options, WordCache& cache) const {
+    if (const auto bad = first_invalid_utf8(text)) return error("the text is not UTF-8 at byte {}", *bad);
+    Work work{options, cache, {}, {}, {}};
+    if (options.add_special) work.ids = before_;
+    RETURN_IF_ERROR(encode_text(text, work));
+    if (options.add_special) work.ids.insert(work.ids.end(), after_.begin(), after_.end());
+    return std::move(work.ids);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view rendered, const std::vector<StandIn>& stand_ins,
+                                                      WordCache& cache) const {
+    if (const auto bad = first_invalid_utf8(rendered)) return error("the text is not UTF-8 at byte {}", *bad);
+    Work work{{.add_special = false, .parse_special = false}, cache, {}, {}, {}};
+    size_t begin = 0;
+    while (const auto match = special_.find(rendered, begin)) {
+        RETURN_IF_ERROR(encode_text(remove_stand_ins(rendered.substr(begin, match->begin - begin), stand_ins), work));
+        work.ids.push_back(added_[static_cast<size_t>(match->value)].id);
+        begin = match->end;
+    }
+    RETURN_IF_ERROR(encode_text(remove_stand_ins(rendered.substr(begin), stand_ins), work));
+    return std::move(work.ids);
+}
+
+// Takes the added tokens of `finder` out; what is between them goes to `rest`.
+template <typename Rest>
+Status Tokenizer::take_added(const StringFinder& finder, std::string_view text, Work& work, Rest rest) const {
+    size_t begin = 0;
+    size_t from = 0;
+    while (const auto match = finder.find(text, from)) {
+        from = match->end;
+        const AddedToken& token = added_[static_cast<size_t>(match->value)];
+        if (token.special && !work.options.parse_special) continue;
+        RETURN_IF_ERROR(rest(text.substr(begin, match->begin - begin)));
+        work.ids.push_back(token.id);
+        begin = from;
+    }
+    return rest(text.substr(begin));
+}
+
+Status Tokenizer::encode_text(std::string_view text, Work& work) const {
+    return take_added(raw_added_, text, work, [&](std::string_view between) -> Status {
+        if (between.empty()) return {};
+        return compose_ ? encode_normalized(nfc(between), work) : encode_normalized(between, work);
+    });
+}
+
+Status Tokenizer::encode_normalized(std::string_view text, Work& work) const {
+    return take_added(normalized_added_, text, work,
+                      [&](std::string_view between) { return encode_piece(between, work); });
+}
+
+Status Tokenizer::encode_piece(std::string_view text, Work& work) const {
+    work.pieces = {{0, text.size()}};
+    for (const SplitStep& step : splits_) RETURN_IF_ERROR(split(step, text, work));
+    for (const TextRange& piece : work.pieces)
+        pairs_.encode(text.substr(piece.begin, piece.end - piece.begin), work.cache, work.ids);
+    return {};
+}
+
+Status Tokenizer::split(const SplitStep& step, std::string_view text, Work& work) {
+    std::vector<TextRange> pieces;
+    const auto keep = [&](size_t begin, size_t end, bool wanted) {
+        if (wanted && begin < end) pieces.push_back({begin, end});
+    };
+    for (const TextRange& piece : work.pieces) {
+        RETURN_IF_ERROR(step.regex.find_all(text.substr(piece.begin, piece.end - piece.begin), work.matches));
+        size_t begin = piece.begin;
+        for (const TextRange& match : work.matches) {
+            keep(begin, piece.begin + match.begin, step.keep_gaps);
+            keep(piece.begin + match.begin, piece.begin + match.end, step.keep_matches);
+            begin = piece.begin + match.end;
+        }
+        keep(begin, piece.end, step.keep_gaps);
+    }
+    work.pieces = std::move(pieces);
+    return {};
+}
+
+}  // namespace verbatim::text

@@ -1,0 +1,121 @@
+// server/text/tokenizer.h: owns the way from text to token ids and back.
+//
+//   T1  ids are those of the `tokenizers` library for the same tokenizer.json (tests/server/vectors)
+//   T2  with parse_special off, no text gives the id of a special token
+//   T3  encoding takes time in proportion to the text
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/base/result.h"
+#include "server/text/byte_pairs.h"
+#include "server/text/split_regex.h"
+#include "server/text/user_text.h"
+
+namespace verbatim::text {
+
+// A token that is looked for in the text before anything else.
+struct AddedToken {
+    TokenId id = 0;
+    std::string content;
+    bool special = false;     // control: never made from text whose special tokens are not wanted
+    bool normalized = false;  // looked for in the normalized text
+};
+
+// One regex of the pre-tokenizer, and which pieces go on.
+struct SplitStep {
+    SplitRegex regex;
+    bool keep_matches = true;
+    bool keep_gaps = true;
+};
+
+// What a tokenizer.json says (server/text/tokenizer_json.h reads it).
+struct TokenizerConfig {
+    std::vector<std::optional<std::string>> vocabulary;  // by id, as in the file: in the byte alphabet
+    std::vector<BytePairMerge> merges;                   // by rank
+    bool ignore_merges = false;                          // a word that is in the vocabulary is its token
+    bool compose = false;                                // to NFC
+    std::vector<SplitStep> splits;
+    std::vector<AddedToken> added;
+    std::vector<TokenId> before;  // around every text
+    std::vector<TokenId> after;
+};
+
+struct EncodeOptions {
+    bool add_special = true;    // the tokens that the tokenizer puts around every text, as BOS
+    bool parse_special = true;  // text that spells a special token is that token
+};
+
+// Finds the longest of some strings that begins earliest.
+class StringFinder {
+public:
+    StringFinder() : nodes_(1) {}
+    void add(std::string_view text, int32_t value);  // REQUIRES: not empty, value >= 0
+    struct Match {
+        size_t begin = 0;
+        size_t end = 0;
+        int32_t value = 0;
+    };
+    [[nodiscard]] std::optional<Match> find(std::string_view text, size_t from) const;
+    [[nodiscard]] bool empty() const { return nodes_.size() == 1; }
+
+private:
+    struct Node {
+        std::vector<std::pair<char, uint32_t>> next;
+        int32_t value = -1;
+    };
+    [[nodiscard]] uint32_t step(uint32_t node, char c) const;  // 0: nowhere
+    std::vector<Node> nodes_;
+    std::array<bool, 256> begins_{};
+};
+
+class Tokenizer {
+public:
+    static Result<Tokenizer> make(TokenizerConfig config);
+
+    // Errors: text that is no UTF-8; a regex that costs too much. The cache is this tokenizer's alone.
+    [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options,
+                                                      WordCache& cache) const;
+    // A rendered conversation. What spells a special token is one, unless a stand-in is part of it.
+    [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view rendered,
+                                                             const std::vector<StandIn>& stand_ins,
+                                                             WordCache& cache) const;
+
+    // Ids are 0 to num_ids() - 1; those without a token have no bytes.
+    [[nodiscard]] TokenId num_ids() const { return static_cast<TokenId>(bytes_.size()); }
+    [[nodiscard]] bool has(TokenId id) const;
+    [[nodiscard]] const std::string& bytes_of(TokenId id) const;  // REQUIRES: 0 <= id < num_ids()
+    [[nodiscard]] bool is_special(TokenId id) const;
+    [[nodiscard]] const std::vector<AddedToken>& added_tokens() const { return added_; }
+
+private:
+    Tokenizer(TokenizerConfig config, BytePairs pairs);
+    struct Work;
+    template <typename Rest>
+    Status take_added(const StringFinder& finder, std::string_view text, Work& work, Rest rest) const;
+    Status encode_text(std::string_view text, Work& work) const;
+    Status encode_normalized(std::string_view text, Work& work) const;
+    Status encode_piece(std::string_view text, Work& work) const;
+    static Status split(const SplitStep& step, std::string_view text, Work& work);
+
+    std::vector<std::string> bytes_;
+    std::vector<uint8_t> kind_;  // by id: none, ordinary, special
+    BytePairs pairs_;
+    bool compose_;
+    std::vector<SplitStep> splits_;
+    std::vector<AddedToken> added_;
+    StringFinder raw_added_;         // values: index into added_
+    StringFinder normalized_added_;  // the same
+    StringFinder special_;           // the same
+    std::vector<TokenId> before_;
+    std::vector<TokenId> after_;
+};
+
+}  // namespace verbatim::text

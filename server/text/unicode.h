@@ -1,0 +1,43 @@
+// server/text/unicode.h: owns sets of characters and the properties that regexes name.
+//
+//   C1  ranges are ascending, neither overlap nor touch, and lie in 0..10FFFF
+//   C2  properties are those of one pinned version (server/text/unicode_tables.h), not of an installed library
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace verbatim::text {
+
+constexpr char32_t kLastCodePoint = 0x10FFFF;
+
+struct CodePointRange {
+    char32_t first = 0;
+    char32_t last = 0;  // included
+    friend bool operator==(const CodePointRange&, const CodePointRange&) = default;
+};
+
+class CodePointSet {
+public:
+    CodePointSet() = default;
+    CodePointSet(std::vector<CodePointRange> ranges);  // in any order, overlapping or not
+    [[nodiscard]] const std::vector<CodePointRange>& ranges() const { return ranges_; }
+    [[nodiscard]] bool contains(char32_t code_point) const;
+    [[nodiscard]] CodePointSet complement() const;
+    [[nodiscard]] CodePointSet united(const CodePointSet& other) const;
+    friend bool operator==(const CodePointSet&, const CodePointSet&) = default;
+
+private:
+    std::vector<CodePointRange> ranges_;
+};
+
+// Characters whose general category is `name` ("Lu") or begins with it ("L"). Empty for any other name.
+std::optional<CodePointSet> general_category(std::string_view name);
+// What \s matches: the property White_Space.
+const CodePointSet& white_space();
+
+// The character and what equals it when case is ignored, for ASCII; others stand for themselves alone.
+CodePointSet ascii_case_folded(char32_t code_point);
+
+}  // namespace verbatim::text

@@ -1,0 +1,30 @@
+// simulator/cost_drafter.h: guesses what a cost executor will draw, right as often as it is told: windows of any rate
+// of acceptance, without a model that drafts. Drafting takes no time: the window's own price is all that it costs.
+//
+//   W1  whether a guess is right depends on (seed, request, place in the answer) alone, not on the windows around it
+#pragma once
+
+#include <cstdint>
+
+#include "engine/drafting/drafter.h"
+#include "simulator/cost_executor.h"
+
+namespace verbatim {
+
+class CostDrafter final : public Drafter {
+public:
+    // Borrows the executor. REQUIRES: 0 <= right_ppm <= 1'000'000.
+    CostDrafter(const CostExecutor& executor, int32_t right_ppm, uint64_t seed);
+
+    void draft(std::span<DraftJob> jobs) override;
+    void ended(RequestId) override {}
+
+private:
+    [[nodiscard]] bool is_right(RequestId request, int64_t place) const;
+
+    const CostExecutor& executor_;
+    int32_t right_ppm_;
+    uint64_t seed_;
+};
+
+}  // namespace verbatim

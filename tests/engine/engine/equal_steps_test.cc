@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "engine/fields.h"
+#include "tests/support/engine_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+constexpr int32_t kVocab = 1000;
+constexpr TokenId kStop = 7;
+
+// Draws a token for each position of each request; at some of them the one that stops. May take equal steps: as many as
+// it is offered, or fewer by chance, and none in which a token stops.
+class CountingExecutor final : public Executor {
+public:
+    CountingExecutor(bool takes_equal_steps, uint64_t seed) : takes_(takes_equal_steps), prng_(seed) {}
+
+    Status execute(const StepPlan& plan, StepResult& result) override {
+        result.clear(plan.step);
+        result.materialised_through_step = plan.step;
+        for (const SequenceStart& start : plan.starts) slots_[start.slot].request = start.request;
+        for (const ScheduledSequence& sequence : plan.sequences) {
+            Slot& slot = slots_[sequence.slot];
+            slot.num_tokens = sequence.end();
+            const TokenId token = token_after(slot);
+            if (sequence.num_draws > 0) result.add(sequence.slot, {&token, 1});
+        }
+        return {};
+    }
+    [[nodiscard]] bool takes_equal_steps() const override { return takes_; }
+    void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) override {
+        steps = {};
+        if (prng_.below(3) == 0) max_steps = static_cast<int64_t>(prng_.below(static_cast<uint64_t>(max_steps) + 1));
+        while (steps.num_steps < max_steps && !stops_after(slots, steps.num_steps + 1)) ++steps.num_steps;
+        for (const SequenceSlot id : slots) {
+            for (int64_t i = 0; i < steps.num_steps; ++i) {
+                ++slots_[id].num_tokens;
+                steps.tokens.push_back(token_after(slots_[id]));
+            }
+        }
+        num_merged += steps.num_steps;
+    }
+    std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
+    [[nodiscard]] std::string numerics_id() const override { return "counting/1"; }
+    int64_t num_merged = 0;
+
+private:
+    struct Slot {
+        RequestId request{};
+        int64_t num_tokens = 0;
+    };
+    [[nodiscard]] static TokenId token_after(const Slot& slot) {
+        Prng prng(static_cast<uint64_t>(index(slot.request) * 7919 + slot.num_tokens));
+        return prng.below(60) == 0 ? kStop : 10 + static_cast<TokenId>(prng.below(kVocab - 10));
+    }
+    bool stops_after(std::span<const SequenceSlot> slots, int64_t num_steps) {
+        return std::ranges::any_of(slots, [&](SequenceSlot id) {
+            Slot slot = slots_[id];
+            slot.num_tokens += num_steps;
+            return token_after(slot) == kStop;
+        });
+    }
+    bool takes_;
+    Prng prng_;
+    std::map<SequenceSlot, Slot> slots_;
+};
+
+struct World {
+    std::vector<Event> events;
+    std::map<RequestId, std::vector<TokenId>> tokens;
+    std::map<int64_t, std::string> plans;  // by step
+    EngineStats stats;
+    std::map<RequestId, std::vector<TokenId>> streamed;
+    int64_t num_merged = 0;
+};
+
+// Requests come at steps that the seed says, in whatever steps the executor takes.
+World run_world(uint64_t seed, bool takes_equal_steps) {
+    Prng prng(seed);
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(prng.below(static_cast<uint64_t>(n))); };
+    SceneOptions options{.block_size = static_cast<int32_t>(1 + below(6)),
+                         .num_blocks = static_cast<int32_t>(200 + below(200)),
+                         .num_state_rows = static_cast<int32_t>(8 + below(20)),
+                         .step_tokens = static_cast<int32_t>(6 + below(60)),
+                         .max_num_sequences = static_cast<int32_t>(1 + below(6)),
+                         .max_model_len = 160};
+    World world;
+    CountingExecutor executor(takes_equal_steps, seed + 1);
+    EngineRig rig(options, executor, kVocab);
+    const int64_t num_waves = 2 + below(4);
+    for (int64_t wave = 0; wave < num_waves; ++wave) {
+        const int64_t num_requests = 1 + below(4);
+        for (int64_t i = 0; i < num_requests; ++i) {
+            ChatRequest request =
+                rig.history(fmt::format("c{}.{}", wave, i),
+                            iota_tokens(static_cast<TokenId>(20 * i + 1), 1 + below(30)), 1 + below(90));
+            if (below(2) == 0) request.stop_tokens = {kStop};
+            const TokenId num_stops = below(6) == 0 ? 30 : 0;
+            for (TokenId stop = 10; stop < 10 + num_stops; ++stop) request.stop_strings.push_back({stop});
+            rig.submit(std::move(request));
+        }
+        rig.run();
+    }
+    world.events = rig.log.events;
+    world.tokens = rig.log.tokens;
+    for (const StepPlan& plan : rig.log.plans) world.plans[plan.step] = to_text(plan);
+    world.stats = rig.engine.stats();
+    for (const auto& [id, asked] : rig.asked()) world.streamed[id] = rig.streamed(id);
+    world.num_merged = executor.num_merged;
+    return world;
+}
+
+TEST(EqualStepsOfTheEngine, LeaveEveryOtherPlanEventAndTokenAsItWas) {
+    int64_t num_merged = 0;
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        SCOPED_TRACE(seed);
+        const World stepped = run_world(seed, false);
+        const World merged = run_world(seed, true);
+        EXPECT_EQ(merged.events, stepped.events);
+        EXPECT_EQ(merged.tokens, stepped.tokens);
+        EXPECT_EQ(merged.streamed, stepped.streamed);
+        EXPECT_EQ(merged.stats, stepped.stats);
+        EXPECT_EQ(merged.plans.size() + static_cast<size_t>(merged.num_merged), stepped.plans.size());
+        for (const auto& [step, plan] : merged.plans) ASSERT_EQ(plan, stepped.plans.at(step)) << "step " << step;
+        num_merged += merged.num_merged;
+    }
+    EXPECT_GT(num_merged, 2000);
+}
+
+}  // namespace
+}  // namespace verbatim::tests

@@ -1,0 +1,236 @@
+// The published audit for hybrid models, as a test: one bit that is flipped anywhere, in either of two executors, in
+// what an operation wrote or in what a sequence carries, is found exactly there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <optional>
+
+#include "engine/base/prng.h"
+#include "reference/records/comparison.h"
+#include "reference/records/locate.h"
+#include "reference/records/run_index.h"
+#include "tests/reference/records/record_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using namespace records;
+using reference::NumericExecutor;
+using reference::Observation;
+using reference::StateKind;
+
+constexpr int kCasesEach = 67;  // three ways to plant: 201
+
+// Which value of a run.
+struct Value {
+    int64_t step = 0;
+    RequestId request{};
+    int64_t position = 0;
+    size_t op = 0;
+    int64_t element = 0;
+    int bit = 0;
+};
+
+// An executor's own buffers, which an observer is shown: a bit of them flips after an operation has written them.
+Prepare flip_in_buffer(const RecordScene& scene, const Value& value, int& num_flipped) {
+    return [&scene, value, &num_flipped](NumericExecutor& executor) {
+        auto next = std::make_shared<std::map<SequenceSlot, size_t>>();
+        executor.set_observer([&scene, &executor, &num_flipped, value, next](const Observation& seen) {
+            size_t& op = (*next)[seen.slot];
+            if (seen.point.op == reference::WalkOp::kEmbed) op = 0;
+            const size_t now = op++;
+            if (now != value.op || executor.tables().at(seen.slot).request != value.request) return;
+            const int64_t row = value.position - seen.first_position;
+            if (row < 0 || row >= seen.rows.num_rows) return;
+            auto* element = const_cast<float*>(seen.rows.row(row)) + value.element;
+            *element = std::bit_cast<float>(std::bit_cast<uint32_t>(*element) ^ uint32_t{1} << value.bit);
+            ++num_flipped;
+        });
+    };
+}
+
+Value draw_value(const RecordScene& scene, const RunIndex& index, Prng& prng) {
+    std::vector<std::pair<int64_t, const SequenceRecord*>> shares;
+    for (const auto& [name, request] : index.requests()) {
+        for (const Share& share : request.shares) shares.emplace_back(share.step->step, &share.sequence());
+    }
+    const auto below = [&](int64_t bound) { return static_cast<int64_t>(prng.next() % static_cast<uint64_t>(bound)); };
+    const auto& [step, share] = shares[static_cast<size_t>(below(static_cast<int64_t>(shares.size())))];
+    Value value;
+    value.step = step;
+    value.request = share->request;
+    const bool draws = !share->logits.empty();
+    value.op =
+        static_cast<size_t>(below(static_cast<int64_t>(draws ? scene.points.size() : scene.points.first_of_head())));
+    value.position =
+        value.op >= scene.points.first_of_head() ? share->end - 1 : share->begin + below(share->end - share->begin);
+    value.element = below(scene.points[value.op].columns.count);
+    value.bit = static_cast<int>(below(32));
+    return value;
+}
+
+void expect_found(const RecordScene& scene, const Value& value, const std::optional<RecordDifference>& found,
+                  bool in_computed) {
+    const reference::WalkPoint& point = scene.points[value.op];
+    SCOPED_TRACE(fmt::format("step {} request {} position {} op {} ({}) element {} bit {}", value.step,
+                             index(value.request), value.position, value.op, to_string(point), value.element,
+                             value.bit));
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->step, value.step);
+    EXPECT_EQ(found->request, value.request);
+    EXPECT_EQ(found->position, value.position);
+    EXPECT_EQ(found->layer, point.layer);
+    EXPECT_EQ(found->op_index, static_cast<int64_t>(value.op));
+    EXPECT_EQ(found->element, point.columns.first + value.element);
+    if (in_computed) EXPECT_NE(found->inputs_equal, false);  // unknown where an uncached executor begins
+    ASSERT_TRUE(found->recorded.has_value());
+    ASSERT_TRUE(found->computed.has_value());
+    const auto bits = [](double of) { return std::bit_cast<uint32_t>(static_cast<float>(of)); };
+    const bool is_number = *found->recorded == *found->recorded && *found->computed == *found->computed;
+    if (is_number) EXPECT_EQ(bits(*found->recorded) ^ bits(*found->computed), uint32_t{1} << value.bit);
+}
+
+std::optional<RecordDifference> verify(const RecordScene& scene, const Record& record, const MakeExecutor& make) {
+    const RunIndex recorded(record);
+    const RunAgainOptions again = scene.again(make, record.run.digests);
+    const auto computed_record = run_again(record, again);
+    CHECK(computed_record.has_value());
+    const RunIndex computed(*computed_record);
+    Comparison comparison = compare(recorded, computed, scene.points);
+    if (!comparison.first) return std::nullopt;
+    const Status located = locate({.record = record,
+                                   .recorded = recorded,
+                                   .computed = computed,
+                                   .points = scene.points,
+                                   .model = scene.model,
+                                   .again = again},
+                                  *comparison.first);
+    CHECK(located.has_value());
+    return comparison.first;
+}
+
+using MakePlanted = MakeExecutor (RecordScene::*)(Prepare) const;
+
+void expect_all_found(MakePlanted make, uint64_t seed) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kOps);
+    const RunIndex recorded(record);
+    Prng prng(seed);
+    for (int i = 0; i < kCasesEach; ++i) {
+        const Value value = draw_value(scene, recorded, prng);
+        int num_flipped = 0;
+        const auto found = verify(scene, record, (scene.*make)(flip_in_buffer(scene, value, num_flipped)));
+        EXPECT_GT(num_flipped, 0);
+        expect_found(scene, value, found, true);
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(RecordAudit, AFlippedBitInTheCpuExecutorIsFoundWhereItIs) { expect_all_found(&RecordScene::cpu, 1); }
+
+TEST(RecordAudit, AFlippedBitInTheReferenceIsFoundWhereItIs) { expect_all_found(&RecordScene::uncached, 4); }
+
+TEST(RecordAudit, AFlippedBitInTheRecordedRunIsFoundWhereItIs) {
+    const RecordScene scene;
+    const Record clean = scene.record(DigestLevel::kOps);
+    const RunIndex recorded(clean);
+    Prng prng(2);
+    for (int i = 0; i < kCasesEach; ++i) {
+        const Value value = draw_value(scene, recorded, prng);
+        int num_flipped = 0;
+        const Record faulty = scene.record(DigestLevel::kOps, scene.cpu(flip_in_buffer(scene, value, num_flipped)));
+        EXPECT_EQ(num_flipped, 1);
+        expect_found(scene, value, verify(scene, faulty, scene.cpu()), false);
+        if (HasFailure()) return;
+    }
+}
+
+// Where the record knows layers only, the reference says which element it is: of those flips that reach a layer's end.
+TEST(RecordAudit, DigestsOfLayersAreEnoughToFindIt) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kLayers);
+    const RunIndex recorded(record);
+    Prng prng(3);
+    int num_found = 0;
+    for (int i = 0; i < 30; ++i) {
+        Value value = draw_value(scene, recorded, prng);
+        int num_flipped = 0;
+        const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)));
+        if (!found) continue;  // rounded away
+        ++num_found;
+        expect_found(scene, value, found, true);
+        if (HasFailure()) return;
+    }
+    EXPECT_GE(num_found, 15);
+}
+
+// Bytes that a sequence carries, as read_head shows them: a bit flips behind an operation of a step.
+Prepare flip_in_memory(RequestId request, reference::WalkOp op, int64_t position, int32_t layer, StateKind kind,
+                       size_t byte, int& num_flipped) {
+    return [=, &num_flipped](NumericExecutor& executor) {
+        executor.set_observer([=, &executor, &num_flipped](const Observation& seen) {
+            const SlotTable& table = executor.tables().at(seen.slot);
+            const bool now = seen.point.op == op && table.request == request && seen.first_position == position;
+            if (!now) return;
+            const bool has_pools = executor.tables().config().check_memory;
+            executor.read_head(
+                {.writer = seen.slot, .length = has_pools ? 0 : table.length, .blocks = {}, .state = table.state},
+                [&](const reference::HeadPiece& piece) {
+                    if (piece.tensor.layer != layer || piece.tensor.kind != kind) return;
+                    const_cast<std::byte&>(piece.bytes[byte]) ^= std::byte{0x20};
+                    ++num_flipped;
+                });
+        });
+    };
+}
+
+int32_t layer_with(const RecordScene& scene, bool mamba) {
+    const auto& layers = scene.model.config.layers;
+    for (size_t i = 0; i < layers.size(); ++i) {
+        if (mamba ? layers[i].mamba.has_value() : layers[i].attention.has_value()) return static_cast<int32_t>(i);
+    }
+    return -1;
+}
+
+// The first request's second token is drawn at position 21: what stands before it was read from memory.
+constexpr int64_t kDecoded = 21;
+
+TEST(RecordAudit, AFlippedBitInAStateIsFoundAtTheOperationThatReadIt) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kOps);
+    const int32_t layer = layer_with(scene, true);
+    for (const auto& [kind, op] : {std::pair{StateKind::kSsm, "scan mixed"}, {StateKind::kConv, "conv conv"}}) {
+        int num_flipped = 0;
+        const Prepare plant =
+            flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, kDecoded - 1, layer, kind, 4 * 5 + 2, num_flipped);
+        const auto found = verify(scene, record, scene.cpu(plant));
+        EXPECT_GT(num_flipped, 0);
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->position, kDecoded);
+        EXPECT_EQ(found->layer, layer);
+        EXPECT_EQ(found->op, op);
+        EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
+    }
+}
+
+TEST(RecordAudit, AFlippedBitInKvIsFoundAtTheOperationThatReadIt) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kOps);
+    const int32_t layer = layer_with(scene, false);
+    for (const StateKind kind : {StateKind::kK, StateKind::kV}) {
+        int num_flipped = 0;
+        const Prepare plant =
+            flip_in_memory(RequestId{0}, reference::WalkOp::kEmbed, kDecoded, layer, kind, 3, num_flipped);
+        const auto found = verify(scene, record, scene.uncached(plant));
+        EXPECT_GT(num_flipped, 0);
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->position, kDecoded);
+        EXPECT_EQ(found->layer, layer);
+        EXPECT_EQ(found->op, "attention mixed");
+        EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::tests

@@ -1,0 +1,125 @@
+// Records as files: read back as they were written, however they were cut off, and refused where they are damaged.
+#include "reference/records/record_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "reference/records/comparison.h"
+#include "reference/records/description_json.h"
+#include "tests/reference/records/record_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using namespace records;
+using ::testing::HasSubstr;
+
+std::vector<std::byte> bytes_at(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+    return {begin, begin + text.size()};
+}
+
+// What a writer makes of a record's entries.
+std::vector<std::byte> written(const Record& record, bool with_end = true) {
+    const std::string path = (std::filesystem::path(testing::TempDir()) / "verbatim_record_file_test.rec").string();
+    auto writer = RecordWriter::create(path, record.run);
+    CHECK(writer.has_value());
+    for (const Entry& entry : record.entries) (*writer)->add(entry);
+    if (with_end) (*writer)->finish(*record.end);
+    CHECK((*writer)->close().has_value());
+    const auto bytes = bytes_at(path);
+    CHECK_EQ(static_cast<int64_t>(bytes.size()), (*writer)->file_bytes());
+    std::filesystem::remove(path);
+    return bytes;
+}
+
+TEST(RecordFile, IsReadBackAsItWasWritten) {
+    const RecordScene scene;
+    for (const DigestLevel level : {DigestLevel::kNone, DigestLevel::kHeads, DigestLevel::kLayers, DigestLevel::kOps}) {
+        const Record record = scene.record(level);
+        const auto read = read_record_bytes("x.rec", written(record));
+        ASSERT_TRUE(read) << read.error().message;
+        EXPECT_EQ(read->entries, record.entries) << name(level);
+        EXPECT_EQ(read->end, record.end);
+        EXPECT_EQ(read->cut_off, "");
+        EXPECT_EQ(read->run.engine.cache.pools.num_state_rows, record.run.engine.cache.pools.num_state_rows);
+        EXPECT_EQ(read->run.model, "small");
+    }
+}
+
+TEST(RecordFile, IsReadAsFarAsItGoes) {
+    RecordScene scene;
+    scene.more_tokens = 60;
+    const Record record = scene.record(DigestLevel::kHeads);
+    const std::vector<std::byte> bytes = written(record);
+    size_t most = 0;
+    int num_read = 0;
+    for (size_t count = 0; count < bytes.size(); count += 7) {
+        const auto read = read_record_bytes("x.rec", std::span(bytes).first(count));
+        if (!read) continue;  // not even a head
+        ++num_read;
+        EXPECT_NE(read->cut_off, "") << count;
+        ASSERT_LE(read->entries.size(), record.entries.size());
+        EXPECT_GE(read->entries.size(), most);
+        most = read->entries.size();
+        for (size_t i = 0; i < most; ++i) EXPECT_EQ(read->entries[i], record.entries[i]);
+    }
+    EXPECT_GT(num_read, 10);
+    EXPECT_GT(most, 10u);
+    const auto endless = read_record_bytes("x.rec", written(record, false));
+    ASSERT_TRUE(endless);
+    EXPECT_EQ(endless->entries, record.entries);
+    EXPECT_EQ(endless->cut_off, "x.rec has no end: the run was not over");
+}
+
+TEST(RecordFile, EveryBitThatFlipsIsNoticed) {
+    const RecordScene scene;
+    const std::vector<std::byte> bytes = written(scene.record(DigestLevel::kHeads));
+    for (size_t i = 0; i < bytes.size(); i += 13) {
+        std::vector<std::byte> damaged = bytes;
+        damaged[i] ^= static_cast<std::byte>(1 << i % 8);
+        const auto read = read_record_bytes("x.rec", damaged);
+        EXPECT_TRUE(!read || !read->cut_off.empty()) << i;  // a length that grew looks like an end
+    }
+}
+
+TEST(RecordFile, WhatIsNoRecordIsRefused) {
+    const auto error_of = [](std::string_view text) {
+        return read_record_bytes("x.rec", std::as_bytes(std::span(text))).error().message;
+    };
+    EXPECT_THAT(error_of(""), HasSubstr("is no record of a run"));
+    EXPECT_THAT(error_of("VERBATIM TRACE.."), HasSubstr("is no record of a run"));
+    EXPECT_THAT(error_of("VERBATIM RECORD\n"), HasSubstr("has no head"));
+    EXPECT_THAT(error_of("VERBATIM RECORD\nxxx"), HasSubstr("cut off in its head"));
+    EXPECT_THAT(read_record("/nowhere/x.rec").error().message, HasSubstr("/nowhere/x.rec: cannot be read"));
+    EXPECT_FALSE(RecordWriter::create("/nowhere/x.rec", {}));
+}
+
+TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {
+    RunDescription run;
+    run.vocab_size = 9;
+    run.engine.cache.pools.num_blocks = 4;
+    run.engine.cache.pools.num_state_rows = 4;
+    const std::string head = write_head(run);
+    const auto with = [&](const std::string& from, const std::string& to) {
+        std::string changed = head;
+        changed.replace(changed.find(from), from.size(), to);
+        const auto read = read_head(changed);
+        return read ? std::string("fine") : read.error().message;
+    };
+    ASSERT_TRUE(read_head(head)) << read_head(head).error().message;
+    EXPECT_EQ(with("\"format\": 1", "\"format\": 2"), "format version 2, this program reads 1");
+    EXPECT_THAT(with("\"keep_turn_heads\"", "\"keep_nothing\""), HasSubstr("run.engine.cache.\"keep_nothing\""));
+    EXPECT_THAT(with("\"vocab_size\": 9", "\"vocab_size\": 0"), HasSubstr("vocab_size is 0"));
+    EXPECT_THAT(with("\"num_threads\": 1", "\"num_threads\": \"x\""), HasSubstr("run.num_threads is"));
+    EXPECT_EQ(with("  \"num_threads\": 1,\n", ""), "fine");  // it has its default
+}
+
+}  // namespace
+}  // namespace verbatim::tests

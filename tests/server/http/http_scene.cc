@@ -1,0 +1,179 @@
+#include "tests/server/http/http_scene.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "server/text/tokenizer_json.h"
+
+namespace verbatim::tests {
+namespace {
+
+const std::string kSceneModel = std::string(VERBATIM_SOURCE_DIR) + "/server/models/tiny-python";
+
+EngineConfig scene_engine(const HttpSceneConfig& config) {
+    EngineConfig engine;
+    engine.cache.block_size = config.executor.block_size;
+    engine.cache.num_blocks = config.executor.num_blocks;
+    engine.cache.num_state_rows = config.executor.num_state_rows;
+    engine.max_model_len = 4096;
+    return engine;
+}
+
+std::string without_chunks(const std::string& chunked) {
+    std::string body;
+    for (size_t at = 0; at < chunked.size();) {
+        const size_t line = chunked.find("\r\n", at);
+        const size_t size = line == std::string::npos ? 0 : std::stoul(chunked.substr(at, line - at), nullptr, 16);
+        if (size == 0) break;
+        body += chunked.substr(line + 2, size);
+        at = line + 2 + size + 2;
+    }
+    return body;
+}
+
+}  // namespace
+
+Status GatedExecutor::execute(const StepPlan& plan, StepResult& result) {
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return open_; });
+    }
+    return inner().execute(plan, result);
+}
+
+void GatedExecutor::close() {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+}
+
+void GatedExecutor::open() {
+    {
+        const std::lock_guard lock(mutex_);
+        open_ = true;
+    }
+    changed_.notify_all();
+}
+
+std::vector<std::string> HttpAnswer::events() const {
+    std::vector<std::string> found;
+    const std::string mark = "data: ";
+    for (size_t at = body.find(mark); at != std::string::npos; at = body.find(mark, at)) {
+        const size_t end = body.find("\n\n", at);
+        found.push_back(body.substr(at + mark.size(), end - at - mark.size()));
+        at = end;
+    }
+    return found;
+}
+
+HttpClient::HttpClient(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+}
+
+HttpClient::~HttpClient() { hang_up(); }
+
+void HttpClient::hang_up() {
+    if (socket_ >= 0) close(std::exchange(socket_, -1));
+}
+
+void HttpClient::send(const std::string& bytes) const {
+    for (size_t done = 0; done < bytes.size();) {
+        const ssize_t sent = ::send(socket_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+        if (sent <= 0) return;
+        done += static_cast<size_t>(sent);
+    }
+}
+
+std::string HttpClient::read_until(const std::string& mark) const {
+    std::string got;
+    std::array<char, 4096> buffer{};
+    while (got.find(mark) == std::string::npos) {
+        const ssize_t size = recv(socket_, buffer.data(), buffer.size(), 0);
+        if (size <= 0) break;
+        got.append(buffer.data(), static_cast<size_t>(size));
+    }
+    return got;
+}
+
+HttpAnswer HttpClient::read_answer() const {
+    const std::string all = read_until(std::string(1, '\x01'));
+    HttpAnswer answer;
+    const size_t end = all.find("\r\n\r\n");
+    if (end == std::string::npos) return answer;
+    answer.head = all.substr(0, end);
+    answer.status = std::stoi(answer.head.substr(9, 3));
+    answer.body = all.substr(end + 4);
+    if (answer.head.find("chunked") != std::string::npos) answer.body = without_chunks(answer.body);
+    return answer;
+}
+
+std::string post(const std::string& path, const std::string& body, const std::string& headers) {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(),
+                       body);
+}
+
+HttpScene::HttpScene(HttpSceneConfig config)
+    : tokenizer_(*text::load_tokenizer(kSceneModel)),
+      chat_(*text::Chat::load(kSceneModel, tokenizer_,
+                              {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"})),
+      hash_(config.executor),
+      gate_(hash_),
+      store_(config.executor.vocab_size),
+      engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),
+      host_(std::make_unique<EngineHost>(*engine_, config.max_requests)) {
+    server::Service service;
+    service.tokenizer = &tokenizer_;
+    service.chat = &chat_;
+    service.host = host_.get();
+    service.model = "tiny-python";
+    service.fingerprint = "hash/1";
+    service.max_model_len = 4096;
+    service.vocab_size = config.executor.vocab_size;
+    service.stop_tokens = {0};
+    service.now = [] { return int64_t{1'000'000'000}; };
+    server_ = std::make_unique<HttpServer>(service, config.http);
+    const auto port = server_->listen();
+    EXPECT_TRUE(port) << port.error().message;
+    port_ = port.value_or(0);
+    thread_ = std::thread([this, signals = config.signals] { server_->run(signals); });
+}
+
+HttpScene::~HttpScene() {
+    gate_.open();
+    server_->stop();
+    if (thread_.joinable()) thread_.join();
+}
+
+void HttpScene::wait_until_served() { thread_.join(); }
+
+HttpAnswer HttpScene::ask(const std::string& request) const {
+    const HttpClient client(port_);
+    client.send(request);
+    return client.read_answer();
+}
+
+HttpAnswer HttpScene::chat(const nlohmann::json& body) const { return ask(post("/v1/chat/completions", body.dump())); }
+
+void HttpScene::wait_until_aborts(int64_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+    while (host_->num_aborts() < count && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(host_->num_aborts(), count);
+}
+
+void HttpScene::wait_until_idle() {
+    while (host_->num_requests() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+}  // namespace verbatim::tests

@@ -1,0 +1,113 @@
+// tests/server/http/http_scene.h: a server on a free port whose engine computes nothing, and clients with plain
+// sockets.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine/engine.h"
+#include "engine/executor.h"
+#include "server/engine_host.h"
+#include "server/http/http_server.h"
+#include "server/text/chat.h"
+#include "server/text/tokenizer.h"
+#include "tests/support/hash_executor.h"
+#include "tests/support/null_executor.h"
+
+namespace verbatim::tests {
+
+using server::EngineHost;
+using server::HttpConfig;
+using server::HttpServer;
+
+// Another executor's steps, each when it is let through.
+class GatedExecutor final : public WrappingExecutor {
+public:
+    explicit GatedExecutor(Executor& inner) : WrappingExecutor(inner) {}
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    void close();
+    void open();
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool open_ = true;
+};
+
+struct HttpAnswer {
+    int status = 0;
+    std::string head;
+    std::string body;  // chunks joined
+    [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
+    // The data of every event, in order.
+    [[nodiscard]] std::vector<std::string> events() const;
+};
+
+// A connection to the server's port.
+class HttpClient {
+public:
+    explicit HttpClient(uint16_t port);
+    HttpClient(const HttpClient&) = delete;
+    HttpClient& operator=(const HttpClient&) = delete;
+    ~HttpClient();
+    void send(const std::string& bytes) const;
+    [[nodiscard]] std::string read_until(const std::string& mark) const;  // or the end
+    [[nodiscard]] HttpAnswer read_answer() const;                         // up to the connection's end
+    void hang_up();
+
+private:
+    int socket_;
+};
+
+std::string post(const std::string& path, const std::string& body,
+                 const std::string& headers = "Connection: close\r\n");
+
+struct HttpSceneConfig {
+    HashExecutorConfig executor = {.vocab_size = 2048, .num_blocks = 4096, .num_state_rows = 256};
+    size_t max_requests = 64;
+    HttpConfig http = {.port = 0};
+    bool signals = false;
+};
+
+class HttpScene {
+public:
+    explicit HttpScene(HttpSceneConfig config = {});
+    HttpScene(const HttpScene&) = delete;
+    HttpScene& operator=(const HttpScene&) = delete;
+    ~HttpScene();
+
+    [[nodiscard]] uint16_t port() const { return port_; }
+    [[nodiscard]] GatedExecutor& gate() { return gate_; }
+    [[nodiscard]] EngineHost& host() { return *host_; }
+    [[nodiscard]] HttpAnswer ask(const std::string& request) const;
+    [[nodiscard]] HttpAnswer chat(const nlohmann::json& body) const;
+    void wait_until_idle();  // every request has had its last update
+    // Fails the test when it takes longer than any machine needs.
+    void wait_until_aborts(int64_t count);
+    [[nodiscard]] int64_t num_computed_tokens() const { return hash_.num_computed_tokens(); }
+    void wait_until_served();  // run() has ended
+
+private:
+    text::Tokenizer tokenizer_;
+    text::Chat chat_;
+    HashExecutor hash_;
+    GatedExecutor gate_;
+    TokenStore store_;
+    LruEviction policy_;
+    NullRecorder recorder_;
+    std::unique_ptr<Engine> engine_;
+    std::unique_ptr<EngineHost> host_;
+    std::unique_ptr<HttpServer> server_;
+    uint16_t port_ = 0;
+    std::thread thread_;
+};
+
+}  // namespace verbatim::tests

@@ -1,0 +1,294 @@
+// The HTTP interface as clients see it, over sockets. Nothing here depends on time but on what is waited for.
+#include "server/http/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "tests/server/http/http_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+json hello(const json& more = json::object()) {
+    json body = {{"messages", json::array({{{"role", "user"}, {"content", "hello"}}})},
+                 {"max_tokens", 12},
+                 {"seed", 5},
+                 {"ignore_eos", true}};
+    body.update(more);
+    return body;
+}
+
+// The text of a stream, and its last finish_reason and usage.
+struct Joined {
+    std::string text;
+    json reason;
+    json usage;
+    bool done = false;
+};
+
+Joined joined(const HttpAnswer& answer) {
+    Joined all;
+    for (const std::string& data : answer.events()) {
+        EXPECT_FALSE(all.done) << data;
+        if (data == "[DONE]") {
+            all.done = true;
+            continue;
+        }
+        const json event = json::parse(data);
+        if (event.contains("usage")) all.usage = event["usage"];
+        for (const json& choice : event["choices"]) {
+            if (choice.contains("text")) all.text += choice["text"].get<std::string>();
+            if (choice.contains("delta")) all.text += choice["delta"].value("content", "");
+            if (!choice["finish_reason"].is_null()) all.reason = choice["finish_reason"];
+        }
+    }
+    return all;
+}
+
+TEST(HttpServer, HealthAndModelsAreThere) {
+    const HttpScene scene;
+    EXPECT_EQ(scene.ask("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").status, 200);
+    const HttpAnswer models = scene.ask("GET /v1/models?x=1 HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(models.json()["data"][0]["id"], "tiny-python");
+}
+
+TEST(HttpServer, AJoinedStreamIsTheUnstreamedAnswer) {
+    const HttpScene scene;
+    const json whole = scene.chat(hello()).json();
+    ASSERT_EQ(whole["object"], "chat.completion") << whole;
+    EXPECT_EQ(whole["usage"]["completion_tokens"], 12);
+    EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+    const HttpAnswer stream = scene.chat(hello({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
+    EXPECT_THAT(stream.head, HasSubstr("text/event-stream"));
+    const Joined all = joined(stream);
+    EXPECT_EQ(all.text, whole["choices"][0]["message"]["content"]);
+    EXPECT_FALSE(all.text.empty());
+    EXPECT_EQ(all.reason, whole["choices"][0]["finish_reason"]);
+    EXPECT_EQ(all.usage, whole["usage"]);
+    EXPECT_TRUE(all.done);
+}
+
+TEST(HttpServer, AStopTextEndsTheAnswerWhereItBegins) {
+    HttpScene scene;
+    const std::string whole = scene.chat(hello()).json()["choices"][0]["message"]["content"];
+    const std::string stop = whole.substr(whole.size() / 2, 3);
+    const std::string before = whole.substr(0, whole.find(stop));
+    ASSERT_LT(before.size(), whole.size());
+    const json body = hello({{"stop", json::array({"not in it", stop})}});
+    const json stopped = scene.chat(body).json();
+    EXPECT_EQ(stopped["choices"][0]["message"]["content"], before) << stopped;
+    EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+    EXPECT_LT(stopped["usage"]["completion_tokens"], 12);
+    const Joined stream = joined(scene.chat(hello({{"stop", stop}, {"stream", true}})));
+    EXPECT_EQ(stream.text, before);
+    EXPECT_EQ(stream.reason, "stop");
+    EXPECT_TRUE(stream.done);
+    scene.wait_until_idle();
+}
+
+TEST(HttpServer, CompletionsTakeTextAndTokens) {
+    const HttpScene scene;
+    const auto complete = [&](json body) {
+        body.update({{"max_tokens", 9}, {"seed", 3}, {"ignore_eos", true}});
+        return scene.ask(post("/v1/completions", body.dump()));
+    };
+    const json of_text = complete({{"prompt", "def f(x):"}}).json();
+    ASSERT_EQ(of_text["object"], "text_completion") << of_text;
+    const json of_ids = complete({{"prompt", {283, 287, 1364, 302}}}).json();  // what "def f(x):" begins with
+    EXPECT_EQ(of_ids["usage"]["prompt_tokens"], 4);
+    const Joined stream = joined(complete({{"prompt", "def f(x):"}, {"stream", true}}));
+    EXPECT_EQ(stream.text, of_text["choices"][0]["text"]);
+    EXPECT_TRUE(stream.usage.is_null());
+    EXPECT_TRUE(stream.done);
+}
+
+TEST(HttpServer, AConversationsSecondTurnIsReadFromTheCache) {
+    HttpScene scene;
+    const HttpAnswer first = scene.chat(hello({{"conversation_id", "c"}}));
+    EXPECT_THAT(first.head, HasSubstr("X-Conversation-Id: c"));
+    scene.wait_until_idle();
+    for (const json& who : {json{{"conversation_id", "c"}}, json{{"metadata", {{"conversation_id", "c"}}}}}) {
+        const json again = scene.chat(hello(who)).json();
+        EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"],
+                  again["usage"]["prompt_tokens"].get<int>() - 1);
+        EXPECT_EQ(again["choices"], first.json()["choices"]);
+        scene.wait_until_idle();
+    }
+    const json cold = scene.chat(hello({{"conversation_id", "c"}, {"use_cache", false}})).json();
+    EXPECT_EQ(cold["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+    EXPECT_EQ(cold["choices"], first.json()["choices"]);
+    scene.wait_until_idle();
+    const json salted = scene.chat(hello({{"conversation_id", "c"}, {"cache_salt", "s"}})).json();
+    EXPECT_EQ(salted["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
+TEST(HttpServer, BadRequestsAreToldWhatIsWrong) {
+    const HttpScene scene;
+    const auto refusal = [&](const json& body, int status, const char* param) {
+        const HttpAnswer answer = scene.chat(body);
+        EXPECT_EQ(answer.status, status) << body;
+        EXPECT_EQ(answer.json()["error"]["param"], param) << answer.body;
+        EXPECT_FALSE(answer.json()["error"]["message"].get<std::string>().empty());
+    };
+    refusal(hello({{"stop", ""}}), 400, "stop");
+    refusal(hello({{"stop", json::array({"a", 1})}}), 400, "stop");
+    refusal(hello({{"logit_bias", {{"1", 1}}}}), 400, "logit_bias");
+    refusal(hello({{"n", 2}}), 400, "n");
+    refusal(hello({{"temperature", 3}}), 400, "temperature");
+    refusal(hello({{"temperature", "hot"}}), 400, "temperature");
+    refusal(hello({{"max_tokens", 0}}), 400, "max_tokens");
+    refusal(hello({{"max_tokens", 1e99}}), 400, "max_tokens");
+    refusal(hello({{"max_tokens", 5000}}), 400, "messages");
+    refusal(hello({{"seed", -1}}), 400, "seed");
+    refusal(hello({{"seed", ~uint64_t{0}}}), 400, "seed");
+    refusal(hello({{"messages", json::array()}}), 400, "messages");
+    refusal(hello({{"messages", {{{"role", "user"}}}}}), 400, "messages");
+    refusal(hello({{"messages", "hi"}}), 400, "messages");
+    refusal(hello({{"model", "other"}}), 404, "model");
+    refusal(hello({{"conversation_id", ""}}), 400, "conversation_id");
+    refusal(hello({{"response_format", {{"type", "json_object"}}}}), 400, "response_format");
+    refusal(hello({{"stream_options", {{"x", true}}}, {"stream", true}}), 400, "stream_options");
+    EXPECT_EQ(scene.ask(post("/v1/completions", R"({"prompt": [1, 99999]})")).status, 400);
+    EXPECT_EQ(scene.ask(post("/v1/completions", R"({"prompt": ""})")).status, 400);
+    EXPECT_EQ(scene.ask(post("/v1/completions", R"({"prompt": ["a", "b"]})")).status, 400);
+    EXPECT_EQ(scene.ask(post("/v1/completions", "{}")).json()["error"]["param"], "prompt");
+    for (const char* body : {"", "{", "[]", "{\"prompt\": \"\xff\"}", "{\"prompt\": \"a\", \"prompt\": \"b\"}"})
+        EXPECT_EQ(scene.ask(post("/v1/completions", body)).json()["error"]["code"], "invalid_json") << body;
+    EXPECT_EQ(scene.ask(post("/v1/nothing", "{}")).status, 404);
+    EXPECT_EQ(scene.ask("GET /v1/completions HTTP/1.1\r\nConnection: close\r\n\r\n").status, 405);
+    EXPECT_EQ(scene.ask("nonsense\r\n\r\n").status, 400);
+}
+
+TEST(HttpServer, WhatIsTooLargeIsRefused) {
+    HttpSceneConfig config;
+    config.http.max_header_bytes = 2000;
+    config.http.max_body_bytes = 1000;
+    const HttpScene scene(config);
+    EXPECT_EQ(scene.ask(post("/v1/completions", std::string(1001, ' '))).status, 413);
+    EXPECT_EQ(scene.ask("GET /health HTTP/1.1\r\nX: " + std::string(5000, 'x') + "\r\n\r\n").status, 431);
+}
+
+TEST(HttpServer, WithoutRoomAClientIsToldToComeBack) {
+    HttpSceneConfig config;
+    config.max_requests = 1;
+    HttpScene scene(config);
+    scene.gate().close();
+    const HttpClient first(scene.port());
+    first.send(post("/v1/chat/completions", hello({{"stream", true}}).dump()));
+    (void)first.read_until("assistant");  // it is taken in
+    const HttpAnswer second = scene.chat(hello());
+    EXPECT_EQ(second.status, 429);
+    EXPECT_THAT(second.head, HasSubstr("Retry-After"));
+    EXPECT_EQ(second.json()["error"]["type"], "rate_limit_error");
+    scene.gate().open();
+    EXPECT_THAT(first.read_until("[DONE]"), HasSubstr("[DONE]"));
+}
+
+TEST(HttpServer, AClientThatGoesAwayHasItsTurnAborted) {
+    for (const bool stream : {true, false}) {
+        HttpScene scene;
+        scene.gate().close();
+        HttpClient client(scene.port());
+        client.send(post("/v1/chat/completions",
+                         hello({{"stream", stream}, {"max_tokens", 3000}, {"conversation_id", "c"}}).dump()));
+        while (scene.host().num_requests() == 0) std::this_thread::yield();
+        client.hang_up();
+        scene.wait_until_aborts(1);
+        scene.gate().open();
+        scene.wait_until_idle();
+        EXPECT_LT(scene.num_computed_tokens(), 500);
+        // The conversation is free.
+        const json next = scene.chat(hello({{"conversation_id", "c"}})).json();
+        EXPECT_TRUE(next.contains("choices")) << next;
+    }
+}
+
+// A turn that waits for another one's memory has not begun: it goes as one that runs.
+TEST(HttpServer, AClientThatGoesAwayWhileQueuedIsForgotten) {
+    HttpSceneConfig config;
+    config.executor.num_blocks = 300;  // one long turn fills them
+    HttpScene scene(config);
+    scene.gate().close();
+    std::vector<std::unique_ptr<HttpClient>> clients;
+    for (int i = 0; i < 4; ++i) {
+        clients.push_back(std::make_unique<HttpClient>(scene.port()));
+        clients.back()->send(post("/v1/chat/completions", hello({{"max_tokens", 4000}}).dump()));
+    }
+    while (scene.host().num_requests() < 4) std::this_thread::yield();
+    clients.clear();
+    scene.wait_until_aborts(4);
+    scene.gate().open();
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+}
+
+TEST(HttpServer, AnExecutorThatFailsEndsStreamsWithAnErrorAndWithoutDone) {
+    HttpSceneConfig config;
+    config.executor.fail_at_step = 5;
+    HttpScene scene(config);
+    const HttpAnswer stream = scene.chat(hello({{"stream", true}}));
+    ASSERT_EQ(stream.status, 200);
+    ASSERT_FALSE(stream.events().empty());
+    EXPECT_TRUE(json::parse(stream.events().back()).contains("error")) << stream.events().back();
+    EXPECT_THAT(stream.body, Not(HasSubstr("[DONE]")));
+    scene.wait_until_idle();
+    const HttpAnswer next = scene.chat(hello());
+    EXPECT_EQ(next.status, 503);
+}
+
+TEST(HttpServer, HalfRequestsHoldNobodyUp) {
+    const HttpScene scene;
+    std::vector<std::unique_ptr<HttpClient>> slow;
+    for (int i = 0; i < 200; ++i) {
+        slow.push_back(std::make_unique<HttpClient>(scene.port()));
+        slow.back()->send(i % 2 == 0 ? "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{" : "GET /");
+    }
+    EXPECT_EQ(scene.ask("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").status, 200);
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+}
+
+TEST(HttpServer, OneConnectionTakesManyRequests) {
+    const HttpScene scene;
+    const HttpClient client(scene.port());
+    for (int i = 0; i < 3; ++i) {
+        client.send(post("/v1/chat/completions", hello({{"stream", true}}).dump(), ""));
+        EXPECT_THAT(client.read_until("\r\n0\r\n\r\n"), HasSubstr("[DONE]"));
+        client.send("GET /health HTTP/1.1\r\n\r\n");
+        EXPECT_THAT(client.read_until("ok\"}"), HasSubstr("200 OK"));
+    }
+}
+
+TEST(HttpServer, TheFirstSignalLetsWhatRunsEnd) {
+    HttpSceneConfig config;
+    config.signals = true;
+    HttpScene scene(config);
+    scene.gate().close();
+    const HttpClient idle(scene.port());
+    const HttpClient client(scene.port());
+    client.send(post("/v1/chat/completions", hello({{"stream", true}}).dump()));
+    (void)client.read_until("assistant");
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    EXPECT_EQ(idle.read_until("x"), "");  // it is closed
+    scene.gate().open();
+    EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("[DONE]"));
+    scene.wait_until_served();
+}
+
+TEST(HttpServer, AnAddressThatIsTakenIsAnError) {
+    const HttpScene scene;
+    HttpServer second({}, {.port = scene.port()});
+    const auto port = second.listen();
+    ASSERT_FALSE(port);
+    EXPECT_THAT(port.error().message, HasSubstr("choose another --port"));
+    HttpServer nowhere({}, {.address = "nowhere"});
+    EXPECT_THAT(nowhere.listen().error().message, HasSubstr("it is no address"));
+}
+
+}  // namespace
+}  // namespace verbatim::tests

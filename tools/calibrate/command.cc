@@ -1,0 +1,64 @@
+// `verbatim calibrate`: times this machine's executor and leaves a device file that `verbatim simulate` reads.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <span>
+
+#include "reference/model/regular_file.h"
+#include "tools/calibrate/calibrate.h"
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/executor_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct CalibrateOptions {
+    CalibrateConfig config;
+    std::string to;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+int run_calibrate_command(const CalibrateOptions& options) {
+    if (options.config.time == TimeSource::kWork && options.config.num_threads > 1)
+        return report_error(Error{"--time work: counts all threads together, wanted --threads 1"}, kExitBadUsage);
+    const auto calibration = calibrate(options.config);
+    if (!calibration) return report_error(calibration.error());
+    const std::string device = device_json(*calibration).dump(2) + "\n";
+    if (!options.to.empty()) {
+        auto file = reference::NewFile::create(options.to);
+        if (!file) return report_error(file.error(), kExitMachine);
+        Status written = file->write(std::as_bytes(std::span(device)));
+        if (written) written = file->finish();
+        if (!written) return report_error(written.error(), kExitMachine);
+    }
+    fmt::print("{}", options.format == OutputFormat::kJson ? device : calibration_table(*calibration));
+    return kExitOk;
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<CalibrateOptions>();
+    CalibrateConfig& config = options->config;
+    CLI::App* verb = app.add_subcommand("calibrate", "time this machine's executor into a device file to simulate");
+    verb->add_option("--model", config.model, "a preset, or a checkpoint's folder")->capture_default_str();
+    verb->add_option("--executor", config.executor, fmt::format("what is timed: {}", fmt::join(executor_names(), ", ")))
+        ->capture_default_str();
+    verb->add_option("--out", options->to, "the device file")->type_name("FILE");
+    add_choice_option(*verb, "--time", config.time,
+                      Choices<TimeSource>{{"wall", TimeSource::kWall}, {"work", TimeSource::kWork}},
+                      "of the clock, or what this process worked: for a machine that is shared");
+    const auto count = [&](const char* flag, auto& value, int least, int most, const char* what) {
+        verb->add_option(flag, value, what)->check(CLI::Range(least, most))->capture_default_str();
+    };
+    count("--threads", config.num_threads, 1, 1024, "of the executor");
+    count("--rounds", config.rounds, 1, 1000, "times that every step is timed");
+    count("--max-context", config.max_context, 64, 1 << 20, "tokens of the longest sequence");
+    count("--max-sequences", config.max_sequences, 1, 1024, "at once");
+    count("--step-tokens", config.step_tokens, 8, 1 << 16, "of the largest step");
+    add_seed_option(*verb, config.seed);
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_calibrate_command(*options); });
+}
+
+}  // namespace verbatim::tools

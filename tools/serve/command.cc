@@ -1,0 +1,163 @@
+// `verbatim serve`: an engine behind HTTP, as OpenAI's clients speak it.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "engine/cache/budget.h"
+#include "engine/engine/engine.h"
+#include "server/engine_host.h"
+#include "server/http/http_server.h"
+#include "server/text/chat.h"
+#include "server/text/stop_tokens.h"
+#include "server/text/tokenizer_json.h"
+#include "tools/program/cli.h"
+#include "tools/program/executor_choice.h"
+#include "tools/program/model_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+using namespace verbatim::server;
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is "
+    "taken,\n"
+    "or the machine is in the way.";
+
+struct ServeOptions {
+    std::string model = repository_path("server/models/tiny-python");
+    std::string name;
+    std::string executor = "cpu";
+    std::string host = "127.0.0.1";
+    int64_t port = 8000;
+    int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    int64_t max_requests = 256;
+    int64_t step_tokens = 512;
+    int64_t block_size = 16;
+    uint64_t cache_bytes = uint64_t{512} << 20;
+    uint64_t seed = 0;
+};
+
+// Tells nobody.
+class SilentRecorder final : public Recorder {
+public:
+    void on_plan(const StepPlan&) override {}
+    void on_token(RequestId, TokenId) override {}
+    void on_event(const Event&) override {}
+};
+
+Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
+    const UnitBytes unit = unit_bytes(geometry(model), static_cast<int32_t>(options.block_size));
+    EngineConfig engine;
+    engine.cache.has_kv = unit.kv_block > 0;
+    engine.cache.has_state = unit.state_row > 0;
+    ASSIGN_OR_RETURN(engine.cache.pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
+    engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
+    engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
+    engine.max_model_len = model.max_position_embeddings;
+    engine.seed = options.seed;
+    RETURN_IF_ERROR(validate(engine));
+    return engine;
+}
+
+int64_t seconds_now() {
+    using std::chrono::system_clock;
+    return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch()).count();
+}
+
+// A folder is called by its last part.
+std::string served_name(const ServeOptions& options) {
+    if (!options.name.empty()) return options.name;
+    const auto folder = std::filesystem::weakly_canonical(options.model);
+    return folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
+}
+
+// The text of the model: a template where the folder has one.
+struct ModelText {
+    std::unique_ptr<text::Tokenizer> tokenizer;
+    std::optional<text::Chat> chat;
+    std::vector<TokenId> stop_tokens;
+};
+
+Result<ModelText> load_text(const std::string& folder) {
+    ModelText model;
+    ASSIGN_OR_RETURN(text::Tokenizer tokenizer, text::load_tokenizer(folder));
+    model.tokenizer = std::make_unique<text::Tokenizer>(std::move(tokenizer));
+    ASSIGN_OR_RETURN(const auto chat_template, text::find_chat_template(folder));
+    if (chat_template) {
+        ASSIGN_OR_RETURN(model.chat,
+                         text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}));
+    }
+    ASSIGN_OR_RETURN(model.stop_tokens, text::load_stop_tokens(folder));
+    return model;
+}
+
+Status serve(const ServeOptions& options) {
+    if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
+    ASSIGN_OR_RETURN(ModelText model_text, load_text(options.model));
+    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
+    const int32_t vocab_size = model.config.vocab_size;
+    if (model_text.tokenizer->num_ids() > vocab_size)
+        return error("{}: the tokenizer has {} tokens, the model {}", options.model, model_text.tokenizer->num_ids(),
+                     vocab_size);
+    ASSIGN_OR_RETURN(const EngineConfig engine_config, engine_config_of(options, model.config));
+    const ExecutorOptions chosen = {.pools = engine_config.cache.pools,
+                                    .num_threads = static_cast<int32_t>(options.threads)};
+    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
+    TokenStore store(vocab_size);
+    LruEviction policy;
+    SilentRecorder recorder;
+    Engine engine(engine_config, *executor.executor, policy, store, recorder);
+    EngineHost host(engine, static_cast<size_t>(options.max_requests));
+
+    HttpServer server({.tokenizer = model_text.tokenizer.get(),
+                       .chat = model_text.chat ? &*model_text.chat : nullptr,
+                       .host = &host,
+                       .model = served_name(options),
+                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model).hex()),
+                       .max_model_len = engine_config.max_model_len,
+                       .vocab_size = vocab_size,
+                       .stop_tokens = model_text.stop_tokens,
+                       .now = seconds_now},
+                      {.address = options.host, .port = static_cast<uint16_t>(options.port)});
+    ASSIGN_OR_RETURN(const uint16_t port, server.listen());
+    fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
+    std::fflush(stdout);
+    server.run(/*signals=*/true);
+    return {};
+}
+
+int run_serve(const ServeOptions& options) {
+    if (options.port > 65535) return report_error({"--port: 65535 at most"}, kExitBadUsage);
+    const Status served = serve(options);
+    return served ? kExitOk : report_error(served.error());
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<ServeOptions>();
+    CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's clients over HTTP");
+    verb->footer(kExitCodes);
+    verb->add_option("--model", options->model, "a checkpoint's folder")->capture_default_str();
+    verb->add_option("--name", options->name, "what clients call the model; the folder's name without it");
+    verb->add_option("--host", options->host, "the address to listen on")->capture_default_str();
+    add_count_option(*verb, "--port", options->port, 0, "0: any that is free; it is printed");
+    verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")
+        ->capture_default_str();
+    add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
+    add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
+    add_count_option(*verb, "--max-requests", options->max_requests, 1, "running and waiting; more are told to wait");
+    add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
+    add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
+    add_seed_option(*verb, options->seed);
+    verb->callback([options, &exit_code] { exit_code = run_serve(*options); });
+}
+
+}  // namespace verbatim::tools
