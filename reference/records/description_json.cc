@@ -64,7 +64,9 @@ Status from_json(const std::string& where, const json& from, T& value);
 template <typename T>
 Status from_object(const std::string& where, const json& from, T& value) {
     if (!from.is_object()) return wrong(where, from, "an object");
-    for (const auto& [key, part] : from.items()) {
+    for (auto item = from.begin(); item != from.end(); ++item) {
+        const std::string& key = item.key();
+        const json& part = item.value();
         Status status;
         bool known = false;
         T::visit_fields(value, [&](const char* name, auto& field) {
