@@ -1,5 +1,5 @@
-// reference/records/codec.h: values with fields (engine/fields.h) in few bytes, and the text that says how they lie there: a type
-// that has gained a field, or lost one, is still read.
+// reference/records/codec.h: values with fields (engine/fields.h) in few bytes, and the text that says how they lie
+// there: a type that has gained a field, or lost one, is still read.
 //
 // A *shape* is a type's text: i an integer, an enum or a bool; u an integer of 8 bytes; f, d numbers with a fraction;
 // s a string; t a token sequence; ?X an optional; [X a list; {name:X,name:X} a struct. Bytes: integers in groups of 7

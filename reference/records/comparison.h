@@ -1,5 +1,5 @@
-// reference/records/comparison.h: two records of the same requests, made on any executors and under any schedules: are they the
-// same, and if not, where do they part?
+// reference/records/comparison.h: two records of the same requests, made on any executors and under any schedules:
+// are they the same, and if not, where do they part?
 //
 // Requests are matched by conversation. What is compared depends on positions, not on steps: tokens one by one, the
 // logits drawn from, states at lengths that both committed, and the digests of layers or operations wherever both

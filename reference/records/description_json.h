@@ -1,5 +1,5 @@
-// reference/records/description_json.h: a record's head as JSON, from the lists of fields (engine/fields.h): readable by people,
-// by other programs, and by later versions of this one.
+// reference/records/description_json.h: a record's head as JSON, from the lists of fields (engine/fields.h): readable
+// by people, by other programs, and by later versions of this one.
 #pragma once
 
 #include <string>

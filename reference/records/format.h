@@ -1,4 +1,5 @@
-// reference/records/format.h: what a record of a run consists of, as values. docs/records.md says how they lie in a file.
+// reference/records/format.h: what a record of a run consists of, as values. docs/records.md says how they lie in a
+// file.
 //
 // A record tells one run of an engine: who ran (RunDescription), and in order what came in (Call), what was computed
 // step by step (StepRecord), and what became of it (Told). Digests of values are ElementSums, which add up: a chunk's

@@ -1,5 +1,5 @@
-// reference/records/row_watch.h: what an executor, and beside it the uncached reference, wrote at some positions of one request:
-// the sum of every row, and the values and inputs of one of them.
+// reference/records/row_watch.h: what an executor, and beside it the uncached reference, wrote at some positions of
+// one request: the sum of every row, and the values and inputs of one of them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// reference/records/run_again.h: a recorded run, made again on an executor of one's choice, as it was or under another schedule,
-// and recorded as it goes.
+// reference/records/run_again.h: a recorded run, made again on an executor of one's choice, as it was or under
+// another schedule, and recorded as it goes.
 #pragma once
 
 #include <cstdint>

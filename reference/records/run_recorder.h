@@ -1,4 +1,5 @@
-// reference/records/run_recorder.h: makes a record of what an engine tells (engine/recorder.h) and an executor computes.
+// reference/records/run_recorder.h: makes a record of what an engine tells (engine/recorder.h) and an executor
+// computes.
 //   W1  it only looks on: plans, results, tokens and events are those of a run without it
 #pragma once
 

@@ -1,5 +1,5 @@
-// reference/records/walk_points.h: the operations of a model's forward pass, in the walk's order, each with its place in the sums
-// of a record.
+// reference/records/walk_points.h: the operations of a model's forward pass, in the walk's order, each with its place
+// in the sums of a record.
 #pragma once
 
 #include <cstddef>
