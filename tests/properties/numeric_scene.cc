@@ -21,7 +21,23 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
     config.pools = options.pools();
     config.max_log_tokens = options.max_window - 1;
     config.num_threads = num_threads;
+    if (options.verify_tokens > 0) {
+        config.ordinary_profile = reference::Profile::kFast;
+        config.max_joined_rows = 0;
+    }
     return config;
+}
+
+// `device` is set for a machine that has one.
+std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::Model& model,
+                                              const SceneOptions& options, int32_t num_threads,
+                                              simt::Emulator& emulator, std::unique_ptr<cuda::Device>& device) {
+    if (machine == Machine::kCpu) {
+        return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu_config(options, num_threads));
+    }
+    device = cuda::make_emulated_device(emulator);
+    const PooledExecutorConfig config{options.pools(), options.max_window - 1};
+    return std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *device, config);
 }
 
 }  // namespace
@@ -29,7 +45,9 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
 Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
     RETURN_IF_ERROR(inner_.execute(plan, result));
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_draws == 0) continue;
+        const bool is_scratch =
+            sequence.arithmetic == Arithmetic::kOrdinary && inner_.numerics_id() != inner_.ordinary_numerics_id();
+        if (sequence.num_draws == 0 || is_scratch) continue;
         for (int32_t draw = 0; draw < sequence.num_draws; ++draw) {
             const int64_t position = sequence.known_end() + draw;
             if (position > inner_.tables().at(sequence.slot).length) break;  // what was drawn there was not accepted
@@ -41,20 +59,21 @@ Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
 }
 
 NumericParts::NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
-                           int32_t num_threads)
+                           int32_t num_threads, Machine machine)
     : model(reference::make_random_model(config, seed)),
       reference(model.config, model.weights),
       pools(pools_of(options, model.config)),
-      cpu(model.config, model.weights, cpu_config(pools, num_threads)),
-      tap(cpu),
+      emulator(simt::Schedule::kRandom, seed),
+      computing(make_executor(machine, model, pools, num_threads, emulator, device)),
+      tap(*computing),
       executor(tap, options.lag_steps) {}
 
-NumericScene::NumericScene(uint64_t seed, const SceneOptions& scene_options, int32_t num_threads)
-    : NumericScene(reference::draw_small_config(seed), seed, scene_options, num_threads) {}
+NumericScene::NumericScene(uint64_t seed, const SceneOptions& scene_options, int32_t num_threads, Machine machine)
+    : NumericScene(reference::draw_small_config(seed), seed, scene_options, num_threads, machine) {}
 
 NumericScene::NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& scene_options,
-                           int32_t num_threads)
-    : NumericParts(config, seed, scene_options, num_threads),
+                           int32_t num_threads, Machine machine)
+    : NumericParts(config, seed, scene_options, num_threads, machine),
       EngineRig(pools, executor, model.config.vocab_size),
       oracle_(reference),
       adversary_(
@@ -62,7 +81,7 @@ NumericScene::NumericScene(const reference::ModelConfig& config, uint64_t seed, 
               return std::optional(oracle_.token(job, engine.find(job.request)->request.sampling, ahead));
           },
           model.config.vocab_size, seed) {
-    if (scene_options.max_window > 1) engine.draft_with(&adversary_);
+    if (scene_options.max_window > 1 && scene_options.verify_tokens == 0) engine.draft_with(&adversary_);
 }
 
 TokenId ReferenceOracle::token(const DraftJob& job, const SamplingParams& sampling, int64_t ahead) {

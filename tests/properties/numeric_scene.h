@@ -1,5 +1,6 @@
-// tests/properties/numeric_scene.h: an engine over the CPU executor and a small random model, and the question that
-// every property ends with: are all logits, tokens and heads those of the uncached reference, bit for bit?
+// tests/properties/numeric_scene.h: an engine over the CPU executor or an emulated device and a small random model, and
+// the question that every property ends with: are all logits, tokens and heads those of the uncached reference, bit for
+// bit?
 #pragma once
 
 #include <map>
@@ -10,6 +11,8 @@
 
 #include "engine/drafting/adversary_drafter.h"
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/emulated_device.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
 #include "tests/support/delayed_executor.h"
@@ -32,13 +35,19 @@ private:
     std::map<Place, std::vector<float>> rows_;
 };
 
+// Who computes. With options.verify_tokens the CPU has the fast profile for ordinary sequences, in a batch of their own.
+enum class Machine : uint8_t { kCpu, kEmulatedCuda };
+
 // What the engine borrows, made before it.
 struct NumericParts {
-    NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options, int32_t num_threads);
+    NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options, int32_t num_threads,
+                 Machine machine);
     reference::Model model;
     reference::ReferenceModel reference;
     SceneOptions pools;  // without those that the model does not need
-    cpu::CpuExecutor cpu;
+    simt::Emulator emulator;
+    std::unique_ptr<cuda::Device> device;  // of kEmulatedCuda
+    std::unique_ptr<PooledExecutor> computing;
     LogitTap tap;
     DelayedExecutor executor;  // materialises options.lag_steps late
 };
@@ -62,9 +71,9 @@ private:
 class NumericScene : public NumericParts, public EngineRig {
 public:
     // The model is drawn by `seed`, its family too. With options.max_window > 1 an adversary drafts.
-    NumericScene(uint64_t seed, const SceneOptions& options, int32_t num_threads = 1);
+    NumericScene(uint64_t seed, const SceneOptions& options, int32_t num_threads = 1, Machine machine = Machine::kCpu);
     NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
-                 int32_t num_threads = 1);
+                 int32_t num_threads = 1, Machine machine = Machine::kCpu);
 
     // `count` tokens of the vocabulary.
     [[nodiscard]] std::vector<TokenId> text(uint64_t seed, int64_t count) const;

@@ -7,6 +7,8 @@
 #include "reference/reference_executor.h"
 #include "tests/properties/numeric_scene.h"
 #include "tests/reference/families.h"
+#include "tests/support/random_cases.h"
+#include "tests/support/sanitized.h"
 
 namespace verbatim::tests {
 namespace {
@@ -31,20 +33,56 @@ ChatRequest with_penalties(ChatRequest request, uint64_t seed) {
     return request;
 }
 
-RC_GTEST_PROP(WindowProperties, DraftsChangeNothingButTheNumberOfSteps, ()) {
-    const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
-    const auto max_window = *rc::gen::inRange<int32_t>(2, 10).as("max_window");
-    NumericScene scene(seed, window_options(max_window));
+// Three conversations, then a second turn of one of them, and of a fork of it.
+void converse(NumericScene& scene, uint64_t seed) {
     for (int i = 0; i < 3; ++i) {
         const std::string id = std::to_string(i);
         const auto num_prompt = static_cast<int64_t>(1 + (seed >> (8 * i)) % 24);
         scene.submit(with_penalties(scene.history(id, scene.text(seed + i, num_prompt), 12), seed + i));
     }
     scene.run();
-    RC_ASSERT(scene.engine.fork(scene.key("1"), "fork").has_value());
+    ASSERT_TRUE(scene.engine.fork(scene.key("1"), "fork").has_value());
     scene.submit(with_penalties(scene.suffix("1", scene.text(seed + 5, 3), 12), seed));
     scene.submit(scene.suffix("fork", scene.text(seed + 6, 2), 12));
     scene.run();
+}
+
+// The same on a device: the kernels in the emulator, its threads in any order.
+TEST(WindowProperties, TheEmulatedDevicesWindowsAreThoseOfOneByOne) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the emulator's threads are fibers of one thread, which this sanitizer does not know";
+#endif
+    const RandomCases cases = RandomCases::from_environment(kSanitized ? 1 : 4);
+    EngineStats sum;
+    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
+        NumericScene scene(seed, window_options(2 + static_cast<int32_t>(seed % 8)), 1, Machine::kEmulatedCuda);
+        converse(scene, seed);
+        sum.accepted_tokens += scene.engine.stats().accepted_tokens;
+        sum.rolled_back_tokens += scene.engine.stats().rolled_back_tokens;
+        ASSERT_EQ(scene.first_difference(), "") << "again with VERBATIM_SEED=" << seed;
+        scene.expect_home();
+    }
+    EXPECT_GT(sum.accepted_tokens + sum.rolled_back_tokens, 0);
+}
+
+// Drafted in the fast profile beside, verified in windows: exact bits, and nothing left of the drafts.
+RC_GTEST_PROP(WindowProperties, WhatIsDraftedInAnotherArithmeticChangesNothing, ()) {
+    const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
+    SceneOptions options = window_options(*rc::gen::inRange<int32_t>(2, 10).as("max_window"));
+    options.verify_tokens = *rc::gen::inRange<int32_t>(2, 20).as("verify_tokens");
+    NumericScene scene(seed, options);
+    converse(scene, seed);
+    RC_ASSERT(scene.engine.stats().draft_path_tokens > 0);
+    RC_ASSERT(scene.engine.stats().accepted_tokens > 0);
+    RC_ASSERT(scene.first_difference() == "");
+    scene.expect_home();
+}
+
+RC_GTEST_PROP(WindowProperties, DraftsChangeNothingButTheNumberOfSteps, ()) {
+    const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
+    const auto max_window = *rc::gen::inRange<int32_t>(2, 10).as("max_window");
+    NumericScene scene(seed, window_options(max_window));
+    converse(scene, seed);
     const EngineStats& stats = scene.engine.stats();
     RC_ASSERT(stats.windows > 0);
     RC_ASSERT(stats.accepted_tokens > 0);

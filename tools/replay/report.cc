@@ -245,6 +245,7 @@ ordered_json replay_json(const std::vector<ReplayRun>& runs) {
     const auto differs = std::ranges::find_if(runs, [](const ReplayRun& run) { return run.difference.has_value(); });
     json["identical"] = std::ranges::all_of(runs, &ReplayRun::identical);
     json["first_difference"] = differs == runs.end() ? ordered_json(nullptr) : difference_json(*differs);
+    json["fingerprint"] = chain_of(runs, &ReplayRun::fingerprint).hex();
     json["digest"] = chain_of(runs, &ReplayRun::digest).hex();
     json["runs"] = ordered_json::array();
     for (const ReplayRun& run : runs) json["runs"].push_back(run_json(run));

@@ -42,6 +42,7 @@ TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryC
     std::ifstream file(VERBATIM_SOURCE_DIR "/README.md");
     const std::string readme{std::istreambuf_iterator<char>(file), {}};
     EXPECT_THAT(readme, HasSubstr("digest " + result["digest"].get<std::string>()));
+    EXPECT_THAT(readme, HasSubstr("fingerprint " + result["fingerprint"].get<std::string>()));
     for (const json& one : result["runs"]) {
         EXPECT_THAT(readme, HasSubstr("  " + one["digest"].get<std::string>().substr(0, 8) + "\n"));
     }
