@@ -1,34 +1,65 @@
-// engine/drafting/pacing.h: how many drafts a request asks for next, by what was accepted of those before. Integers
-// only.
+// engine/drafting/pacing.h: how many drafts a request asks for next, by what was accepted of those before and by what
+// their rows cost. Integers only.
 //
 // A window that was accepted whole doubles the next one; one that was not makes it as long as it was right. After
 // drafts of which none was right the request does without for a while: twice as long each time, kMaxPause steps at
-// most.
+// most. And no draft is asked for that is less likely to be accepted than its row is dear: a token is worth the step's
+// time over its requests.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 namespace verbatim {
+
+// What steps cost in which so many requests decode: one row each, and every draft's row beside.
+struct RowPrice {
+    int32_t num_requests = 1;
+    int64_t step_ns = 0;
+    int64_t draft_ns = 0;
+};
+
+inline constexpr int64_t kSure = 1024;  // a probability of one
+
+// How likely a draft must be to be accepted, of kSure, where `num_requests` decode: by the price of as many, or of the
+// next fewer. `prices` ascend; none: 0, rows are free.
+[[nodiscard]] inline int64_t least_acceptance(std::span<const RowPrice> prices, int32_t num_requests) {
+    int64_t least = 0;
+    for (const RowPrice& price : prices) {
+        if (price.num_requests > num_requests && least > 0) break;
+        least = kSure * price.draft_ns * price.num_requests / std::max<int64_t>(1, price.step_ns);
+    }
+    return least;
+}
 
 class DraftPacing {
 public:
     static constexpr int32_t kFirst = 2;
     static constexpr int32_t kMaxPause = 64;
 
-    // Of at most `max_drafts`; once for every step in which the request could draft.
-    [[nodiscard]] int32_t next(int32_t max_drafts) {
+    // Of at most `max_drafts`; once for every step in which the request could draft. `least`: least_acceptance().
+    [[nodiscard]] int32_t next(int32_t max_drafts, int64_t least = 0) {
         if (pause_ > 0) {
             --pause_;
             return 0;
         }
-        return std::min(limit_, max_drafts);
+        int32_t worth = 0;
+        for (int64_t sure = acceptance(); worth < max_drafts && sure >= least; ++worth)
+            sure = sure * acceptance() / kSure;
+        if (worth == 0) {  // one now and then says whether it is still so
+            pause_ = kMaxPause;
+            worth = 1;
+        }
+        return std::min({limit_, max_drafts, worth});
     }
     // What became of a window. REQUIRES: 0 <= accepted <= drafted, drafted > 0.
     void told(int32_t drafted, int32_t accepted, int32_t max_drafts) {
+        accepted_ += kSure * accepted - accepted_ / kMemory;
+        tested_ += kSure * (accepted + (accepted < drafted ? 1 : 0)) - tested_ / kMemory;
         if (accepted == 0) {
             next_pause_ = std::min(2 * next_pause_, kMaxPause);
-            pause_ = next_pause_;
+            pause_ = std::max(pause_, next_pause_);
             limit_ = 1;
             return;
         }
@@ -37,6 +68,13 @@ public:
     }
 
 private:
+    static constexpr int64_t kMemory = 8;  // windows, about
+
+    // Of a draft behind accepted ones, of kSure. What was not tested says nothing.
+    [[nodiscard]] int64_t acceptance() const { return kSure * accepted_ / tested_; }
+
+    int64_t accepted_ = 3 * kSure;
+    int64_t tested_ = 4 * kSure;
     int32_t limit_ = kFirst;
     int32_t pause_ = 0;
     int32_t next_pause_ = 1;

@@ -186,13 +186,14 @@ void Engine::replace_executor(Executor& executor) {
     executor_ = &executor;
 }
 
-void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows) {
+void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices) {
     CHECK(!step_open_, "step {} is open", next_step_ - 1);
     CHECK(max_window >= 1 && max_window <= config_.scheduler.max_window, "windows of {}, at most {}", max_window,
           config_.scheduler.max_window);
     drafter_ = drafter;
     max_window_ = max_window;
     paced_windows_ = paced_windows;
+    row_prices_ = std::move(prices);
 }
 
 // Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. In an arithmetic
@@ -207,12 +208,13 @@ bool Engine::drafts_by_others(const Sequence& sequence) const {
 void Engine::propose_drafts() {
     if (drafter_ == nullptr || max_window_ == 1) return;
     draft_jobs_.clear();
+    const int64_t least = least_acceptance(row_prices_, static_cast<int32_t>(scheduler_.running().size()));
     for (Sequence* sequence : scheduler_.running()) {
         if (!drafts_by_others(*sequence)) continue;
         const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
         auto max_drafts = static_cast<int32_t>(std::min<int64_t>(max_window_, left) - 1);
         if (max_drafts < 1) continue;
-        if (paced_windows_) max_drafts = sequence->pacing.next(max_drafts);
+        if (paced_windows_) max_drafts = sequence->pacing.next(max_drafts, least);
         if (max_drafts == 0) continue;
         draft_jobs_.push_back({.request = sequence->id,
                                .prompt = &sequence->turn.prompt,

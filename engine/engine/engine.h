@@ -113,7 +113,8 @@ public:
     void draft_with(Drafter* drafter) {
         draft_with(drafter, config_.scheduler.max_window, config_.scheduler.paced_windows);
     }
-    void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows);
+    // `prices`, ascending by requests: what paced windows weigh drafts against; none: rows are free.
+    void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices = {});
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
 
@@ -186,6 +187,7 @@ private:
     Drafter* drafter_ = nullptr;
     int32_t max_window_ = 1;
     bool paced_windows_ = false;
+    std::vector<RowPrice> row_prices_;
     std::vector<DraftJob> draft_jobs_;
     StepPlan plan_;
     StepResult result_;

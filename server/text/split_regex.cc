@@ -39,8 +39,7 @@ std::string pcre2_message(int code) {
     return reinterpret_cast<const char*>(text.data());
 }
 
-struct FreePcre2 {
-    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+struct FreeMatch {
     void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
     void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
@@ -83,7 +82,10 @@ std::string CharacterClasses::bracket(int set) const {
 }
 
 struct SplitRegex::Compiled {
-    std::unique_ptr<pcre2_code, FreePcre2> code;
+    struct Free {
+        void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+    };
+    std::unique_ptr<pcre2_code, Free> code;
     bool has_jit = false;
 };
 
@@ -116,8 +118,8 @@ Status SplitRegex::find_all(std::string_view text, std::vector<TextRange>& match
     subject.reserve(text.size());
     for (size_t at = 0; at < text.size();) subject.push_back(classes_.of(next_character(text, at)));
 
-    const std::unique_ptr<pcre2_match_data, FreePcre2> data(pcre2_match_data_create(1, nullptr));
-    const std::unique_ptr<pcre2_match_context, FreePcre2> context(pcre2_match_context_create(nullptr));
+    const std::unique_ptr<pcre2_match_data, FreeMatch> data(pcre2_match_data_create(1, nullptr));
+    const std::unique_ptr<pcre2_match_context, FreeMatch> context(pcre2_match_context_create(nullptr));
     CHECK(data && context);
     const uint64_t steps = kMinSteps + uint64_t{kStepsPerCharacter} * subject.size();
     pcre2_set_match_limit(context.get(), static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX)));

@@ -1,6 +1,7 @@
 #include "tools/bench/speculate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -76,6 +77,7 @@ public:
             ASSIGN_OR_RETURN(ChosenDrafter drafter, drafter_of(contender));
             drafters.push_back(std::move(drafter));
         }
+        ASSIGN_OR_RETURN(row_price_, measure_price());
         for (int64_t round = 0; round <= config_.repeats; ++round) {  // the first one is not timed
             for (size_t i = 0; i < all.size(); ++i) {
                 submit(round, i);
@@ -99,6 +101,7 @@ public:
 private:
     struct Timed {
         double seconds = 0;
+        int64_t timed_steps = 0;
         int64_t num_tokens = 0;
         int64_t steps = 0;
         int64_t windows = 0;
@@ -135,6 +138,7 @@ private:
         engine.scheduler.max_checkpoints = 0;
         return engine;
     }
+    Result<RowPrice> measure_price();
     Result<Timed> decode(const Contender& contender, Drafter* drafter);
     [[nodiscard]] Result<ChosenDrafter> drafter_of(const Contender& contender);
     void submit(int64_t round, size_t contender);
@@ -149,8 +153,32 @@ private:
     LruEviction policy_;
     OutputLog log_;
     Engine engine_;
+    RowPrice row_price_;
     Timed plain_;
 };
+
+// What a step of the batch costs, and a draft's row beside: plain steps, and windows of which nothing is accepted.
+Result<RowPrice> SpeculateRun::measure_price() {
+    constexpr int kRounds = 2;
+    const Contender wrong{
+        .draft = "adversary", .mismatch_rate = 1, .window = std::min<int64_t>(4, longest_window(speculate_))};
+    if (wrong.window < 2) return RowPrice{};
+    ASSIGN_OR_RETURN(const ChosenDrafter drafter, drafter_of(wrong));
+    double plain_s = std::numeric_limits<double>::max();
+    double window_s = plain_s;
+    for (int64_t round = config_.repeats + 1; round <= config_.repeats + kRounds; ++round) {
+        submit(round, 0);
+        ASSIGN_OR_RETURN(const Timed plain, decode({}, nullptr));
+        submit(round, 1);
+        ASSIGN_OR_RETURN(const Timed window, decode(wrong, drafter.drafter.get()));
+        plain_s = std::min(plain_s, plain.seconds / static_cast<double>(std::max<int64_t>(1, plain.timed_steps)));
+        window_s = std::min(window_s, window.seconds / static_cast<double>(std::max<int64_t>(1, window.timed_steps)));
+    }
+    const double draft_s = std::max(0.0, window_s - plain_s) / static_cast<double>(batch_ * (wrong.window - 1));
+    constexpr double kNanoseconds = 1e9;
+    return RowPrice{static_cast<int32_t>(batch_), static_cast<int64_t>(plain_s * kNanoseconds),
+                    static_cast<int64_t>(draft_s * kNanoseconds)};
+}
 
 Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
     DraftOptions options{.name = contender.draft,
@@ -187,7 +215,7 @@ void SpeculateRun::submit(int64_t round, size_t contender) {
 }
 
 Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Drafter* drafter) {
-    engine_.draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0);
+    engine_.draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0, {row_price_});
     const EngineStats before = engine_.stats();
     SteadyClock clock;
     Timed timed;
@@ -199,6 +227,7 @@ Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Dra
         CHECK(stepped);
         const int64_t end_ns = clock.now_ns();
         if (timing) timed.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
+        timed.timed_steps += timing ? 1 : 0;
         for (const EngineEvent& event : engine_.take_events()) {
             if (event.kind != EngineEvent::Kind::kToken) continue;
             const size_t i = place.try_emplace(event.request, place.size()).first->second;
