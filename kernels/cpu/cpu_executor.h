@@ -30,9 +30,11 @@ struct CpuExecutorConfig {
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the best that this processor has
     Profile profile = Profile::kExact;
-    std::optional<Profile> ordinary_profile = {};      // of ordinary requests; none: the same as of all others
-    int64_t max_joined_rows = MatmulChoice::kFewRows;  // of a step: ordinary ones join deterministic ones
-    WeightFormat weights = WeightFormat::kBf16;        // REQUIRES: kBf16 unless the profile is kFast
+    std::optional<Profile> ordinary_profile = {};  // of ordinary requests; none: the same as of all others
+    // Of a step: ordinary rows join deterministic ones. A second pass over the weights costs more than the fast profile
+    // saves on fewer (docs/measurements/windows.md).
+    int64_t max_joined_rows = 256;
+    WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 unless the profile is kFast
 };
 
 class CpuExecutor final : public PooledExecutor {
