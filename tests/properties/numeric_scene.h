@@ -35,7 +35,8 @@ private:
     std::map<Place, std::vector<float>> rows_;
 };
 
-// Who computes. With options.verify_tokens the CPU has the fast profile for ordinary sequences, in a batch of their own.
+// Who computes. With options.verify_tokens the CPU has the fast profile for ordinary sequences, in a batch of their
+// own.
 enum class Machine : uint8_t { kCpu, kEmulatedCuda };
 
 // What the engine borrows, made before it.
