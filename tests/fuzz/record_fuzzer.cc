@@ -27,12 +27,15 @@ void add_frame(std::string& file, uint32_t type, const std::string& payload) {
     file += payload;
 }
 
-std::string head_of_ours() {
-    RunDescription run;
-    run.vocab_size = 300;
-    run.engine.cache.pools.num_blocks = 4;
-    run.engine.cache.pools.num_state_rows = 4;
-    return write_head(run);
+const std::string& head_of_ours() {
+    static const std::string kHead = [] {
+        RunDescription run;
+        run.vocab_size = 300;
+        run.engine.cache.pools.num_blocks = 4;
+        run.engine.cache.pools.num_state_rows = 4;
+        return write_head(run);
+    }();
+    return kHead;
 }
 
 std::string compressed(std::string_view bytes) {

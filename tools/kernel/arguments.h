@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -32,9 +33,12 @@ struct KernelCase {
     Sizes sizes{};
     ValueClass values = ValueClass::kNormal;
     uint64_t seed = 0;
+    std::shared_ptr<const Arguments> given = nullptr;  // these values, and none that are made (tools/kernel/value_case.h)
     friend bool operator==(const KernelCase&, const KernelCase&) = default;
 };
 
+// A call of items with so many rows each: first rows are there, all else is zeros.
+Arguments empty_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows);
 // Output tensors hold zeros.
 Arguments make_arguments(const Operation& operation, const KernelCase& one);
 

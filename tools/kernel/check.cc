@@ -174,9 +174,10 @@ CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Opera
         const Fails fails = [&](const KernelCase& one) {
             return judge(host, kernel, operation, {one, check.options}).failure;
         };
-        result.failure = judgement.failure->verdict == Verdict::kHang
-                             ? *judgement.failure  // each try would take as long again
-                             : smallest_failure(operation, *judgement.failure, fails);
+        const bool is_kept = check.one.given != nullptr || judgement.failure->verdict == Verdict::kHang;
+        result.failure = is_kept ? *judgement.failure  // values that were met; each try would take as long again
+                                 : smallest_failure(operation, *judgement.failure, fails);
+        if (check.one.given) return result;
         KernelCase integers = result.failure->one;
         integers.values = ValueClass::kIntegers;
         const bool tells = operation.sums_exactly && result.failure->verdict == Verdict::kWrongBits;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "engine/base/result.h"
 #include "tools/kernel/judge.h"
 
@@ -42,7 +44,10 @@ struct SavedCase {
     CheckCase check;
     std::string property;  // of `kernel invariance`
 };
-// Errors: not our JSON, an unknown operation, size, class or placing.
+// A file with values (tools/kernel/value_case.h) is read, too. Errors: not our JSON, an unknown operation, size, class
+// or placing.
 Result<SavedCase> read_case_file(const std::string& path);
+// The sizes by name, all of them. Errors: one that is missing, unknown, or that the operation cannot have.
+Result<Sizes> read_sizes(const std::string& path, const Operation& operation, const nlohmann::ordered_json& json);
 
 }  // namespace verbatim::tools

@@ -109,11 +109,11 @@ std::vector<TensorSpec> rms_norm_tensors(const Sizes& sizes) {
             {.name = "weight", .axis = Axis::kCall, .width = sizes[1], .fill = Fill::kPlain},
             {.name = "out", .role = Role::kOut, .width = sizes[1], .strided = true, .lies_in = "x"}};
 }
-void no_finish(Arguments&, Prng&) {}
+void norm_finish(Arguments& arguments, Prng&) { arguments.scalars[0] = kEps; }
 verbatim_args rms_norm_bind(const Placed& call, AbiArgs& abi) {
     abi.rms_norm = {.x = placed_inputs(call, 0, call.sizes[1]),
                     .weight = placed<const float>(call, 1),
-                    .eps = kEps,
+                    .eps = call.scalars[0],
                     .out = placed_rows(call, 2, call.sizes[1])};
     return {.rms_norm = &abi.rms_norm};
 }
@@ -154,7 +154,7 @@ Operation rms_norm() {
             .published = rms_norm_published,
             .tensors = rms_norm_tensors,
             .items = single_rows,
-            .finish = no_finish,
+            .finish = norm_finish,
             .bind = rms_norm_bind,
             .work = rms_norm_work,
             .doubles = rms_norm_doubles};
@@ -182,7 +182,7 @@ verbatim_args gated_norm_bind(const Placed& call, AbiArgs& abi) {
                       .n_groups = call.sizes[1],
                       .z = placed_inputs(call, 0, width),
                       .weight = placed<const float>(call, 1),
-                      .eps = kEps,
+                      .eps = call.scalars[0],
                       .y = placed_rows(call, 2, width)};
     return {.gated_norm = &abi.gated_norm};
 }
@@ -226,7 +226,7 @@ Operation gated_norm() {
             .published = gated_norm_published,
             .tensors = gated_norm_tensors,
             .items = single_rows,
-            .finish = no_finish,
+            .finish = norm_finish,
             .bind = gated_norm_bind,
             .work = gated_norm_work,
             .doubles = gated_norm_doubles};

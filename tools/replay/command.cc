@@ -14,6 +14,7 @@
 #include "tools/program/isa_option.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/read_options.h"
+#include "tools/replay/case.h"
 #include "tools/replay/from.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
@@ -37,6 +38,7 @@ struct ReplayOptions {
     ReadFlags read;
     ReplayConfig replay;
     FromFlags from;
+    std::string case_file;
     uint64_t cache_bytes = uint64_t{256} << 20;
     uint64_t kv_bytes = 0;
     uint64_t state_bytes = 0;
@@ -236,7 +238,14 @@ int run_from_command(const FromFlags& from) {
     return done ? kExitOk : report_error(done.error());
 }
 
+int run_case_command(const ReplayOptions& options) {
+    const auto equal = replay_case(options.case_file, options.format);
+    if (!equal) return report_error(equal.error());
+    return *equal ? kExitOk : kExitDifference;
+}
+
 int run_replay_command(ReplayOptions options) {
+    if (!options.case_file.empty()) return run_case_command(options);
     if (!options.from.record.empty()) return run_from_command(options.from);
     if (const Status valid = set_policy_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -374,6 +383,12 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                ->default_str("none");
     add_record_options(*verb, options->replay.record);
     add_from_options(*verb, options->from);
+    verb->add_option("--case", options->case_file,
+                     "one operation with its inputs, as verbatim shrink writes it: tried on everything that computes it")
+        ->type_name("FILE")
+        ->excludes("--trace")
+        ->excludes("--record")
+        ->excludes("--from");
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");

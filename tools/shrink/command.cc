@@ -1,11 +1,17 @@
-// `verbatim shrink`: from a record whose run differs from the uncached reference's, the smallest one that still does.
+// `verbatim shrink`: from a record whose run differs from the uncached reference's, the smallest one that still does, and
+// a case of the one operation in which it does.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_again.h"
+#include "reference/records/row_watch.h"
 #include "reference/records/run_index.h"
 #include "reference/records/shrink.h"
 #include "reference/reference_executor.h"
@@ -13,6 +19,8 @@
 #include "tools/program/executor_choice.h"
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"
+#include "tools/shrink/operation_case.h"
+#include "tools/verify/verify.h"
 
 namespace verbatim::tools {
 namespace {
@@ -20,6 +28,7 @@ namespace {
 struct ShrinkFlags {
     std::string record;
     std::string to;
+    std::string case_to;  // empty: beside `to`
     RerunFlags rerun;
 };
 
@@ -40,7 +49,9 @@ public:
     Result<records::Record> right(const records::Record& calls) {
         records::RunAgainOptions again = reference();
         again.digests = records::DigestLevel::kOps;
-        return records::run_again(calls, again);
+        ASSIGN_OR_RETURN(records::Record made, records::run_again(calls, again));
+        made.run.profile = std::string(reference::name(witness_profile(run_.profile)));
+        return made;
     }
 
 private:
@@ -64,12 +75,93 @@ std::string to_text(const records::ShrunkSize& size) {
                        size.messages, size.tokens);
 }
 
-Status write_record(const std::string& path, records::Record record) {
-    describe_here(record.run);
-    ASSIGN_OR_RETURN(const auto writer, records::RecordWriter::create(path, record.run));
-    for (records::Entry& entry : record.entries) writer->add(std::move(entry));
+Status write_record(const std::string& path, const records::Record& record) {
+    records::RunDescription run = record.run;
+    describe_here(run);
+    ASSIGN_OR_RETURN(const auto writer, records::RecordWriter::create(path, run));
+    for (const records::Entry& entry : record.entries) writer->add(entry);
     writer->finish(*record.end);
     return writer->close();
+}
+
+// --- the operation alone
+
+Status write_text(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (file) return {};
+    return tl::unexpected(Error{fmt::format("{}: cannot be written", path), ErrorKind::kMachine});
+}
+
+// The request's tokens at the end of the step in which it differs, on the executor in question.
+Result<std::vector<TokenId>> tokens_at(const RecordedRun& run, const records::RecordDifference& found, int64_t end) {
+    records::RowWatch rows(*run.points, {.request = found.computed_request,
+                                         .first_step = found.computed_step,
+                                         .last_step = found.computed_step,
+                                         .begin = found.position,
+                                         .end = end,
+                                         .row = {},
+                                         .state_at = {}});
+    records::RunAgainOptions again = run.again;
+    again.watch = &rows;
+    again.digests = records::DigestLevel::kNone;
+    again.max_steps = found.computed_step + 1;
+    RETURN_IF_ERROR(records::run_again(run.record, again));
+    return rows.tokens();
+}
+
+// Why there is none is an error, too.
+Result<ValueCase> case_of(const RecordedRun& run, const records::RecordDifference& found) {
+    if (found.op_index < 0 || found.position < 0)
+        return error("what differs first is not an operation's output, but {}", found.op);
+    if (found.inputs_equal == false)
+        return error("{} read what was wrong before it: whoever wrote that is to blame", found.op);
+    OperationPlace place{.op = static_cast<size_t>(found.op_index),
+                         .begin = found.position,
+                         .end = found.position + 1,
+                         .position = found.position,
+                         .element = std::max<int64_t>(found.element, 0)};
+    if (const records::RequestIndex* request = run.index->find(found.request)) {
+        for (const records::Share& share : request->shares) {
+            const records::SequenceRecord& sequence = share.sequence();
+            if (share.step->step != found.step || found.position < sequence.begin || found.position >= sequence.end)
+                continue;
+            place.begin = sequence.begin;
+            place.end = sequence.end;
+        }
+    }
+    ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, tokens_at(run, found, place.end));
+    if (std::ssize(tokens) <= place.position) return error("the run did not come there again");
+    place.end = std::min<int64_t>(place.end, std::ssize(tokens));
+    return operation_case(run.model, run.profile, *run.points, place, tokens,
+                          fmt::format("{} on {}: {}", run.record.run.model, run.executor, to_string(found)));
+}
+
+// `right`: the smallest calls as the reference runs them.
+Status write_case(const std::string& path, RecordedRun& run, records::Record right) {
+    right.own_store = std::move(run.record.own_store);  // its tokens live there
+    run.index.reset();
+    run.record = std::move(right);
+    run.index = std::make_unique<records::RunIndex>(run.record);
+    run.again.by_causes = true;
+    run.again.digests = run.record.run.digests;
+    ASSIGN_OR_RETURN(const Verification verified, verify_run(run, {}, false));
+    if (!verified.comparison.first) return error("the run did not differ again: it is not the same every time");
+    fmt::print("{}\n", to_string(*verified.comparison.first));
+    const auto one = case_of(run, *verified.comparison.first);
+    if (!one) {
+        fmt::print("no case of the operation: {}\n", one.error().message);
+        return {};
+    }
+    const std::string text = value_case_file(*one);
+    if (const auto readable = read_value_case_text(path, text); !readable) {
+        fmt::print("no case of the operation: {}\n", readable.error().message);
+        return {};
+    }
+    RETURN_IF_ERROR(write_text(path, text));
+    fmt::print("{}: {} alone; verbatim replay --case {} tries it\n", path, one->call.operation->name, path);
+    return {};
 }
 
 // Whether there was something to shrink.
@@ -90,9 +182,12 @@ Result<bool> shrink(const ShrinkFlags& flags) {
                                                                       still ? "still differs" : "does not");
                                                        }}));
     ASSIGN_OR_RETURN(records::Record right, trial.right(smallest));
-    RETURN_IF_ERROR(write_record(flags.to, std::move(right)));
-    fmt::print("{}: {}; verbatim verify {} --executor {} names the element\n", flags.to,
-               to_text(records::size_of(smallest)), flags.to, run->executor);
+    RETURN_IF_ERROR(write_record(flags.to, right));
+    fmt::print("{}: {}\n", flags.to, to_text(records::size_of(smallest)));
+    if (run->profile == witness_profile(run->profile))
+        fmt::print("verbatim verify {} --executor {} names the element\n", flags.to, run->executor);
+    RETURN_IF_ERROR(
+        write_case(flags.case_to.empty() ? flags.to + ".case.json" : flags.case_to, *run, std::move(right)));
     return true;
 }
 
@@ -109,6 +204,10 @@ void add_shrink_command(CLI::App& app, int& exit_code) {
     CLI::App* verb = app.add_subcommand("shrink", "make the smallest record that still differs from the reference");
     verb->add_option("record", flags->record, "what verbatim replay --record wrote")->type_name("FILE")->required();
     verb->add_option("--to", flags->to, "where the smallest one is written")->type_name("FILE")->required();
+    verb->add_option("--case-to", flags->case_to,
+                     "where the operation that differs is written alone, with its inputs and what it should give")
+        ->type_name("FILE")
+        ->default_str("TO.case.json");
     add_rerun_options(*verb, flags->rerun);
     verb->callback([flags, &exit_code] { exit_code = run_shrink_command(*flags); });
 }

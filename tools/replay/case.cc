@@ -1,0 +1,66 @@
+#include "tools/replay/case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tools/kernel/value_case.h"
+
+namespace verbatim::tools {
+namespace {
+
+using CaseJson = nlohmann::ordered_json;
+
+std::string result_text(const CaseOutcome& outcome) {
+    if (!outcome.supported) return "does not take these sizes";
+    if (!outcome.failure.empty()) return outcome.failure;
+    return outcome.difference ? to_string(*outcome.difference) : "equal";
+}
+
+CaseJson outcome_json(const CaseOutcome& outcome) {
+    CaseJson json = {{"kernel", outcome.kernel}, {"machine", outcome.machine}, {"profile", outcome.profile}};
+    json["equal"] = outcome.supported ? CaseJson(outcome.equal()) : CaseJson(nullptr);
+    json["failure"] = outcome.failure.empty() ? CaseJson(nullptr) : CaseJson(outcome.failure);
+    json["first_difference"] = nullptr;
+    if (const auto& d = outcome.difference) {
+        json["first_difference"] = {{"tensor", d->tensor},
+                                    {d->unit, d->index},
+                                    {"element", d->element},
+                                    {"computed", d->got},
+                                    {"expected", d->wanted},
+                                    {"ulps", d->ulps ? CaseJson(*d->ulps) : CaseJson(nullptr)},
+                                    {"different", d->num_different},
+                                    {"of", d->num_elements}};
+    }
+    return json;
+}
+
+}  // namespace
+
+Result<bool> replay_case(const std::string& path, OutputFormat format) {
+    ASSIGN_OR_RETURN(const ValueCase one, read_value_case(path));
+    const std::vector<CaseOutcome> outcomes = run_value_case(one);
+    const bool all_equal = std::ranges::all_of(
+        outcomes, [](const CaseOutcome& outcome) { return !outcome.supported || outcome.equal(); });
+    const std::string what =
+        fmt::format("{}, {}", one.call.operation->name, describe(*one.call.operation, one.call.sizes));
+    if (format == OutputFormat::kJson) {
+        CaseJson json = {{"case", path}, {"op", one.call.operation->name}, {"profile", one.profile}, {"met", one.met}};
+        json["identical"] = all_equal;
+        json["implementations"] = CaseJson::array();
+        for (const CaseOutcome& outcome : outcomes) json["implementations"].push_back(outcome_json(outcome));
+        fmt::print("{}\n", json.dump(2));
+        return all_equal;
+    }
+    fmt::print("{}: {}, of {}\n", path, what, one.profile);
+    if (!one.met.empty()) fmt::print("met: {}\n", one.met);
+    Table table({"implementation", "machine", "profile", "result"});
+    for (const CaseOutcome& outcome : outcomes)
+        table.add_row({outcome.kernel, outcome.machine, outcome.profile, result_text(outcome)});
+    fmt::print("{}", table.to_string());
+    return all_equal;
+}
+
+}  // namespace verbatim::tools
