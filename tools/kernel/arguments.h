@@ -33,7 +33,8 @@ struct KernelCase {
     Sizes sizes{};
     ValueClass values = ValueClass::kNormal;
     uint64_t seed = 0;
-    std::shared_ptr<const Arguments> given = nullptr;  // these values, and none that are made (tools/kernel/value_case.h)
+    std::shared_ptr<const Arguments> given =
+        nullptr;  // these values, and none that are made (tools/kernel/value_case.h)
     friend bool operator==(const KernelCase&, const KernelCase&) = default;
 };
 

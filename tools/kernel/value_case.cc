@@ -180,8 +180,9 @@ private:
             uint64_t bits = 0;
             for (size_t digit = 0; digit < digits; ++digit) {
                 const int value = digit_of(text[i * digits + digit]);
-                if (value < 0) return error("{}: {}, element {}: {:?} is no digit", path_, name, i,
-                                            text.substr(i * digits, digits));
+                if (value < 0)
+                    return error("{}: {}, element {}: {:?} is no digit", path_, name, i,
+                                 text.substr(i * digits, digits));
                 bits = bits << 4 | static_cast<uint64_t>(value);
             }
             std::memcpy(tensor.bytes.data() + i * digits / 2, &bits, digits / 2);

@@ -25,14 +25,11 @@ CaseJson outcome_json(const CaseOutcome& outcome) {
     json["failure"] = outcome.failure.empty() ? CaseJson(nullptr) : CaseJson(outcome.failure);
     json["first_difference"] = nullptr;
     if (const auto& d = outcome.difference) {
-        json["first_difference"] = {{"tensor", d->tensor},
-                                    {d->unit, d->index},
-                                    {"element", d->element},
-                                    {"computed", d->got},
-                                    {"expected", d->wanted},
-                                    {"ulps", d->ulps ? CaseJson(*d->ulps) : CaseJson(nullptr)},
-                                    {"different", d->num_different},
-                                    {"of", d->num_elements}};
+        json["first_difference"] = {
+            {"tensor", d->tensor},           {d->unit, d->index},
+            {"element", d->element},         {"computed", d->got},
+            {"expected", d->wanted},         {"ulps", d->ulps ? CaseJson(*d->ulps) : CaseJson(nullptr)},
+            {"different", d->num_different}, {"of", d->num_elements}};
     }
     return json;
 }
@@ -42,8 +39,8 @@ CaseJson outcome_json(const CaseOutcome& outcome) {
 Result<bool> replay_case(const std::string& path, OutputFormat format) {
     ASSIGN_OR_RETURN(const ValueCase one, read_value_case(path));
     const std::vector<CaseOutcome> outcomes = run_value_case(one);
-    const bool all_equal = std::ranges::all_of(
-        outcomes, [](const CaseOutcome& outcome) { return !outcome.supported || outcome.equal(); });
+    const bool all_equal =
+        std::ranges::all_of(outcomes, [](const CaseOutcome& outcome) { return !outcome.supported || outcome.equal(); });
     const std::string what =
         fmt::format("{}, {}", one.call.operation->name, describe(*one.call.operation, one.call.sizes));
     if (format == OutputFormat::kJson) {

@@ -383,8 +383,9 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                ->default_str("none");
     add_record_options(*verb, options->replay.record);
     add_from_options(*verb, options->from);
-    verb->add_option("--case", options->case_file,
-                     "one operation with its inputs, as verbatim shrink writes it: tried on everything that computes it")
+    verb->add_option(
+            "--case", options->case_file,
+            "one operation with its inputs, as verbatim shrink writes it: tried on everything that computes it")
         ->type_name("FILE")
         ->excludes("--trace")
         ->excludes("--record")

@@ -10,8 +10,8 @@
 
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
-#include "reference/records/run_again.h"
 #include "reference/records/row_watch.h"
+#include "reference/records/run_again.h"
 #include "reference/records/run_index.h"
 #include "reference/records/shrink.h"
 #include "reference/reference_executor.h"

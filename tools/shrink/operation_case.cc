@@ -98,8 +98,7 @@ public:
         switch (point().op) {
             case WalkOp::kNorm:
             case WalkOp::kFinalNorm: return rms_norm();
-            case WalkOp::kMatmul:
-            case WalkOp::kLogits: return matmul();
+            case WalkOp::kMatmul: return matmul();
             case WalkOp::kConv: return conv();
             case WalkOp::kScan: return scan();
             case WalkOp::kGatedNorm: return gated_norm();
@@ -133,9 +132,9 @@ private:
         const bool is_final = point().op == WalkOp::kFinalNorm;
         // The MLP's is followed by gate or up.
         const Buffer next = is_final ? Buffer::kHead : points_[op_ + 1].buffer;
-        const Norm norm = is_final                                        ? Norm::kFinal
+        const Norm norm = is_final                                       ? Norm::kFinal
                           : next == Buffer::kGate || next == Buffer::kUp ? Norm::kMlp
-                                                                          : Norm::kMixer;
+                                                                         : Norm::kMixer;
         set(call, "x", before_.get(Buffer::kResidual, {0, config.hidden_size}));
         set(call, "weight", norm_of(model_.weights, point().layer, norm));
         call.scalars[0] = static_cast<float>(config.norm_eps);
@@ -149,7 +148,7 @@ private:
     };
     [[nodiscard]] Product product() const {
         const int32_t i = point().layer;
-        const LayerConfig* at = point().op == WalkOp::kLogits ? nullptr : &layer();
+        const LayerConfig* at = point().buffer == Buffer::kLogits ? nullptr : &layer();
         switch (point().buffer) {
             case Buffer::kLogits: return {{i, Matrix::kLmHead}, Buffer::kHead};
             case Buffer::kProjected: return {{i, Matrix::kInProj}, Buffer::kNormed, at->mamba->in_multiplier};
@@ -171,8 +170,8 @@ private:
         const Linear linear = linear_of(model_.weights, product.id);
         const int64_t k = linear.weight.cols;
         const bool whole = linear.weight.rows * k <= kMostWeights;
-        const int64_t first = whole ? 0 : std::clamp<int64_t>(element_, 0, linear.weight.rows - 1) / kCutOutputs *
-                                              kCutOutputs;
+        const int64_t first =
+            whole ? 0 : std::clamp<int64_t>(element_, 0, linear.weight.rows - 1) / kCutOutputs * kCutOutputs;
         const int64_t n = whole ? linear.weight.rows : std::min(kCutOutputs, linear.weight.rows - first);
         Arguments call = empty("matmul", {num_rows_, n, k, linear.bias.empty() ? 0 : 1});
         set(call, "x", before_.get(product.in, {0, k}));
@@ -196,10 +195,9 @@ private:
 
     [[nodiscard]] Arguments scan() const {
         const MambaConfig& mamba = *layer().mamba;
-        Arguments call = empty("scan",
-                               {1, num_rows_, mamba.n_groups, mamba.n_heads / mamba.n_groups, mamba.head_dim,
-                                mamba.d_state, 1},
-                               true);
+        Arguments call = empty(
+            "scan", {1, num_rows_, mamba.n_groups, mamba.n_heads / mamba.n_groups, mamba.head_dim, mamba.d_state, 1},
+            true);
         const int64_t bc = mamba.bc_rows();
         set(call, "x", before_.get(Buffer::kConv, {0, mamba.d_inner()}));
         set(call, "b", before_.get(Buffer::kConv, {mamba.d_inner(), bc}));
@@ -264,8 +262,7 @@ private:
     [[nodiscard]] Arguments activation() const {
         const MlpConfig& mlp = *layer().mlp;
         const bool swiglu = mlp.kind == MlpKind::kGatedSilu;
-        Arguments call =
-            empty("activation", {num_rows_, mlp.d_ff, swiglu ? VERBATIM_SWIGLU : VERBATIM_RELU_SQUARED});
+        Arguments call = empty("activation", {num_rows_, mlp.d_ff, swiglu ? VERBATIM_SWIGLU : VERBATIM_RELU_SQUARED});
         if (swiglu) set(call, "gate", before_.get(Buffer::kGate, {0, mlp.d_ff}));
         set(call, "up", before_.get(Buffer::kUp, {0, mlp.d_ff}));
         call.scalars[0] = static_cast<float>(mlp.gate_multiplier);

@@ -17,8 +17,8 @@ namespace verbatim::tools {
 
 // The operation at a position of a sequence, and the rows that were computed with it.
 struct OperationPlace {
-    size_t op = 0;         // of the walk
-    int64_t begin = 0;     // the sequence's rows in that step: [begin, end)
+    size_t op = 0;      // of the walk
+    int64_t begin = 0;  // the sequence's rows in that step: [begin, end)
     int64_t end = 0;
     int64_t position = 0;  // in it
     int64_t element = 0;   // of the row

@@ -307,8 +307,17 @@ TEST(ReplayReport, AScenarioWhoseCounterStaysZeroFails) {
 }
 
 TEST(ModelChoice, TheDigestSeesTheSeed) {
-    EXPECT_EQ(model_digest(*choose_model("tiny-llama", 1)), model_digest(*choose_model("tiny-llama", 1)));
-    EXPECT_NE(model_digest(*choose_model("tiny-llama", 1)), model_digest(*choose_model("tiny-llama", 2)));
+    EXPECT_EQ(*model_digest(*choose_model("tiny-llama", 1)), *model_digest(*choose_model("tiny-llama", 1)));
+    EXPECT_NE(*model_digest(*choose_model("tiny-llama", 1)), *model_digest(*choose_model("tiny-llama", 2)));
+}
+
+// A digest without the config would call models of different arithmetic the same.
+TEST(ModelChoice, AConfigThatCannotBeWrittenHasNoDigest) {
+    auto model = choose_model("tiny-llama", 1);
+    model->config.layers[0].attention->o_bias = true;
+    const auto digest = model_digest(*model);
+    ASSERT_FALSE(digest);
+    EXPECT_THAT(digest.error().message, HasSubstr("the model's config has no digest"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/program/run_program.h"
@@ -12,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 // The scenario under pressure, recorded.
 std::vector<std::string> recording(const std::string& path, std::vector<std::string> more = {}) {
@@ -122,6 +124,29 @@ TEST(RecordCommands, ARunThatWasCutOffVerifiesAsFarAsItGoes) {
     const Outcome verified = run_verbatim({"verify", half});
     EXPECT_EQ(verified.exit_code, kExitOk) << verified.out << verified.err;
     EXPECT_THAT(verified.out, HasSubstr("is cut off at byte"));
+}
+
+// Cut off behind its head: neither identical nor different.
+TEST(RecordCommands, WhereNothingIsComparedItSaysSo) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    const std::string bytes = file_bytes(path);
+    uint32_t head_bytes = 0;
+    std::memcpy(&head_bytes, bytes.data() + 16, sizeof head_bytes);
+    const std::string head = files.write("head.rec", bytes.substr(0, 16 + 16 + head_bytes));
+    const Outcome verified = run_verbatim({"verify", head, "--junit", files.path("j.xml")});
+    EXPECT_EQ(verified.exit_code, kExitDifference) << verified.err;
+    EXPECT_THAT(verified.out, HasSubstr("nothing was compared"));
+    EXPECT_THAT(verified.out, Not(HasSubstr("different")));
+    EXPECT_THAT(file_bytes(files.path("j.xml")), HasSubstr("nothing was compared"));
+    const json result = json::parse(run_verbatim({"verify", head, "--format", "json"}).out);
+    EXPECT_EQ(result["identical"], false);
+    EXPECT_EQ(result["first_difference"], nullptr);
+    EXPECT_THAT(result["remark"], HasSubstr("nothing was compared"));
+    const Outcome diff = run_verbatim({"diff", head, path});
+    EXPECT_EQ(diff.exit_code, kExitDifference);
+    EXPECT_THAT(diff.out, HasSubstr("nothing was compared"));
 }
 
 TEST(RecordCommands, DiffSaysWhatDiffersAndUnderWhichSchedules) {

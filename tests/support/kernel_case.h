@@ -1,0 +1,32 @@
+// tests/support/kernel_case.h: a case of one operation, as `verbatim shrink` writes it, as a test:
+//
+//   EXPECT_TRUE(case_holds(repository_path("tests/data/cases/scan.json")));
+//
+// Needs the library of the verbs, verbatim_tools.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tools/kernel/value_case.h"
+
+namespace verbatim::tests {
+
+// The definition, the CPU by instruction set and the emulated GPU leave what the case expects.
+inline testing::AssertionResult case_holds(const std::string& path) {
+    const auto one = tools::read_value_case(path);
+    if (!one) return testing::AssertionFailure() << one.error().message;
+    int num_tried = 0;
+    for (const tools::CaseOutcome& outcome : tools::run_value_case(*one)) {
+        if (!outcome.supported) continue;
+        ++num_tried;
+        if (outcome.equal()) continue;
+        return testing::AssertionFailure() << path << ": " << outcome.kernel << ": "
+                                           << (outcome.difference ? to_string(*outcome.difference) : outcome.failure);
+    }
+    if (num_tried == 0) return testing::AssertionFailure() << path << ": nobody takes it";
+    return testing::AssertionSuccess();
+}
+
+}  // namespace verbatim::tests
