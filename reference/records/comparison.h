@@ -63,7 +63,8 @@ struct Comparison {
     bool same_plans = false;        // the same schedule, step by step
     std::optional<RecordDifference> first;
 
-    [[nodiscard]] bool identical() const { return !first && compared.tokens + compared.states + compared.logits > 0; }
+    [[nodiscard]] bool nothing() const { return compared.tokens + compared.states + compared.logits == 0; }
+    [[nodiscard]] bool identical() const { return !first && !nothing(); }
 };
 
 struct CompareOptions {

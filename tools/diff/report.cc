@@ -91,7 +91,7 @@ std::string diff_table(const DiffResult& result, const records::RunIndex& a, con
                             comparison.num_other_prompts, comparison.num_missing);
     }
     if (comparison.first) return text + "first difference: " + to_string(*comparison.first) + "\n";
-    return text + (comparison.identical() ? "identical\n" : "nothing could be compared\n");
+    return text + (comparison.identical() ? "identical\n" : "nothing was compared\n");
 }
 
 ordered_json diff_json(const DiffResult& result) {

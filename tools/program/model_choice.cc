@@ -50,9 +50,11 @@ Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, con
                  fmt::join(preset_names(), ", "));
 }
 
-Digest model_digest(const Model& model) {
+Result<Digest> model_digest(const Model& model) {
     Digester digester;
-    if (const auto config = write_config(model.config)) digester.add(*config);
+    const auto config = write_config(model.config);
+    if (!config) return error("the model's config has no digest: {}", config.error().message);
+    digester.add(*config);
     const ModelWeights& weights = model.weights;
     digester.bytes(weights.embedding.data,
                    static_cast<size_t>(weights.embedding.rows * weights.embedding.cols) * sizeof(uint16_t));

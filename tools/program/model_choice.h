@@ -18,6 +18,7 @@ Result<reference::Model> choose_model(const std::string& name_or_folder, uint64_
 bool is_preset(const std::string& name_or_folder);
 
 // Of everything that enters the arithmetic: config, weights, rotary tables (their first 4096 positions).
-Digest model_digest(const reference::Model& model);
+// Errors: a config that its family's config.json cannot express.
+Result<Digest> model_digest(const reference::Model& model);
 
 }  // namespace verbatim::tools

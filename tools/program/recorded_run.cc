@@ -102,7 +102,7 @@ Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, 
     ASSIGN_OR_RETURN(run->model, recorded_model(recorded, flags.model));
     records::RunDescription here = recorded;
     here.model = flags.model.empty() ? recorded.model : flags.model;
-    here.model_digest = model_digest(run->model);
+    ASSIGN_OR_RETURN(here.model_digest, model_digest(run->model));
     here.numerics = here.ordinary_numerics = std::string(reference::numerics_id(run->profile));
     const auto differs = records::what_differs(recorded, here);
     if (!differs.empty() || recorded.vocab_size != run->model.config.vocab_size)

@@ -61,10 +61,11 @@ ExecutorOptions executor_options(const ReplayConfig& config, const EngineConfig&
             .ordinary_profile = config.policy ? std::optional(Profile::kFast) : std::nullopt};
 }
 
-Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
-                      const Executor& executor, const traces::Trace& trace) {
+Result<Digest> fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
+                              const Executor& executor, const traces::Trace& trace) {
     Digester digester;
-    digester.add(model_digest(model));
+    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
+    digester.add(weights);
     for (const std::string& name : {config.executor, executor.numerics_id(), config.draft}) add_fields(digester, name);
     if (config.policy) add_fields(digester, executor.ordinary_numerics_id());
     add_fields(digester, config.mismatch_ppm);
@@ -147,9 +148,10 @@ Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config
                                                       const Executor& executor, const Model& model,
                                                       const std::string& model_name, const std::string& trace_name) {
     if (config.record.path.empty()) return nullptr;
+    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
     return RunRecording::start(config.record, {.model = model_name,
                                                .model_seed = config.seed,
-                                               .model_digest = model_digest(model),
+                                               .model_digest = weights,
                                                .vocab_size = model.config.vocab_size,
                                                .numerics = executor.numerics_id(),
                                                .ordinary_numerics = executor.ordinary_numerics_id(),
@@ -210,7 +212,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     run.seed = config.seed;
     run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;
-    run.fingerprint = fingerprint_of(config, engine_settings, model, executors->executor(), trace);
+    ASSIGN_OR_RETURN(run.fingerprint, fingerprint_of(config, engine_settings, model, executors->executor(), trace));
     if (config.policy) run.policy = name(*config.policy);
     const CacheConfig& cache = engine_settings.cache;
     const UnitBytes unit = unit_bytes(geometry(model.config), cache.pools.block_size);

@@ -116,11 +116,12 @@ Status serve(const ServeOptions& options) {
     Engine engine(engine_config, *executor.executor, policy, store, recorder);
     EngineHost host(engine, static_cast<size_t>(options.max_requests));
 
+    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
     HttpServer server({.tokenizer = model_text.tokenizer.get(),
                        .chat = model_text.chat ? &*model_text.chat : nullptr,
                        .host = &host,
                        .model = served_name(options),
-                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model).hex()),
+                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), weights.hex()),
                        .max_model_len = engine_config.max_model_len,
                        .vocab_size = vocab_size,
                        .stop_tokens = model_text.stop_tokens,

@@ -22,10 +22,12 @@ ordered_json known(const std::optional<T>& value) {
     return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
+constexpr const char* kNothing = "nothing was compared: the record holds no tokens, logits or states that both have";
+
 std::string verdict(const Verification& verification) {
     if (verification.comparison.first) return to_string(*verification.comparison.first);
     if (!verification.failure.empty()) return verification.failure;
-    return verification.identical() ? "identical" : "nothing was compared";
+    return verification.identical() ? "identical" : kNothing;
 }
 
 const Verification& worst(const std::vector<Verification>& all) {
@@ -95,7 +97,7 @@ std::string verify_table(const RecordedRun& run, const std::vector<Verification>
              {v.num_steps, v.reused_tokens, compared.tokens, compared.logits, compared.operations, compared.states}) {
             cells.push_back(fmt::format("{}", count));
         }
-        cells.push_back(v.identical() ? "identical" : "different");
+        cells.emplace_back(v.identical() ? "identical" : v.nothing() ? "nothing compared" : "different");
         table.add_row(std::move(cells));
     }
     text += table.to_string();
@@ -117,12 +119,14 @@ ordered_json verify_json(const RecordedRun& run, const std::vector<Verification>
     json["record"] = run.path;
     json["executor"] = run.executor;
     json["numerics"] = run.record.run.numerics;
+    if (worst(verifications).nothing()) json["remark"] = kNothing;
     if (!run.record.cut_off.empty()) json["cut_off"] = run.record.cut_off;
     json["schedules"] = ordered_json::array();
     for (const Verification& v : verifications) {
         ordered_json one = {{"schedule", to_string(v.schedule)}};
         one.update(one_json(v));
         if (!v.failure.empty()) one["failure"] = v.failure;
+        if (v.nothing()) one["remark"] = kNothing;
         json["schedules"].push_back(std::move(one));
     }
     return json;

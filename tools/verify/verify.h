@@ -21,6 +21,8 @@ struct Verification {
     double elapsed_s = 0;
     std::string failure;  // the run ended early, and why; empty: it did not
 
+    // Neither the same nor another: the record holds nothing to compare.
+    [[nodiscard]] bool nothing() const { return !comparison.first && failure.empty() && comparison.nothing(); }
     [[nodiscard]] bool identical() const { return comparison.identical() && failure.empty(); }
 };
 
