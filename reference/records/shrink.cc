@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,79 +11,76 @@
 namespace verbatim::records {
 namespace {
 
-Record with_calls(const Record& record, std::vector<Call> calls) {
-    Record made;
-    made.run = record.run;
-    made.store = record.store;
-    for (Call& call : calls) made.entries.emplace_back(std::move(call));
-    return made;
-}
-
 const ConversationKey& conversation_of(const Call& call) {
     return call.kind == CallKind::kSubmit ? call.request.conversation : call.key;
 }
 
+// What a run is made of.
+struct Material {
+    RunDescription run;
+    std::vector<Call> calls;
+};
+
+// Message m of call i.
+struct MessagePlace {
+    size_t call = 0;
+    size_t message = 0;
+};
+
 class Shrinking {
 public:
     Shrinking(const Record& record, const ShrinkOptions& options)
-        : record_(record), options_(options), calls_(calls_of(record)) {}
+        : record_(record), options_(options), now_{record.run, calls_of(record)} {}
 
     Result<Record> run() {
-        RETURN_IF_ERROR(drop_conversations());
-        RETURN_IF_ERROR(drop("a call", [](std::vector<Call>& calls, size_t i) {
-            calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(i));
-            return true;
+        RETURN_IF_ERROR(drop_sessions());
+        RETURN_IF_ERROR(drop_rows());
+        RETURN_IF_ERROR(drop_messages());
+        RETURN_IF_ERROR(cut_tokens());
+        RETURN_IF_ERROR(cut_answers());
+        RETURN_IF_ERROR(drop_company());
+        RETURN_IF_ERROR(attempt("without the cache", [](Material& tried) {
+            for (Call& call : tried.calls) call.request.use_cache = false;
         }));
-        RETURN_IF_ERROR(drop("a message", [](std::vector<Call>& calls, size_t i) {
-            auto& messages = calls[i].request.messages;
-            if (messages.size() < 2) return false;
-            messages.pop_back();
-            return true;
-        }));
-        RETURN_IF_ERROR(halve_tokens());
-        RETURN_IF_ERROR(try_change("without the cache", [](std::vector<Call>& calls) {
-            for (Call& call : calls) call.request.use_cache = false;
-        }));
-        return with_calls(record_, calls_);
+        return record_of(now_);
     }
 
 private:
+    [[nodiscard]] Record record_of(const Material& material) const {
+        Record made;
+        made.run = material.run;
+        made.store = record_.store;
+        for (const Call& call : material.calls) made.entries.emplace_back(call);
+        return made;
+    }
+
     template <typename Change>
-    Result<bool> try_change(const std::string& what, const Change& change) {
-        std::vector<Call> calls = calls_;
-        change(calls);
-        const Record candidate = with_calls(record_, calls);
+    Result<bool> attempt(const std::string& what, const Change& change) {
+        Material tried = now_;
+        change(tried);
+        const Record candidate = record_of(tried);
         ASSIGN_OR_RETURN(const bool differs, options_.differs(candidate));
         if (options_.tried) options_.tried(what, size_of(candidate), differs);
-        if (differs) calls_ = std::move(calls);
+        if (differs) now_ = std::move(tried);
         return differs;
     }
 
-    // Delta debugging over conversations: halves, then quarters, and so on.
-    Status drop_conversations() {
+    // Delta debugging over units that can go: `units()` lists them now, `drop` takes some of them away.
+    template <typename Units, typename Drop>
+    Status minimise(const std::string& what, size_t least, const Units& units, const Drop& drop) {
         for (size_t num_parts = 2;;) {
-            std::set<ConversationKey> all;
-            for (const Call& call : calls_) {
-                if (call.kind != CallKind::kAbort) all.insert(conversation_of(call));
-            }
-            const std::vector<ConversationKey> keys(all.begin(), all.end());
-            if (keys.size() < 2) return {};
-            num_parts = std::min(num_parts, keys.size());
+            const auto all = units();
+            if (all.size() <= least) return {};
+            num_parts = std::min(num_parts, all.size());
             bool any = false;
             for (size_t part = 0; part < num_parts && !any; ++part) {
-                const size_t begin = keys.size() * part / num_parts;
-                const size_t end = keys.size() * (part + 1) / num_parts;
-                const std::set<ConversationKey> gone(keys.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                     keys.begin() + static_cast<std::ptrdiff_t>(end));
-                ASSIGN_OR_RETURN(any, try_change("without conversations", [&](std::vector<Call>& calls) {
-                                     std::erase_if(calls, [&](const Call& call) {
-                                         return call.kind != CallKind::kAbort && gone.contains(conversation_of(call));
-                                     });
-                                 }));
+                const size_t begin = all.size() * part / num_parts;
+                const auto gone = std::span(all).subspan(begin, all.size() * (part + 1) / num_parts - begin);
+                ASSIGN_OR_RETURN(any, attempt(what, [&](Material& tried) { drop(tried.calls, gone); }));
             }
             if (any) {
                 num_parts = std::max<size_t>(num_parts - 1, 2);
-            } else if (num_parts == keys.size()) {
+            } else if (num_parts == all.size()) {
                 return {};
             } else {
                 num_parts *= 2;
@@ -90,45 +88,107 @@ private:
         }
     }
 
-    // From the last call to the first, as often as it helps.
-    template <typename Drop>
-    Status drop(const std::string& what, const Drop& drop) {
-        for (size_t i = calls_.size(); i-- > 0;) {
-            for (bool more = true; more;) {
-                std::vector<Call> tried = calls_;
-                more = i < calls_.size() && drop(tried, i);
-                if (!more) break;
-                ASSIGN_OR_RETURN(more, try_change("without " + what, [&](std::vector<Call>& calls) { calls = tried; }));
+    Status drop_sessions() {
+        const auto all = [this] {
+            std::set<ConversationKey> keys;
+            for (const Call& call : now_.calls) {
+                if (call.kind != CallKind::kAbort) keys.insert(conversation_of(call));
+            }
+            return std::vector<ConversationKey>(keys.begin(), keys.end());
+        };
+        return minimise("without sessions", 1, all, [](std::vector<Call>& calls, auto gone) {
+            std::erase_if(calls, [&](const Call& call) {
+                return call.kind != CallKind::kAbort && std::ranges::count(gone, conversation_of(call)) > 0;
+            });
+        });
+    }
+
+    // Numbers from the last row to the first: what comes later is needed less.
+    Status drop_rows() {
+        const auto all = [this] {
+            std::vector<size_t> rows(now_.calls.size());
+            for (size_t i = 0; i < rows.size(); ++i) rows[i] = rows.size() - 1 - i;
+            return rows;
+        };
+        return minimise("without rows", 1, all, [](std::vector<Call>& calls, auto gone) {
+            for (const size_t row : gone) calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(row));
+        });
+    }
+
+    // Later ones first; a request keeps one.
+    Status drop_messages() {
+        const auto all = [this] {
+            std::vector<MessagePlace> places;
+            for (size_t i = now_.calls.size(); i-- > 0;) {
+                for (size_t m = now_.calls[i].request.messages.size(); m-- > 1;) places.push_back({i, m});
+            }
+            return places;
+        };
+        return minimise("without messages", 0, all, [](std::vector<Call>& calls, auto gone) {
+            for (const MessagePlace& place : gone) {
+                auto& messages = calls[place.call].request.messages;
+                messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(place.message));
+            }
+        });
+    }
+
+    // Less of a number from `least` on, by cuts that are halved when they go too far: `size` says how large it is,
+    // `set` makes it smaller.
+    template <typename Set>
+    Status cut(const std::string& what, int64_t size, int64_t least, const Set& set) {
+        for (int64_t by = std::max<int64_t>(1, (size - least + 1) / 2); by > 0 && size > least;) {
+            const int64_t left = size - by;
+            if (left < least) {
+                by /= 2;
+                continue;
+            }
+            ASSIGN_OR_RETURN(const bool differs, attempt(what, [&](Material& tried) { set(tried.calls, left); }));
+            if (differs) {
+                size = left;
+            } else {
+                by /= 2;
             }
         }
         return {};
     }
 
-    // The first half of a message's tokens, or all but one of them, or of what may be answered.
-    Status halve_tokens() {
-        for (size_t i = 0; i < calls_.size(); ++i) {
-            for (size_t m = 0; m < calls_[i].request.messages.size(); ++m) {
-                for (int64_t cut = calls_[i].request.messages[m].tokens.size() / 2; cut > 0;) {
-                    const TokenSeq& tokens = calls_[i].request.messages[m].tokens;
-                    const int64_t left = tokens.size() - cut;
-                    if (left < 1) {
-                        cut /= 2;
-                        continue;
-                    }
-                    ASSIGN_OR_RETURN(const bool differs, try_change("with fewer tokens", [&](std::vector<Call>& calls) {
-                                         TokenSeq& shorter = calls[i].request.messages[m].tokens;
-                                         shorter = shorter.slice(0, left);
-                                     }));
-                    if (!differs) cut /= 2;
-                }
+    Status cut_tokens() {
+        for (size_t i = 0; i < now_.calls.size(); ++i) {
+            for (size_t m = 0; m < now_.calls[i].request.messages.size(); ++m) {
+                RETURN_IF_ERROR(cut("with fewer tokens", now_.calls[i].request.messages[m].tokens.size(), 1,
+                                    [&](std::vector<Call>& calls, int64_t left) {
+                                        TokenSeq& tokens = calls[i].request.messages[m].tokens;
+                                        tokens = tokens.slice(0, left);
+                                    }));
             }
+        }
+        return {};
+    }
+
+    Status cut_answers() {
+        for (size_t i = 0; i < now_.calls.size(); ++i) {
+            const Call& call = now_.calls[i];
+            if (call.kind != CallKind::kSubmit || !call.request.max_tokens) continue;
+            RETURN_IF_ERROR(cut("with shorter answers", *call.request.max_tokens, 1,
+                                [&](std::vector<Call>& calls, int64_t left) { calls[i].request.max_tokens = left; }));
+        }
+        return {};
+    }
+
+    // The smallest batch that it takes: 1, 2, 4, ...
+    Status drop_company() {
+        for (int32_t batch = 1; batch < now_.run.engine.scheduler.max_num_sequences; batch *= 2) {
+            ASSIGN_OR_RETURN(const bool differs, attempt("with less company in the batch", [&](Material& tried) {
+                                 tried.run.engine.scheduler.max_num_sequences = batch;
+                             }));
+            if (differs) return {};
         }
         return {};
     }
 
     const Record& record_;
     const ShrinkOptions& options_;
-    std::vector<Call> calls_;
+    Material now_;
 };
 
 }  // namespace
@@ -145,6 +205,7 @@ ShrunkSize size_of(const Record& record) {
         }
     }
     size.conversations = static_cast<int64_t>(conversations.size());
+    size.batch = record.run.engine.scheduler.max_num_sequences;
     return size;
 }
 

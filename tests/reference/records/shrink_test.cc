@@ -1,6 +1,7 @@
 // The smallest calls whose run still differs.
 #include "reference/records/shrink.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -48,8 +49,74 @@ TEST(RecordShrink, OneConversationOfJustEnoughTokensIsLeft) {
     EXPECT_GE(size.tokens, 10);
     EXPECT_GT(num_tries, 5);
     EXPECT_LT(num_tries, 60);
+    EXPECT_EQ(size.batch, 1);  // nobody else is needed
     EXPECT_TRUE(*differs(*shrunk));
     EXPECT_GT(size_of(record).calls, 5);
+}
+
+// Wrong wherever the sequence is not alone in its step.
+class InCompany {
+public:
+    Prepare prepare() {
+        return [this](reference::NumericExecutor& executor) {
+            executor.set_observer([this, &executor](const reference::Observation& seen) {
+                if (seen.point.op == reference::WalkOp::kEmbed) {
+                    int num_live = 0;
+                    for (int32_t slot = 0; slot < 8; ++slot) num_live += executor.tables().is_live(SequenceSlot{slot});
+                    in_company_ = num_live > 1;
+                }
+                const bool here = seen.point.op == reference::WalkOp::kLayer && seen.point.layer == 0;
+                if (here && in_company_) const_cast<float*>(seen.rows.row(0))[1] += 1;
+            });
+        };
+    }
+
+private:
+    bool in_company_ = false;
+};
+
+// What is tried: sessions, rows, messages, tokens, company, the cache; every try is told, and is one run.
+TEST(RecordShrink, EveryTryIsToldInTheOrderThatIsPromised) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kLayers);
+    for (Entry& entry : record.entries) {  // messages of one token each, so that there are some to take away
+        Call* call = std::get_if<Call>(&entry);
+        if (call == nullptr || call->kind != CallKind::kSubmit) continue;
+        const TokenSeq tokens = call->request.messages[0].tokens;
+        call->request.messages[0].tokens = tokens.slice(0, tokens.size() - 1);
+        call->request.messages.push_back({tokens.slice(tokens.size() - 1, tokens.size())});
+    }
+    std::vector<std::string> phases;
+    int num_runs = 0;
+    int num_told = 0;
+    InCompany in_company;
+    const auto differs = [&](const Record& calls) -> Result<bool> {
+        ++num_runs;
+        RunAgainOptions again = scene.again(scene.cpu(in_company.prepare()), DigestLevel::kLayers);
+        again.by_causes = true;
+        ASSIGN_OR_RETURN(const Record wrong, run_again(calls, again));
+        again.make_executor = scene.cpu();
+        ASSIGN_OR_RETURN(const Record right, run_again(calls, again));
+        return compare(RunIndex(right), RunIndex(wrong), scene.points).first.has_value();
+    };
+    const auto tried = [&](const std::string& what, const ShrunkSize&, bool) {
+        ++num_told;
+        if (phases.empty() || phases.back() != what) phases.push_back(what);
+    };
+    const auto shrunk = shrink(record, {.differs = differs, .tried = tried});
+    ASSERT_TRUE(shrunk);
+    EXPECT_EQ(num_told, num_runs);
+    EXPECT_THAT(phases,
+                testing::ElementsAre("without sessions", "without rows", "without messages", "with fewer tokens",
+                                     "with shorter answers", "with less company in the batch", "without the cache"));
+    const ShrunkSize size = size_of(*shrunk);
+    // A fork, what it comes from, and a client beside it: without any of them nobody has company.
+    EXPECT_EQ(size.conversations, 3);
+    EXPECT_EQ(size.calls, 4);
+    EXPECT_EQ(size.messages, 3);
+    EXPECT_LT(size.tokens, size_of(record).tokens / 2);
+    EXPECT_EQ(size.batch, 2);
+    EXPECT_TRUE(*differs(*shrunk));
 }
 
 }  // namespace
