@@ -14,6 +14,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/isa_option.h"
+#include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
 namespace {
@@ -74,7 +75,19 @@ int run_dvr_command(const BenchOptions& options) {
     return report->wrong() ? kExitDifference : kExitOk;
 }
 
+// A record is of one run of an engine.
+Status check_record(const BenchOptions& options) {
+    if (options.bench.record.path.empty()) return {};
+    if (!options.speculates)
+        return error(
+            "--record: {}: --speculate runs an engine, and verbatim replay records a trace",
+            options.verifies ? "--dvr makes a run of its own for every row" : "phases drive the executor without one");
+    if (options.bench.batches.size() != 1) return error("--record: --batches asks for several runs: say one");
+    return {};
+}
+
 int run_bench_command(BenchOptions options) {
+    if (const Status valid = check_record(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const auto known = reference::preset(options.preset); !options.preset.empty() && !known) {
         return report_error(known.error(), kExitBadUsage);
     }
@@ -227,6 +240,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     add_profile_option(*verb, options->bench);
     add_size_options(*verb, options->bench);
     add_speculate_options(*verb, *options);
+    add_record_options(*verb, options->bench.record);
     verb->add_flag("--operations", options->operations, "also a table of every operation's share");
     verb->add_option("--plot", options->plot, "also a picture, as SVG")->type_name("FILE");
     add_seed_option(*verb, options->bench.seed);

@@ -21,6 +21,7 @@
 #include "reference/model/model_config.h"
 #include "tools/bench/cost.h"
 #include "tools/bench/machine.h"
+#include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
 
@@ -62,6 +63,7 @@ struct BenchConfig {
     int64_t step_tokens = 512;
     int32_t block_size = 16;    // tokens
     uint64_t stream_bytes = 0;  // of the buffer that the machine is measured with; 0: four times the last-level cache
+    RecordFlags record;         // of --speculate
     std::string scratch;        // where a preset's checkpoint is written to be loaded; empty: the system's folder
 };
 

@@ -1,8 +1,11 @@
 #include "tools/bench/speculate.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -57,13 +60,20 @@ public:
           requests_(requests),
           batch_(batch),
           executor_(model.config, model.weights, executor_config()),
-          store_(store),
-          engine_(engine_config(), executor_, policy_, store_, log_) {
-        log_.listen_to(engine_);
-    }
+          store_(store) {}
 
-    // The rows of this batch. Errors: a drafter that cannot be.
+    // The rows of this batch. Errors: a drafter that cannot be, a record that cannot be written.
     Result<std::vector<SpeculateRow>> run() {
+        RETURN_IF_ERROR(start());
+        ASSIGN_OR_RETURN(auto rows, run_contenders());
+        if (recording_) RETURN_IF_ERROR(recording_->finish());
+        return rows;
+    }
+    [[nodiscard]] cpu::Isa isa() const { return executor_.isa(); }
+
+private:
+    Status start();
+    Result<std::vector<SpeculateRow>> run_contenders() {
         const std::vector<Contender> all = contenders(speculate_);
         std::vector<SpeculateRow> rows;
         for (const Contender& contender : all) {
@@ -96,9 +106,7 @@ public:
         }
         return rows;
     }
-    [[nodiscard]] cpu::Isa isa() const { return executor_.isa(); }
 
-private:
     struct Timed {
         double seconds = 0;
         int64_t timed_steps = 0;
@@ -152,10 +160,42 @@ private:
     TokenStore& store_;
     LruEviction policy_;
     OutputLog log_;
-    Engine engine_;
+    std::unique_ptr<RunRecording> recording_;  // null: nothing is recorded
+    std::unique_ptr<RecorderList> recorders_;
+    std::unique_ptr<Engine> engine_;
     RowPrice row_price_;
     Timed plain_;
 };
+
+// The engine, and its record.
+Status SpeculateRun::start() {
+    std::vector<Recorder*> told{&log_};
+    if (!config_.record.path.empty()) {
+        ASSIGN_OR_RETURN(const Digest weights, model_digest(model_));
+        ASSIGN_OR_RETURN(
+            recording_,
+            RunRecording::start(config_.record, {.model = config_.model,
+                                                 .model_seed = config_.seed,
+                                                 .model_digest = weights,
+                                                 .vocab_size = model_.config.vocab_size,
+                                                 .numerics = executor_.numerics_id(),
+                                                 .ordinary_numerics = executor_.ordinary_numerics_id(),
+                                                 .executor = "cpu",
+                                                 .profile = std::string(name(executor_.profile())),
+                                                 .isa = std::string(config_.isa ? cpu::isa_name(*config_.isa) : ""),
+                                                 .num_threads = config_.num_threads,
+                                                 .draft = fmt::format("{}", fmt::join(speculate_.drafts, ",")),
+                                                 .eviction = "lru",
+                                                 .trace = speculate_.trace,
+                                                 .engine = engine_config()}));
+        told.push_back(&recording_->recorder());
+    }
+    recorders_ = std::make_unique<RecorderList>(std::move(told));
+    Executor& used = recording_ ? recording_->watch(executor_, executor_) : executor_;
+    engine_ = std::make_unique<Engine>(engine_config(), used, policy_, store_, *recorders_);
+    log_.listen_to(*engine_);
+    return {};
+}
 
 // What a step of the batch costs, and a draft's row beside: plain steps, and windows of which nothing is accepted.
 Result<RowPrice> SpeculateRun::measure_price() {
@@ -192,7 +232,7 @@ Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
     if (contender.draft == "adversary") {
         options.mismatch_ppm = static_cast<int32_t>(contender.mismatch_rate * kPpm + 0.5);
     }
-    return choose_drafter(options, model_, engine_);
+    return choose_drafter(options, model_, *engine_);
 }
 
 // The prompts of the round, in conversations that nobody else has.
@@ -210,25 +250,25 @@ void SpeculateRun::submit(int64_t round, size_t contender) {
         }
         request.conversation.conversation_id = fmt::format("{}.{}.{}", round, contender, i);
         request.seed = space;
-        CHECK(engine_.submit(std::move(request)).has_value());
+        CHECK(engine_->submit(std::move(request)).has_value());
     }
 }
 
 Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Drafter* drafter) {
-    engine_.draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0, {row_price_});
-    const EngineStats before = engine_.stats();
+    engine_->draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0, {row_price_});
+    const EngineStats before = engine_->stats();
     SteadyClock clock;
     Timed timed;
     std::map<RequestId, size_t> place;
-    while (!engine_.idle()) {
+    while (!engine_->idle()) {
         const bool timing = static_cast<int64_t>(timed.answers.size()) == batch_;
         const int64_t begin_ns = clock.now_ns();
-        ASSIGN_OR_RETURN(const bool stepped, engine_.step());
+        ASSIGN_OR_RETURN(const bool stepped, engine_->step());
         CHECK(stepped);
         const int64_t end_ns = clock.now_ns();
         if (timing) timed.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
         timed.timed_steps += timing ? 1 : 0;
-        for (const EngineEvent& event : engine_.take_events()) {
+        for (const EngineEvent& event : engine_->take_events()) {
             if (event.kind != EngineEvent::Kind::kToken) continue;
             const size_t i = place.try_emplace(event.request, place.size()).first->second;
             if (i == timed.answers.size()) timed.answers.emplace_back();
@@ -236,7 +276,7 @@ Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Dra
             timed.num_tokens += timing ? 1 : 0;
         }
     }
-    const EngineStats& after = engine_.stats();
+    const EngineStats& after = engine_->stats();
     timed.steps = after.steps - before.steps;
     timed.windows = after.windows - before.windows;
     timed.drafted_tokens = after.drafted_tokens - before.drafted_tokens;

@@ -47,7 +47,8 @@ struct SpeculateReport {
 };
 
 // Of config: model, threads, instruction set, seed, the first context, batches, repeats, block size. With a trace the
-// context is of no account. Errors: a model or a trace that cannot be read, prompts that the model cannot take.
+// context is of no account. Its record holds everything that the engine did, price and rounds that are not timed
+// included. Errors: a model or a trace that cannot be read, prompts that the model cannot take.
 Result<SpeculateReport> run_speculate(const BenchConfig& config, const SpeculateConfig& speculate);
 
 std::string speculate_table(const SpeculateReport& report);
