@@ -15,7 +15,7 @@ namespace {
 using reference::buffer_name;
 using reference::walk_op_name;
 
-constexpr size_t kTagBytes = 2;
+constexpr size_t kMaxTagBytes = 2;  // of records made by 0.1.0's first programs; today's have one
 
 // C2, as a key.
 struct Place {
@@ -49,14 +49,19 @@ uint64_t sum_of_layers(const Stretch& stretch) {
     return sum;
 }
 
-uint16_t tag_of(const Stretch& stretch, size_t layer) {
-    uint16_t tag = 0;
+// The tags of a share are this wide; 0: it has none of so many layers.
+size_t tag_bytes(const SequenceRecord& sequence, size_t num_layers) {
+    const size_t width = num_layers == 0 ? 0 : sequence.layer_tags.size() / num_layers;
+    return width <= kMaxTagBytes && sequence.layer_tags.size() == width * num_layers ? width : 0;
+}
+
+// The lowest byte of a layer's sum.
+uint8_t tag_of(const Stretch& stretch, size_t layer, size_t num_layers) {
+    uint8_t tag = 0;
     for (const Share& share : stretch.shares) {
-        const std::string& tags = share.sequence().layer_tags;
-        const auto byte = [&](size_t i) {
-            return static_cast<uint16_t>(static_cast<uint8_t>(tags[kTagBytes * layer + i]));
-        };
-        tag = static_cast<uint16_t>(tag + (byte(0) | byte(1) << 8));
+        const SequenceRecord& sequence = share.sequence();
+        tag = static_cast<uint8_t>(tag +
+                                   static_cast<uint8_t>(sequence.layer_tags[tag_bytes(sequence, num_layers) * layer]));
     }
     return tag;
 }
@@ -194,9 +199,7 @@ private:
             return std::ranges::all_of(stretch.shares, [&](const Share& share) { return holds(share.sequence()); });
         };
         const auto has_ops = [&](const SequenceRecord& s) { return s.ops.size() == points_.size(); };
-        const auto has_layers = [&](const SequenceRecord& s) {
-            return !s.layer_tags.empty() && s.layer_tags.size() == kTagBytes * points_.layers().size();
-        };
+        const auto has_layers = [&](const SequenceRecord& s) { return tag_bytes(s, points_.layers().size()) > 0; };
         if (all(mine, has_ops) && all(other, has_ops)) {
             compare_ops(mine, other);
         } else if (all(mine, has_layers) && all(other, has_layers)) {
@@ -226,7 +229,7 @@ private:
         RecordDifference difference = stretch_difference(DifferenceKind::kLayer, mine, other);
         difference.op = "layer residual";
         for (size_t layer = 0; layer < num_layers; ++layer) {
-            if (tag_of(mine, layer) == tag_of(other, layer)) continue;
+            if (tag_of(mine, layer, num_layers) == tag_of(other, layer, num_layers)) continue;
             difference.layer = static_cast<int32_t>(layer);
             difference.op_index = static_cast<int64_t>(points_.layers()[layer]);
             break;
@@ -316,6 +319,10 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
         take({step, 0, -1, 0, 0}, difference);
     };
     for (const auto& [name, mine] : recorded.requests()) {
+        if (!options.ordinary && !mine.deterministic) {
+            ++comparison.num_ordinary;
+            continue;
+        }
         const RequestIndex* other = computed.find(name);
         if (other == nullptr || (other->num_prompt_tokens < 0 && mine.num_prompt_tokens >= 0)) {
             ++comparison.num_missing;

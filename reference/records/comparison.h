@@ -60,6 +60,7 @@ struct Comparison {
     int64_t num_different = 0;      // of them
     int64_t num_other_prompts = 0;  // whose prompts are not the same: nothing of them is compared
     int64_t num_missing = 0;        // that the second record lacks
+    int64_t num_ordinary = 0;       // that promise no bits: nothing of them is compared
     bool same_plans = false;        // the same schedule, step by step
     std::optional<RecordDifference> first;
 
@@ -76,6 +77,8 @@ struct CompareOptions {
     // Other prompts are a difference. Under another schedule they need not be: a client that leaves, or forks a
     // conversation, in the middle of an answer may do so a token later.
     bool same_prompts = true;
+    // Requests in ordinary arithmetic are compared, too: it has been the same one, in the same steps.
+    bool ordinary = true;
 };
 
 // REQUIRES: points are of the records' model.

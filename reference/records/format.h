@@ -51,6 +51,7 @@ struct RunDescription {
     std::string isa;  // empty: the best there
     int32_t num_threads = 1;
     std::string draft;     // who guessed
+    std::string policy;    // of deterministic requests beside ordinary ones ("exact", "verify"); empty: all are alike
     std::string eviction;  // whose order of heads
     std::string trace;     // where the requests came from
     std::string machine;
@@ -70,6 +71,7 @@ struct RunDescription {
         visit("isa", self.isa);
         visit("num_threads", self.num_threads);
         visit("draft", self.draft);
+        visit("policy", self.policy);
         visit("eviction", self.eviction);
         visit("trace", self.trace);
         visit("machine", self.machine);
@@ -84,7 +86,8 @@ struct StartRecord {
     int64_t num_tokens = 0;
     int64_t num_prompt_tokens = 0;
     int64_t num_attached_tokens = 0;
-    Digest prompt{};  // of its tokens
+    Digest prompt{};      // of its tokens
+    bool beside = false;  // not the request itself: it drafts beside its own tokens (engine/scheduler/draft_path.h)
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("request", self.request);
@@ -92,6 +95,7 @@ struct StartRecord {
         visit("num_prompt_tokens", self.num_prompt_tokens);
         visit("num_attached_tokens", self.num_attached_tokens);
         visit("prompt", self.prompt);
+        visit("beside", self.beside);
     }
     friend bool operator==(const StartRecord&, const StartRecord&) = default;
 };
@@ -104,8 +108,9 @@ struct SequenceRecord {
     std::vector<TokenId> drafts;   // that were tried
     std::vector<uint64_t> logits;  // kHeads: low word of each draw's sum; the last one is at end - 1
     uint64_t layers = 0;           // kLayers: low word of the sum over all layers
-    std::string layer_tags;        // kLayers: of each layer the two lowest bytes of its sum
+    std::string layer_tags;        // kLayers: of each layer the lowest byte of its sum; in older records two
     std::vector<Digest> ops;       // kOps: of each operation its sum (records/walk_points.h)
+    bool ordinary = false;         // in ordinary arithmetic: of a deterministic request, what drafts beside it
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("request", self.request);
@@ -116,6 +121,7 @@ struct SequenceRecord {
         visit("layers", self.layers);
         visit("layer_tags", self.layer_tags);
         visit("ops", self.ops);
+        visit("ordinary", self.ordinary);
     }
     friend bool operator==(const SequenceRecord&, const SequenceRecord&) = default;
 };

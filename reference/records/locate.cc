@@ -82,6 +82,10 @@ public:
 
     Status run() {
         if (recorded_request_ == nullptr || computed_request_ == nullptr) return {};
+        if (!computed_request_->deterministic && !args_.recorded.record().run.policy.empty()) {
+            found_.remark = "an ordinary request's: of its arithmetic there is no reference";
+            return {};
+        }
         if (!choose_target()) return {};
         ASSIGN_OR_RETURN(const RowWatch rows, watch(target_));
         if (rows.tokens().empty()) {
@@ -105,6 +109,7 @@ private:
     // Positions and steps of the computed run in which it must be.
     bool choose_target() {
         target_.request = found_.computed_request;
+        target_.ordinary = !computed_request_->deterministic;
         target_.begin = found_.begin;
         target_.end = found_.end;
         if (found_.kind == DifferenceKind::kState) {

@@ -30,6 +30,7 @@ const ScheduledSequence* RowWatch::target_in(const StepPlan& plan) const {
         const RequestId request = started != plan.starts.end() ? started->request
                                   : known != request_of_.end() ? known->second
                                                                : RequestId{-1};
+        if ((sequence.arithmetic == Arithmetic::kOrdinary) != target_.ordinary) continue;
         const bool reaches = sequence.end() > target_.begin && sequence.num_computed_tokens < target_.end;
         if (request == target_.request && reaches && sequence.num_new_tokens > 0) return &sequence;
     }

@@ -62,6 +62,7 @@ struct WatchTarget {
     int64_t last_step = 0;
     int64_t begin = 0;  // positions
     int64_t end = 0;
+    bool ordinary = false;            // the request is: a deterministic one that drafts beside itself is not meant
     std::optional<RowPlace> row;      // whose values and inputs are wanted
     std::optional<int64_t> state_at;  // length of a committed state whose tensors are wanted
 };

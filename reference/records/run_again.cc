@@ -20,6 +20,8 @@ using reference::NumericExecutor;
 using reference::Observation;
 
 constexpr int32_t kMaxWindow = 128;
+constexpr int32_t kVerifyWindow = 8;  // rows, where the run had no such window
+constexpr int32_t kVerifyShare = 4;   // of a step's tokens one in so many may verify
 
 // An executor, looked at; stops when there is nothing more to see.
 class WatchedExecutor final : public Executor {
@@ -128,6 +130,8 @@ Result<Schedule> parse_schedule(std::span<const std::string> words) {
         const std::string value = sign == std::string::npos ? "" : word.substr(sign + 1);
         if (word == "cache=off") {
             schedule.no_cache = true;
+        } else if (key == "policy" && (value == "exact" || value == "verify")) {
+            schedule.requests = value;
         } else if (key == "policy" && !value.empty()) {
             schedule.policy = value;
         } else if (const auto found = numbers.find(key); found != numbers.end()) {
@@ -155,11 +159,16 @@ std::string to_string(const Schedule& schedule) {
     add("blocks", schedule.blocks);
     add("windows", schedule.windows);
     if (!schedule.policy.empty()) words.push_back("policy=" + schedule.policy);
+    if (!schedule.requests.empty()) words.push_back("policy=" + schedule.requests);
     return words.empty() ? "as recorded" : fmt::format("{}", fmt::join(words, " "));
 }
 
-Result<EngineConfig> config_under(const EngineConfig& recorded, const Schedule& schedule) {
-    EngineConfig config = recorded;
+std::string requests_under(const RunDescription& recorded, const Schedule& schedule) {
+    return schedule.requests.empty() ? recorded.policy : schedule.requests;
+}
+
+Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule& schedule) {
+    EngineConfig config = recorded.engine;
     if (schedule.batch) config.scheduler.max_num_sequences = *schedule.batch;
     if (schedule.chunks) config.scheduler.step_tokens = *schedule.chunks;
     if (schedule.blocks && config.cache.has_kv) {
@@ -169,8 +178,12 @@ Result<EngineConfig> config_under(const EngineConfig& recorded, const Schedule& 
             static_cast<int32_t>(std::min<int64_t>(slots / *schedule.blocks, std::numeric_limits<int32_t>::max()));
     }
     if (!schedule.as_recorded()) {
-        config.scheduler.max_window = schedule.windows.value_or(1);
+        const bool verifies = requests_under(recorded, schedule) == "verify";
+        const bool verified = recorded.engine.scheduler.verify_tokens > 0;
+        const int32_t window = !verifies ? 1 : verified ? recorded.engine.scheduler.max_window : kVerifyWindow;
+        config.scheduler.max_window = schedule.windows.value_or(window);
         config.scheduler.paced_windows = false;
+        config.scheduler.verify_tokens = verifies ? std::max(1, config.scheduler.step_tokens / kVerifyShare) : 0;
     }
     if (const Status valid = check(config); !valid) return error("{}: {}", to_string(schedule), valid.error().message);
     return config;
@@ -179,8 +192,9 @@ Result<EngineConfig> config_under(const EngineConfig& recorded, const Schedule& 
 // --- running
 
 Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
-    ASSIGN_OR_RETURN(const EngineConfig config, config_under(record.run.engine, options.schedule));
-    ASSIGN_OR_RETURN(const auto executor, options.make_executor(config));
+    ASSIGN_OR_RETURN(const EngineConfig config, config_under(record.run, options.schedule));
+    const std::string requests = requests_under(record.run, options.schedule);
+    ASSIGN_OR_RETURN(const auto executor, options.make_executor(config, !requests.empty()));
     const std::string policy_name = options.schedule.policy.empty() ? record.run.eviction : options.schedule.policy;
     std::unique_ptr<EvictionPolicy> policy;
     if (options.make_policy) {
@@ -195,6 +209,7 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     made.run.digests = options.digests;
     made.run.executor = options.executor;
     made.run.eviction = policy_name;
+    made.run.policy = requests;
     made.run.numerics = executor->numerics_id();
     made.run.ordinary_numerics = executor->ordinary_numerics_id();
     RecordKeeper keeper(made);
@@ -214,14 +229,15 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     const Record& source = uncached ? changed : record;
     const RerunLimits limits{.max_steps = options.max_steps, .after_step = options.after_step};
     Status ran;
+    const bool drafts_itself = config.scheduler.verify_tokens > 0;
     RecordedDrafter recorded_drafts(record);
     AnswerDrafter answers(record);
     if (options.schedule.as_recorded() && !options.by_causes) {
         recorded_drafts.listen_to(engine);
-        if (recorded_drafts.has_drafts()) engine.draft_with(&recorded_drafts);
+        if (recorded_drafts.has_drafts() && !drafts_itself) engine.draft_with(&recorded_drafts);
         ran = rerun_as_recorded(source, engine, used, limits);
     } else {
-        if (options.schedule.windows) engine.draft_with(&answers);
+        if (options.schedule.windows && !drafts_itself) engine.draft_with(&answers);
         ran = rerun_by_causes(source, engine, used, limits);
     }
     recorder.finish(ran ? "" : ran.error().message);

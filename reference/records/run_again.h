@@ -26,11 +26,13 @@ struct Schedule {
     std::optional<int32_t> windows;  // positions that draw in one step, the drafts being what was answered
     bool no_cache = false;           // nothing is attached
     std::string policy;              // whose order of heads is evicted by
+    std::string requests;            // "exact", "verify": ordinary requests are computed in the fast profile
 
     [[nodiscard]] bool as_recorded() const;
     friend bool operator==(const Schedule&, const Schedule&) = default;
 };
-// "batch=1", "chunks=37", "cache=off", "blocks=3", "windows=4", "policy=lfu"; several of them. Errors: none of these.
+// "batch=1", "chunks=37", "cache=off", "blocks=3", "windows=4", "policy=lfu", "policy=verify"; several of them. Errors:
+// none of these.
 [[nodiscard]] Result<Schedule> parse_schedule(std::span<const std::string> words);
 [[nodiscard]] std::string to_string(const Schedule& schedule);  // "as recorded"
 
@@ -46,8 +48,10 @@ public:
     [[nodiscard]] virtual bool wants_operations(const StepPlan& plan) const = 0;
 };
 
-// A fresh executor with pools as the configuration says; it may stand on more than it shows.
-using MakeExecutor = std::function<Result<std::shared_ptr<reference::NumericExecutor>>(const EngineConfig& config)>;
+// A fresh executor with pools as the configuration says; it may stand on more than it shows. `has_ordinary`: ordinary
+// requests are computed in the fast profile, where the executor can.
+using MakeExecutor =
+    std::function<Result<std::shared_ptr<reference::NumericExecutor>>(const EngineConfig& config, bool has_ordinary)>;
 using MakePolicy = std::function<Result<std::unique_ptr<EvictionPolicy>>(const std::string& name)>;
 
 struct RunAgainOptions {
@@ -63,8 +67,10 @@ struct RunAgainOptions {
     std::function<void(Engine&)> at_end;  // before the engine goes
 };
 
+// How the requests of the run are computed under the schedule: "", "exact" or "verify".
+[[nodiscard]] std::string requests_under(const RunDescription& recorded, const Schedule& schedule);
 // The engine's configuration under the schedule. Errors: it cannot be.
-[[nodiscard]] Result<EngineConfig> config_under(const EngineConfig& recorded, const Schedule& schedule);
+[[nodiscard]] Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule& schedule);
 
 // The run's record, of which RunDescription says what ran here (but for what only the caller knows of the model). When
 // the executor fails, or the schedule refuses a request, the record ends there, and its failure says why. The token

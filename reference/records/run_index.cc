@@ -48,6 +48,7 @@ void RunIndex::add(const Call& call) {
     RequestIndex& request = requests_[name];
     request.id = call.id;
     request.name = name;
+    request.deterministic = call.request.deterministic;
     request.submitted_step = call.step;
     names_.emplace(call.id, std::move(name));
 }
@@ -57,7 +58,7 @@ void RunIndex::add(const StepRecord& step) {
     last_step_ = step.step;
     for (const StartRecord& start : step.starts) {
         RequestIndex* request = at(start.request);
-        if (request == nullptr || request->num_starts++ > 0) continue;
+        if (request == nullptr || start.beside || request->num_starts++ > 0) continue;
         request->num_prompt_tokens = start.num_prompt_tokens;
         request->num_attached_tokens = start.num_attached_tokens;
         request->prompt = start.prompt;
@@ -65,7 +66,7 @@ void RunIndex::add(const StepRecord& step) {
     for (size_t order = 0; order < step.sequences.size(); ++order) {
         const SequenceRecord& sequence = step.sequences[order];
         RequestIndex* request = at(sequence.request);
-        if (request == nullptr) continue;
+        if (request == nullptr || (sequence.ordinary && request->deterministic)) continue;
         request->shares.push_back({&step, order});
         int64_t position = sequence.end - static_cast<int64_t>(sequence.logits.size());
         for (const uint64_t sum : sequence.logits) request->logits[position++] = {step.step, order, sum};

@@ -38,6 +38,7 @@ using RequestName = std::pair<ConversationKey, int64_t>;
 struct RequestIndex {
     RequestId id{-1};
     RequestName name;
+    bool deterministic = true;
     int64_t submitted_step = 0;
     int64_t num_prompt_tokens = -1;   // -1: it was never started
     int64_t num_attached_tokens = 0;  // when it was started first

@@ -1,5 +1,6 @@
 #include "reference/records/run_recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -17,8 +18,8 @@ void RunRecorder::on_plan(const StepPlan& plan) {
         request_of_[start.slot] = start.request;
         Digester prompt;
         start.tokens.slice(0, start.num_prompt_tokens).add_to(prompt);
-        step_.starts.push_back(
-            {start.request, start.tokens.size(), start.num_prompt_tokens, start.num_computed_tokens, prompt.digest()});
+        step_.starts.push_back({start.request, start.tokens.size(), start.num_prompt_tokens, start.num_computed_tokens,
+                                prompt.digest(), starts_beside(plan, start)});
     }
     if (level_ == DigestLevel::kNone) {
         step_.digest = plan.digest();
@@ -60,7 +61,14 @@ void RunRecorder::on_event(const Event& event) {
 void RunRecorder::on_call(const Call& call) {
     if (is_over_) return;
     add_told();
+    if (call.kind == CallKind::kSubmit && !call.request.deterministic) ordinary_.insert(call.id);
     sink_.add(call);
+}
+
+bool RunRecorder::starts_beside(const StepPlan& plan, const SequenceStart& start) const {
+    const auto scheduled = std::ranges::find(plan.sequences, start.slot, &ScheduledSequence::slot);
+    return scheduled != plan.sequences.end() && scheduled->arithmetic == Arithmetic::kOrdinary &&
+           !ordinary_.contains(start.request);
 }
 
 void RunRecorder::add_told() {

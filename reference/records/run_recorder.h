@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "engine/recorder.h"
@@ -34,12 +35,14 @@ public:
 
 private:
     void add_told();
+    [[nodiscard]] bool starts_beside(const StepPlan& plan, const SequenceStart& start) const;
 
     DigestLevel level_;
     RecordSink& sink_;
     const DigestingExecutor* executor_ = nullptr;
     DigestRecorder digests_;
     std::map<SequenceSlot, RequestId> request_of_;  // by slot, where nobody computes digests
+    std::set<RequestId> ordinary_;                  // requests
     const StepPlan* plan_ = nullptr;                // of the open step; the engine's
     StepRecord step_;                               // the open one
     Told told_;

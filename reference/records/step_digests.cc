@@ -11,7 +11,6 @@ namespace {
 using namespace reference;
 
 constexpr uint32_t kNan = 0x7FC0'0000;
-constexpr int kTagBytes = 2;
 
 uint32_t bits_of(float value) { return value == value ? std::bit_cast<uint32_t>(value) : kNan; }
 
@@ -124,7 +123,7 @@ SequenceRecord DigestingExecutor::record_of(const StepPlan& plan, const Schedule
             continue;
         }
         record.layers += sum.low;
-        for (int byte = 0; byte < kTagBytes; ++byte) record.layer_tags += static_cast<char>(sum.low >> 8 * byte);
+        record.layer_tags += static_cast<char>(sum.low);
     }
     return record;
 }
@@ -133,6 +132,7 @@ SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& se
                                const DrawnTokens* drawn) {
     SequenceRecord record;
     record.request = request;
+    record.ordinary = sequence.arithmetic == Arithmetic::kOrdinary;
     record.begin = sequence.num_computed_tokens;
     record.end = sequence.num_computed_tokens + sequence.num_new_tokens - sequence.num_drafts();
     if (drawn != nullptr) record.end += std::max<int64_t>(drawn->num_rows(), 1) - 1;

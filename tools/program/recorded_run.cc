@@ -27,18 +27,29 @@ Result<Profile> profile_by_name(const std::string& name) {
     return error("run.profile is '{}', which is none of ours", name);
 }
 
+// None: it is not here.
+std::optional<cpu::Isa> isa_by_name(const std::string& name) {
+    for (const cpu::Isa isa : cpu::supported_isas()) {
+        if (cpu::isa_name(isa) == name) return isa;
+    }
+    return std::nullopt;
+}
+
 records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& flags) {
     const int32_t num_threads = flags.num_threads > 0
                                     ? static_cast<int32_t>(flags.num_threads)
                                     : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
-    return [&run, num_threads,
-            isa = flags.isa](const EngineConfig& config) -> Result<std::shared_ptr<reference::NumericExecutor>> {
-        const ExecutorOptions pools{.pools = config.cache.pools,
-                                    .max_log_tokens = config.scheduler.max_window - 1,
-                                    .num_threads = num_threads,
-                                    .seed = config.seed,
-                                    .isa = isa,
-                                    .profile = run.profile};
+    return [&run, num_threads, isa = run.isa](
+               const EngineConfig& config, bool has_ordinary) -> Result<std::shared_ptr<reference::NumericExecutor>> {
+        if (has_ordinary && run.profile == Profile::kFast)
+            return error("policy: the record's profile fast promises nothing to deterministic requests");
+        ExecutorOptions pools{.pools = config.cache.pools,
+                              .max_log_tokens = config.scheduler.max_window - 1,
+                              .num_threads = num_threads,
+                              .seed = config.seed,
+                              .isa = isa,
+                              .profile = run.profile};
+        if (has_ordinary && run.executor == "cpu") pools.ordinary_profile = Profile::kFast;
         ASSIGN_OR_RETURN(ChosenExecutor chosen, choose_executor(run.executor, pools, run.model));
         auto all = std::make_shared<ChosenExecutor>(std::move(chosen));
         return std::shared_ptr<reference::NumericExecutor>(all, all->executor.get());
@@ -75,6 +86,14 @@ Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, 
     return error("no policy is called '{}': there are lru, lfu, size, flops", name);
 }
 
+bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule) {
+    const records::RunDescription& recorded = run.record.run;
+    if (records::requests_under(recorded, schedule).empty() && recorded.policy.empty()) return true;
+    // Unless it is told, an executor chooses instructions by their speed, anew each time.
+    const bool same_isa = run.isa && cpu::isa_name(*run.isa) == recorded.isa;
+    return schedule.as_recorded() && run.executor == recorded.executor && same_isa;
+}
+
 Result<records::Record> open_record(const std::string& path) { return records::read_record(path); }
 
 Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead) {
@@ -104,6 +123,9 @@ Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, 
     here.model = flags.model.empty() ? recorded.model : flags.model;
     ASSIGN_OR_RETURN(here.model_digest, model_digest(run->model));
     here.numerics = here.ordinary_numerics = std::string(reference::numerics_id(run->profile));
+    // Of two arithmetics the deterministic requests' is what must be here.
+    if (!recorded.policy.empty()) here.ordinary_numerics = recorded.ordinary_numerics;
+    run->isa = flags.isa || recorded.policy.empty() ? flags.isa : isa_by_name(recorded.isa);
     const auto differs = records::what_differs(recorded, here);
     if (!differs.empty() || recorded.vocab_size != run->model.config.vocab_size)
         return error("{}: cannot be compared with what is here: {}", path, fmt::join(differs, "; "));

@@ -167,8 +167,11 @@ Status check_record(const ReplayOptions& options) {
         return error("--record: the samples are several runs: say which trace with --trace FILE");
     if (options.has_failure->count() > 0)
         return error("--record and --fail-executor-at: a record ends where an executor fails");
-    if (options.policy)
-        return error("--record and --policy {}: a record's numbers are of one arithmetic", name(*options.policy));
+    if (options.policy && *options.policy != Policy::kExact && options.has_mismatch->count() > 0)
+        return error(
+            "--record and --inject-mismatch: with --policy {} drafts are computed, and made wrong behind a "
+            "record's back",
+            name(*options.policy));
     return {};
 }
 

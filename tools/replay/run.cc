@@ -61,11 +61,11 @@ ExecutorOptions executor_options(const ReplayConfig& config, const EngineConfig&
             .ordinary_profile = config.policy ? std::optional(Profile::kFast) : std::nullopt};
 }
 
-Result<Digest> fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Model& model,
-                              const Executor& executor, const traces::Trace& trace) {
+// `model`: its digest.
+Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, const Digest& model,
+                      const Executor& executor, const traces::Trace& trace) {
     Digester digester;
-    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
-    digester.add(weights);
+    digester.add(model);
     for (const std::string& name : {config.executor, executor.numerics_id(), config.draft}) add_fields(digester, name);
     if (config.policy) add_fields(digester, executor.ordinary_numerics_id());
     add_fields(digester, config.mismatch_ppm);
@@ -146,9 +146,9 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
 // The record of a run that is to be kept; null: it is not.
 Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config, const EngineConfig& engine,
                                                       const Executor& executor, const Model& model,
-                                                      const std::string& model_name, const std::string& trace_name) {
+                                                      const Digest& weights, const std::string& model_name,
+                                                      const std::string& trace_name) {
     if (config.record.path.empty()) return nullptr;
-    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
     return RunRecording::start(config.record, {.model = model_name,
                                                .model_seed = config.seed,
                                                .model_digest = weights,
@@ -160,6 +160,7 @@ Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config
                                                .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
                                                .num_threads = config.num_threads,
                                                .draft = config.draft,
+                                               .policy = std::string(config.policy ? name(*config.policy) : ""),
                                                .eviction = "lru",
                                                .trace = trace_name,
                                                .engine = engine});
@@ -182,8 +183,9 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     LruEviction policy;
     DigestRecorder recorder;
     DvrView view(config.block_size);
-    ASSIGN_OR_RETURN(const auto recording,
-                     start_recording(config, engine_settings, executors->executor(), model, model_name, trace_name));
+    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
+    ASSIGN_OR_RETURN(const auto recording, start_recording(config, engine_settings, executors->executor(), model,
+                                                           weights, model_name, trace_name));
     std::vector<Recorder*> told{&recorder};
     if (config.show_dvr) told.push_back(&view);
     if (recording) told.push_back(&recording->recorder());
@@ -212,7 +214,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     run.seed = config.seed;
     run.numerics = executors->executor().numerics_id();
     run.all_counters = config.all_counters;
-    ASSIGN_OR_RETURN(run.fingerprint, fingerprint_of(config, engine_settings, model, executors->executor(), trace));
+    run.fingerprint = fingerprint_of(config, engine_settings, weights, executors->executor(), trace);
     if (config.policy) run.policy = name(*config.policy);
     const CacheConfig& cache = engine_settings.cache;
     const UnitBytes unit = unit_bytes(geometry(model.config), cache.pools.block_size);

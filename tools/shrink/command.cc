@@ -60,7 +60,7 @@ private:
         again.by_causes = true;
         again.digests = records::DigestLevel::kHeads;
         again.executor = "reference";
-        again.make_executor = [this](const EngineConfig&) -> Result<std::shared_ptr<reference::NumericExecutor>> {
+        again.make_executor = [this](const EngineConfig&, bool) -> Result<std::shared_ptr<reference::NumericExecutor>> {
             return std::make_shared<reference::ReferenceExecutor>(run_.model.config, run_.model.weights, 1,
                                                                   witness_profile(run_.profile));
         };
@@ -71,8 +71,8 @@ private:
 };
 
 std::string to_text(const records::ShrunkSize& size) {
-    return fmt::format("{} conversations, {} calls, {} messages, {} tokens", size.conversations, size.calls,
-                       size.messages, size.tokens);
+    return fmt::format("{} sessions, {} rows, {} messages, {} tokens, batches of {}", size.conversations, size.calls,
+                       size.messages, size.tokens, size.batch);
 }
 
 Status write_record(const std::string& path, const records::Record& record) {
@@ -96,11 +96,13 @@ Status write_text(const std::string& path, const std::string& text) {
 
 // The request's tokens at the end of the step in which it differs, on the executor in question.
 Result<std::vector<TokenId>> tokens_at(const RecordedRun& run, const records::RecordDifference& found, int64_t end) {
+    const records::RequestIndex* request = run.index->find(found.request);
     records::RowWatch rows(*run.points, {.request = found.computed_request,
                                          .first_step = found.computed_step,
                                          .last_step = found.computed_step,
                                          .begin = found.position,
                                          .end = end,
+                                         .ordinary = request != nullptr && !request->deterministic,
                                          .row = {},
                                          .state_at = {}});
     records::RunAgainOptions again = run.again;

@@ -42,7 +42,7 @@ int run_verify_command(const VerifyOptions& options) {
     if (!run) return report_error(run.error());
     std::vector<Verification> verifications;
     for (const records::Schedule& schedule :
-         options.all_schedules ? all_schedules() : std::vector<records::Schedule>{*under}) {
+         options.all_schedules ? all_schedules((*run)->profile) : std::vector<records::Schedule>{*under}) {
         auto verification = verify_run(**run, schedule, options.follow_tokens);
         if (!verification) return report_error(verification.error());
         verifications.push_back(*std::move(verification));
@@ -70,7 +70,8 @@ void add_verify_command(CLI::App& app, int& exit_code) {
     verb->add_option("record", options->record, "what verbatim replay --record wrote")->type_name("FILE")->required();
     add_rerun_options(*verb, options->rerun);
     auto* under = verb->add_option("--under", options->under,
-                                   "another schedule: batch=N chunks=N cache=off blocks=N windows=N policy=NAME")
+                                   "another schedule: batch=N chunks=N cache=off blocks=N windows=N, "
+                                   "policy=lru|lfu|size|flops (eviction), policy=exact|verify (requests)")
                       ->type_name("KEY=VALUE...");
     verb->add_flag("--all-schedules", options->all_schedules, "a fixed set of schedules, one after another")
         ->excludes(under);

@@ -39,6 +39,7 @@ ordered_json one_json(const Verification& verification) {
     ordered_json json;
     json["identical"] = verification.identical();
     json["compared"] = compared_json(verification.comparison.compared);
+    if (verification.comparison.num_ordinary > 0) json["ordinary_not_compared"] = verification.comparison.num_ordinary;
     json["first_difference"] =
         verification.comparison.first ? record_difference_json(*verification.comparison.first) : ordered_json(nullptr);
     return json;
@@ -105,6 +106,11 @@ std::string verify_table(const RecordedRun& run, const std::vector<Verification>
         if (v.comparison.num_other_prompts > 0) {
             text += fmt::format("{}: {} requests had other prompts, and were not compared\n", to_string(v.schedule),
                                 v.comparison.num_other_prompts);
+        }
+        if (v.comparison.num_ordinary > 0) {
+            text += fmt::format(
+                "{}: {} ordinary requests were not compared: their arithmetic promises no bits to another run\n",
+                to_string(v.schedule), v.comparison.num_ordinary);
         }
         if (v.identical()) continue;
         text += fmt::format("{}: {}\n", to_string(v.schedule), verdict(v));

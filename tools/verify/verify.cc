@@ -9,18 +9,21 @@
 
 namespace verbatim::tools {
 
-std::vector<records::Schedule> all_schedules() {
-    return {{},
-            {.batch = 1},
-            {.chunks = 37},
-            {.chunks = 1},
-            {.batch = 1, .chunks = 64},
-            {.no_cache = true},
-            {.chunks = 13, .no_cache = true},
-            {.blocks = 3},
-            {.blocks = 64},
-            {.windows = 4},
-            {.policy = "lfu"}};
+std::vector<records::Schedule> all_schedules(reference::Profile profile) {
+    std::vector<records::Schedule> all = {{},
+                                          {.batch = 1},
+                                          {.chunks = 37},
+                                          {.chunks = 1},
+                                          {.batch = 1, .chunks = 64},
+                                          {.no_cache = true},
+                                          {.chunks = 13, .no_cache = true},
+                                          {.blocks = 3},
+                                          {.blocks = 64},
+                                          {.windows = 4},
+                                          {.policy = "lfu"},
+                                          {.requests = "verify"}};
+    if (profile == reference::Profile::kFast) all.pop_back();  // it promises nothing that could be verified
+    return all;
 }
 
 Result<Verification> verify_run(const RecordedRun& run, const records::Schedule& schedule, bool follow_tokens) {
@@ -30,6 +33,8 @@ Result<Verification> verify_run(const RecordedRun& run, const records::Schedule&
     const int64_t begin_ns = clock.now_ns();
     records::RunAgainOptions again = run.again;
     again.schedule = schedule;
+    const bool ordinary = computes_ordinary_alike(run, schedule);
+    again.by_causes |= !ordinary;  // how long ordinary answers are, and where drafts end, may be another matter now
     const auto num_calls = static_cast<uint64_t>(run.record.entries.size());
     ProgressBar progress(fmt::format("{}, {}", run.path, to_string(schedule)), num_calls);
     again.after_step = [&](int64_t made) { progress.update(static_cast<uint64_t>(made)); };
@@ -41,7 +46,8 @@ Result<Verification> verify_run(const RecordedRun& run, const records::Schedule&
     verification.comparison = records::compare(*run.index, index, *run.points,
                                                {.follow_tokens = follow_tokens,
                                                 .is_complete = verification.failure.empty(),
-                                                .same_prompts = schedule.as_recorded()});
+                                                .same_prompts = schedule.as_recorded(),
+                                                .ordinary = ordinary});
     if (verification.comparison.first) {
         again.after_step = {};
         again.at_end = {};

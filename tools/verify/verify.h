@@ -32,6 +32,6 @@ struct Verification {
                                               bool follow_tokens);
 
 // What `verify --all-schedules` tries.
-[[nodiscard]] std::vector<records::Schedule> all_schedules();
+[[nodiscard]] std::vector<records::Schedule> all_schedules(reference::Profile profile);
 
 }  // namespace verbatim::tools

@@ -110,7 +110,7 @@ TEST(RecordComparison, WhatDiffersFirstIsNamed) {
     ASSERT_TRUE(change_first<StepRecord>(layers, [](StepRecord& step) {
         if (step.sequences[0].request != RequestId{0} || step.sequences[0].begin < 23) return false;
         step.sequences[0].layers += 1;
-        step.sequences[0].layer_tags[2] ^= 1;
+        step.sequences[0].layer_tags[1] ^= 1;
         return true;
     }));
     const Comparison by_layer = compared_with(layers);
@@ -118,6 +118,24 @@ TEST(RecordComparison, WhatDiffersFirstIsNamed) {
     EXPECT_EQ(by_layer.first->op, "layer residual");
     EXPECT_EQ(by_layer.first->layer, 1);
     EXPECT_EQ(by_layer.first->position, 23);
+
+    // Older records have two bytes of each layer.
+    Record older = scene.record(DigestLevel::kLayers);
+    for (Entry& entry : older.entries) {
+        auto* step = std::get_if<StepRecord>(&entry);
+        if (step == nullptr) continue;
+        for (SequenceRecord& sequence : step->sequences) {
+            std::string wide;
+            for (const char tag : sequence.layer_tags) {
+                wide += tag;
+                wide += '?';
+            }
+            sequence.layer_tags = wide;
+        }
+    }
+    EXPECT_TRUE(compared_with(older).identical());
+    EXPECT_EQ(compared_with(older).compared, compared_with(scene.record(DigestLevel::kLayers)).compared);
+    EXPECT_EQ(compare(RunIndex(older), RunIndex(layers), scene.points).first->layer, 1);
 
     // A token of somebody else comes earlier, and is passed over when what was computed is asked for.
     ASSERT_TRUE(change_first<Told>(layers, [](Told& told) {

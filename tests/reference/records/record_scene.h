@@ -43,16 +43,17 @@ public:
     }
 
     [[nodiscard]] records::MakeExecutor cpu(Prepare prepare = {}) const {
-        return [this, prepare](const EngineConfig& engine) -> Result<std::shared_ptr<reference::NumericExecutor>> {
-            const cpu::CpuExecutorConfig pools{.pools = engine.cache.pools,
-                                               .max_log_tokens = engine.scheduler.max_window - 1};
-            auto made = std::make_shared<cpu::CpuExecutor>(model.config, model.weights, pools);
-            if (prepare) prepare(*made);
-            return made;
-        };
+        return
+            [this, prepare](const EngineConfig& engine, bool) -> Result<std::shared_ptr<reference::NumericExecutor>> {
+                const cpu::CpuExecutorConfig pools{.pools = engine.cache.pools,
+                                                   .max_log_tokens = engine.scheduler.max_window - 1};
+                auto made = std::make_shared<cpu::CpuExecutor>(model.config, model.weights, pools);
+                if (prepare) prepare(*made);
+                return made;
+            };
     }
     [[nodiscard]] records::MakeExecutor uncached(Prepare prepare = {}) const {
-        return [this, prepare](const EngineConfig&) -> Result<std::shared_ptr<reference::NumericExecutor>> {
+        return [this, prepare](const EngineConfig&, bool) -> Result<std::shared_ptr<reference::NumericExecutor>> {
             auto made = std::make_shared<reference::ReferenceExecutor>(model.config, model.weights);
             if (prepare) prepare(*made);
             return made;
@@ -73,7 +74,7 @@ public:
         record.run.digests = level;
         records::RecordKeeper keeper(record);
         records::RunRecorder recorder(level, keeper);
-        const auto executor = make(config);
+        const auto executor = make(config, false);
         CHECK(executor.has_value());
         {
             records::DigestingExecutor digesting(**executor, **executor, level);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cpu/ops/cpu_ops.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {
@@ -89,6 +90,119 @@ TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
         EXPECT_EQ(verified.exit_code, kExitOk) << verified.out << verified.err;
         EXPECT_EQ(run_verbatim({"verify", path, "--under", "batch=3"}).exit_code, kExitOk) << level;
     }
+}
+
+// Half of the conversations ordinary.
+std::vector<std::string> policy_recording(const ScratchFiles& files, const std::string& policy, bool names_isa) {
+    const std::string trace = files.path("t.csv");
+    EXPECT_EQ(run_verbatim({"trace",
+                            "generate",
+                            "--conversations",
+                            "8",
+                            "--output-tokens",
+                            "12",
+                            "--turns",
+                            "2",
+                            "--first-tokens",
+                            "40",
+                            "--turn-tokens",
+                            "20",
+                            "--system-prompt-tokens",
+                            "20",
+                            "--deterministic-share",
+                            "0.5",
+                            "--seed",
+                            "3",
+                            "--to",
+                            trace})
+                  .exit_code,
+              kExitOk);
+    std::vector<std::string> arguments = {"replay",    "--trace", trace,      "--beside", "none",
+                                          "--context", "400",     "--policy", policy};
+    if (names_isa)
+        arguments.insert(arguments.end(), {"--isa", std::string(cpu::isa_name(cpu::supported_isas().back()))});
+    return arguments;
+}
+
+std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+json verified_json(std::vector<std::string> arguments) {
+    const Outcome verified = run_verbatim(with({"verify", "--format", "json"}, arguments));
+    EXPECT_EQ(verified.exit_code, kExitOk) << verified.out << verified.err;
+    return json::parse(verified.out, nullptr, false);
+}
+
+// Deterministic requests are the same whatever computes the others; these are compared where their arithmetic is known.
+TEST(RecordCommands, RunsOfTwoArithmeticsAreRecorded) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    for (const char* policy : {"exact", "verify"}) {
+        for (const char* level : {"none", "ops"}) {
+            const std::vector<std::string> plain = policy_recording(files, policy, true);
+            const Outcome ran = run_verbatim(with(plain, {"--record", path, "--digests", level}));
+            ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+            EXPECT_EQ(ran.out, run_verbatim(plain).out);
+            const json all = verified_json({path});
+            EXPECT_FALSE(all.contains("ordinary_not_compared")) << policy;
+            const json some = verified_json({path, "--under", "batch=2"});
+            EXPECT_GT(some["ordinary_not_compared"], 2) << policy;
+            EXPECT_GT(some["compared"]["tokens"], 40) << policy;
+            EXPECT_LT(some["compared"]["tokens"], all["compared"]["tokens"]) << policy;
+            for (const char* other : {"policy=exact", "policy=verify", "policy=lfu"}) {
+                const json there = verified_json({path, "--under", other});
+                for (const char* what : {"tokens", "logits", "states"})
+                    EXPECT_EQ(there["compared"][what], some["compared"][what]) << policy << other;
+            }
+            EXPECT_EQ(verified_json({path, "--executor", "reference"})["compared"]["tokens"],
+                      some["compared"]["tokens"]);
+        }
+    }
+}
+
+TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(with(policy_recording(files, "auto", false), {"--record", path})).exit_code, kExitOk);
+    EXPECT_GT(verified_json({path})["ordinary_not_compared"], 2);
+    EXPECT_THAT(run_verbatim({"verify", path}).out, HasSubstr("ordinary requests were not compared"));
+    EXPECT_EQ(run_verbatim(with(policy_recording(files, "verify", false), {"--record", path, "--inject-mismatch", "1"}))
+                  .exit_code,
+              kExitBadUsage);
+    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast"})).exit_code, kExitOk);
+    const Outcome fast = run_verbatim({"verify", path, "--under", "policy=verify"});
+    EXPECT_EQ(fast.exit_code, kExitBadInput);
+    EXPECT_THAT(fast.err, HasSubstr("fast promises nothing"));
+}
+
+// `bench` runs an engine where it speculates: what it did is recorded, and the same again.
+TEST(RecordCommands, ABenchWithItsRecordDoesTheSame) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    const std::vector<std::string> plain = {
+        "bench",     "--preset", "tiny-granite", "--speculate", "--drafts",  "ngram", "--mismatch", "0.3",
+        "--windows", "3",        "--contexts",   "40",          "--batches", "3",     "--output",   "12",
+        "--repeats", "1",        "--threads",    "1",           "--format",  "json"};
+    const auto counts = [](const Outcome& ran) {
+        json result = json::parse(ran.out, nullptr, false);
+        for (json& row : result["rows"]) {
+            row.erase("tokens_per_s");
+            row.erase("of_plain");
+        }
+        return result;
+    };
+    const Outcome ran = run_verbatim(with(plain, {"--record", path, "--digests", "layers"}));
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    EXPECT_EQ(counts(ran), counts(run_verbatim(plain)));
+    const json verified = verified_json({path});
+    EXPECT_GT(verified["compared"]["tokens"], 12 * 3 * 4);
+    verified_json({path, "--under", "chunks=16", "windows=4"});
+    EXPECT_EQ(run_verbatim(with(plain, {"--record", path, "--batches", "1,2"})).exit_code, kExitBadUsage);
+    const Outcome phases = run_verbatim({"bench", "--preset", "tiny-granite", "--record", path});
+    EXPECT_EQ(phases.exit_code, kExitBadUsage);
+    EXPECT_THAT(phases.err, HasSubstr("--speculate"));
 }
 
 TEST(RecordCommands, ARecordOfAnotherModelOrArithmeticIsRefusedWithWhatDiffers) {
