@@ -87,7 +87,6 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     owed_blocks_ = 0;
     room_was_short_ = std::exchange(short_of_room_, false);
     verify_budget_ = config_.verify_tokens;
-    has_drafted_ = false;
     int32_t budget = config_.step_tokens;
     // Preempting takes from the back of running_, never before `i`.
     for (size_t i = 0; i < running_.size(); ++i) give(*running_[i], budget, plan);
@@ -325,7 +324,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.new_blocks = append_blocks(memory, memory.blocks.num_blocks, sequence.num_sent_blocks, plan);
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     sequence.num_state_tokens = known_end;
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws, sequence.admission});
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
 }
 
 // The turn ended inside a window: the row takes in what was accepted before its end.
@@ -336,7 +335,7 @@ void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
     ScheduledSequence& scheduled = begin_plan(sequence, plan);
     scheduled.state_src = scheduled.state_dst = sequence.memory.state;
     sequence.num_state_tokens = sequence.num_computed_tokens;
-    scheduled_.push_back({&sequence, 0, 0, sequence.admission});
+    scheduled_.push_back({&sequence});
 }
 
 // Where the sequence stands, and the tokens that the executor does not know yet.
@@ -371,20 +370,50 @@ void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
     CHECK(!sequence.started && sequence.known.size() == sequence.num_tokens(), "request {} starts with {} tokens of {}",
           index(sequence.id), sequence.known.size(), sequence.num_tokens());
     SequenceMemory& memory = sequence.memory;
-    SequenceStart start{.slot = sequence.slot,
+    if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
+    sequence.started = true;
+    sequence.num_sent_outputs = sequence.output.size();
+    sequence.first_step = step_;
+    sequence.admission =
+        plan_slot(sequence, sequence.slot, sequence.num_computed_tokens, memory, sequence.num_sent_blocks, plan);
+}
+
+// The executor learns of the slot, of what it shares with a head and of the tail that it copies: the slot's admission.
+int64_t Scheduler::plan_slot(const Sequence& sequence, SequenceSlot slot, int64_t num_computed_tokens,
+                             SequenceMemory& memory, int32_t& num_sent_blocks, StepPlan& plan) {
+    CHECK(slot != kNoSlot && num_sent_blocks == 0, "request {} starts in slot {} with {} blocks sent",
+          index(sequence.id), index(slot), num_sent_blocks);
+    SequenceStart start{.slot = slot,
                         .request = sequence.id,
                         .tokens = sequence.known,
                         .num_prompt_tokens = sequence.num_prompt_tokens(),
-                        .num_computed_tokens = sequence.num_computed_tokens,
+                        .num_computed_tokens = num_computed_tokens,
                         .sampling = sequence.request.sampling};
-    start.blocks = append_blocks(memory, memory.num_shared_blocks, sequence.num_sent_blocks, plan);
+    start.blocks = append_blocks(memory, memory.num_shared_blocks, num_sent_blocks, plan);
     plan.starts.push_back(std::move(start));
     if (memory.copy) plan.copies.push_back(*std::exchange(memory.copy, std::nullopt));
-    if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
-    sequence.started = true;
-    sequence.admission = num_admissions_++;
-    sequence.num_sent_outputs = sequence.output.size();
-    sequence.first_step = step_;
+    return num_admissions_++;
+}
+
+// Plans name slots in order of admission (P1). Draft paths start whenever their requests need them.
+void Scheduler::order_by_admission(StepPlan& plan) {
+    CHECK_EQ(scheduled_.size(), plan.sequences.size());
+    if (std::ranges::none_of(scheduled_, &Scheduled::is_draft)) return;
+    const auto admission = [&](size_t i) {
+        const Scheduled& share = scheduled_[i];
+        return share.is_draft ? share.sequence->draft_path->admission : share.sequence->admission;
+    };
+    std::vector<size_t> order(scheduled_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::sort(order, {}, admission);
+    std::vector<Scheduled> scheduled;
+    std::vector<ScheduledSequence> sequences;
+    for (const size_t i : order) {
+        scheduled.push_back(scheduled_[i]);
+        sequences.push_back(plan.sequences[i]);
+    }
+    scheduled_ = std::move(scheduled);
+    plan.sequences = std::move(sequences);
 }
 
 // Stages a pending for every snapshot position that this step passes. For its row a snapshot takes the place of an
