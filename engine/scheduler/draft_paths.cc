@@ -14,6 +14,7 @@ bool Scheduler::verifies(const Sequence& sequence) const {
 
 // A whole window is drafted token by token, a step each. Then it is verified, with what it drafts meanwhile left alone.
 void Scheduler::give_verified(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+    CHECK(verifies(sequence), "request {} does not verify", index(sequence.id));
     const int64_t left = sequence.max_tokens - static_cast<int64_t>(sequence.output.size());
     const int64_t window = std::min<int64_t>({config_.max_window, config_.verify_tokens, left});
     const auto num_drafts = static_cast<int64_t>(sequence.drafts.size());
@@ -66,6 +67,7 @@ void Scheduler::plan_draft_start(Sequence& sequence, StepPlan& plan) {
     DraftPath& path = *sequence.draft_path;
     sequence.memory.last_step = step_;  // its row and its tail are read
     sequence.store_output(store_);
+    CHECK_EQ(sequence.known.size(), sequence.num_tokens());
     if (path.memory.copy) ++stats_.tail_copies;
     if (cache_.state().enabled()) ++stats_.state_copies;
     path.num_sent_tokens = sequence.num_tokens();

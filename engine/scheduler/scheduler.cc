@@ -120,6 +120,7 @@ void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
     if (granted == behind) granted += obtain_for_drafts(sequence, budget - granted);
     if (granted > 0) plan_sequence(sequence, granted, plan);
     budget -= granted;
+    CHECK(budget >= 0, "{} tokens too many are computed", -budget);
 }
 
 // --- room
@@ -153,6 +154,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
 
 // How many of the drafts there are tokens of the budget and blocks for, that nobody is owed.
 int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
+    CHECK_GE(budget, 0);
     KvGroup& kv = cache_.kv();
     const int32_t num_free = std::max(0, kv.pool().num_free() - owed_blocks_);
     int64_t num_drafts = std::min<int64_t>(static_cast<int64_t>(sequence.drafts.size()), budget);
@@ -205,6 +207,9 @@ LookupResult Scheduler::look_up(const Sequence& sequence) const {
 
 // In order of arrival. The head that it would attach to now is spared while others are admitted (D5).
 void Scheduler::wait(Sequence& sequence) {
+    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0 && sequence.memory.state == kNoState,
+          "request {} waits with slot {} and {} computed tokens", index(sequence.id), index(sequence.slot),
+          sequence.num_computed_tokens);
     sequence.status = SequenceStatus::kWaiting;
     CHECK(waiting_.emplace(sequence.id, &sequence).second, "request {} waits already", index(sequence.id));
     sequence.expected_head = look_up(sequence).head;
@@ -237,12 +242,16 @@ bool Scheduler::admit(Sequence& sequence, int32_t budget) {
     sequence.num_sent_outputs = 0;
     sequence.num_sent_blocks = 0;
     sequence.first_step = -1;
+    CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
     return true;
 }
 
 void Scheduler::leave_waiting(Sequence& sequence) {
-    waiting_.erase(sequence.id);
+    const bool waited = waiting_.erase(sequence.id) == 1;
     const HeadId expected = std::exchange(sequence.expected_head, kNoHead);
+    CHECK(waited == (sequence.status == SequenceStatus::kWaiting) && (waited || expected == kNoHead),
+          "request {} of status {} waits for head {}", index(sequence.id), static_cast<int>(sequence.status),
+          index(expected));
     if (expected != kNoHead) cache_.unexpect(expected);
 }
 
@@ -261,6 +270,7 @@ bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) c
 // A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
 // left to wait for; and when only the head itself stands in the way, `found` becomes a miss.
 bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget) {
+    CHECK_GT(budget, 0);
     const KvGroup& kv = cache_.kv();
     const auto room = [&] {
         const int64_t end = std::min(sequence.num_tokens(), found.length + budget);
@@ -293,6 +303,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
         sequence.num_reused += reused - before;
         stats_.reused_tokens += reused - before;
     }
+    CHECK_LE(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     sequence.high_water = std::max(sequence.high_water, found.length);
     if (sequence.publishes_snapshots)
         sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints, cache_.config());
@@ -316,6 +327,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.num_new_tokens = num_new_tokens;
     const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
     scheduled.num_draws = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
+    CHECK_LE(scheduled.num_draws, num_new_tokens);
     scheduled.state_src = std::exchange(memory.state_src, memory.state);
     scheduled.state_dst = memory.state;
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
@@ -342,6 +354,7 @@ void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
 ScheduledSequence& Scheduler::begin_plan(Sequence& sequence, StepPlan& plan) {
     CHECK(sequence.slot != kNoSlot && sequence.planned_step < step_, "request {} has a share in step {} already",
           index(sequence.id), step_);
+    CHECK_LE(sequence.num_sent_outputs, sequence.output.size());
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
     scheduled.slot = sequence.slot;
     scheduled.arithmetic = sequence.arithmetic();
@@ -456,6 +469,8 @@ void Scheduler::retire(Sequence& sequence) {
 }
 
 void Scheduler::remove(Sequence& sequence) {
+    CHECK(sequence.memory.blocks.num_blocks == 0 && sequence.memory.state == kNoState, "request {} goes with {} blocks",
+          index(sequence.id), sequence.memory.blocks.num_blocks);
     for (Scheduled& scheduled : scheduled_) {
         if (scheduled.sequence == &sequence) scheduled.sequence = nullptr;
     }
@@ -469,10 +484,13 @@ void Scheduler::forget_slots() {
     CHECK(running_.empty());
     free_slots_.insert(free_slots_.end(), ended_slots_.begin(), ended_slots_.end());
     ended_slots_.clear();
+    CHECK_EQ(free_slots_.size(), static_cast<size_t>(num_slots_));
 }
 
 void Scheduler::end_slot(Sequence& sequence) {
     if (sequence.slot == kNoSlot) return;
+    CHECK(std::ranges::count(free_slots_, sequence.slot) == 0, "slot {} of request {} is free", index(sequence.slot),
+          index(sequence.id));
     publication_.writer_ended(sequence.slot);
     (sequence.started ? ended_slots_ : free_slots_).push_back(sequence.slot);
     sequence.slot = kNoSlot;
@@ -484,6 +502,7 @@ SequenceSlot Scheduler::take_slot() {
     const auto lowest = std::ranges::min_element(free_slots_);
     const SequenceSlot slot = *lowest;
     free_slots_.erase(lowest);
+    CHECK_LT(index(slot), num_slots_);
     return slot;
 }
 
