@@ -49,7 +49,7 @@ records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& f
                               .seed = config.seed,
                               .isa = isa,
                               .profile = run.profile};
-        if (has_ordinary && run.executor == "cpu") pools.ordinary_profile = Profile::kFast;
+        if (has_ordinary && has_two_arithmetics(run.executor)) pools.ordinary_profile = Profile::kFast;
         ASSIGN_OR_RETURN(ChosenExecutor chosen, choose_executor(run.executor, pools, run.model));
         auto all = std::make_shared<ChosenExecutor>(std::move(chosen));
         return std::shared_ptr<reference::NumericExecutor>(all, all->executor.get());

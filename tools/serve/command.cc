@@ -48,19 +48,12 @@ struct ServeOptions {
 };
 
 // Tells nobody.
-class SilentRecorder final : public Recorder {
-public:
-    void on_plan(const StepPlan&) override {}
-    void on_token(RequestId, TokenId) override {}
-    void on_event(const Event&) override {}
-};
-
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
-    const UnitBytes unit = unit_bytes(geometry(model), static_cast<int32_t>(options.block_size));
+    const reference::ModelGeometry shape = geometry(model);
+    ASSIGN_OR_RETURN(const PoolSizes pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}},
+                                                         unit_bytes(shape, static_cast<int32_t>(options.block_size))));
     EngineConfig engine;
-    engine.cache.has_kv = unit.kv_block > 0;
-    engine.cache.has_state = unit.state_row > 0;
-    ASSIGN_OR_RETURN(engine.cache.pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
+    engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.max_model_len = model.max_position_embeddings;
@@ -137,7 +130,7 @@ Status serve(const ServeOptions& options) {
     LruEviction policy;
     ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
     ASSIGN_OR_RETURN(const auto recording, start_recording(options, engine_config, *executor.executor, weights));
-    SilentRecorder nobody;
+    RecorderList nobody({});
     Executor& used = recording ? recording->watch(*executor.executor, *executor.executor) : *executor.executor;
     Engine engine(engine_config, used, policy, store, recording ? recording->recorder() : nobody);
     std::optional<EngineHost> host(std::in_place, engine, static_cast<size_t>(options.max_requests));
