@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/fields.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_index.h"
@@ -22,6 +23,13 @@ struct DiffOptions {
     OutputFormat format = OutputFormat::kTable;
 };
 
+// Whether both computed ordinary requests alike, as far as the heads tell.
+bool computed_ordinary_alike(const records::RunDescription& a, const records::RunDescription& b) {
+    if (a.policy.empty() && b.policy.empty()) return true;
+    return a.policy == b.policy && a.executor == b.executor && a.isa == b.isa && !a.isa.empty() &&
+           to_text(a.engine) == to_text(b.engine);
+}
+
 Result<DiffResult> diff(const DiffOptions& options, const records::RunIndex& a, const records::RunIndex& b) {
     ASSIGN_OR_RETURN(const reference::Model model, recorded_model(a.record().run, options.model));
     if (a.record().run.vocab_size != b.record().run.vocab_size) {
@@ -31,7 +39,9 @@ Result<DiffResult> diff(const DiffOptions& options, const records::RunIndex& a, 
     DiffResult result{.a = options.a, .b = options.b};
     result.runs_differ = records::what_differs(a.record().run, b.record().run);
     result.comparison = records::compare(a, b, records::WalkPoints(model.config),
-                                         {.follow_tokens = options.follow_tokens, .is_complete = false});
+                                         {.follow_tokens = options.follow_tokens,
+                                          .is_complete = false,
+                                          .ordinary = computed_ordinary_alike(a.record().run, b.record().run)});
     if (const auto& first = result.comparison.first) {
         const int64_t position = first->position >= 0 ? first->position : first->begin;
         result.there_a = schedule_there(a, first->request, first->step, position);

@@ -90,6 +90,10 @@ std::string diff_table(const DiffResult& result, const records::RunIndex& a, con
         text += fmt::format("not compared: {} requests of other prompts, {} that only the first one has\n",
                             comparison.num_other_prompts, comparison.num_missing);
     }
+    if (comparison.num_ordinary > 0) {
+        text += fmt::format("not compared: {} ordinary requests, whose arithmetic promises no bits to another run\n",
+                            comparison.num_ordinary);
+    }
     if (comparison.first) return text + "first difference: " + to_string(*comparison.first) + "\n";
     return text + (comparison.identical() ? "identical\n" : "nothing was compared\n");
 }
@@ -103,7 +107,8 @@ ordered_json diff_json(const DiffResult& result) {
     json["requests"] = {{"compared", comparison.num_requests},
                         {"different", comparison.num_different},
                         {"other_prompts", comparison.num_other_prompts},
-                        {"missing", comparison.num_missing}};
+                        {"missing", comparison.num_missing},
+                        {"ordinary", comparison.num_ordinary}};
     json["same_schedule"] = comparison.same_plans;
     json["schedules"] = {{"a", there_json(result.there_a)}, {"b", there_json(result.there_b)}};
     json["runs_differ"] = result.runs_differ;

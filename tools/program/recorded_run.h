@@ -47,7 +47,7 @@ struct RecordedRun {
 // Reads the record and its model. Errors: the file; another model, another arithmetic or an executor that cannot
 // compute in it, with what differs.
 [[nodiscard]] Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags);
-// Whether the schedule's run computes ordinary requests as the recorded one did: where it did not, they promise nothing.
+// Whether the schedule's run computes ordinary requests as the recorded one did: where not, they promise nothing.
 [[nodiscard]] bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule);
 // Reads a record and nothing else.
 [[nodiscard]] Result<records::Record> open_record(const std::string& path);

@@ -1,5 +1,5 @@
-// tools/replay/case.h: owns `verbatim replay --case`: one operation with its inputs (tools/kernel/value_case.h), tried on
-// everything of ours that computes it.
+// tools/replay/case.h: owns `verbatim replay --case`: one operation with its inputs (tools/kernel/value_case.h), tried
+// on everything of ours that computes it.
 #pragma once
 
 #include <string>

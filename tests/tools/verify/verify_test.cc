@@ -167,6 +167,9 @@ TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(with(policy_recording(files, "auto", false), {"--record", path})).exit_code, kExitOk);
     EXPECT_GT(verified_json({path})["ordinary_not_compared"], 2);
+    const Outcome diff = run_verbatim({"diff", path, path, "--format", "json"});
+    EXPECT_EQ(diff.exit_code, kExitOk) << diff.out;
+    EXPECT_GT(json::parse(diff.out)["requests"]["ordinary"], 2);
     EXPECT_THAT(run_verbatim({"verify", path}).out, HasSubstr("ordinary requests were not compared"));
     EXPECT_EQ(run_verbatim(with(policy_recording(files, "verify", false), {"--record", path, "--inject-mismatch", "1"}))
                   .exit_code,
