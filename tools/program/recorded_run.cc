@@ -44,7 +44,7 @@ records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& f
         if (has_ordinary && run.profile == Profile::kFast)
             return error("policy: the record's profile fast promises nothing to deterministic requests");
         ExecutorOptions pools{.pools = config.cache.pools,
-                              .max_log_tokens = config.scheduler.max_window - 1,
+                              .max_log_tokens = config.scheduler.max_log_tokens(),
                               .num_threads = num_threads,
                               .seed = config.seed,
                               .isa = isa,

@@ -46,7 +46,7 @@ public:
         return
             [this, prepare](const EngineConfig& engine, bool) -> Result<std::shared_ptr<reference::NumericExecutor>> {
                 const cpu::CpuExecutorConfig pools{.pools = engine.cache.pools,
-                                                   .max_log_tokens = engine.scheduler.max_window - 1};
+                                                   .max_log_tokens = engine.scheduler.max_log_tokens()};
                 auto made = std::make_shared<cpu::CpuExecutor>(model.config, model.weights, pools);
                 if (prepare) prepare(*made);
                 return made;
