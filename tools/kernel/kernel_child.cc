@@ -281,9 +281,11 @@ private:
             tensors.allocate(static_cast<size_t>(workspace_bytes(kernel, args, board_.options.num_threads)), 1);
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
+        if (board_.options.count_accesses) emulator.count_accesses();
         const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
         tensors.bring_back();
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+        board_.counts = emulator.access_counts();
         tell_findings(emulator);
     }
 

@@ -252,7 +252,7 @@ public:
             ended->after = arguments;
             return *std::move(ended);
         }
-        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, layout.after()};
+        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, layout.after()};
         take_findings(result);
         if (result.end != CallEnd::kDone) return result;
         result.detail = layout.difference(result.end);
@@ -353,6 +353,7 @@ private:
             result.findings.push_back(board_->findings[i].get());
             result.where.insert(result.where.end(), board_->frames[i].begin(), board_->frames[i].end());
         }
+        result.counts = board_->counts;
         if (board_->num_findings > 0) result.finding = board_->finding_kinds[0];
     }
 
