@@ -156,6 +156,7 @@ Status MooncakeReader::read(JsonCursor& json) {
     request.prompt_tokens = *line.input_length;
     request.output_tokens = *line.output_length;
     request.time_ns = line.timestamp_ns.value_or(0);
+    request.has_client = line.session.has_value();
     if (!opens) {
         const RecordedRequest& before = recording_.requests[static_cast<size_t>(session->last_request)];
         request.previous = session->last_request;

@@ -25,8 +25,9 @@ struct RecordedRequest {
     size_t first_run = 0;  // Recording::runs[first_run ..]: its full blocks
     size_t num_runs = 0;
     int64_t partial_id = -1;  // of the last block when it is not full; -1: it has none
-    // The same client's request before it, which it continues think_ns after its answer; -1: it comes when its time has
-    // come. Of strands that are not closed.
+    // Of a client whom the file names, in a strand that is not closed: the request before it, which it continues
+    // think_ns after its answer; -1: it is the first one, and comes at its time.
+    bool has_client = false;
     int64_t previous = -1;
 };
 

@@ -4,7 +4,10 @@
 
 #include <map>
 #include <sstream>
+#include <string>
+#include <vector>
 
+#include "engine/tokens/token_seq.h"
 #include "traces/read.h"
 #include "traces/requests.h"
 #include "traces/verbatim_csv.h"
@@ -49,7 +52,8 @@ TEST(AiPerf, ASessionsTurnsGoOnFromTheAnswerBefore) {
     const ReadTrace read = read_aiperf(kSessions);
     EXPECT_EQ(read.report.format, Format::kMooncake);
     EXPECT_EQ(read.report.rows, 6);
-    EXPECT_EQ(read.report.continuations, 3 + 1) << "sess-b begins with two blocks of sess-a";
+    EXPECT_EQ(read.report.continuations, 3);
+    EXPECT_EQ(read.report.roots, 3) << "sess-b begins with two blocks of sess-a, and is nobody's next turn";
     const auto rows = rows_by_name(read.trace);
     const Row& second = rows.at("2");
     EXPECT_EQ(second.take_tokens, 1536 + 320);
@@ -79,7 +83,24 @@ TEST(AiPerf, OnlyFirstTurnsShareBlocks) {
     const auto rows = rows_by_name(read.trace);
     EXPECT_EQ(read.trace.names[read.trace.row(rows.at("2").from).name], "0");
     EXPECT_EQ(read.trace.names[read.trace.row(rows.at("3").from).name], "1");
-    EXPECT_EQ(read.trace.names[read.trace.row(rows.at("1").from).name], "0") << "the same prompt, said again";
+    EXPECT_EQ(rows.at("1").from, kNoRow) << "another client";
+    // The same prompt, said again: the same tokens. What is said later differs, whatever its ids.
+    TokenStore store(1000);
+    auto maker = RequestMaker::create(read.trace, store);
+    ASSERT_TRUE(maker);
+    std::map<std::string, std::vector<TokenId>> texts;
+    for (size_t i = 0; i < read.trace.rows.size(); ++i) {
+        const Row& row = read.trace.rows[i];
+        std::vector<TokenId>& text = texts[read.trace.names[row.name]];
+        for (const auto& said : maker->make(RowIndex(i)).messages) {
+            const auto tokens = said.tokens.to_vector();
+            text.insert(text.end(), tokens.begin(), tokens.end());
+        }
+        maker->answered(RowIndex(i), store.derive(output_space(RowIndex(i)), 0, row.max_tokens), kNoVersion);
+    }
+    EXPECT_EQ(texts.at("0"), texts.at("1"));
+    EXPECT_EQ(texts.at("2").size(), texts.at("3").size());
+    EXPECT_NE(texts.at("2"), texts.at("3"));
 }
 
 // Written as our own format and read again, scaled or not, it is the same.
