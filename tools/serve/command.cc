@@ -45,19 +45,12 @@ struct ServeOptions {
 };
 
 // Tells nobody.
-class SilentRecorder final : public Recorder {
-public:
-    void on_plan(const StepPlan&) override {}
-    void on_token(RequestId, TokenId) override {}
-    void on_event(const Event&) override {}
-};
-
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
-    const UnitBytes unit = unit_bytes(geometry(model), static_cast<int32_t>(options.block_size));
+    const reference::ModelGeometry shape = geometry(model);
+    ASSIGN_OR_RETURN(const PoolSizes pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}},
+                                                         unit_bytes(shape, static_cast<int32_t>(options.block_size))));
     EngineConfig engine;
-    engine.cache.has_kv = unit.kv_block > 0;
-    engine.cache.has_state = unit.state_row > 0;
-    ASSIGN_OR_RETURN(engine.cache.pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
+    engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.max_model_len = model.max_position_embeddings;
@@ -112,8 +105,8 @@ Status serve(const ServeOptions& options) {
     ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
     TokenStore store(vocab_size);
     LruEviction policy;
-    SilentRecorder recorder;
-    Engine engine(engine_config, *executor.executor, policy, store, recorder);
+    RecorderList nobody({});
+    Engine engine(engine_config, *executor.executor, policy, store, nobody);
     EngineHost host(engine, static_cast<size_t>(options.max_requests));
 
     HttpServer server({.tokenizer = model_text.tokenizer.get(),
