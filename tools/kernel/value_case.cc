@@ -15,7 +15,7 @@
 
 #include "kernels/sandbox/builtin_kernels.h"
 #include "reference/records/locate.h"
-#include "tools/kernel/check.h"
+#include "tools/kernel/case_json.h"
 #include "tools/kernel/session.h"
 
 namespace verbatim::tools {
@@ -88,7 +88,8 @@ public:
         if (!has_definition(one.profile)) return error("{}: {} has no definition in {}", path_, op, one.profile);
         one.met = json_.value("met", "");
         one.call.operation = operation_;
-        ASSIGN_OR_RETURN(one.call.sizes, read_sizes(path_, *operation_, json_.value("sizes", ValueJson::object())));
+        ASSIGN_OR_RETURN(one.call.sizes,
+                         read_sizes(path_, *operation_, nlohmann::json(json_.value("sizes", ValueJson::object()))));
         RETURN_IF_ERROR(read_item_rows(one.call));
         RETURN_IF_ERROR(read_scalars(one.call));
         RETURN_IF_ERROR(read_tensors(one));

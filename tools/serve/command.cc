@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
@@ -20,7 +19,6 @@
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
-#include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
 namespace {
@@ -44,7 +42,6 @@ struct ServeOptions {
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
     uint64_t seed = 0;
-    RecordFlags record;
 };
 
 // Tells nobody.
@@ -94,26 +91,6 @@ Result<ModelText> load_text(const std::string& folder) {
     return model;
 }
 
-// Null: nothing is recorded.
-Result<std::unique_ptr<RunRecording>> start_recording(const ServeOptions& options, const EngineConfig& engine,
-                                                      const reference::NumericExecutor& executor,
-                                                      const Digest& weights) {
-    if (options.record.path.empty()) return nullptr;
-    return RunRecording::start(options.record, {.model = options.model,
-                                                .model_seed = options.seed,
-                                                .model_digest = weights,
-                                                .vocab_size = executor.config().vocab_size,
-                                                .numerics = executor.numerics_id(),
-                                                .ordinary_numerics = executor.ordinary_numerics_id(),
-                                                .executor = options.executor,
-                                                .profile = std::string(reference::name(executor.profile())),
-                                                .num_threads = static_cast<int32_t>(options.threads),
-                                                .draft = "none",
-                                                .eviction = "lru",
-                                                .trace = "verbatim serve",
-                                                .engine = engine});
-}
-
 Status serve(const ServeOptions& options) {
     if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
     ASSIGN_OR_RETURN(ModelText model_text, load_text(options.model));
@@ -128,16 +105,14 @@ Status serve(const ServeOptions& options) {
     ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
     TokenStore store(vocab_size);
     LruEviction policy;
-    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
-    ASSIGN_OR_RETURN(const auto recording, start_recording(options, engine_config, *executor.executor, weights));
     RecorderList nobody({});
-    Executor& used = recording ? recording->watch(*executor.executor, *executor.executor) : *executor.executor;
-    Engine engine(engine_config, used, policy, store, recording ? recording->recorder() : nobody);
-    std::optional<EngineHost> host(std::in_place, engine, static_cast<size_t>(options.max_requests));
+    Engine engine(engine_config, *executor.executor, policy, store, nobody);
+    EngineHost host(engine, static_cast<size_t>(options.max_requests));
 
+    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
     HttpServer server({.tokenizer = model_text.tokenizer.get(),
                        .chat = model_text.chat ? &*model_text.chat : nullptr,
-                       .host = &*host,
+                       .host = &host,
                        .model = served_name(options),
                        .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), weights.hex()),
                        .max_model_len = engine_config.max_model_len,
@@ -149,9 +124,7 @@ Status serve(const ServeOptions& options) {
     fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
     std::fflush(stdout);
     server.run(/*signals=*/true);
-    const std::string failure = host->failure();
-    host.reset();  // what still runs is aborted, and that is in the record, too
-    return recording ? recording->finish(failure) : Status{};
+    return {};
 }
 
 int run_serve(const ServeOptions& options) {
@@ -178,7 +151,6 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     add_seed_option(*verb, options->seed);
-    add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });
 }
 

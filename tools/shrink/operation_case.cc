@@ -229,7 +229,7 @@ private:
         const AttentionConfig& attention = *layer().attention;
         const int64_t pairs = attention.rope.n_rotary_dims / 2;
         const int64_t heads = point().buffer == Buffer::kQ ? attention.n_heads : attention.n_kv_heads;
-        Arguments call = empty("rope", {num_rows_, heads, pairs, attention.head_dim - 2 * pairs});
+        Arguments call = empty("rope", {num_rows_, heads, pairs, attention.head_dim - 2 * pairs, num_rows_});
         const RopeTable& table = reference_.rope_table(point().layer, first_ + num_rows_);
         for (int64_t r = 0; r < num_rows_; ++r) {
             call.tensor("positions").as<int64_t>()[static_cast<size_t>(r)] = r;

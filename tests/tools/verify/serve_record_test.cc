@@ -80,6 +80,8 @@ private:
 };
 
 TEST(ServeRecord, WhatClientsAskedIsMadeAgain) {
+    if (run_verbatim({"serve", "--help"}).out.find("--record") == std::string::npos)
+        GTEST_SKIP() << "verbatim serve has no --record";
     const ScratchFiles files;
     const std::string path = files.path("served.rec");
     const Served served({"--threads", "1", "--cache", "32MiB", "--record", path, "--digests", "layers"});
