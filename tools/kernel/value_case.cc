@@ -23,7 +23,7 @@ namespace {
 
 using ValueJson = nlohmann::ordered_json;
 
-constexpr uintmax_t kMostFileBytes = uintmax_t{256} << 20;
+constexpr uintmax_t kMostCaseFileBytes = uintmax_t{256} << 20;
 constexpr double kCaseSeconds = 120;  // the emulator takes its time
 constexpr std::array<std::string_view, 3> kCaseProfiles = {"exact", "tensor.sm90", "fast"};
 
@@ -140,7 +140,7 @@ private:
                                   : spec.axis == Axis::kItem ? std::ssize(call.item_rows)
                                                              : 1;
             const double size = static_cast<double>(units) * static_cast<double>(spec.width * bytes_of(spec.dtype));
-            if (size > static_cast<double>(kMostFileBytes)) return error("{}: {} is too large", path_, spec.name);
+            if (size > static_cast<double>(kMostCaseFileBytes)) return error("{}: {} is too large", path_, spec.name);
             Tensor& tensor = call.tensors.emplace_back(Tensor{spec, units, {}});
             tensor.bytes.resize(static_cast<size_t>(units * tensor.unit_bytes()));
         }
@@ -330,8 +330,8 @@ Result<ValueCase> read_value_case(const std::string& path) {
     const bool is_file = std::filesystem::is_regular_file(path, failed);
     if (!is_file || failed) return error("{}: is no file that can be read", path);
     const uintmax_t size = std::filesystem::file_size(path, failed);
-    if (failed || size > kMostFileBytes)
-        return error("{}: has {} bytes, a case has at most {}", path, size, kMostFileBytes);
+    if (failed || size > kMostCaseFileBytes)
+        return error("{}: has {} bytes, a case has at most {}", path, size, kMostCaseFileBytes);
     std::ifstream file(path, std::ios::binary);
     if (!file) return error("{}: cannot be read", path);
     return read_value_case_text(path, std::string((std::istreambuf_iterator<char>(file)), {}));
