@@ -83,7 +83,7 @@ Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, 
     for (const auto& [known, choice] : kPolicies) {
         if (known == name) return make_eviction_policy(choice, worth);
     }
-    return error("no policy is called '{}': there are lru, lfu, size, flops", name);
+    return error("no policy is called '{}': there are lru, lfu, size, flops (and of requests exact, verify)", name);
 }
 
 bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule) {
