@@ -91,6 +91,7 @@ TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
 }
 
 TEST(ReplayPolicy, ThePictureShowsDraftsVerifyingAndRollback) {
+    const ScratchFiles files;
     const Outcome ran = run_replay({"--trace", mixed_trace(files), "--policy", "verify", "--inject-mismatch", "0.3",
                                     "--window", "5", "--show-dvr"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
