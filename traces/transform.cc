@@ -221,6 +221,12 @@ Status keep_sessions(Trace& trace, const SessionRange& range) {
     return {};
 }
 
+Trace only_rows(const Trace& trace, const std::vector<size_t>& rows) {
+    Trace part = trace;
+    rearrange(part, rows, std::vector<RowIndex>(trace.rows.size(), kNoRow));
+    return part;
+}
+
 Status copy_sessions(Trace& trace, int64_t copies, uint64_t seed, bool starts_follow) {
     if (copies <= 1) return {};
     RETURN_IF_ERROR(need_sessions(trace, "copying sessions"));

@@ -2,6 +2,7 @@
 // context.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace verbatim::traces {
 
 // Only rows of sessions in the range stay. Error: a row has no session.
 Status keep_sessions(Trace& trace, const SessionRange& range);
+
+// The trace of these rows alone, in this order. REQUIRES: they ascend, and no row that is left out is one that another
+// takes from, waits for or names.
+[[nodiscard]] Trace only_rows(const Trace& trace, const std::vector<size_t>& rows);
 
 // `copies` of every session beside each other: fresh conversations and texts (shared text stays shared). Copies of
 // sessions that have a recorded start begin at a seeded uniform time within the trace; `starts_follow`: start_sessions

@@ -439,7 +439,7 @@ TEST(EqualSteps, StepsThatAreToldAreThoseOfTheRunStepByStep) {
     EXPECT_EQ(told.steps, stepped.steps);
     EXPECT_EQ(told.digest, merged.digest);
     EXPECT_EQ(told.stats, merged.stats);
-    EXPECT_EQ(std::ssize(told.steps), merged.stats.steps);
+    EXPECT_LE(std::ssize(told.steps), merged.stats.steps) << "a step that only moves rows computes nothing";
     EXPECT_EQ(told.price.ns, merged.price.ns);
     int64_t end_ns = 0;
     for (const StepSample& step : told.steps) {

@@ -146,7 +146,8 @@ TEST(AiPerf, ErrorsSayWhatIsMissingAndWhere) {
 // `hash_ids`, an id for each block, say what our ranges say.
 TEST(AiPerf, AnAgenticSessionMayListItsBlocks) {
     const auto session = [](const std::string& first, const std::string& second) {
-        return R"({"id":"trace_1","block_size":64,"hash_id_scope":"local","tool_tokens":64,"system_tokens":0,"requests":[)"
+        return R"({"id":"trace_1","block_size":64,"hash_id_scope":"local","tool_tokens":64,"system_tokens":0,)"
+               R"("requests":[)"
                R"({"t":0.0,"type":"n","model":"m","in":200,"out":9,)" +
                first + R"(},{"t":3.5,"type":"s","in":300,"out":2,"think_time":1,)" + second + "}]}\n";
     };

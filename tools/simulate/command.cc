@@ -142,6 +142,10 @@ int run_simulate_command(SimulateOptions options) {
         slo = *parsed;
     }
     take_given_flags(options);
+    if (options.config.num_replicas > 1 && (options.config.record_steps || options.cache_only)) {
+        return report_error(Error{"--replicas: --steps-csv, --perfetto, --html and --cache-only show one replica"},
+                            kExitBadUsage);
+    }
     const auto inputs = read_inputs(options);
     if (!inputs) return report_error(inputs.error());
     if (options.cache_only) return run_cache_only_command(options, *inputs);
@@ -206,6 +210,14 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     options.has_step_overhead =
         add_count_option(verb, "--step-overhead", options.step_overhead_us, 0, "of the host, per step, in us")
             ->default_str("the device file's");
+    verb.add_option("--replicas", config.num_replicas,
+                    "so many engines, each with a device and caches of its own; a conversation and what forks from it "
+                    "stay on one")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    add_choice_option(verb, "--route", config.routes_by_conversation,
+                      Choices<bool>{{"round-robin", false}, {"conversation", true}},
+                      "conversations to replicas: in turns as they arrive, or by a digest of their names");
     add_choice_option(verb, "--busy", config.busy,
                       Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
                       "a turn whose conversation still runs waits, is refused, or runs apart without reuse");

@@ -186,13 +186,22 @@ ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
     json["peak_rss_bytes"] = run.peak_rss_bytes;
     json["digest"] = run.result.digest.hex();
     json["details"] = details_json(run, slo, whole);
+    for (const ReplicaSummary& replica : run.replicas) {
+        json["replicas"].push_back({{"rows", replica.rows},
+                                    {"served", replica.served},
+                                    {"steps", replica.steps},
+                                    {"virtual_s", static_cast<double>(replica.virtual_ns) * 1e-9},
+                                    {"digest", replica.digest.hex()}});
+    }
     return json;
 }
 
 std::string simulate_table(const SimulateRun& run, const Slo& slo) {
     const Metrics whole = metrics_of(run.result.driver.times, run.memory.pools.block_size, slo);
     const Metrics steady = metrics_of(steady_rows(run), run.memory.pools.block_size, slo);
-    std::string text = fmt::format("{}: {} on one {}\n\n", run.trace, run.model.name, run.device.name);
+    std::string text = fmt::format(
+        "{}: {} on {} {}\n\n", run.trace, run.model.name,
+        run.replicas.empty() ? "one" : fmt::format("{} replicas, each on one", run.replicas.size()), run.device.name);
     text += counts_table(run, whole, slo) + "\n";
     text += times_table("whole run", whole) + "\n";
     text += times_table("steady state", steady) + "\n";

@@ -133,12 +133,22 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
     ASSIGN_OR_RETURN(const auto cost, cost_model(config.cost, model, run.device, *kernels));
-    const auto policy = make_eviction_policy(config.eviction, worth_of(model));
+    const auto policy = [&] { return make_eviction_policy(config.eviction, worth_of(model)); };
     std::optional<ProgressBar> progress;
     if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
-    ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, *cost, model.vocab_size, *policy, [&](int64_t rows_over) {
-                         if (progress) progress->update(static_cast<uint64_t>(rows_over));
-                     }));
+    const auto update = [&](int64_t rows_over) {
+        if (progress) progress->update(static_cast<uint64_t>(rows_over));
+    };
+    if (config.num_replicas == 1) {
+        const auto one = policy();
+        ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, *cost, model.vocab_size, *one, update));
+    } else {
+        const Router router = config.routes_by_conversation ? route_by_conversation : route_in_turns;
+        ASSIGN_OR_RETURN(ReplicatedResult all, simulate_replicas(simulation, trace, *cost, model.vocab_size, policy,
+                                                                 config.num_replicas, router, update));
+        run.result = std::move(all.whole);
+        run.replicas = std::move(all.replicas);
+    }
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.peak_rss_bytes = peak_resident_bytes();
     return run;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/pool_sizes.h"
@@ -12,6 +13,7 @@
 #include "simulator/eviction_policies.h"
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
+#include "simulator/replicas.h"
 #include "simulator/simulation.h"
 #include "simulator/step_cost.h"
 #include "traces/trace.h"
@@ -48,8 +50,10 @@ struct SimulateConfig {
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
-    int32_t max_window = 1;         // positions that draw in one step: the last known token's and drafts'
-    double draft_acceptance = 0.7;  // of drafts that all before are right, the share that is
+    int32_t max_window = 1;               // positions that draw in one step: the last known token's and drafts'
+    double draft_acceptance = 0.7;        // of drafts that all before are right, the share that is
+    int32_t num_replicas = 1;             // each on a device of its own
+    bool routes_by_conversation = false;  // else in turns
     uint64_t seed = 0;
     bool record_steps = false;
     bool show_progress = true;
@@ -75,6 +79,7 @@ struct SimulateRun {
     MemoryPlan memory;
     int64_t max_model_len = 0;
     SimulationResult result;
+    std::vector<ReplicaSummary> replicas;  // of several
     double wall_s = 0;
     int64_t peak_rss_bytes = 0;
 };

@@ -74,8 +74,8 @@ TEST(KernelCommand, JunitHasATestCaseForEveryProperty) {
 TEST(KernelCommand, ATimingHasTheOutputsOfTheContract) {
     const ScratchFiles scratch;
     const std::string path = scratch.write(
-        "case.json",
-        R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80}, "values": "normal"})");
+        "case.json", R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80},)"
+                     R"("values": "normal"})");
     const std::string plot = scratch.path("roof.svg");
     const Outcome outcome =
         run_kernel({"roofline", "rope", "--case", path, "--plot", plot, "--buffer", "16MiB", "--format", "json"});

@@ -170,7 +170,7 @@ TEST_F(HostileWorkload, HasValuesThatTheContractDoesNotAdmit) {
         "`first_index`");
 }
 
-// A kernel that is wrong only on a value that no generator makes: the failure is the captured call, taken apart, and its
+// A kernel that is wrong on one value that no generator makes: the failure is the captured call, taken apart, and its
 // case file repeats it.
 TEST(WorkloadFailure, IsTakenApartAndRepeated) {
     const ScratchFiles scratch;
