@@ -218,14 +218,14 @@ void EngineHost::deliver() {
         const auto found = live_.find(event.request);
         if (found == live_.end()) continue;
         if (event.kind == EngineEvent::Kind::kToken)
-            deliver(event.request, found->second, event.token);
+            deliver(found->second, event.token);
         else
             finish(event);
     }
 }
 
 // The second try of a turn begins with what the first one has told already.
-void EngineHost::deliver(RequestId request, Live& live, TokenId token) {
+void EngineHost::deliver(Live& live, TokenId token) {
     HostUpdate update{.kind = Kind::kToken, .token = token};
     if (!live.log_probs.empty()) {
         update.log_probs = std::move(live.log_probs.front());

@@ -136,7 +136,7 @@ private:
     void carry_out(Command command);
     void submit_now(Command command);
     void deliver();
-    void deliver(RequestId request, Live& live, TokenId token);
+    void deliver(Live& live, TokenId token);
     void finish(const EngineEvent& event);
     void fail(const std::string& why);
     void end_one(int64_t num_prompt_tokens);
