@@ -129,7 +129,7 @@ TEST(HttpBehaviour, WhoDoesNotReadIsGivenUp) {
     client.send(chat_bytes(hello({{"stream", true}, {"max_tokens", 3900}})));
     scene.wait_until_aborts(1);
     scene.wait_until_idle();
-    EXPECT_EQ(scene.chat(hello({{"stream", true}, {"max_tokens", 500}})).events().back(), "[DONE]");
+    EXPECT_EQ(scene.chat(hello({{"stream", true}, {"max_tokens", 20}})).events().back(), "[DONE]");
 }
 
 TEST(HttpBehaviour, AThousandStalledReadersHoldNobodyUp) {
@@ -188,7 +188,7 @@ TEST(HttpBehaviour, AStreamWithoutTokensSaysThatItIsThere) {
     scene.gate().close();
     const HttpClient client(scene.port());
     client.send(chat_bytes(hello({{"stream", true}})));
-    EXPECT_THAT(client.read_until("\n\n: "), HasSubstr("assistant"));
+    EXPECT_THAT(client.read_until(": still here"), HasSubstr(": still here"));
     scene.gate().open();
     EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("[DONE]"));
 }
@@ -316,7 +316,7 @@ TEST(HttpBehaviour, AnswersAreTheSameAmongOthersAndWithoutTheCache) {
     EXPECT_EQ(three_turns(alone, false), right);
     HttpSceneConfig config;
     config.executor.pools.num_blocks = 400;  // too few for all of them
-    config.executor.pools.num_state_rows = 24;
+    config.executor.pools.num_state_rows = 10;
     HttpScene scene(config);
     std::atomic<bool> over = false;
     std::vector<std::thread> others;

@@ -131,13 +131,15 @@ TEST(HttpFields, AHintOfABusyConversationIsPassedOver) {
     const HttpClient first(scene.port());
     first.send(post("/v1/chat/completions", hello({{"stream", true}, {"conversation_id", "c"}}).dump()));
     (void)first.read_until("assistant");
-    const HttpAnswer busy = scene.chat(hello({{"conversation_id", "c"}}));
-    EXPECT_EQ(busy.status, 409);
-    EXPECT_EQ(busy.json()["error"]["code"], "busy");
+    const HttpClient named(scene.port());
+    named.send(post("/v1/chat/completions", hello({{"conversation_id", "c"}}).dump()));
     const HttpClient second(scene.port());
     second.send(post("/v1/chat/completions", hello().dump(), "Connection: close\r\nX-Session-Id: c\r\n"));
-    while (scene.host().num_requests() < 2) std::this_thread::yield();
-    scene.gate().open();
+    while (scene.host().num_requests() < 3) std::this_thread::yield();
+    scene.gate().open();  // the first one has eleven tokens to go
+    const HttpAnswer busy = named.read_answer();
+    EXPECT_EQ(busy.status, 409);
+    EXPECT_EQ(busy.json()["error"]["code"], "busy");
     const HttpAnswer answer = second.read_answer();
     EXPECT_EQ(answer.status, 200) << answer.body;
     EXPECT_THAT(answer.head, Not(HasSubstr("X-Conversation-Id")));
