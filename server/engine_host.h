@@ -29,7 +29,7 @@ namespace verbatim::server {
 // A request in token ids, before the engine's thread makes sequences of them.
 struct HostRequest {
     std::optional<std::string> conversation_id;  // none: it is forgotten when it ends
-    bool id_is_hint = false;                     // a conversation that has a writer is not written to, rather than refused
+    bool id_is_hint = false;  // a conversation that has a writer is not written to, rather than refused
     CacheSalt salt;
     std::vector<TokenId> prompt;  // the whole conversation
     int64_t max_tokens = 0;
@@ -62,8 +62,8 @@ struct HostExecutor {
 };
 
 struct EngineHostConfig {
-    size_t max_requests = 256;                           // running and waiting
-    int64_t max_prompt_tokens = int64_t{4} << 20;        // of all of them; one that is alone may have more
+    size_t max_requests = 256;                          // running and waiting
+    int64_t max_prompt_tokens = int64_t{4} << 20;       // of all of them; one that is alone may have more
     std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
 };
 

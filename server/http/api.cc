@@ -170,7 +170,8 @@ const Fields& common_fields() {
         {"metadata", read_metadata},
         {"prompt_cache_key",
          [](const auto& f, const Json& v, R& r) { return take(r.prompt_cache_key, identifier(f, v)); }},
-        {"n", [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
+        {"n",
+         [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
         {"logit_bias", only(Json::object())},
         {"user", kIgnored},
         {"safety_identifier", kIgnored},
@@ -237,9 +238,8 @@ ApiResult<Json> object_of(std::string_view body) {
 
 FieldStatus check_model(const Json& json, const std::string& model) {
     if (!json.contains("model") || json["model"] == model) return {};
-    return tl::unexpected(
-        ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model), "model",
-                 "model_not_found"});
+    return tl::unexpected(ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model),
+                                   "model", "model_not_found"});
 }
 
 ApiError missing(const char* field) {

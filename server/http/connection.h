@@ -41,12 +41,11 @@ public:
     // Calls `left` once when the client hangs up, until forget() or the end. Bytes that it sends ahead are not read.
     template <typename Left>
     void watch(const std::shared_ptr<Connection>& self, Left left) {
-        stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                                    [self, left](boost::system::error_code problem) {
-                                        if (problem) return;
-                                        if (self->has_left()) return left();
-                                        self->watch_on(self, left);
-                                    });
+        stream_.socket().async_wait(asio::ip::tcp::socket::wait_read, [self, left](boost::system::error_code problem) {
+            if (problem) return;
+            if (self->has_left()) return left();
+            self->watch_on(self, left);
+        });
     }
     void forget();
 

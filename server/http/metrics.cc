@@ -46,9 +46,7 @@ private:
     std::string text_;
 };
 
-double share(int64_t used, int64_t all) {
-    return all == 0 ? 0 : static_cast<double>(used) / static_cast<double>(all);
-}
+double share(int64_t used, int64_t all) { return all == 0 ? 0 : static_cast<double>(used) / static_cast<double>(all); }
 
 void requests(Page& page, const HttpMetrics& http, const HostView& host) {
     page.gauge("vllm:num_requests_running", "Requests in the engine's batch.", static_cast<double>(host.num_running));

@@ -104,9 +104,7 @@ Json model_json(const Service& service) {
             {"max_model_len", service.max_model_len}};
 }
 
-Json model_list(const Service& service) {
-    return {{"object", "list"}, {"data", Json::array({model_json(service)})}};
-}
+Json model_list(const Service& service) { return {{"object", "list"}, {"data", Json::array({model_json(service)})}}; }
 
 ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache) {
     ApiResult<std::vector<TokenId>> ids;

@@ -337,7 +337,8 @@ TEST(HttpBehaviour, AnswersAreTheSameAmongOthersAndWithoutTheCache) {
     over = true;
     for (std::thread& other : others) other.join();
     scene.wait_until_idle();
-    EXPECT_THAT(scene.ask(get("/metrics")).body, Not(HasSubstr("verbatim:evictions_total{model_name=\"tiny-python\"} 0")));
+    EXPECT_THAT(scene.ask(get("/metrics")).body,
+                Not(HasSubstr("verbatim:evictions_total{model_name=\"tiny-python\"} 0")));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST(HttpFields, CompletionsHaveTheOldFormOfLogProbabilities) {
     config.shows_logits = true;
     const HttpScene scene(config);
     const auto complete = [&](bool stream) {
-        const json body = {{"prompt", "def"}, {"max_tokens", 7},      {"seed", 1},
+        const json body = {{"prompt", "def"}, {"max_tokens", 7},    {"seed", 1},
                            {"logprobs", 3},   {"ignore_eos", true}, {"stream", stream}};
         return scene.ask(post("/v1/completions", body.dump()));
     };
@@ -110,7 +110,8 @@ TEST(HttpFields, ConversationsAreFoundByHintsInTheirOrder) {
         const size_t at = answer.head.find("X-Conversation-Id: ");
         return at == std::string::npos ? "" : answer.head.substr(at + 19, answer.head.find("\r\n", at) - at - 19);
     };
-    const json all = {{"conversation_id", "body"}, {"metadata", {{"conversation_id", "meta"}}}, {"prompt_cache_key", "key"}};
+    const json all = {
+        {"conversation_id", "body"}, {"metadata", {{"conversation_id", "meta"}}}, {"prompt_cache_key", "key"}};
     const std::string headers = "X-Claude-Code-Session-Id: agent\r\nX-Session-Id: session\r\n";
     EXPECT_EQ(conversation(all, headers), "body");
     json less = all;
@@ -169,7 +170,8 @@ TEST(HttpFields, TokensAndTextsAreEachOthers) {
     EXPECT_EQ(text["prompt"], "def f(x):");
     const json chat = scene.ask(post("/tokenize", json{{"messages", hello()["messages"]}}.dump())).json();
     EXPECT_EQ(chat["count"], scene.chat(hello()).json()["usage"]["prompt_tokens"]);
-    for (const char* body : {R"({"prompt": 1})", "{}", R"({"prompt": "a", "x": 1})", R"({"prompt": "a", "messages": []})"})
+    for (const char* body :
+         {R"({"prompt": 1})", "{}", R"({"prompt": "a", "x": 1})", R"({"prompt": "a", "messages": []})"})
         EXPECT_EQ(scene.ask(post("/tokenize", body)).status, 400) << body;
     for (const char* body : {R"({"tokens": [-1]})", R"({"tokens": "a"})", "{}", R"({"tokens": [2000000000]})"})
         EXPECT_EQ(scene.ask(post("/detokenize", body)).json()["error"]["param"], "tokens") << body;
@@ -223,8 +225,7 @@ TEST(HttpFields, WhoHasNoKeyIsNotAnswered) {
     config.api_keys = "# who\nalice alice-key-1\nbob bobs-key-22\nalice alice-key-3\n";
     HttpScene scene(config);
     const auto ask = [&](const std::string& headers) {
-        HttpAnswer answer =
-            scene.ask(post("/v1/chat/completions", hello({{"conversation_id", "c"}}).dump(), headers));
+        HttpAnswer answer = scene.ask(post("/v1/chat/completions", hello({{"conversation_id", "c"}}).dump(), headers));
         scene.wait_until_idle();
         return answer;
     };
@@ -247,8 +248,8 @@ TEST(HttpFields, WhoHasNoKeyIsNotAnswered) {
 TEST(Tenants, SaltsOfTenantsDifferWhateverTheySend) {
     EXPECT_EQ(salt_of({}, {}).value, std::nullopt);
     EXPECT_EQ(salt_of({}, "s").value, "s");
-    const std::vector<CacheSalt> all = {salt_of("a", {}), salt_of("a", "b"), salt_of("a", ""), salt_of("ab", {}),
-                                        salt_of("b", {}), salt_of({}, "a")};
+    const std::vector<CacheSalt> all = {salt_of("a", {}),  salt_of("a", "b"), salt_of("a", ""),
+                                        salt_of("ab", {}), salt_of("b", {}),  salt_of({}, "a")};
     for (size_t i = 0; i < all.size(); ++i) {
         for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " " << j;
     }
@@ -260,7 +261,9 @@ TEST(Tenants, WrongKeyFilesAreErrorsThatTellNoKey) {
         return tenants ? std::string() : tenants.error().message;
     };
     EXPECT_EQ(message("a 12345678\r\n\n#x\nb abcdefgh"), "");
-    for (const char* text : {"a", "a ", " 12345678", "a 1234567", "a 12345678 x", "a 1234\t5678", "a 123456\xff" "8"}) {
+    for (const char* text : {"a", "a ", " 12345678", "a 1234567", "a 12345678 x", "a 1234\t5678",
+                             "a 123456\xff"
+                             "8"}) {
         EXPECT_THAT(message(std::string("a abcdefgh\n") + text), HasSubstr("keys.txt:2: ")) << text;
         EXPECT_THAT(message(text), Not(HasSubstr("1234567")));
     }

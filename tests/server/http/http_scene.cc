@@ -164,7 +164,8 @@ Joined joined(const HttpAnswer& answer, int64_t index) {
             if (!choice["finish_reason"].is_null()) all.reason = choice["finish_reason"];
             if (choice["logprobs"].is_null()) continue;
             const bool is_chat = choice["logprobs"].contains("content");
-            for (const auto& one : choice["logprobs"][is_chat ? "content" : "text_offset"]) all.log_probs.push_back(one);
+            for (const auto& one : choice["logprobs"][is_chat ? "content" : "text_offset"])
+                all.log_probs.push_back(one);
         }
     }
     return all;

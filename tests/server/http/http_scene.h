@@ -39,8 +39,8 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) override;
     void close() { let_through(0); }
     void open() { let_through(kAll); }
-    void let_through(int64_t steps);  // and no more
-    void wait_until_closed();         // a step wants to go on and may not
+    void let_through(int64_t steps);                        // and no more
+    void wait_until_closed();                               // a step wants to go on and may not
     void use(Executor& executor) { working_ = &executor; }  // of the same arithmetic
 
 private:
