@@ -15,9 +15,11 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
+#include "engine/recorder.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
 #include "server/http/tenants.h"
@@ -27,6 +29,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
 namespace {
@@ -52,6 +55,7 @@ struct ServeOptions {
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
     uint64_t seed = 0;
+    RecordFlags record;
 };
 
 // Tells nobody.
@@ -116,14 +120,52 @@ struct LoadedModel {
     ChosenExecutor executor;
     std::unique_ptr<TokenStore> store;
     LruEviction policy;
-    RecorderList nobody{{}};
+    std::unique_ptr<RunRecording> recording;  // null: nobody asked
+    std::unique_ptr<RecorderList> recorders;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<EngineHost> host;
 };
 
-HostExecutor host_executor(const ChosenExecutor& chosen) {
-    reference::NumericExecutor* executor = chosen.executor.get();
-    return {executor, [executor](SequenceSlot slot) { return executor->logits(slot, 0); }};
+// The executor, looked at by a recording that goes on.
+HostExecutor host_executor(LoadedModel& loaded) {
+    reference::NumericExecutor* executor = loaded.executor.executor.get();
+    const bool is_recorded = loaded.recording && !loaded.recording->is_finished();
+    Executor* watched = is_recorded ? &loaded.recording->watch(*executor, *executor) : executor;
+    return {watched, [executor](SequenceSlot slot) { return executor->logits(slot, 0); }};
+}
+
+Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
+    std::vector<Recorder*> told;
+    if (!options.record.path.empty()) {
+        const reference::NumericExecutor& executor = *loaded.executor.executor;
+        ASSIGN_OR_RETURN(loaded.recording,
+                         RunRecording::start(options.record, {.model = options.model,
+                                                              .model_seed = options.seed,
+                                                              .model_digest = model_digest(*loaded.model),
+                                                              .vocab_size = loaded.model->config.vocab_size,
+                                                              .numerics = executor.numerics_id(),
+                                                              .ordinary_numerics = executor.ordinary_numerics_id(),
+                                                              .executor = options.executor,
+                                                              .profile = std::string(name(executor.profile())),
+                                                              .num_threads = static_cast<int32_t>(options.threads),
+                                                              .draft = "none",
+                                                              .eviction = "lru",
+                                                              .engine = loaded.config}));
+        told.push_back(&loaded.recording->recorder());
+    }
+    loaded.recorders = std::make_unique<RecorderList>(std::move(told));
+    return {};
+}
+
+// A record ends with the executor that it began with.
+Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOptions& chosen, LoadedModel& loaded) {
+    if (loaded.recording) {
+        if (!loaded.recording->is_finished()) RETURN_IF_ERROR(loaded.recording->finish("the executor failed"));
+        loaded.recording->look_away();
+    }
+    loaded.executor.executor.reset();  // its memory first
+    ASSIGN_OR_RETURN(loaded.executor, choose_executor(name, chosen, *loaded.model));
+    return host_executor(loaded);
 }
 
 // Into its place for good: the host's thread holds pointers to it.
@@ -140,16 +182,14 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                                     .num_threads = static_cast<int32_t>(options.threads)};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
     loaded.store = std::make_unique<TokenStore>(vocab_size);
-    loaded.engine = std::make_unique<Engine>(loaded.config, *loaded.executor.executor, loaded.policy, *loaded.store,
-                                             loaded.nobody);
+    RETURN_IF_ERROR(start_recording(options, loaded));
+    HostExecutor executor = host_executor(loaded);
+    loaded.engine = std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store,
+                                             *loaded.recorders);
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
                              .max_prompt_tokens = options.max_prompt_tokens};
-    host.replacement = [&loaded, name = options.executor, chosen]() -> Result<HostExecutor> {
-        loaded.executor.executor.reset();  // its memory first
-        ASSIGN_OR_RETURN(loaded.executor, choose_executor(name, chosen, *loaded.model));
-        return host_executor(loaded.executor);
-    };
-    loaded.host = std::make_unique<EngineHost>(*loaded.engine, host_executor(loaded.executor), std::move(host));
+    host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
+    loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
     return {};
 }
 
@@ -202,6 +242,8 @@ Status serve(const ServeOptions& options) {
         server.stop();
     }
     sockets.join();
+    loaded.host.reset();  // nothing is told after this
+    if (made && loaded.recording && !loaded.recording->is_finished()) return loaded.recording->finish();
     return made;
 }
 
@@ -233,6 +275,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     add_seed_option(*verb, options->seed);
+    add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });
 }
 

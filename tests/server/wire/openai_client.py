@@ -48,7 +48,8 @@ def check_log_probs(client, text):
     assert b"".join(bytes(t.bytes) for t in tokens).decode().startswith(text)
     for token in tokens:  # temperature 0: the likeliest one is drawn
         assert token.logprob == token.top_logprobs[0].logprob <= 0 and len(token.top_logprobs) == 3
-    old = client.completions.create(model="tiny-python", prompt="def add(a, b):", max_tokens=8, temperature=0, logprobs=2)
+    prompt = {"model": "tiny-python", "prompt": "def add(a, b):", "max_tokens": 8, "temperature": 0}
+    old = client.completions.create(**prompt, logprobs=2)
     assert len(old.choices[0].logprobs.tokens) == old.usage.completion_tokens
     assert "".join(old.choices[0].logprobs.tokens).startswith(old.choices[0].text)
 
