@@ -346,6 +346,10 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                      "accepted so far")
         ->type_name("2..128|auto")
         ->default_str(std::to_string(kWindow));
+    verb->add_option("--row-lag", options->replay.max_row_lag,
+                     "tokens that a decoding request's state row may lie behind; its log stands for them")
+        ->check(CLI::Range(0, kMaxWindow))
+        ->capture_default_str();
     options->has_mismatch = verb->add_option("--inject-mismatch", options->mismatch_rate,
                                              "the adversary's drafts are right but for this share, by --seed")
                                 ->type_name("RATE")

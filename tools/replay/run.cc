@@ -40,6 +40,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.scheduler.max_num_sequences = config.max_num_sequences;
     engine.scheduler.max_window = config.max_window;
     engine.scheduler.paced_windows = config.paced_windows;
+    engine.scheduler.max_row_lag = config.max_row_lag;
     if (config.policy) set_policy(engine.scheduler, *config.policy, config.max_window, config.verify_share);
     engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
     engine.seed = config.seed;
@@ -50,7 +51,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
 
 ExecutorOptions executor_options(const ReplayConfig& config, const EngineConfig& engine) {
     return {.pools = engine.cache.pools,
-            .max_log_tokens = config.max_window - 1,
+            .max_log_tokens = engine.scheduler.max_log_tokens(),
             .num_threads = config.num_threads,
             .seed = config.seed,
             .isa = config.isa,

@@ -41,6 +41,7 @@ struct ReplayConfig {
     std::string draft = "none";  // who guesses tokens (tools/program/drafter_choice.h)
     int32_t max_window = 1;      // positions that draw in one step: the last known token's and drafts'
     bool paced_windows = false;  // windows follow what was accepted so far
+    int32_t max_row_lag = 0;     // tokens that a decoding request's state row may lie behind
     std::optional<int32_t> mismatch_ppm;  // of the drafts of "adversary", or of policy verify
     std::optional<Policy> policy;  // ordinary requests are computed in fast; none: in the profile, like all others
     double verify_share = 0.25;    // of a step's tokens that may verify
