@@ -1,5 +1,5 @@
 // tests/planted_kernels/planted.h: owns what the planted kernels have in common: each file exports one kernel, which is
-// subtly wrong in one way. tests/tools/kernel/planted_test.cc says what each must be told.
+// subtly wrong in one way. tests/tools/slow/kernel/planted_test.cc says what each must be told.
 #pragma once
 
 #include <cstdint>

@@ -48,6 +48,8 @@ struct ReplayConfig {
     bool show_dvr = false;         // keep a picture of one request's windows
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
     RecordFlags record;
+    std::string capture;       // the operation whose calls are kept; empty: none
+    std::string capture_file;  // that keeps them
 };
 
 // The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be

@@ -1,4 +1,4 @@
-// The verb `kernel`: lists, new kernels, our own kernels, and what bad flags and files are told.
+// The verb `kernel`: lists, reports, and what bad flags and files are told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sandbox/builtin_kernels.h"
-#include "tests/tools/program/run_program.h"
+#include "tests/tools/kernel/run_kernel.h"
 #include "tools/kernel/compile_kernel.h"
 #include "tools/kernel/operation.h"
 
@@ -19,18 +18,6 @@ namespace {
 
 using KernelJson = nlohmann::json;
 using testing::HasSubstr;
-
-Outcome run_kernel(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "kernel");
-    return run_verbatim(std::move(arguments));
-}
-
-// Every operation that the public header names a struct for.
-const std::vector<std::string>& all_operations() {
-    static const std::vector<std::string> kNames = {"matmul", "rms_norm",  "gated_norm", "conv",     "scan",
-                                                    "rope",   "attention", "activation", "sampling", "head_digest"};
-    return kNames;
-}
 
 TEST(KernelCommand, ListHasEveryOperationWithItsContractAndKernels) {
     const Outcome list = run_kernel({"list", "--format", "json"});
@@ -69,77 +56,6 @@ TEST(KernelCommand, TheHeaderCompilesAloneInCAndCpp) {
     }
 }
 
-class NewKernels : public testing::TestWithParam<std::string> {};
-
-// What `new` writes compiles and passes, for both machines.
-TEST_P(NewKernels, AreRightAsTheyAre) {
-    const ScratchFiles scratch;
-    for (const std::string machine : {"cpu", "cuda"}) {
-        const std::string file = scratch.path(machine == "cpu" ? "mine.cc" : "mine.cu");
-        const Outcome made = run_kernel({"new", GetParam(), "--for", machine, "--out", file});
-        ASSERT_EQ(made.exit_code, kExitOk) << made.err;
-        const Outcome check =
-            run_kernel({"check", GetParam(), "--effort", "short", "--file", file, "--format", "json"});
-        EXPECT_EQ(check.exit_code, kExitOk) << check.err << check.out;
-        const KernelJson report = KernelJson::parse(check.out, nullptr, false);
-        EXPECT_EQ(report["verdict"], "pass");
-        EXPECT_EQ(report["machine"], machine);
-        EXPECT_GT(report["cases"], 10);
-        EXPECT_TRUE(report["first_failure"].is_null());
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(Naive, NewKernels, testing::ValuesIn(all_operations()),
-                         [](const auto& info) { return info.param; });
-
-class OurKernels : public testing::TestWithParam<std::string> {};
-
-// The reference, every instruction set of this processor, the emulated GPU: a short form of both verbs.
-TEST_P(OurKernels, KeepTheirContracts) {
-    const Outcome check = run_kernel({"check", GetParam(), "--kernel", "all", "--effort", "short", "--format", "json"});
-    EXPECT_EQ(check.exit_code, kExitOk) << check.out;
-    const KernelJson reports = KernelJson::parse(check.out, nullptr, false);
-    const auto is_ours = [](const verbatim_kernel* kernel) { return kernel->operation == GetParam(); };
-    EXPECT_EQ(std::ssize(reports), std::ranges::count_if(sandbox::builtin_kernels(), is_ours));
-}
-
-TEST_P(OurKernels, AreInvariant) {
-    const Outcome invariance =
-        run_kernel({"invariance", GetParam(), "--kernel", "all", "--effort", "short", "--format", "json"});
-    EXPECT_EQ(invariance.exit_code, kExitOk) << invariance.out;
-    for (const KernelJson& report : KernelJson::parse(invariance.out, nullptr, false)) {
-        if (report["profile"] == "fast") continue;  // it promises nothing
-        EXPECT_EQ(report["verdict"], "pass") << report["kernel"];
-        EXPECT_EQ(report["invariant"].size(), 5u);
-        for (const auto& [property, holds] : report["invariant"].items()) EXPECT_TRUE(holds) << property;
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(BuiltIn, OurKernels, testing::ValuesIn(all_operations()),
-                         [](const auto& info) { return info.param; });
-
-// The kernels of docs/kernel-sandbox.md: one breaks, the other one is mended.
-TEST(KernelCommand, TheWalksPairsOfTokensKnowTheirChunk) {
-    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/walk/scan_pairs.cc";
-    const Outcome check = run_kernel({"check", "scan", "--effort", "short", "--file", file});
-    EXPECT_EQ(check.exit_code, kExitDifference);
-    EXPECT_THAT(check.out, HasSubstr("wrong bits"));
-    const Outcome outcome = run_kernel({"invariance", "scan", "--effort", "short", "--file", file, "--format", "json"});
-    EXPECT_EQ(outcome.exit_code, kExitDifference);
-    const KernelJson report = KernelJson::parse(outcome.out);
-    for (const auto& [property, holds] : report["invariant"].items()) {
-        EXPECT_EQ(holds.get<bool>(), property != "chunk") << property;
-    }
-}
-
-TEST(KernelCommand, TheWalksLastScanHoldsEverything) {
-    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/walk/scan_channels.cc";
-    for (const char* verb : {"check", "invariance"}) {
-        const Outcome outcome = run_kernel({verb, "scan", "--effort", "short", "--file", file});
-        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.out;
-    }
-}
-
 TEST(KernelCommand, JsonOfOneKernelHasTheKeysOfADocumentedReport) {
     const Outcome check = run_kernel({"check", "rope", "--effort", "short", "--format", "json"});
     const KernelJson report = KernelJson::parse(check.out, nullptr, false);
@@ -158,7 +74,8 @@ TEST(KernelCommand, JunitHasATestCaseForEveryProperty) {
 TEST(KernelCommand, ATimingHasTheOutputsOfTheContract) {
     const ScratchFiles scratch;
     const std::string path = scratch.write(
-        "case.json", R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0}, "values": "normal"})");
+        "case.json",
+        R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80}, "values": "normal"})");
     const std::string plot = scratch.path("roof.svg");
     const Outcome outcome =
         run_kernel({"roofline", "rope", "--case", path, "--plot", plot, "--buffer", "16MiB", "--format", "json"});
@@ -216,12 +133,14 @@ TEST(KernelCommand, ABadCaseFileIsSaid) {
         EXPECT_EQ(outcome.exit_code, kExitBadInput) << text;
         EXPECT_THAT(outcome.err, HasSubstr(what));
     };
-    const std::string sizes = R"("sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0})";
+    const std::string sizes = R"("sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80})";
     expect("[]", "no JSON object");
     expect(R"({"op": "rop"})", "no operation");
     expect(R"({"op": "rope", "sizes": {"rows": 2}, "values": "normal"})", "\"heads\"");
-    expect(R"({"op": "rope", "sizes": {"rows": 0, "heads": 2, "pairs": 8, "rest": 0}})", "rows 0 is not in 1");
-    expect(R"({"op": "rope", "sizes": {"rows": 90000, "heads": 90000, "pairs": 8, "rest": 0}})", "too large");
+    expect(R"({"op": "rope", "sizes": {"rows": 0, "heads": 2, "pairs": 8, "rest": 0, "positions": 80}})",
+           "rows 0 is not in 1");
+    expect(R"({"op": "rope", "sizes": {"rows": 90000, "heads": 90000, "pairs": 8, "rest": 0, "positions": 80}})",
+           "too large");
     expect(R"({"op": "rope", )" + sizes + R"(, "values": "odd"})", "no class of values");
     expect(R"({"op": "rope", )" + sizes + R"(, "values": "normal", "seed": "x"})", "case.json");
     expect(R"({"op": "rope", )" + sizes + R"(, "values": "normal", "placing": "up"})", "aligned");

@@ -72,7 +72,7 @@ TEST(BenchCommand, LeavesStateRowsBehindAndComputesTheSame) {
     const Outcome refused = tiny_bench({"--row-lag", "1"}, "tiny-llama");
     EXPECT_EQ(refused.exit_code, kExitBadInput) << refused.err;
     EXPECT_THAT(refused.err, HasSubstr("no Mamba layers"));
-    const Outcome too_long = tiny_bench({"--row-lag", "100", "--repeats", "1000"});
+    const Outcome too_long = bench({"--preset", "tiny-granite", "--row-lag", "100", "--repeats", "10000"});
     EXPECT_THAT(too_long.err, HasSubstr("positions"));
 }
 

@@ -1,0 +1,24 @@
+// tests/tools/kernel/run_kernel.h: the verb `kernel` as a person runs it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+
+inline Outcome run_kernel(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "kernel");
+    return run_verbatim(std::move(arguments));
+}
+
+// Every operation that the public header names a struct for.
+inline const std::vector<std::string>& all_operations() {
+    static const std::vector<std::string> kNames = {"matmul", "rms_norm",  "gated_norm", "conv",     "scan",
+                                                    "rope",   "attention", "activation", "sampling", "head_digest"};
+    return kNames;
+}
+
+}  // namespace verbatim::tools
