@@ -1,24 +1,35 @@
 // `verbatim serve`: an engine behind HTTP, as OpenAI's clients speak it.
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
+#include "engine/recorder.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
+#include "server/http/tenants.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
 namespace {
@@ -38,10 +49,13 @@ struct ServeOptions {
     int64_t port = 8000;
     int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
     int64_t max_requests = 256;
+    int64_t max_prompt_tokens = int64_t{4} << 20;
+    std::string api_key_file;
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
     uint64_t seed = 0;
+    RecordFlags record;
 };
 
 // Tells nobody.
@@ -71,6 +85,13 @@ std::string served_name(const ServeOptions& options) {
     return folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
 }
 
+Result<std::string> read_page(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string page{std::istreambuf_iterator<char>(file), {}};
+    if (page.empty()) return error("{}: the page that / shows cannot be read: is the repository whole?", path);
+    return page;
+}
+
 // The text of the model: a template where the folder has one.
 struct ModelText {
     std::unique_ptr<text::Tokenizer> tokenizer;
@@ -91,40 +112,141 @@ Result<ModelText> load_text(const std::string& folder) {
     return model;
 }
 
+// All that answers are made of. What stands on something else is declared after it.
+struct LoadedModel {
+    ModelText text;
+    std::unique_ptr<reference::Model> model;
+    Digest digest;  // of the model
+    EngineConfig config;
+    ChosenExecutor executor;
+    std::unique_ptr<TokenStore> store;
+    LruEviction policy;
+    std::unique_ptr<RunRecording> recording;  // null: nobody asked
+    std::unique_ptr<RecorderList> recorders;
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<EngineHost> host;
+};
+
+// The executor, looked at by a recording that goes on.
+HostExecutor host_executor(LoadedModel& loaded) {
+    reference::NumericExecutor* executor = loaded.executor.executor.get();
+    const bool is_recorded = loaded.recording && !loaded.recording->is_finished();
+    Executor* watched = is_recorded ? &loaded.recording->watch(*executor, *executor) : executor;
+    return {watched, [executor](SequenceSlot slot) { return executor->logits(slot, 0); }};
+}
+
+Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
+    std::vector<Recorder*> told;
+    if (!options.record.path.empty()) {
+        const reference::NumericExecutor& executor = *loaded.executor.executor;
+        ASSIGN_OR_RETURN(loaded.recording,
+                         RunRecording::start(options.record, {.model = options.model,
+                                                              .model_seed = options.seed,
+                                                              .model_digest = loaded.digest,
+                                                              .vocab_size = loaded.model->config.vocab_size,
+                                                              .numerics = executor.numerics_id(),
+                                                              .ordinary_numerics = executor.ordinary_numerics_id(),
+                                                              .executor = options.executor,
+                                                              .profile = std::string(name(executor.profile())),
+                                                              .num_threads = static_cast<int32_t>(options.threads),
+                                                              .draft = "none",
+                                                              .eviction = "lru",
+                                                              .engine = loaded.config}));
+        told.push_back(&loaded.recording->recorder());
+    }
+    loaded.recorders = std::make_unique<RecorderList>(std::move(told));
+    return {};
+}
+
+// A record ends with the executor that it began with.
+Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOptions& chosen, LoadedModel& loaded) {
+    if (loaded.recording) {
+        if (!loaded.recording->is_finished()) RETURN_IF_ERROR(loaded.recording->finish("the executor failed"));
+        loaded.recording->look_away();
+    }
+    loaded.executor.executor.reset();  // its memory first
+    ASSIGN_OR_RETURN(loaded.executor, choose_executor(name, chosen, *loaded.model));
+    return host_executor(loaded);
+}
+
+// Into its place for good: the host's thread holds pointers to it.
+Status load(const ServeOptions& options, LoadedModel& loaded) {
+    ASSIGN_OR_RETURN(loaded.text, load_text(options.model));
+    ASSIGN_OR_RETURN(reference::Model model, choose_model(options.model, options.seed));
+    loaded.model = std::make_unique<reference::Model>(std::move(model));
+    ASSIGN_OR_RETURN(loaded.digest, model_digest(*loaded.model));
+    const int32_t vocab_size = loaded.model->config.vocab_size;
+    if (loaded.text.tokenizer->num_ids() > vocab_size)
+        return error("{}: the tokenizer has {} tokens, the model {}", options.model, loaded.text.tokenizer->num_ids(),
+                     vocab_size);
+    ASSIGN_OR_RETURN(loaded.config, engine_config_of(options, loaded.model->config));
+    const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
+                                    .num_threads = static_cast<int32_t>(options.threads)};
+    ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
+    loaded.store = std::make_unique<TokenStore>(vocab_size);
+    RETURN_IF_ERROR(start_recording(options, loaded));
+    HostExecutor executor = host_executor(loaded);
+    loaded.engine = std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store,
+                                             *loaded.recorders);
+    EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
+                             .max_prompt_tokens = options.max_prompt_tokens};
+    host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
+    loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
+    return {};
+}
+
+Service service_of(const ServeOptions& options, LoadedModel& loaded) {
+    const std::string numerics = loaded.executor.executor->numerics_id();
+    return {.tokenizer = loaded.text.tokenizer.get(),
+            .chat = loaded.text.chat ? &*loaded.text.chat : nullptr,
+            .host = loaded.host.get(),
+            .model = served_name(options),
+            .fingerprint = fmt::format("{}-{}", numerics, loaded.digest.hex()),
+            .max_model_len = loaded.config.max_model_len,
+            .vocab_size = loaded.model->config.vocab_size,
+            .stop_tokens = loaded.text.stop_tokens,
+            .now = seconds_now};
+}
+
+// Every client has a file number.
+void allow_many_files() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// It listens before the model is there: alive, and not ready.
 Status serve(const ServeOptions& options) {
     if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
-    ASSIGN_OR_RETURN(ModelText model_text, load_text(options.model));
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
-    const int32_t vocab_size = model.config.vocab_size;
-    if (model_text.tokenizer->num_ids() > vocab_size)
-        return error("{}: the tokenizer has {} tokens, the model {}", options.model, model_text.tokenizer->num_ids(),
-                     vocab_size);
-    ASSIGN_OR_RETURN(const EngineConfig engine_config, engine_config_of(options, model.config));
-    const ExecutorOptions chosen = {.pools = engine_config.cache.pools,
-                                    .num_threads = static_cast<int32_t>(options.threads)};
-    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
-    TokenStore store(vocab_size);
-    LruEviction policy;
-    RecorderList nobody({});
-    Engine engine(engine_config, *executor.executor, policy, store, nobody);
-    EngineHost host(engine, static_cast<size_t>(options.max_requests));
-
-    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
-    HttpServer server({.tokenizer = model_text.tokenizer.get(),
-                       .chat = model_text.chat ? &*model_text.chat : nullptr,
-                       .host = &host,
-                       .model = served_name(options),
-                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), weights.hex()),
-                       .max_model_len = engine_config.max_model_len,
-                       .vocab_size = vocab_size,
-                       .stop_tokens = model_text.stop_tokens,
-                       .now = seconds_now},
-                      {.address = options.host, .port = static_cast<uint16_t>(options.port)});
+    Tenants tenants;
+    if (!options.api_key_file.empty()) {
+        ASSIGN_OR_RETURN(tenants, Tenants::read(options.api_key_file));
+    }
+    ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/http/page.html")));
+    allow_many_files();
+    LoadedModel loaded;
+    HttpServer server({.address = options.host, .port = static_cast<uint16_t>(options.port)}, std::move(tenants),
+                      std::move(page));
     ASSIGN_OR_RETURN(const uint16_t port, server.listen());
-    fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
-    std::fflush(stdout);
-    server.run(/*signals=*/true);
-    return {};
+    std::atomic<bool> is_loading = true;
+    std::thread sockets([&] {
+        server.run(/*signals=*/true);
+        if (is_loading) std::_Exit(kExitOk);  // a signal came first: there is nothing to end in order
+    });
+    const Status made = load(options, loaded);
+    is_loading = false;
+    if (made) {
+        server.serve(service_of(options, loaded));
+        fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
+        std::fflush(stdout);
+    } else {
+        server.stop();
+    }
+    sockets.join();
+    loaded.host.reset();  // nothing is told after this
+    if (made && loaded.recording && !loaded.recording->is_finished()) return loaded.recording->finish();
+    return made;
 }
 
 int run_serve(const ServeOptions& options) {
@@ -148,9 +270,14 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
     add_count_option(*verb, "--max-requests", options->max_requests, 1, "running and waiting; more are told to wait");
+    add_count_option(*verb, "--max-prompt-tokens", options->max_prompt_tokens, 1,
+                     "of all requests that are in; beyond, one that is not alone is told to wait");
+    verb->add_option("--api-key-file", options->api_key_file,
+                     "lines `TENANT KEY`: who may ask; without it anybody who reaches the port");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     add_seed_option(*verb, options->seed);
+    add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });
 }
 

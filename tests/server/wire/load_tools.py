@@ -1,0 +1,86 @@
+"""load_tools.py PROGRAM wrk|slowhttptest|stalled: a tool of Debian's, or a thousand clients that do not read, against a
+server that answers others meanwhile."""
+
+import json
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from served import Served, program, skip
+
+# Chats that hang up when the time is over.
+SCRIPT = """
+wrk.method = "POST"
+wrk.path = "/v1/chat/completions"
+wrk.body = '{"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "stream": true}'
+"""
+
+
+def with_wrk(server):
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(SCRIPT)
+        script.flush()
+        tool = subprocess.run(["wrk", "-t1", "-c32", "-d3s", "-s", script.name, server.base], capture_output=True,
+                              text=True, check=False, timeout=60)
+    print(tool.stdout, tool.stderr)
+    assert tool.returncode == 0
+    assert "Non-2xx" not in tool.stdout and "Socket errors" not in tool.stdout
+
+
+def with_slowhttptest(server):
+    for how in ([], ["-B"], ["-X"]):  # slow headers, slow bodies, slow reading
+        attack = ["slowhttptest", *(how or ["-H"]), "-c", "200", "-r", "200", "-i", "1", "-l", "3", "-p", "2",
+                  "-u", server.base + "/health"]
+        tool = subprocess.Popen(attack, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        slowest = 0.0
+        while tool.poll() is None:
+            began = time.monotonic()
+            assert server.ask("/health")[0] == 200
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.2)
+        print(f"{how or ['-H']}: /health took {slowest * 1000:.1f} ms at most")
+        tool.communicate()
+
+
+def with_stalled_readers(server):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1100:
+        skip(f"a process may have {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    host, port = server.base.removeprefix("http://").split(":")
+    body = json.dumps({"prompt": [7] * 8, "max_tokens": 3000, "stream": True, "ignore_eos": True})
+    request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    readers, times = [], []
+    for _ in range(1000):
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        reader.connect((host, int(port)))
+        reader.send(request)
+        readers.append(reader)
+    for _ in range(40):
+        began = time.monotonic()
+        assert server.ask("/health")[0] == 200
+        times.append((time.monotonic() - began) * 1000)
+        time.sleep(0.05)
+    print(f"beside {len(readers)} stalled readers /health took {sorted(times)[20]:.1f} ms, {max(times):.1f} at most")
+    for reader in readers:
+        reader.close()
+
+
+def main():
+    tool = sys.argv[2]
+    if tool != "stalled" and shutil.which(tool) is None:
+        skip(f"{tool} is not installed (Debian: {tool})")
+    with Served(program(), "--max-requests", "1100") as server:
+        {"wrk": with_wrk, "slowhttptest": with_slowhttptest, "stalled": with_stalled_readers}[tool](server)
+        status, answer = server.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}],
+                                                             "max_tokens": 4})
+        assert status == 200, json.dumps(answer)
+
+
+if __name__ == "__main__":
+    main()
