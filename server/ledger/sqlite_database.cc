@@ -67,7 +67,16 @@ Status SqliteDatabase::connect() {
     sqlite3_busy_timeout(opened, 0);
     for (const char* pragma : {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"})
         RETURN_IF_ERROR(rows(pragma, {}));
-    return take_lock();
+    RETURN_IF_ERROR(take_lock());
+    return check_owner();
+}
+
+// Nothing is written into what is somebody else's.
+Status SqliteDatabase::check_owner() {
+    ASSIGN_OR_RETURN(const auto tables, rows("SELECT 1 FROM sqlite_master", {}));
+    ASSIGN_OR_RETURN(const bool ours, has_table("verbatim_ledger"));
+    if (tables.empty() || ours) return {};
+    return error("it is the database of another program: choose another --ledger");
 }
 
 // Writes nothing, but asks for the right to.

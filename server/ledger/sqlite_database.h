@@ -29,6 +29,7 @@ private:
     };
     [[nodiscard]] tl::unexpected<Error> said() const;
     Status take_lock();
+    Status check_owner();
 
     std::string file_;
     std::unique_ptr<sqlite3, Close> database_;
