@@ -1,5 +1,9 @@
 #include "server/ledger/conversation_ledger.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -17,6 +21,17 @@ std::vector<TokenId> cut(const TokenSeq& tokens, int64_t begin, int64_t end) {
     return part;
 }
 
+// The messages behind those that the conversation has kept. A conversation that has moved on since they were compared
+// keeps all of them.
+void keep_messages(const AskedMessages& asked, const TurnRow* before, Version version_before, TurnRow& row) {
+    if (asked.all.empty()) return;
+    const int64_t num_kept = before == nullptr ? 0 : before->num_messages;
+    row.num_old_messages = asked.base == version_before ? std::min(asked.num_equal, num_kept) : 0;
+    const auto own = std::span(asked.all).subspan(static_cast<size_t>(row.num_old_messages));
+    row.messages = fmt::format("[{}]", fmt::join(own, ","));
+    row.num_messages = static_cast<int64_t>(asked.all.size()) + 1;
+}
+
 // The conversation's last turn, as it goes on from the one before.
 TurnRow last_turn(const Ledger::Conversation& now, const TurnNotes& notes, const TurnRow* before) {
     const Turn& turn = now.turns.back();
@@ -24,13 +39,12 @@ TurnRow last_turn(const Ledger::Conversation& now, const TurnNotes& notes, const
     row.prompt_end = turn.prompt_end;
     row.end = turn.end;
     row.finish = turn.finish;
-    row.num_text_tokens = notes.num_text_tokens.value_or(turn.end - turn.prompt_end);
+    row.num_text_tokens = notes.stop ? notes.stop->num_text_tokens : turn.end - turn.prompt_end;
+    row.num_text_bytes = notes.stop ? notes.stop->num_text_bytes : -1;
     row.version = turn.version;
     if (notes.claim) row.turn_id = notes.claim->turn_id;
     row.tokens = cut(now.committed, before == nullptr ? 0 : before->end, turn.end);
     row.chain = chain_after(before == nullptr ? Digest{} : before->chain, row.tokens);
-    row.num_old_messages = notes.num_old_messages;
-    row.messages = notes.messages;
     return row;
 }
 
@@ -40,7 +54,7 @@ AnswerRow answer_of(const TurnRow& turn, const TurnNotes& notes, const Ledger::C
     answer.request = notes.claim->request;
     answer.output = cut(now.committed, turn.prompt_end, turn.prompt_end + turn.num_text_tokens);
     answer.finish = turn.finish;
-    answer.num_prompt_tokens = notes.num_prompt_tokens;
+    answer.num_prompt_tokens = turn.prompt_end;
     answer.num_cached_tokens = notes.num_cached_tokens;
     answer.num_output_tokens = turn.num_text_tokens;
     answer.head = std::move(head);
@@ -125,45 +139,52 @@ size_t ConversationLedger::num_conversations() const {
     return contents_.conversations.size();
 }
 
-std::string ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now,
-                                          const TurnNotes& notes, Told told) {
+void ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
+                                   const HeadTold& told) {
     Change change{.kind = Change::Kind::kCommit, .key = key, .version = now.version};
     change.num_turns = static_cast<int64_t>(now.turns.size()) - 1;
     TurnPtr before;
-    if (change.num_turns > 0) {
+    Version version_before = kNoVersion;
+    {
         const std::lock_guard lock(mutex_);
-        before = contents_.conversations.at(key).turns.at(static_cast<size_t>(change.num_turns) - 1);
+        const auto known = contents_.conversations.find(key);
+        if (known != contents_.conversations.end()) version_before = known->second.version;
+        if (change.num_turns > 0) before = known->second.turns.at(static_cast<size_t>(change.num_turns) - 1);
     }
-    const auto turn = std::make_shared<const TurnRow>(last_turn(now, notes, before.get()));
+    TurnRow row = last_turn(now, notes, before.get());
+    keep_messages(notes.messages, before.get(), version_before, row);
+    const auto turn = std::make_shared<const TurnRow>(std::move(row));
     change.turn = turn;
     if (notes.claim) {
         const std::string head = head_name({now.version, {turn}, {}});
         change.answer = std::make_shared<const AnswerRow>(answer_of(*turn, notes, now, head));
     }
-    return take(std::move(change), key, std::move(told));
+    take(std::move(change), key, told);
 }
 
-std::string ConversationLedger::forked(const ConversationKey& from, const std::string& to,
-                                       const Ledger::Conversation& fork, Told told) {
+void ConversationLedger::forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
+                                const HeadTold& told) {
     Change change{.kind = Change::Kind::kFork, .key = from, .version = fork.version};
     change.num_turns = static_cast<int64_t>(fork.turns.size());
     change.to = to;
-    return take(std::move(change), {from.salt, to}, std::move(told));
+    take(std::move(change), {from.salt, to}, told);
 }
 
-std::string ConversationLedger::rewound(const ConversationKey& key, const Ledger::Conversation& now, Told told) {
+void ConversationLedger::rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadTold& told) {
     Change change{.kind = Change::Kind::kRewind, .key = key, .version = now.version};
     change.num_turns = static_cast<int64_t>(now.turns.size());
-    return take(std::move(change), key, std::move(told));
+    take(std::move(change), key, told);
 }
 
 void ConversationLedger::removed(const ConversationKey& key, Told told) {
-    take({.kind = Change::Kind::kRemove, .key = key}, key, std::move(told));
+    take({.kind = Change::Kind::kRemove, .key = key}, key,
+         [told = std::move(told)](const std::string& problem, const std::string&) { told(problem); });
 }
 
 void ConversationLedger::when_kept(Told told) { write({}, std::move(told)); }
 
-std::string ConversationLedger::take(Change change, const ConversationKey& of, Told told) {
+// In memory at once; whoever is told of it, when it is kept.
+void ConversationLedger::take(Change change, const ConversationKey& of, const HeadTold& told) {
     std::string head;
     {
         const std::lock_guard lock(mutex_);
@@ -171,8 +192,7 @@ std::string ConversationLedger::take(Change change, const ConversationKey& of, T
         const auto found = contents_.conversations.find(of);
         if (found != contents_.conversations.end()) head = head_name(found->second);
     }
-    write(std::move(change), std::move(told));
-    return head;
+    write(std::move(change), [told, head](const std::string& problem) { told(problem, head); });
 }
 
 void ConversationLedger::write(Change change, Told told) {

@@ -37,19 +37,32 @@ struct TurnClaim {
     int64_t created = 0;
 };
 
-// Of a committed turn, what the engine does not know.
+// What a chat's request had for messages, beside those of the conversation as it was then.
+struct AskedMessages {
+    Version base = kNoVersion;     // the conversation's version that they were compared with
+    int64_t num_equal = 0;         // so many are the conversation's own
+    std::vector<std::string> all;  // JSON
+};
+
+// Where a stop text ended the answer.
+struct StopPlace {
+    int64_t num_text_tokens = 0;
+    int64_t num_text_bytes = 0;
+};
+
+// Of a turn, what the engine does not know.
 struct TurnNotes {
     std::optional<TurnClaim> claim;
-    std::optional<int64_t> num_text_tokens;  // none: all that was generated
-    int64_t num_prompt_tokens = 0;
+    std::optional<StopPlace> stop;
     int64_t num_cached_tokens = 0;
-    int64_t num_old_messages = 0;
-    std::string messages;
+    AskedMessages messages;
 };
 
 class ConversationLedger {
 public:
     using Told = LedgerWriter::Told;
+    // The same, and the new name of the head.
+    using HeadTold = std::function<void(const std::string& problem, const std::string& head)>;
 
     // Null: conversations end with the process.
     explicit ConversationLedger(std::unique_ptr<LedgerStore> store = nullptr, LedgerWriterConfig config = {});
@@ -71,11 +84,11 @@ public:
     [[nodiscard]] size_t num_conversations() const;
 
     // From the engine's thread, after the engine has done it. `told` is called when it is kept, or cannot be.
-    // The head's new name.
-    std::string committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
-                          Told told);
-    std::string forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork, Told told);
-    std::string rewound(const ConversationKey& key, const Ledger::Conversation& now, Told told);
+    void committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
+                   const HeadTold& told);
+    void forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
+                const HeadTold& told);
+    void rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadTold& told);
     void removed(const ConversationKey& key, Told told);
     void when_kept(Told told);  // everything so far
 
@@ -83,7 +96,7 @@ public:
     size_t close();
 
 private:
-    std::string take(Change change, const ConversationKey& of, Told told);
+    void take(Change change, const ConversationKey& of, const HeadTold& told);
     void write(Change change, Told told);
 
     std::unique_ptr<LedgerStore> store_;

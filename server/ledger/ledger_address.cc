@@ -28,7 +28,8 @@ Result<std::unique_ptr<LedgerStore>> make_ledger_store(const std::string& addres
     if (address.starts_with(kSqlite)) {
         file = address.substr(kSqlite.size());
         if (!file.starts_with('/'))
-            return error("--ledger {}: a file is wanted after sqlite://, as in sqlite:///var/lib/verbatim/ledger", address);
+            return error("--ledger {}: a file is wanted after sqlite://, as in sqlite:///var/lib/verbatim/ledger",
+                         address);
     } else if (address.find("://") != std::string::npos) {
         return error("--ledger {}: wanted a file, sqlite:///FILE, postgresql://HOST/DATABASE or none", address);
     }

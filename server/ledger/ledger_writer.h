@@ -19,9 +19,9 @@
 namespace verbatim::server {
 
 struct LedgerWriterConfig {
-    size_t max_batch = 256;     // changes of one transaction
-    int64_t tries = 3;          // before anybody is told
-    int64_t pause_ms = 50;      // before the second try again; twice as long before each one after that
+    size_t max_batch = 256;  // changes of one transaction
+    int64_t tries = 3;       // before anybody is told
+    int64_t pause_ms = 50;   // before the second try again; twice as long before each one after that
     int64_t max_pause_ms = 1000;
 };
 
@@ -36,7 +36,7 @@ public:
     LedgerWriter& operator=(const LedgerWriter&) = delete;
     ~LedgerWriter();
 
-    void write(Change change, Told told);  // from any thread
+    void write(Change change, Told told);       // from any thread
     [[nodiscard]] std::string problem() const;  // what is in the way; empty when nothing is
     // Tries what is left once more, and ends the thread: how many changes are not kept.
     size_t close();

@@ -73,8 +73,8 @@ std::string PostgresDatabase::where() const {
     const size_t host = url_.find("://") + 3;
     const size_t end = std::min(url_.find('?'), url_.size());
     const size_t at = url_.rfind('@', end);
-    return url_.substr(0, host) + (at == std::string::npos ? url_.substr(host, end - host)
-                                                            : url_.substr(at + 1, end - at - 1));
+    return url_.substr(0, host) +
+           (at == std::string::npos ? url_.substr(host, end - host) : url_.substr(at + 1, end - at - 1));
 }
 
 tl::unexpected<Error> PostgresDatabase::said() const {
@@ -98,7 +98,8 @@ Status PostgresDatabase::connect_once() {
         connection_.reset();
         return problem;
     }
-    PQsetNoticeProcessor(connection_.get(), [](void*, const char*) {}, nullptr);
+    PQsetNoticeProcessor(
+        connection_.get(), [](void*, const char*) {}, nullptr);
     RETURN_IF_ERROR(run("SET synchronous_commit TO on", {}));
     return {};
 }
@@ -107,7 +108,8 @@ Status PostgresDatabase::connect_once() {
 Status PostgresDatabase::take_lock(int64_t limit_ms) {
     const auto deadline = steady_clock::now() + milliseconds(limit_ms);
     while (true) {
-        const std::string sql = fmt::format("SELECT CASE WHEN pg_try_advisory_lock({}) THEN 1::BIGINT ELSE 0::BIGINT END", kLockKey);
+        const std::string sql =
+            fmt::format("SELECT CASE WHEN pg_try_advisory_lock({}) THEN 1::BIGINT ELSE 0::BIGINT END", kLockKey);
         ASSIGN_OR_RETURN(const auto taken, rows(sql, {}));
         if (taken.size() == 1 && taken[0][0] == SqlValue(int64_t{1})) return {};
         if (steady_clock::now() >= deadline) break;

@@ -24,14 +24,16 @@ struct TurnRow {
     int64_t end = 0;         // tokens [prompt_end, end) were generated
     FinishReason finish = FinishReason::kLength;
     int64_t num_text_tokens = 0;  // of the generated ones: up to the one that completed a stop text
+    int64_t num_text_bytes = -1;  // of their text, before the stop text; -1: all
     Version version = kNoVersion;
     std::optional<std::string> turn_id;
     Digest chain;  // of this turn's tokens behind the chain before: names the head
     std::vector<TokenId> tokens;
-    // The conversation's messages, answers among them, are the first `num_old_messages` of those before, then these,
-    // then the answer. Empty: the turn was asked for by text or tokens.
+    // The conversation's messages, answers among them: the first `num_old_messages` of those before, then these, then
+    // the answer. None at all: the turn was asked for by text or tokens.
     int64_t num_old_messages = 0;
-    std::string messages;  // a JSON list
+    std::string messages;      // a JSON list
+    int64_t num_messages = 0;  // together
     friend bool operator==(const TurnRow&, const TurnRow&) = default;
 };
 

@@ -100,8 +100,10 @@ const SqlMigrations& ledger_migrations() {
         "NULL, PRIMARY KEY (salt, conversation))",
         "CREATE TABLE verbatim_turns (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, number BIGINT NOT NULL, "
         "prompt_end BIGINT NOT NULL, turn_end BIGINT NOT NULL, finish BIGINT NOT NULL, num_text_tokens BIGINT NOT "
-        "NULL, version BIGINT NOT NULL, turn_id BYTEA, chain BYTEA NOT NULL, tokens BYTEA NOT NULL, num_old_messages "
-        "BIGINT NOT NULL, messages BYTEA NOT NULL, PRIMARY KEY (salt, conversation, number))",
+        "NULL, num_text_bytes BIGINT NOT NULL, version BIGINT NOT NULL, turn_id BYTEA, chain BYTEA NOT NULL, tokens "
+        "BYTEA NOT NULL, num_old_messages "
+        "BIGINT NOT NULL, messages BYTEA NOT NULL, num_messages BIGINT NOT NULL, PRIMARY KEY (salt, conversation, "
+        "number))",
         "CREATE TABLE verbatim_answers (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, turn_id BYTEA NOT NULL, "
         "request BYTEA NOT NULL, output BYTEA NOT NULL, finish BIGINT NOT NULL, num_prompt_tokens BIGINT NOT NULL, "
         "num_cached_tokens BIGINT NOT NULL, num_output_tokens BIGINT NOT NULL, head BYTEA NOT NULL, answer_id BYTEA "
@@ -124,14 +126,16 @@ Result<LedgerContents> SqlLedgerStore::open(const LedgerIdentity& identity) {
         return read(identity);
     }();
     if (opened) return opened;
-    return tl::unexpected(Error{fmt::format("the ledger {}: {}", where(), opened.error().message), opened.error().kind});
+    return tl::unexpected(
+        Error{fmt::format("the ledger {}: {}", where(), opened.error().message), opened.error().kind});
 }
 
 Status SqlLedgerStore::migrate(const LedgerIdentity& identity) {
     int64_t version = 0;
     ASSIGN_OR_RETURN(const bool exists, database_->has_table("verbatim_ledger"));
     if (exists) {
-        ASSIGN_OR_RETURN(const auto found, database_->rows("SELECT schema_version FROM verbatim_ledger WHERE id = 1", {}));
+        ASSIGN_OR_RETURN(const auto found,
+                         database_->rows("SELECT schema_version FROM verbatim_ledger WHERE id = 1", {}));
         if (found.size() != 1) return damaged("its first table is empty");
         RowReader row(found[0]);
         version = row.number();
@@ -189,11 +193,13 @@ Status SqlLedgerStore::read_conversations(LedgerContents& contents) {
 }
 
 Status SqlLedgerStore::read_turns(LedgerContents& contents) {
-    ASSIGN_OR_RETURN(const auto found,
-                     database_->rows("SELECT salt, conversation, number, prompt_end, turn_end, finish, num_text_tokens, "
-                                     "version, turn_id, chain, tokens, num_old_messages, messages FROM verbatim_turns "
-                                     "ORDER BY salt, conversation, number",
-                                     {}));
+    ASSIGN_OR_RETURN(
+        const auto found,
+        database_->rows("SELECT salt, conversation, number, prompt_end, turn_end, finish, num_text_tokens, "
+                        "num_text_bytes, version, turn_id, chain, tokens, num_old_messages, messages, num_messages "
+                        "FROM verbatim_turns "
+                        "ORDER BY salt, conversation, number",
+                        {}));
     for (const SqlRow& one : found) {
         RowReader row(one);
         const ConversationKey key = key_of(row);
@@ -203,12 +209,14 @@ Status SqlLedgerStore::read_turns(LedgerContents& contents) {
         turn.end = row.number();
         ASSIGN_OR_RETURN(turn.finish, finish_of(row.number()));
         turn.num_text_tokens = row.number();
+        turn.num_text_bytes = row.number();
         turn.version = Version{row.number()};
         turn.turn_id = row.optional_bytes();
         turn.chain = digest_of(row.bytes());
         turn.tokens = tokens_of(row.bytes());
         turn.num_old_messages = row.number();
         turn.messages = row.bytes();
+        turn.num_messages = row.number();
         const auto conversation = contents.conversations.find(key);
         if (!row.good() || conversation == contents.conversations.end() ||
             number != static_cast<int64_t>(conversation->second.turns.size()))
@@ -313,16 +321,17 @@ Status SqlLedgerStore::carry_out(const Change& change, int64_t number) {
 
 Status SqlLedgerStore::keep_turns(const Change& change) {
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, change.num_turns};
-    RETURN_IF_ERROR(database_->run(
-        "DELETE FROM verbatim_turns WHERE salt = $1 AND conversation = $2 AND number >= $3", values));
+    RETURN_IF_ERROR(
+        database_->run("DELETE FROM verbatim_turns WHERE salt = $1 AND conversation = $2 AND number >= $3", values));
     return {};
 }
 
 Status SqlLedgerStore::set_version(const Change& change, const std::string& conversation_id) {
     const SqlValue values[] = {salt_column(change.key.salt), conversation_id, index(change.version)};
-    RETURN_IF_ERROR(database_->run("INSERT INTO verbatim_conversations (salt, conversation, version) VALUES ($1, $2, $3) "
-                                   "ON CONFLICT (salt, conversation) DO UPDATE SET version = excluded.version",
-                                   values));
+    RETURN_IF_ERROR(
+        database_->run("INSERT INTO verbatim_conversations (salt, conversation, version) VALUES ($1, $2, $3) "
+                       "ON CONFLICT (salt, conversation) DO UPDATE SET version = excluded.version",
+                       values));
     return {};
 }
 
@@ -338,16 +347,19 @@ Status SqlLedgerStore::commit(const Change& change) {
                                turn.end,
                                static_cast<int64_t>(turn.finish),
                                turn.num_text_tokens,
+                               turn.num_text_bytes,
                                index(turn.version),
                                optional_column(turn.turn_id),
                                digest_column(turn.chain),
                                tokens_column(turn.tokens),
                                turn.num_old_messages,
-                               turn.messages};
-    RETURN_IF_ERROR(database_->run("INSERT INTO verbatim_turns (salt, conversation, number, prompt_end, turn_end, "
-                                   "finish, num_text_tokens, version, turn_id, chain, tokens, num_old_messages, "
-                                   "messages) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-                                   values));
+                               turn.messages,
+                               turn.num_messages};
+    RETURN_IF_ERROR(database_->run(
+        "INSERT INTO verbatim_turns (salt, conversation, number, prompt_end, turn_end, "
+        "finish, num_text_tokens, num_text_bytes, version, turn_id, chain, tokens, num_old_messages, "
+        "messages, num_messages) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+        values));
     if (!change.answer) return {};
     const AnswerRow& answer = *change.answer;
     const SqlValue said[] = {salt,
@@ -362,26 +374,30 @@ Status SqlLedgerStore::commit(const Change& change) {
                              answer.head,
                              answer.answer_id,
                              answer.created};
-    RETURN_IF_ERROR(database_->run("INSERT INTO verbatim_answers (salt, conversation, turn_id, request, output, "
-                                   "finish, num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, "
-                                   "created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-                                   said));
+    RETURN_IF_ERROR(
+        database_->run("INSERT INTO verbatim_answers (salt, conversation, turn_id, request, output, "
+                       "finish, num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, "
+                       "created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+                       said));
     return {};
 }
 
 Status SqlLedgerStore::fork(const Change& change) {
     RETURN_IF_ERROR(set_version(change, change.to));
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, change.num_turns, change.to};
-    RETURN_IF_ERROR(database_->run("INSERT INTO verbatim_turns SELECT salt, $4, number, prompt_end, turn_end, finish, "
-                                   "num_text_tokens, version, turn_id, chain, tokens, num_old_messages, messages FROM "
-                                   "verbatim_turns WHERE salt = $1 AND conversation = $2 AND number < $3",
-                                   values));
-    RETURN_IF_ERROR(database_->run("INSERT INTO verbatim_answers SELECT salt, $4, turn_id, request, output, finish, "
-                                   "num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, created "
-                                   "FROM verbatim_answers WHERE salt = $1 AND conversation = $2 AND turn_id IN (SELECT "
-                                   "turn_id FROM verbatim_turns WHERE salt = $1 AND conversation = $2 AND number < $3 "
-                                   "AND turn_id IS NOT NULL)",
-                                   values));
+    RETURN_IF_ERROR(
+        database_->run("INSERT INTO verbatim_turns SELECT salt, $4, number, prompt_end, turn_end, finish, "
+                       "num_text_tokens, num_text_bytes, version, turn_id, chain, tokens, num_old_messages, messages, "
+                       "num_messages FROM "
+                       "verbatim_turns WHERE salt = $1 AND conversation = $2 AND number < $3",
+                       values));
+    RETURN_IF_ERROR(
+        database_->run("INSERT INTO verbatim_answers SELECT salt, $4, turn_id, request, output, finish, "
+                       "num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, created "
+                       "FROM verbatim_answers WHERE salt = $1 AND conversation = $2 AND turn_id IN (SELECT "
+                       "turn_id FROM verbatim_turns WHERE salt = $1 AND conversation = $2 AND number < $3 "
+                       "AND turn_id IS NOT NULL)",
+                       values));
     return {};
 }
 
@@ -389,16 +405,18 @@ Status SqlLedgerStore::remove(const Change& change, int64_t number) {
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, number,
                                static_cast<int64_t>(kMaxDeletedTurns)};
     const auto of_key = std::span(values).first(2);
-    RETURN_IF_ERROR(database_->run("INSERT INTO verbatim_deleted SELECT salt, conversation, turn_id, $3 FROM "
-                                   "verbatim_answers WHERE salt = $1 AND conversation = $2 ON CONFLICT DO NOTHING",
-                                   std::span(values).first(3)));
+    RETURN_IF_ERROR(
+        database_->run("INSERT INTO verbatim_deleted SELECT salt, conversation, turn_id, $3 FROM "
+                       "verbatim_answers WHERE salt = $1 AND conversation = $2 ON CONFLICT DO NOTHING",
+                       std::span(values).first(3)));
     for (const char* table : {"turns", "answers", "conversations"}) {
         RETURN_IF_ERROR(database_->run(
             fmt::format("DELETE FROM verbatim_{} WHERE salt = $1 AND conversation = $2", table), of_key));
     }
-    RETURN_IF_ERROR(database_->run("DELETE FROM verbatim_deleted WHERE number <= (SELECT number FROM verbatim_deleted "
-                                   "ORDER BY number DESC LIMIT 1 OFFSET $1)",
-                                   std::span(values).last(1)));
+    RETURN_IF_ERROR(
+        database_->run("DELETE FROM verbatim_deleted WHERE number <= (SELECT number FROM verbatim_deleted "
+                       "ORDER BY number DESC LIMIT 1 OFFSET $1)",
+                       std::span(values).last(1)));
     return {};
 }
 

@@ -47,8 +47,8 @@ tl::unexpected<Error> SqliteDatabase::said() const {
     const int code = database_ ? sqlite3_extended_errcode(database_.get()) : SQLITE_CANTOPEN;
     const std::string text = database_ ? sqlite3_errmsg(database_.get()) : "it cannot be opened";
     if ((code & 0xff) == SQLITE_BUSY)
-        return tl::unexpected(Error{"another server has it in hand: stop that one, or choose another --ledger",
-                                    ErrorKind::kMachine});
+        return tl::unexpected(
+            Error{"another server has it in hand: stop that one, or choose another --ledger", ErrorKind::kMachine});
     if (code == SQLITE_NOTADB) return error("it is no SQLite database: choose another --ledger");
     return tl::unexpected(Error{text, ErrorKind::kMachine});
 }
@@ -60,12 +60,13 @@ Status SqliteDatabase::connect() {
     if (std::error_code problem; !folder.empty() && !std::filesystem::is_directory(folder, problem))
         return error("the folder {} is not there: make it", folder.string());
     sqlite3* opened = nullptr;
-    const int code =
-        sqlite3_open_v2(file_.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+    const int code = sqlite3_open_v2(file_.c_str(), &opened,
+                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
     database_.reset(opened);
     if (code != SQLITE_OK) return said();
     sqlite3_busy_timeout(opened, 0);
-    for (const char* pragma : {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"})
+    for (const char* pragma :
+         {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"})
         RETURN_IF_ERROR(rows(pragma, {}));
     RETURN_IF_ERROR(take_lock());
     return check_owner();

@@ -31,16 +31,21 @@ Change RandomChanges::commit(const ConversationKey& key) {
     turn.end = turn.prompt_end + below(9);
     turn.finish = static_cast<FinishReason>(below(3));
     turn.num_text_tokens = below(turn.end - turn.prompt_end + 1);
+    turn.num_text_bytes = below(50) - 1;
     turn.version = change.version;
     for (int64_t i = before.end; i < turn.end; ++i) turn.tokens.push_back(static_cast<TokenId>(below(2048)));
     turn.chain = chain_after(before.chain, turn.tokens);
     turn.num_old_messages = below(5);
+    turn.num_messages = below(9);
     turn.messages = below(3) == 0 ? "" : R"([{"role": "user", "content": "\u0000 ä"}])";
     if (below(3) > 0) turn.turn_id = fmt::format("turn {}", next_turn_++);
     change.turn = std::make_shared<const TurnRow>(turn);
     if (!turn.turn_id) return change;
-    AnswerRow answer{*turn.turn_id, {random_(), random_()}, turn.tokens, turn.finish, below(99), below(99), below(99),
-                     "7-head", "cmpl-1", below(99)};
+    AnswerRow answer{*turn.turn_id, {random_(), random_()},
+                     turn.tokens,   turn.finish,
+                     below(99),     below(99),
+                     below(99),     "7-head",
+                     "cmpl-1",      below(99)};
     change.answer = std::make_shared<const AnswerRow>(std::move(answer));
     return change;
 }

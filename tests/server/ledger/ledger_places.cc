@@ -89,8 +89,8 @@ PostgresServer::PostgresServer() {
     if (geteuid() == 0) EXPECT_EQ(chown(folder_.path().c_str(), as.user, as.group), 0);
     const std::string data = folder_.file("data");
     const std::string log = folder_.file("log");
-    const pid_t making = start({(programs / "initdb").string(), "-D", data, "-A", "trust", "-U", "verbatim", "-E", "UTF8",
-                                "--no-locale", "--no-sync"},
+    const pid_t making = start({(programs / "initdb").string(), "-D", data, "-A", "trust", "-U", "verbatim", "-E",
+                                "UTF8", "--no-locale", "--no-sync"},
                                log);
     int status = 0;
     waitpid(making, &status, 0);

@@ -256,11 +256,11 @@ TEST(LedgerFile, Version1IsStillRead) {
             tokens.add(turn->messages);
         }
     }
-    EXPECT_EQ(contents.conversations.size(), 16u);
-    EXPECT_EQ(num_turns, 33u);
-    EXPECT_EQ(num_answers, 25u);
-    EXPECT_EQ(contents.deleted.size(), 8u);
-    EXPECT_EQ(tokens.digest().hex(), "7d705d93843d28f675e3bc7f3c943f5b");
+    EXPECT_EQ(contents.conversations.size(), 19u);
+    EXPECT_EQ(num_turns, 40u);
+    EXPECT_EQ(num_answers, 26u);
+    EXPECT_EQ(contents.deleted.size(), 3u);
+    EXPECT_EQ(tokens.digest().hex(), "21d2967b831cfd2a2a1b7671341edf9e");
 }
 
 }  // namespace

@@ -41,9 +41,10 @@ public:
     }
     void wait(size_t count) {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return static_cast<size_t>(std::ranges::count_if(said_, [](const auto& one) {
-                                             return one.has_value();
-                                         })) >= count; });
+        changed_.wait(lock, [&] {
+            return static_cast<size_t>(std::ranges::count_if(said_, [](const auto& one) { return one.has_value(); })) >=
+                   count;
+        });
     }
     [[nodiscard]] const std::vector<std::optional<std::string>>& said() const { return said_; }
 
@@ -98,7 +99,8 @@ void expect_kept(std::unique_ptr<SqlDatabase> database, size_t at_least, size_t 
     for (size_t i = 0; i < at_least; ++i) static_cast<void>(changes.next(1));
     for (size_t i = at_least; i <= at_most; ++i) {
         size_t num_wanted = 0;
-        for (const auto& [key, conversation] : changes.contents().conversations) num_wanted += conversation.turns.size();
+        for (const auto& [key, conversation] : changes.contents().conversations)
+            num_wanted += conversation.turns.size();
         if (num_wanted == num_turns) return expect_equal(*contents, changes.contents());
         static_cast<void>(changes.next(1));
     }
