@@ -22,7 +22,8 @@ Status make(const Call& call, Engine& engine) {
         case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); return {};
         case CallKind::kRevoke: engine.revoke(call.key); return {};
         case CallKind::kRestore:
-            engine.restore(call.key, call.request.messages, Version{static_cast<int64_t>(call.num_turns.value_or(0))});
+            static_cast<void>(engine.restore(call.key, call.request.messages,
+                                             Version{static_cast<int64_t>(call.num_turns.value_or(0))}));
             return {};
         case CallKind::kEndTurn: engine.end_turn(call.id); return {};
         case CallKind::kCount: break;

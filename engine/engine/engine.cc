@@ -164,12 +164,11 @@ bool Engine::abort(RequestId request) {
 }
 
 bool Engine::end_turn(RequestId request) {
-    CHECK(!step_open_, "step {} is open", next_step_ - 1);
     Call told = call(CallKind::kEndTurn);
     told.id = request;
     recorder_.on_call(told);
     const auto found = sequences_.find(request);
-    if (found == sequences_.end()) return false;
+    if (found == sequences_.end() || step_open_) return false;
     Sequence& sequence = *found->second;
     const bool decodes = sequence.status == SequenceStatus::kRunning && !sequence.output.empty() &&
                          sequence.num_computed_tokens == sequence.num_tokens() - 1;

@@ -61,14 +61,17 @@ void Engine::drop_snapshots(const ConversationKey& key) {
     }
 }
 
-void Engine::restore(const ConversationKey& key, const std::vector<Message>& parts, Version version) {
-    CHECK(!parts.empty() && parts.size() % 2 == 0, "'{}': {} parts", key.conversation_id, parts.size());
-    CHECK_GE(index(version), static_cast<int64_t>(parts.size() / 2));
+bool Engine::restore(const ConversationKey& key, const std::vector<Message>& parts, Version version) {
     Call told = call(CallKind::kRestore);
     told.key = key;
     told.request.messages = parts;
     told.num_turns = static_cast<uint64_t>(index(version));
     recorder_.on_call(told);
+    if (parts.empty() || parts.size() % 2 != 0 || ledger_.find(key) != nullptr) return false;
+    if (index(version) < static_cast<int64_t>(parts.size() / 2)) return false;
+    for (size_t i = 0; i < parts.size(); i += 2) {
+        if (parts[i].tokens.empty()) return false;
+    }
     TokenSeq committed;
     std::vector<Turn> turns;
     std::vector<int64_t> lengths;
@@ -88,6 +91,7 @@ void Engine::restore(const ConversationKey& key, const std::vector<Message>& par
     }
     ledger_.restore(key, std::move(committed), std::move(turns), version);
     cache_.note_lost(key, lengths);
+    return true;
 }
 
 bool Engine::revoke(const ConversationKey& key) {

@@ -26,7 +26,8 @@ void change_names(const Call& call, Engine& engine) {
         case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); break;
         case CallKind::kRevoke: engine.revoke(call.key); break;
         case CallKind::kRestore:
-            engine.restore(call.key, call.request.messages, Version{static_cast<int64_t>(call.num_turns.value_or(0))});
+            static_cast<void>(engine.restore(call.key, call.request.messages,
+                                             Version{static_cast<int64_t>(call.num_turns.value_or(0))}));
             break;
         default: CHECK(false, "call {}", static_cast<int>(call.kind));
     }

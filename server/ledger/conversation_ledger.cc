@@ -98,8 +98,10 @@ Status ConversationLedger::open(const LedgerIdentity& identity) {
 
 void ConversationLedger::restore(Engine& engine) const {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, conversation] : contents_.conversations)
-        engine.restore(key, parts_of(conversation, engine.token_store()), conversation.version);
+    for (const auto& [key, conversation] : contents_.conversations) {
+        const bool restored = engine.restore(key, parts_of(conversation, engine.token_store()), conversation.version);
+        CHECK(restored, "'{}' is there", key.conversation_id);
+    }
 }
 
 std::optional<ConversationView> ConversationLedger::view(const ConversationKey& key) const {

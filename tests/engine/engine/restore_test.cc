@@ -27,8 +27,8 @@ TEST(Restore, CommittedTokensAreComputedAgainAndCountedAsLost) {
         return std::vector(committed.begin() + static_cast<ptrdiff_t>(begin),
                            committed.begin() + static_cast<ptrdiff_t>(end));
     };
-    scene.engine.restore(scene.key("a"), parts_of(scene, {cut(0, 10), cut(10, 14), cut(14, 17), cut(17, 21)}),
-                         Version{7});
+    ASSERT_TRUE(scene.engine.restore(
+        scene.key("a"), parts_of(scene, {cut(0, 10), cut(10, 14), cut(14, 17), cut(17, 21)}), Version{7}));
     EXPECT_EQ(scene.committed("a"), committed);
     const EngineEvent next = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
     EXPECT_EQ(next.num_reused_tokens, 0);
@@ -43,13 +43,25 @@ TEST(Restore, CommittedTokensAreComputedAgainAndCountedAsLost) {
 
 TEST(Restore, ARewoundTurnIsLostToo) {
     EngineScene scene;
-    scene.engine.restore(scene.key("a"),
-                         parts_of(scene, {kPrompt, iota_tokens(300, 4), iota_tokens(400, 3), iota_tokens(500, 4)}),
-                         Version{2});
+    ASSERT_TRUE(scene.engine.restore(
+        scene.key("a"), parts_of(scene, {kPrompt, iota_tokens(300, 4), iota_tokens(400, 3), iota_tokens(500, 4)}),
+        Version{2}));
     ASSERT_EQ(scene.engine.rewind(scene.key("a"), 1), 14);
     EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(600, 2))).num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kLost), 13);
     EXPECT_EQ(scene.not_reused(NotReused::kBetweenHeads), 0);
+    scene.expect_home();
+}
+
+TEST(Restore, WhatIsNoConversationIsRefused) {
+    EngineScene scene;
+    EXPECT_FALSE(scene.engine.restore(scene.key("a"), {}, Version{1}));
+    EXPECT_FALSE(scene.engine.restore(scene.key("a"), parts_of(scene, {kPrompt}), Version{1}));
+    EXPECT_FALSE(scene.engine.restore(scene.key("a"), parts_of(scene, {{}, kPrompt}), Version{1}));
+    EXPECT_FALSE(scene.engine.restore(scene.key("a"), parts_of(scene, {kPrompt, {}}), Version{0}));
+    EXPECT_TRUE(scene.engine.restore(scene.key("a"), parts_of(scene, {kPrompt, {}}), Version{1}));
+    EXPECT_FALSE(scene.engine.restore(scene.key("a"), parts_of(scene, {kPrompt, {}}), Version{1})) << "it is there";
+    EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(600, 2))).num_reused_tokens, 0);
     scene.expect_home();
 }
 
