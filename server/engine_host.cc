@@ -1,5 +1,11 @@
 #include "server/engine_host.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -8,8 +14,9 @@ using Kind = HostUpdate::Kind;
 ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& store) {
     ChatRequest chat;
     chat.conversation.salt = request.salt;
+    // Clients' names have no such character (server/http/api.h A2).
     chat.conversation.conversation_id =
-        request.conversation_id.value_or(fmt::format("request {}", static_cast<int64_t>(ticket)));
+        request.conversation_id.value_or(fmt::format("\x1frequest {}", static_cast<int64_t>(ticket)));
     chat.input = InputKind::kHistory;
     chat.messages = {{store.store(request.prompt)}};
     chat.max_tokens = request.max_tokens;
@@ -22,8 +29,12 @@ ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& 
 
 }  // namespace
 
-EngineHost::EngineHost(Engine& engine, size_t max_requests)
-    : engine_(engine), max_requests_(max_requests), thread_([this] { run(); }) {}
+EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig config)
+    : engine_(engine),
+      config_(std::move(config)),
+      shows_logits_(executor.logits != nullptr),
+      executor_(std::move(executor)),
+      thread_([this] { run(); }) {}
 
 EngineHost::~EngineHost() {
     {
@@ -34,17 +45,30 @@ EngineHost::~EngineHost() {
     thread_.join();
 }
 
-std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
-    std::optional<Ticket> ticket;
+std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
+    int64_t num_tokens = 0;
+    for (const Job& job : jobs) num_tokens += static_cast<int64_t>(job.request.prompt.size());
+    std::vector<Ticket> tickets;
     {
         const std::lock_guard lock(mutex_);
-        if (stopping_ || !failure_.empty() || num_requests_ >= max_requests_) return std::nullopt;
-        ticket = Ticket{next_ticket_++};
-        ++num_requests_;
-        commands_.push_back({*ticket, std::move(request), std::move(sink)});
+        if (stopping_ || !failure_.empty() || num_requests_ + jobs.size() > config_.max_requests) return std::nullopt;
+        if (num_requests_ > 0 && num_prompt_tokens_ + num_tokens > config_.max_prompt_tokens) return std::nullopt;
+        num_requests_ += jobs.size();
+        num_prompt_tokens_ += num_tokens;
+        for (Job& job : jobs) {
+            tickets.push_back(Ticket{next_ticket_++});
+            commands_.push_back({tickets.back(), std::move(job.request), std::move(job.sink)});
+        }
     }
     changed_.notify_all();
-    return ticket;
+    return tickets;
+}
+
+std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
+    std::vector<Job> jobs;
+    jobs.push_back({std::move(request), std::move(sink)});
+    const auto tickets = submit(std::move(jobs));
+    return tickets ? std::optional(tickets->front()) : std::nullopt;
 }
 
 void EngineHost::abort(Ticket ticket) {
@@ -64,6 +88,13 @@ size_t EngineHost::num_requests() const {
 int64_t EngineHost::num_aborts() const {
     const std::lock_guard lock(mutex_);
     return num_aborts_;
+}
+
+HostView EngineHost::view() const {
+    const std::lock_guard lock(mutex_);
+    HostView view = view_;
+    view.num_waiting = static_cast<int64_t>(num_requests_) - view.num_running;
+    return view;
 }
 
 std::string EngineHost::failure() const {
@@ -88,10 +119,61 @@ void EngineHost::run() {
             deliver();
             return;
         }
-        const Result<bool> stepped = engine_.step();
+        if (const Status stepped = step(); !stepped) recover(stepped.error().message);
+        show();
         deliver();
-        if (!stepped) fail(stepped.error().message);
     }
+}
+
+// Between its result and its application a step shows the logits that it drew from.
+Status EngineHost::step() {
+    if (engine_.idle()) return {};
+    const StepPlan& plan = engine_.plan_step();
+    const Status executed = executor_.executor->execute(plan, result_);
+    if (!executed) {
+        engine_.fail_step();
+        return executed;
+    }
+    keep_log_probs(plan);
+    engine_.apply(result_);
+    return {};
+}
+
+void EngineHost::keep_log_probs(const StepPlan& plan) {
+    if (!executor_.logits) return;
+    for (auto& [request, live] : live_) {
+        const Sequence* sequence = live.num_log_probs ? engine_.find(request) : nullptr;
+        if (sequence == nullptr || sequence->planned_step != plan.step) continue;
+        const auto drawn = std::ranges::find(result_.drawn, sequence->slot, &DrawnTokens::slot);
+        if (drawn == result_.drawn.end() || drawn->tokens.count == 0) continue;
+        const TokenId token = result_.tokens_of(*drawn).front();
+        live.log_probs.push_back(log_probs(executor_.logits(sequence->slot), token, *live.num_log_probs));
+    }
+}
+
+// A fresh executor takes the place of the failed one, or everything ends here.
+void EngineHost::recover(const std::string& why) {
+    const Result<HostExecutor> fresh = config_.replacement ? config_.replacement() : error("{}", why);
+    if (!fresh) return fail(config_.replacement ? fmt::format("{}; then: {}", why, fresh.error().message) : why);
+    executor_ = *fresh;
+    engine_.replace_executor(*executor_.executor);
+    ++num_replaced_executors_;
+    for (FailedTurn& turn : engine_.take_failed_turns()) try_again(std::move(turn));
+}
+
+// A turn that failed twice, or that is refused now, ends with what the engine has said of it.
+void EngineHost::try_again(FailedTurn turn) {
+    const auto found = live_.find(turn.request);
+    if (found == live_.end() || found->second.is_second_try) return;
+    const auto accepted = engine_.submit(std::move(turn.again));
+    if (!accepted) return;
+    Live live = std::move(found->second);
+    live_.erase(found);
+    live.is_second_try = true;
+    live.log_probs.clear();
+    ++num_retried_turns_;
+    requests_[live.ticket] = accepted->request;
+    live_[accepted->request] = std::move(live);
 }
 
 void EngineHost::carry_out(Command command) {
@@ -104,21 +186,30 @@ void EngineHost::carry_out(Command command) {
 
 void EngineHost::submit_now(Command command) {
     const HostRequest& request = *command.request;
+    const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
     if (const std::string why = failure(); !why.empty()) {
         command.sink({.kind = Kind::kFailed, .failure = why});
-        return end_one();
+        return end_one(num_prompt_tokens);
     }
     ChatRequest chat = chat_request(request, command.ticket, engine_.token_store());
     const ConversationKey key = chat.conversation;
     const auto accepted = engine_.submit(std::move(chat));
     if (!accepted) {
+        if (accepted.error().reason == RefusalReason::kBusy && request.id_is_hint && request.conversation_id) {
+            command.request->conversation_id.reset();
+            return submit_now(std::move(command));
+        }
         command.sink({.kind = Kind::kRefused, .refusal = accepted.error()});
-        return end_one();
+        return end_one(num_prompt_tokens);
     }
-    command.sink({.kind = Kind::kAccepted});
-    requests_[command.ticket] = accepted->request;
     const bool named = request.conversation_id.has_value();
-    live_[accepted->request] = {command.ticket, std::move(command.sink), named ? std::nullopt : std::optional(key)};
+    command.sink({.kind = Kind::kAccepted, .in_conversation = named});
+    requests_[command.ticket] = accepted->request;
+    live_[accepted->request] = {.ticket = command.ticket,
+                                .sink = std::move(command.sink),
+                                .forget = named ? std::nullopt : std::optional(key),
+                                .num_prompt_tokens = num_prompt_tokens,
+                                .num_log_probs = request.num_log_probs};
 }
 
 // What the engine tells goes to whom it belongs to, in order.
@@ -127,10 +218,25 @@ void EngineHost::deliver() {
         const auto found = live_.find(event.request);
         if (found == live_.end()) continue;
         if (event.kind == EngineEvent::Kind::kToken)
-            found->second.sink({.kind = Kind::kToken, .token = event.token});
+            deliver(found->second, event.token);
         else
             finish(event);
     }
+}
+
+// The second try of a turn begins with what the first one has told already.
+void EngineHost::deliver(Live& live, TokenId token) {
+    HostUpdate update{.kind = Kind::kToken, .token = token};
+    if (!live.log_probs.empty()) {
+        update.log_probs = std::move(live.log_probs.front());
+        live.log_probs.pop_front();
+    }
+    if (live.is_second_try && live.num_repeated < live.told.size()) {
+        CHECK_EQ(live.told[live.num_repeated++], token);
+        return;
+    }
+    if (config_.replacement && !live.is_second_try) live.told.push_back(token);
+    live.sink(std::move(update));
 }
 
 void EngineHost::finish(const EngineEvent& event) {
@@ -139,7 +245,7 @@ void EngineHost::finish(const EngineEvent& event) {
     requests_.erase(live.ticket);
     if (live.forget) (void)engine_.remove(*live.forget);  // refused where nothing was committed
     live.sink({.kind = Kind::kFinished, .end = event});
-    end_one();
+    end_one(live.num_prompt_tokens);
 }
 
 // Every turn has ended; nothing more is taken in, for what the executor holds is not known.
@@ -148,9 +254,27 @@ void EngineHost::fail(const std::string& why) {
     failure_ = why;
 }
 
-void EngineHost::end_one() {
+void EngineHost::end_one(int64_t num_prompt_tokens) {
     const std::lock_guard lock(mutex_);
     --num_requests_;
+    num_prompt_tokens_ -= num_prompt_tokens;
+}
+
+void EngineHost::show() {
+    const Cache& cache = engine_.cache();
+    const PoolSizes& pools = cache.config().pools;
+    const HostView view{.stats = engine_.stats(),
+                        .num_running = static_cast<int64_t>(engine_.scheduler().running().size()),
+                        .num_heads = static_cast<int64_t>(cache.num_heads()),
+                        .num_conversations = static_cast<int64_t>(engine_.ledger().num_conversations()),
+                        .num_blocks = pools.num_blocks,
+                        .num_used_blocks = cache.kv().pool().num_used(),
+                        .num_state_rows = pools.num_state_rows,
+                        .num_used_state_rows = cache.state().pool().num_used(),
+                        .num_replaced_executors = num_replaced_executors_,
+                        .num_retried_turns = num_retried_turns_};
+    const std::lock_guard lock(mutex_);
+    view_ = view;
 }
 
 }  // namespace verbatim::server

@@ -1,15 +1,19 @@
 // server/engine_host.h: owns the thread that an engine runs on, and the bounded way in and out of it.
 //
 //   O1  the engine is called on its own thread only, and never waits for a client
-//   O2  at most max_requests requests are in at a time; another one is refused at once
+//   O2  at most max_requests requests are in at a time, of max_prompt_tokens together; another one is refused at once
 //   O3  every request that was taken in gets one last update, whatever becomes of it
+//   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
+//       twice, and is the same
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -17,12 +21,15 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
+#include "engine/executor.h"
+#include "server/log_probs.h"
 
 namespace verbatim::server {
 
 // A request in token ids, before the engine's thread makes sequences of them.
 struct HostRequest {
     std::optional<std::string> conversation_id;  // none: it is forgotten when it ends
+    bool id_is_hint = false;                     // a conversation that has a writer is not written to, rather than refused
     CacheSalt salt;
     std::vector<TokenId> prompt;  // the whole conversation
     int64_t max_tokens = 0;
@@ -30,38 +37,76 @@ struct HostRequest {
     std::optional<uint64_t> seed;
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
+    std::optional<int32_t> num_log_probs;  // of every token its own, and so many likeliest ones
 };
 
 // What becomes of a request: taken in, a token, the end. A refusal or a failure of the executor is an end too.
 struct HostUpdate {
     enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed };
     Kind kind = Kind::kAccepted;
-    TokenId token = 0;               // kToken
-    std::optional<EngineEvent> end;  // kFinished
-    std::optional<Refusal> refusal;  // kRefused
-    std::string failure;             // kFailed
+    bool in_conversation = false;       // kAccepted: the one that was asked for
+    TokenId token = 0;                  // kToken
+    std::optional<LogProbs> log_probs;  // kToken, where they were asked for
+    std::optional<EngineEvent> end;     // kFinished
+    std::optional<Refusal> refusal;     // kRefused
+    std::string failure;                // kFailed
 };
 
 enum class Ticket : int64_t {};
+
+// Who computes. `logits`: the row that a slot drew from in the last step, before penalties and temperature; null:
+// nobody can see them. Borrowed.
+struct HostExecutor {
+    Executor* executor = nullptr;
+    std::function<std::span<const float>(SequenceSlot)> logits;
+};
+
+struct EngineHostConfig {
+    size_t max_requests = 256;                           // running and waiting
+    int64_t max_prompt_tokens = int64_t{4} << 20;        // of all of them; one that is alone may have more
+    std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
+};
+
+// What there is to see of the engine after a step.
+struct HostView {
+    EngineStats stats;
+    int64_t num_running = 0;
+    int64_t num_waiting = 0;
+    int64_t num_heads = 0;
+    int64_t num_conversations = 0;
+    int64_t num_blocks = 0;
+    int64_t num_used_blocks = 0;
+    int64_t num_state_rows = 0;
+    int64_t num_used_state_rows = 0;
+    int64_t num_replaced_executors = 0;
+    int64_t num_retried_turns = 0;
+};
 
 class EngineHost {
 public:
     // Called on the engine's thread: hands the update on and returns.
     using Sink = std::function<void(HostUpdate)>;
+    struct Job {
+        HostRequest request;
+        Sink sink;
+    };
 
     // Borrows the engine, and calls it until the destructor has returned.
-    EngineHost(Engine& engine, size_t max_requests);
+    EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig config);
     EngineHost(const EngineHost&) = delete;
     EngineHost& operator=(const EngineHost&) = delete;
     ~EngineHost();  // aborts what runs
 
-    // From any thread. Empty when there is no room, or when the executor has failed.
+    // From any thread. All of them or none: empty when there is no room, or when the executor has failed.
+    std::optional<std::vector<Ticket>> submit(std::vector<Job> jobs);
     std::optional<Ticket> submit(HostRequest request, Sink sink);
     // Ends the turn without a commit; its last update comes still. Nothing happens when it is over.
     void abort(Ticket ticket);
 
+    [[nodiscard]] bool shows_logits() const { return shows_logits_; }
     [[nodiscard]] size_t num_requests() const;
     [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
+    [[nodiscard]] HostView view() const;
     // Empty while the engine works; what the executor said when it failed.
     [[nodiscard]] std::string failure() const;
 
@@ -75,31 +120,50 @@ private:
         Ticket ticket{};
         Sink sink;
         std::optional<ConversationKey> forget;  // a conversation that nobody will ask for
+        int64_t num_prompt_tokens = 0;
+        std::optional<int32_t> num_log_probs;
+        std::deque<LogProbs> log_probs;  // of tokens that are not told yet
+        std::vector<TokenId> told;
+        size_t num_repeated = 0;  // of `told`, by the second try
+        bool is_second_try = false;
     };
 
     void run();
+    Status step();
+    void keep_log_probs(const StepPlan& plan);
+    void recover(const std::string& why);
+    void try_again(FailedTurn turn);
     void carry_out(Command command);
     void submit_now(Command command);
     void deliver();
+    void deliver(Live& live, TokenId token);
     void finish(const EngineEvent& event);
     void fail(const std::string& why);
-    void end_one();
+    void end_one(int64_t num_prompt_tokens);
+    void show();
 
     Engine& engine_;
-    const size_t max_requests_;
+    const EngineHostConfig config_;
+    const bool shows_logits_;
 
     mutable std::mutex mutex_;  // of these
     std::condition_variable changed_;
     std::vector<Command> commands_;
     size_t num_requests_ = 0;
+    int64_t num_prompt_tokens_ = 0;
     int64_t num_aborts_ = 0;
     int64_t next_ticket_ = 0;
     bool stopping_ = false;
     std::string failure_;
+    HostView view_;
 
     // Of the engine's thread.
+    HostExecutor executor_;
+    StepResult result_;
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
+    int64_t num_replaced_executors_ = 0;
+    int64_t num_retried_turns_ = 0;
 
     std::thread thread_;
 };

@@ -148,6 +148,7 @@ public:
 
     [[nodiscard]] const Head* find(HeadId id) const;
     [[nodiscard]] const Name* find(const ConversationKey& key) const;
+    [[nodiscard]] size_t num_heads() const { return heads_.size(); }
     // In the order in which they would be evicted for state; pinned ones last.
     [[nodiscard]] std::vector<const Head*> heads() const;
     [[nodiscard]] int64_t num_pins(HeadId head) const { return order_.num_pins(head); }

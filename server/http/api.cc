@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cmath>
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
@@ -16,6 +15,9 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 256;
 constexpr size_t kMaxStops = 16;
+constexpr int64_t kMaxChoices = 16;
+constexpr int64_t kMaxChatLogProbs = 20;
+constexpr int64_t kMaxCompletionLogProbs = 5;
 
 std::string quoted(const Json& value) { return reference::quote_json(nlohmann::json(value)); }
 
@@ -23,13 +25,15 @@ ApiError wrong(const std::string& field, const Json& value, std::string_view wan
     return {400, fmt::format("{} is {}, wanted {}", field, quoted(value), wanted), field, "invalid_value"};
 }
 
-ApiResult<int64_t> whole_number(const std::string& field, const Json& value, int64_t least) {
+ApiResult<int64_t> whole_number(const std::string& field, const Json& value, int64_t least,
+                                int64_t most = std::numeric_limits<int64_t>::max()) {
     const bool fits = value.is_number_unsigned()
                           ? value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
                           : value.is_number_integer();
-    if (!fits || value.get<int64_t>() < least)
-        return tl::unexpected(wrong(field, value, fmt::format("a whole number from {}", least)));
-    return value.get<int64_t>();
+    if (fits && value.get<int64_t>() >= least && value.get<int64_t>() <= most) return value.get<int64_t>();
+    const bool bounded = most != std::numeric_limits<int64_t>::max();
+    const std::string range = bounded ? fmt::format("{} to {}", least, most) : fmt::format("{}", least);
+    return tl::unexpected(wrong(field, value, "a whole number from " + range));
 }
 
 ApiResult<float> number(const std::string& field, const Json& value, double least, double most) {
@@ -44,9 +48,10 @@ ApiResult<bool> truth(const std::string& field, const Json& value) {
 }
 
 ApiResult<std::string> identifier(const std::string& field, const Json& value) {
-    if (!value.is_string() || value.get_ref<const std::string&>().empty() ||
-        value.get_ref<const std::string&>().size() > kMaxIdBytes)
-        return tl::unexpected(wrong(field, value, fmt::format("a text of 1 to {} bytes", kMaxIdBytes)));
+    if (!value.is_string() || !is_identifier(value.get_ref<const std::string&>())) {
+        return tl::unexpected(
+            wrong(field, value, fmt::format("a text of 1 to {} bytes without control characters", kMaxIdBytes)));
+    }
     return value.get<std::string>();
 }
 
@@ -61,26 +66,34 @@ FieldStatus take(T& to, ApiResult<U> value) {
 
 using FieldReader = std::function<FieldStatus(const std::string&, const Json&, GenerateRequest&)>;
 
-FieldStatus read_prompt(const std::string& field, const Json& value, GenerateRequest& request) {
-    if (value.is_string()) return request.prompt = value.get<std::string>(), FieldStatus();
-    if (!value.is_array() || value.empty())
-        return tl::unexpected(wrong(field, value, "a text or a list of token ids (one prompt)"));
-    request.prompt_is_ids = true;
+ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value, std::string_view wanted) {
+    if (!value.is_array()) return tl::unexpected(wrong(field, value, wanted));
+    std::vector<TokenId> ids;
     for (const Json& id : value) {
-        const auto token = whole_number(field, id, 0);
-        if (!token || *token > std::numeric_limits<TokenId>::max())
-            return tl::unexpected(wrong(field, id, "a text or a list of token ids (one prompt)"));
-        request.prompt_ids.push_back(static_cast<TokenId>(*token));
+        const auto token = whole_number(field, id, 0, std::numeric_limits<TokenId>::max());
+        if (!token) return tl::unexpected(wrong(field, id, wanted));
+        ids.push_back(static_cast<TokenId>(*token));
     }
-    return {};
+    return ids;
 }
 
-FieldStatus read_messages(const std::string& field, const Json& value, GenerateRequest& request) {
+FieldStatus read_prompt(const std::string& field, const Json& value, GenerateRequest& request) {
+    constexpr std::string_view kWanted = "a text or a list of token ids (one prompt)";
+    if (value.is_string()) return request.prompt = value.get<std::string>(), FieldStatus();
+    if (value.empty()) return tl::unexpected(wrong(field, value, kWanted));
+    request.prompt_is_ids = true;
+    return take(request.prompt_ids, token_ids(field, value, kWanted));
+}
+
+ApiResult<Json> messages_of(const std::string& field, const Json& value) {
     bool objects = value.is_array() && !value.empty();
     for (const Json& message : value) objects = objects && message.is_object() && message.contains("role");
     if (!objects) return tl::unexpected(wrong(field, value, "a list of objects with a role"));
-    request.messages = value;
-    return {};
+    return value;
+}
+
+FieldStatus read_messages(const std::string& field, const Json& value, GenerateRequest& request) {
+    return take(request.messages, messages_of(field, value));
 }
 
 FieldStatus read_stop(const std::string& field, const Json& value, GenerateRequest& request) {
@@ -97,6 +110,7 @@ FieldStatus read_stop(const std::string& field, const Json& value, GenerateReque
 FieldStatus read_stream_options(const std::string& field, const Json& value, GenerateRequest& request) {
     if (!value.is_object()) return tl::unexpected(wrong(field, value, "an object"));
     for (const auto& [key, inner] : value.items()) {
+        if (key == "include_obfuscation" && inner == false) continue;
         if (key != "include_usage") return tl::unexpected(wrong(field, value, "include_usage alone"));
         if (auto taken = take(request.include_usage, truth(field + ".include_usage", inner)); !taken) return taken;
     }
@@ -119,13 +133,15 @@ FieldReader only(Json served) {
     };
 }
 
-const std::map<std::string, FieldReader, std::less<>>& common_fields() {
+using Fields = std::map<std::string, FieldReader, std::less<>>;
+
+const Fields& common_fields() {
     using R = GenerateRequest;
     static const auto kMaxTokens = [](const std::string& f, const Json& v, R& r) {
         return take(r.max_tokens, whole_number(f, v, 1));
     };
     static const auto kIgnored = [](const std::string&, const Json&, R&) { return FieldStatus(); };
-    static const std::map<std::string, FieldReader, std::less<>> kFields = {
+    static const Fields kFields = {
         {"max_tokens", kMaxTokens},
         {"temperature",
          [](const auto& f, const Json& v, R& r) { return take(r.sampling.temperature, number(f, v, 0, 2)); }},
@@ -152,57 +168,82 @@ const std::map<std::string, FieldReader, std::less<>>& common_fields() {
          [](const auto& f, const Json& v, R& r) { return take(r.conversation_id, identifier(f, v)); }},
         {"cache_salt", [](const auto& f, const Json& v, R& r) { return take(r.cache_salt, identifier(f, v)); }},
         {"metadata", read_metadata},
-        {"n", only(1)},
+        {"prompt_cache_key",
+         [](const auto& f, const Json& v, R& r) { return take(r.prompt_cache_key, identifier(f, v)); }},
+        {"n", [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
+        {"logit_bias", only(Json::object())},
         {"user", kIgnored},
+        {"safety_identifier", kIgnored},
         {"store", only(false)},
     };
     return kFields;
 }
 
+// Chats say whether, and of how many others; completions say how many.
+FieldStatus read_log_probs(const std::string& field, const Json& value, GenerateRequest& request) {
+    if (request.kind == ApiKind::kCompletion)
+        return take(request.num_log_probs, whole_number(field, value, 0, kMaxCompletionLogProbs));
+    bool wanted = false;
+    if (auto taken = take(wanted, truth(field, value)); !taken) return taken;
+    if (wanted) request.num_log_probs = request.num_log_probs.value_or(0);
+    return {};
+}
+
+FieldStatus read_top_log_probs(const std::string& field, const Json& value, GenerateRequest& request) {
+    return take(request.num_log_probs, whole_number(field, value, 0, kMaxChatLogProbs));
+}
+
+const Fields& chat_fields() {
+    static const Fields kFields = {
+        {"messages", read_messages},
+        {"max_completion_tokens", common_fields().at("max_tokens")},
+        {"logprobs", read_log_probs},
+        {"top_logprobs", read_top_log_probs},
+        {"response_format", only({{"type", "text"}})},
+        {"tools", only(Json::array())},
+        {"tool_choice", only("none")},
+        {"modalities", only(Json::array({"text"}))},
+    };
+    return kFields;
+}
+
+const Fields& completion_fields() {
+    static const Fields kFields = {
+        {"prompt", read_prompt},
+        {"logprobs", read_log_probs},
+        {"echo", only(false)},
+        {"best_of", only(1)},
+    };
+    return kFields;
+}
+
 FieldStatus read_field(const std::string& field, const Json& value, GenerateRequest& request) {
-    const auto known = common_fields().find(field);
-    if (known != common_fields().end()) return known->second(field, value, request);
-    if (request.kind == ApiKind::kChat) {
-        if (field == "messages") return read_messages(field, value, request);
-        if (field == "max_completion_tokens") return common_fields().at("max_tokens")(field, value, request);
-        if (field == "logprobs") return only(false)(field, value, request);
-        if (field == "response_format") return only({{"type", "text"}})(field, value, request);
-    } else {
-        if (field == "prompt") return read_prompt(field, value, request);
-        if (field == "echo") return only(false)(field, value, request);
-        if (field == "best_of") return only(1)(field, value, request);
+    const Fields& own = request.kind == ApiKind::kChat ? chat_fields() : completion_fields();
+    for (const Fields* fields : {&common_fields(), &own}) {
+        const auto known = fields->find(field);
+        if (known != fields->end()) return known->second(field, value, request);
     }
     return tl::unexpected(ApiError{400, fmt::format("{} is not supported", field), field, "unsupported_parameter"});
 }
 
-Json frame_json(const AnswerFrame& frame, const char* object) {
-    return {{"id", frame.id},
-            {"object", object},
-            {"created", frame.created},
-            {"model", frame.model},
-            {"system_fingerprint", frame.fingerprint}};
-}
-
-Json usage_json(const Usage& usage) {
-    return {{"prompt_tokens", usage.prompt_tokens},
-            {"completion_tokens", usage.completion_tokens},
-            {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-            {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
-}
-
-// One choice of a stream: what it adds, and how it ended.
-Json chunk(const AnswerFrame& frame, const Json& delta, const std::string& text, const Json& reason) {
-    const bool is_chat = frame.kind == ApiKind::kChat;
-    Json json = frame_json(frame, is_chat ? "chat.completion.chunk" : "text_completion");
-    Json choice = {{"index", 0}};
-    if (is_chat)
-        choice["delta"] = delta;
-    else
-        choice["text"] = text;
-    choice["logprobs"] = nullptr;
-    choice["finish_reason"] = reason;
-    json["choices"] = Json::array({choice});
+// The body as an object with nothing ambiguous in it.
+ApiResult<Json> object_of(std::string_view body) {
+    if (const auto strict = reference::parse_strict_json(body, "the body"); !strict)
+        return tl::unexpected(ApiError{400, strict.error().message, "", "invalid_json"});
+    Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
     return json;
+}
+
+FieldStatus check_model(const Json& json, const std::string& model) {
+    if (!json.contains("model") || json["model"] == model) return {};
+    return tl::unexpected(
+        ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model), "model",
+                 "model_not_found"});
+}
+
+ApiError missing(const char* field) {
+    return {400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
 }
 
 }  // namespace
@@ -226,11 +267,15 @@ ApiError api_error(const Refusal& refusal) {
     return error;
 }
 
+bool is_identifier(std::string_view text) {
+    return !text.empty() && text.size() <= kMaxIdBytes &&
+           std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; });
+}
+
 ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body, const std::string& model) {
-    if (const auto strict = reference::parse_strict_json(body, "the body"); !strict)
-        return tl::unexpected(ApiError{400, strict.error().message, "", "invalid_json"});
-    const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
+    const ApiResult<Json> object = object_of(body);
+    if (!object) return tl::unexpected(object.error());
+    const Json& json = *object;
     GenerateRequest request;
     request.kind = kind;
     request.sampling.temperature = 1;
@@ -243,49 +288,52 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
         if (value.is_null() || field == "model") continue;
         if (auto read = read_field(field, value, request); !read) return tl::unexpected(read.error());
     }
-    if (json.contains("model") && json["model"] != model)
-        return tl::unexpected(ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model),
-                                       "model", "model_not_found"});
+    if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
     const char* input = kind == ApiKind::kChat ? "messages" : "prompt";
-    if (!json.contains(input) || json[input].is_null())
-        return tl::unexpected(ApiError{400, fmt::format("{} is missing", input), input, "missing_required_parameter"});
+    if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
+    if (json.contains("top_logprobs") && json.value("logprobs", Json()) != true && request.num_log_probs)
+        return tl::unexpected(wrong("top_logprobs", json["top_logprobs"], "logprobs = true beside it"));
     return request;
 }
 
-const char* finish_name(FinishReason reason) { return reason == FinishReason::kLength ? "length" : "stop"; }
-
-Json whole_answer(const AnswerFrame& frame, const std::string& text, FinishReason reason, const Usage& usage) {
-    const bool is_chat = frame.kind == ApiKind::kChat;
-    Json json = frame_json(frame, is_chat ? "chat.completion" : "text_completion");
-    Json choice = {{"index", 0}};
-    if (is_chat)
-        choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-    else
-        choice["text"] = text;
-    choice["logprobs"] = nullptr;
-    choice["finish_reason"] = finish_name(reason);
-    json["choices"] = Json::array({choice});
-    json["usage"] = usage_json(usage);
-    return json;
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const std::string& model) {
+    const ApiResult<Json> json = object_of(body);
+    if (!json) return tl::unexpected(json.error());
+    TokenizeRequest request;
+    for (const auto& [field, value] : json->items()) {
+        FieldStatus read;
+        if (value.is_null() || field == "model") continue;
+        if (field == "prompt" && value.is_string())
+            request.prompt = value.get<std::string>();
+        else if (field == "prompt")
+            read = tl::unexpected(wrong(field, value, "a text"));
+        else if (field == "messages")
+            read = take(request.messages, messages_of(field, value));
+        else if (field == "add_special_tokens")
+            read = take(request.add_special_tokens, truth(field, value));
+        else if (field == "add_generation_prompt")
+            read = take(request.add_generation_prompt, truth(field, value));
+        else
+            read = tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
+        if (!read) return tl::unexpected(read.error());
+    }
+    if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
+    if (!request.prompt && request.messages.is_null()) return tl::unexpected(missing("prompt"));
+    if (request.prompt && !request.messages.is_null())
+        return tl::unexpected(ApiError{400, "prompt and messages: one of them", "prompt", "invalid_value"});
+    return request;
 }
 
-Json role_chunk(const AnswerFrame& frame) {
-    return chunk(frame, {{"role", "assistant"}, {"content", ""}}, "", nullptr);
-}
-
-Json text_chunk(const AnswerFrame& frame, const std::string& text) {
-    return chunk(frame, {{"content", text}}, text, nullptr);
-}
-
-Json finish_chunk(const AnswerFrame& frame, FinishReason reason) {
-    return chunk(frame, Json::object(), "", finish_name(reason));
-}
-
-Json usage_chunk(const AnswerFrame& frame, const Usage& usage) {
-    Json json = frame_json(frame, frame.kind == ApiKind::kChat ? "chat.completion.chunk" : "text_completion");
-    json["choices"] = Json::array();
-    json["usage"] = usage_json(usage);
-    return json;
+ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model) {
+    const ApiResult<Json> json = object_of(body);
+    if (!json) return tl::unexpected(json.error());
+    for (const auto& [field, value] : json->items()) {
+        if (field != "model" && field != "tokens")
+            return tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
+    }
+    if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
+    if (!json->contains("tokens")) return tl::unexpected(missing("tokens"));
+    return token_ids("tokens", (*json)["tokens"], "a list of token ids");
 }
 
 }  // namespace verbatim::server

@@ -2,6 +2,7 @@
 // and errors written to it. No sockets.
 //
 //   A1  a field that would change the answer and is not served is refused by its name, never passed over
+//   A2  names that clients choose (conversations, salts) have no control characters
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,11 @@ struct GenerateRequest {
     std::string prompt;               // of a completion, or
     std::vector<TokenId> prompt_ids;  // its tokens
     bool prompt_is_ids = false;
-    std::optional<std::string> conversation_id;
+    std::optional<std::string> conversation_id;   // of the body or its metadata
+    std::optional<std::string> prompt_cache_key;  // the last hint of which conversation it is
     std::optional<std::string> cache_salt;
+    int64_t num_choices = 1;
+    std::optional<int32_t> num_log_probs;  // of every token its own, and so many likeliest ones
     std::optional<int64_t> max_tokens;
     SamplingParams sampling;
     std::optional<uint64_t> seed;
@@ -58,28 +62,18 @@ struct GenerateRequest {
 [[nodiscard]] ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body,
                                                                 const std::string& model);
 
-struct Usage {
-    int64_t prompt_tokens = 0;
-    int64_t completion_tokens = 0;
-    int64_t cached_tokens = 0;
+// POST /tokenize, as vLLM has it: a text or messages.
+struct TokenizeRequest {
+    std::optional<std::string> prompt;
+    Json messages;
+    bool add_special_tokens = true;  // of a prompt
+    bool add_generation_prompt = true;
 };
+[[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const std::string& model);
+// POST /detokenize: the tokens.
+[[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model);
 
-// What all parts of one answer have in common.
-struct AnswerFrame {
-    ApiKind kind = ApiKind::kChat;
-    std::string id;
-    std::string model;
-    std::string fingerprint;
-    int64_t created = 0;  // seconds since 1970
-};
-
-[[nodiscard]] const char* finish_name(FinishReason reason);  // "stop", "length"
-[[nodiscard]] Json whole_answer(const AnswerFrame& frame, const std::string& text, FinishReason reason,
-                                const Usage& usage);
-// The first chunk of a chat's stream, which names the role.
-[[nodiscard]] Json role_chunk(const AnswerFrame& frame);
-[[nodiscard]] Json text_chunk(const AnswerFrame& frame, const std::string& text);
-[[nodiscard]] Json finish_chunk(const AnswerFrame& frame, FinishReason reason);
-[[nodiscard]] Json usage_chunk(const AnswerFrame& frame, const Usage& usage);
+// Whether a client may call a conversation so, or a salt (A2).
+[[nodiscard]] bool is_identifier(std::string_view text);
 
 }  // namespace verbatim::server

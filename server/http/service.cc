@@ -2,14 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
+#include "server/text/decoder.h"
+
 namespace verbatim::server {
+namespace {
+
+// What clients send of themselves, ours first: coding agents name their session so.
+constexpr std::array<std::string_view, 6> kConversationHeaders = {
+    "X-Session-Id", "X-Claude-Code-Session-Id", "Session-Id", "Session_id", "X-Session-Affinity", "X-Opencode-Session"};
+
+ApiError wrong_value(std::string message, const char* param) {
+    return {400, std::move(message), param, "invalid_value"};
+}
+
+ApiResult<std::vector<TokenId>> render(const Service& service, const Json& messages, bool add_generation_prompt,
+                                       text::WordCache& cache) {
+    if (service.chat == nullptr)
+        return tl::unexpected(wrong_value("the model has no chat template: use /v1/completions", "messages"));
+    auto chat = service.chat->render({messages, add_generation_prompt, nullptr, service.now()}, cache);
+    if (!chat) return tl::unexpected(wrong_value(chat.error().message, "messages"));
+    return std::move(chat->ids);
+}
+
+}  // namespace
 
 ApiResult<std::vector<TokenId>> prompt_of(const Service& service, const GenerateRequest& request,
                                           text::WordCache& cache) {
     const auto wrong = [](std::string message, const char* param) {
-        return tl::unexpected(ApiError{400, std::move(message), param, "invalid_value"});
+        return tl::unexpected(wrong_value(std::move(message), param));
     };
     if (request.prompt_is_ids) {
         for (const TokenId id : request.prompt_ids) {
@@ -25,15 +48,27 @@ ApiResult<std::vector<TokenId>> prompt_of(const Service& service, const Generate
         if (ids->empty()) return wrong("prompt is empty", "prompt");
         return *std::move(ids);
     }
-    if (service.chat == nullptr) return wrong("the model has no chat template: use /v1/completions", "messages");
-    auto chat = service.chat->render({request.messages, true, nullptr, service.now()}, cache);
-    if (!chat) return wrong(chat.error().message, "messages");
-    if (chat->ids.empty()) return wrong("the messages make no tokens", "messages");
-    return std::move(chat->ids);
+    auto ids = render(service, request.messages, /*add_generation_prompt=*/true, cache);
+    if (ids && ids->empty()) return wrong("the messages make no tokens", "messages");
+    return ids;
 }
 
-ApiResult<HostRequest> host_request(const Service& service, const GenerateRequest& request,
-                                    std::vector<TokenId> prompt) {
+ConversationHint conversation_of(const GenerateRequest& request,
+                                 const std::function<std::string(std::string_view)>& header) {
+    if (request.conversation_id) return {request.conversation_id, /*is_said=*/true};
+    for (const std::string_view name : kConversationHeaders) {
+        std::string value = header(name);
+        if (is_identifier(value)) return {std::move(value)};
+    }
+    return {request.prompt_cache_key};
+}
+
+ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
+                                                  const ConversationHint& conversation, const CacheSalt& salt,
+                                                  std::vector<TokenId> prompt) {
+    if (request.num_log_probs && !service.host->shows_logits())
+        return tl::unexpected(ApiError{400, "the executor shows no logits: there are no log probabilities", "logprobs",
+                                       "unsupported_value"});
     const int64_t room = service.max_model_len - static_cast<int64_t>(prompt.size());
     if (room < request.max_tokens.value_or(1)) {
         return tl::unexpected(
@@ -43,24 +78,54 @@ ApiResult<HostRequest> host_request(const Service& service, const GenerateReques
                      request.kind == ApiKind::kChat ? "messages" : "prompt", "context_length_exceeded"});
     }
     HostRequest host;
-    host.conversation_id = request.conversation_id;
-    host.salt.value = request.cache_salt;
+    host.conversation_id = conversation.id;
+    host.id_is_hint = !conversation.is_said;
+    host.salt = salt;
     host.prompt = std::move(prompt);
     host.max_tokens = request.max_tokens.value_or(room);
     host.sampling = request.sampling;
     host.seed = request.seed;
     if (!request.ignore_stop) host.stop_tokens = service.stop_tokens;
     host.use_cache = request.use_cache;
-    return host;
+    host.num_log_probs = request.num_log_probs;
+    std::vector<HostRequest> all(static_cast<size_t>(request.num_choices), host);
+    for (size_t i = 1; i < all.size(); ++i) {
+        all[i].conversation_id.reset();
+        if (all[i].seed) *all[i].seed += i;
+    }
+    return all;
+}
+
+Json model_json(const Service& service) {
+    return {{"id", service.model},
+            {"object", "model"},
+            {"created", 0},
+            {"owned_by", "verbatim"},
+            {"max_model_len", service.max_model_len}};
 }
 
 Json model_list(const Service& service) {
-    Json model = {{"id", service.model},
-                  {"object", "model"},
-                  {"created", 0},
-                  {"owned_by", "verbatim"},
-                  {"max_model_len", service.max_model_len}};
-    return {{"object", "list"}, {"data", Json::array({model})}};
+    return {{"object", "list"}, {"data", Json::array({model_json(service)})}};
+}
+
+ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache) {
+    ApiResult<std::vector<TokenId>> ids;
+    if (request.prompt) {
+        const text::EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = false};
+        auto encoded = service.tokenizer->encode(*request.prompt, options, cache);
+        if (!encoded) return tl::unexpected(wrong_value(encoded.error().message, "prompt"));
+        ids = *std::move(encoded);
+    } else {
+        ids = render(service, request.messages, request.add_generation_prompt, cache);
+    }
+    if (!ids) return tl::unexpected(ids.error());
+    return Json{{"count", ids->size()}, {"max_model_len", service.max_model_len}, {"tokens", *ids}};
+}
+
+ApiResult<Json> detokenize(const Service& service, const std::vector<TokenId>& tokens) {
+    auto text = text::decode(*service.tokenizer, tokens);
+    if (!text) return tl::unexpected(wrong_value(text.error().message, "tokens"));
+    return Json{{"prompt", *std::move(text)}};
 }
 
 }  // namespace verbatim::server

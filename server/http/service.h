@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/engine_host.h"
@@ -29,10 +31,27 @@ struct Service {
 // The tokens that a request asks the engine to go on from. Errors: the template's, ids that are none, nothing at all.
 [[nodiscard]] ApiResult<std::vector<TokenId>> prompt_of(const Service& service, const GenerateRequest& request,
                                                         text::WordCache& cache);
-// For the engine. Errors: the prompt and the answer do not fit the model.
-[[nodiscard]] ApiResult<HostRequest> host_request(const Service& service, const GenerateRequest& request,
-                                                  std::vector<TokenId> prompt);
+
+// Which conversation a request belongs to, by what comes first: the body, its metadata, a header, prompt_cache_key.
+struct ConversationHint {
+    std::optional<std::string> id;
+    bool is_said = false;  // by the body or its metadata; what else there is may be shared by requests at one time
+};
+// `header`: the value of a header, empty where there is none.
+[[nodiscard]] ConversationHint conversation_of(const GenerateRequest& request,
+                                               const std::function<std::string(std::string_view)>& header);
+
+// For the engine, one for each choice. The first one's answer goes into the conversation. Errors: the prompt and the
+// answer do not fit the model; nobody can see the logits.
+[[nodiscard]] ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
+                                                                const ConversationHint& conversation,
+                                                                const CacheSalt& salt, std::vector<TokenId> prompt);
 
 [[nodiscard]] Json model_list(const Service& service);
+[[nodiscard]] Json model_json(const Service& service);
+
+// The answers of /tokenize and /detokenize.
+[[nodiscard]] ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache);
+[[nodiscard]] ApiResult<Json> detokenize(const Service& service, const std::vector<TokenId>& tokens);
 
 }  // namespace verbatim::server

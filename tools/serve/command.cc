@@ -1,18 +1,26 @@
 // `verbatim serve`: an engine behind HTTP, as OpenAI's clients speak it.
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
+#include "server/http/tenants.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
@@ -38,6 +46,8 @@ struct ServeOptions {
     int64_t port = 8000;
     int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
     int64_t max_requests = 256;
+    int64_t max_prompt_tokens = int64_t{4} << 20;
+    std::string api_key_file;
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
@@ -78,6 +88,13 @@ std::string served_name(const ServeOptions& options) {
     return folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
 }
 
+Result<std::string> read_page(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string page{std::istreambuf_iterator<char>(file), {}};
+    if (page.empty()) return error("{}: the page that / shows cannot be read: is the repository whole?", path);
+    return page;
+}
+
 // The text of the model: a template where the folder has one.
 struct ModelText {
     std::unique_ptr<text::Tokenizer> tokenizer;
@@ -98,39 +115,99 @@ Result<ModelText> load_text(const std::string& folder) {
     return model;
 }
 
-Status serve(const ServeOptions& options) {
-    if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
-    ASSIGN_OR_RETURN(ModelText model_text, load_text(options.model));
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
-    const int32_t vocab_size = model.config.vocab_size;
-    if (model_text.tokenizer->num_ids() > vocab_size)
-        return error("{}: the tokenizer has {} tokens, the model {}", options.model, model_text.tokenizer->num_ids(),
-                     vocab_size);
-    ASSIGN_OR_RETURN(const EngineConfig engine_config, engine_config_of(options, model.config));
-    const ExecutorOptions chosen = {.pools = engine_config.cache.pools,
-                                    .num_threads = static_cast<int32_t>(options.threads)};
-    ASSIGN_OR_RETURN(const ChosenExecutor executor, choose_executor(options.executor, chosen, model));
-    TokenStore store(vocab_size);
+// All that answers are made of. What stands on something else is declared after it.
+struct LoadedModel {
+    ModelText text;
+    std::unique_ptr<reference::Model> model;
+    EngineConfig config;
+    ChosenExecutor executor;
+    std::unique_ptr<TokenStore> store;
     LruEviction policy;
     SilentRecorder recorder;
-    Engine engine(engine_config, *executor.executor, policy, store, recorder);
-    EngineHost host(engine, static_cast<size_t>(options.max_requests));
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<EngineHost> host;
+};
 
-    HttpServer server({.tokenizer = model_text.tokenizer.get(),
-                       .chat = model_text.chat ? &*model_text.chat : nullptr,
-                       .host = &host,
-                       .model = served_name(options),
-                       .fingerprint = fmt::format("{}-{}", executor.executor->numerics_id(), model_digest(model).hex()),
-                       .max_model_len = engine_config.max_model_len,
-                       .vocab_size = vocab_size,
-                       .stop_tokens = model_text.stop_tokens,
-                       .now = seconds_now},
-                      {.address = options.host, .port = static_cast<uint16_t>(options.port)});
-    ASSIGN_OR_RETURN(const uint16_t port, server.listen());
-    fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
-    std::fflush(stdout);
-    server.run(/*signals=*/true);
+HostExecutor host_executor(const ChosenExecutor& chosen) {
+    reference::NumericExecutor* executor = chosen.executor.get();
+    return {executor, [executor](SequenceSlot slot) { return executor->logits(slot, 0); }};
+}
+
+// Into its place for good: the host's thread holds pointers to it.
+Status load(const ServeOptions& options, LoadedModel& loaded) {
+    ASSIGN_OR_RETURN(loaded.text, load_text(options.model));
+    ASSIGN_OR_RETURN(reference::Model model, choose_model(options.model, options.seed));
+    loaded.model = std::make_unique<reference::Model>(std::move(model));
+    const int32_t vocab_size = loaded.model->config.vocab_size;
+    if (loaded.text.tokenizer->num_ids() > vocab_size)
+        return error("{}: the tokenizer has {} tokens, the model {}", options.model, loaded.text.tokenizer->num_ids(),
+                     vocab_size);
+    ASSIGN_OR_RETURN(loaded.config, engine_config_of(options, loaded.model->config));
+    const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
+                                    .num_threads = static_cast<int32_t>(options.threads)};
+    ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
+    loaded.store = std::make_unique<TokenStore>(vocab_size);
+    loaded.engine = std::make_unique<Engine>(loaded.config, *loaded.executor.executor, loaded.policy, *loaded.store,
+                                             loaded.recorder);
+    EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
+                             .max_prompt_tokens = options.max_prompt_tokens};
+    host.replacement = [&loaded, name = options.executor, chosen]() -> Result<HostExecutor> {
+        loaded.executor = {};  // its memory first
+        ASSIGN_OR_RETURN(loaded.executor, choose_executor(name, chosen, *loaded.model));
+        return host_executor(loaded.executor);
+    };
+    loaded.host = std::make_unique<EngineHost>(*loaded.engine, host_executor(loaded.executor), std::move(host));
     return {};
+}
+
+Service service_of(const ServeOptions& options, LoadedModel& loaded) {
+    const std::string numerics = loaded.executor.executor->numerics_id();
+    return {.tokenizer = loaded.text.tokenizer.get(),
+            .chat = loaded.text.chat ? &*loaded.text.chat : nullptr,
+            .host = loaded.host.get(),
+            .model = served_name(options),
+            .fingerprint = fmt::format("{}-{}", numerics, model_digest(*loaded.model).hex()),
+            .max_model_len = loaded.config.max_model_len,
+            .vocab_size = loaded.model->config.vocab_size,
+            .stop_tokens = loaded.text.stop_tokens,
+            .now = seconds_now};
+}
+
+// Every client has a file number.
+void allow_many_files() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// It listens before the model is there: alive, and not ready.
+Status serve(const ServeOptions& options) {
+    if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
+    Tenants tenants;
+    if (!options.api_key_file.empty()) ASSIGN_OR_RETURN(tenants, Tenants::read(options.api_key_file));
+    ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/http/page.html")));
+    allow_many_files();
+    LoadedModel loaded;
+    HttpServer server({.address = options.host, .port = static_cast<uint16_t>(options.port)}, std::move(tenants),
+                      std::move(page));
+    ASSIGN_OR_RETURN(const uint16_t port, server.listen());
+    std::atomic<bool> is_loading = true;
+    std::thread sockets([&] {
+        server.run(/*signals=*/true);
+        if (is_loading) std::_Exit(kExitOk);  // a signal came first: there is nothing to end in order
+    });
+    const Status made = load(options, loaded);
+    is_loading = false;
+    if (made) {
+        server.serve(service_of(options, loaded));
+        fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
+        std::fflush(stdout);
+    } else {
+        server.stop();
+    }
+    sockets.join();
+    return made;
 }
 
 int run_serve(const ServeOptions& options) {
@@ -154,6 +231,10 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
     add_count_option(*verb, "--max-requests", options->max_requests, 1, "running and waiting; more are told to wait");
+    add_count_option(*verb, "--max-prompt-tokens", options->max_prompt_tokens, 1,
+                     "of all requests that are in; beyond, one that is not alone is told to wait");
+    verb->add_option("--api-key-file", options->api_key_file,
+                     "lines `TENANT KEY`: who may ask; without it anybody who reaches the port");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     add_seed_option(*verb, options->seed);

@@ -25,6 +25,11 @@ EngineConfig scene_engine(const HttpSceneConfig& config) {
     return engine;
 }
 
+HashExecutorConfig never_failing(HashExecutorConfig config) {
+    config.fail_at_step = -1;
+    return config;
+}
+
 std::string without_chunks(const std::string& chunked) {
     std::string body;
     for (size_t at = 0; at < chunked.size();) {
@@ -44,7 +49,7 @@ Status GatedExecutor::execute(const StepPlan& plan, StepResult& result) {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return open_; });
     }
-    return inner().execute(plan, result);
+    return working_->execute(plan, result);
 }
 
 void GatedExecutor::close() {
@@ -121,30 +126,86 @@ std::string post(const std::string& path, const std::string& body, const std::st
                        body);
 }
 
+std::string get(const std::string& path, const std::string& headers) {
+    return fmt::format("GET {} HTTP/1.1\r\nHost: x\r\n{}Connection: close\r\n\r\n", path, headers);
+}
+
+nlohmann::json hello(const nlohmann::json& more) {
+    nlohmann::json body = {{"messages", nlohmann::json::array({{{"role", "user"}, {"content", "hello"}}})},
+                           {"max_tokens", 12},
+                           {"seed", 5},
+                           {"ignore_eos", true}};
+    body.update(more);
+    return body;
+}
+
+Joined joined(const HttpAnswer& answer, int64_t index) {
+    Joined all;
+    for (const std::string& data : answer.events()) {
+        EXPECT_FALSE(all.done) << data;
+        if (data == "[DONE]") {
+            all.done = true;
+            continue;
+        }
+        const auto event = nlohmann::json::parse(data);
+        if (event.contains("usage")) all.usage = event["usage"];
+        if (event.contains("head_id")) all.head_id = event["head_id"];
+        if (!event.contains("choices")) continue;
+        for (const auto& choice : event["choices"]) {
+            if (choice["index"] != index) continue;
+            if (choice.contains("text")) all.text += choice["text"].get<std::string>();
+            if (choice.contains("delta")) all.text += choice["delta"].value("content", "");
+            if (!choice["finish_reason"].is_null()) all.reason = choice["finish_reason"];
+            if (choice["logprobs"].is_null()) continue;
+            const bool is_chat = choice["logprobs"].contains("content");
+            for (const auto& one : choice["logprobs"][is_chat ? "content" : "text_offset"]) all.log_probs.push_back(one);
+        }
+    }
+    return all;
+}
+
 HttpScene::HttpScene(HttpSceneConfig config)
     : tokenizer_(*text::load_tokenizer(kSceneModel)),
       chat_(*text::Chat::load(kSceneModel, tokenizer_,
                               {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"})),
       hash_(config.executor),
+      second_hash_(never_failing(config.executor)),
       gate_(hash_),
       store_(config.executor.vocab_size),
-      engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),
-      host_(std::make_unique<EngineHost>(*engine_, config.max_requests)) {
-    server::Service service;
-    service.tokenizer = &tokenizer_;
-    service.chat = &chat_;
-    service.host = host_.get();
-    service.model = "tiny-python";
-    service.fingerprint = "hash/1";
-    service.max_model_len = 4096;
-    service.vocab_size = config.executor.vocab_size;
-    service.stop_tokens = {0};
-    service.now = [] { return int64_t{1'000'000'000}; };
-    server_ = std::make_unique<HttpServer>(service, config.http);
+      engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)) {
+    for (int32_t id = 0; id < config.executor.vocab_size; ++id) logits_.push_back(static_cast<float>(id % 97) / 8);
+    const server::HostExecutor executor{&gate_, shown_logits(config.shows_logits)};
+    if (config.replaces_executor) {
+        config.host.replacement = [this, executor]() -> Result<server::HostExecutor> {
+            gate_.use(second_hash_);
+            return executor;
+        };
+    }
+    host_ = std::make_unique<EngineHost>(*engine_, executor, config.host);
+    service_.tokenizer = &tokenizer_;
+    service_.chat = &chat_;
+    service_.host = host_.get();
+    service_.model = "tiny-python";
+    service_.fingerprint = "hash/1";
+    service_.max_model_len = 4096;
+    service_.vocab_size = config.executor.vocab_size;
+    service_.stop_tokens = {0};
+    service_.now = [] { return int64_t{1'000'000'000}; };
+    server::Tenants tenants;
+    if (!config.api_keys.empty()) tenants = *server::Tenants::parse(config.api_keys, "keys");
+    server_ = std::make_unique<HttpServer>(config.http, tenants, "<!doctype html>");
     const auto port = server_->listen();
     EXPECT_TRUE(port) << port.error().message;
     port_ = port.value_or(0);
+    if (config.is_loaded) serve();
     thread_ = std::thread([this, signals = config.signals] { server_->run(signals); });
+}
+
+void HttpScene::serve() { server_->serve(service_); }
+
+std::function<std::span<const float>(SequenceSlot)> HttpScene::shown_logits(bool shown) {
+    if (!shown) return nullptr;
+    return [this](SequenceSlot) { return std::span<const float>(logits_); };
 }
 
 HttpScene::~HttpScene() {

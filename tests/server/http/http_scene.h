@@ -3,11 +3,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "engine/executor.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
+#include "server/http/service.h"
 #include "server/text/chat.h"
 #include "server/text/tokenizer.h"
 #include "tests/support/hash_executor.h"
@@ -25,18 +28,21 @@
 namespace verbatim::tests {
 
 using server::EngineHost;
+using server::EngineHostConfig;
 using server::HttpConfig;
 using server::HttpServer;
 
 // Another executor's steps, each when it is let through.
 class GatedExecutor final : public WrappingExecutor {
 public:
-    explicit GatedExecutor(Executor& inner) : WrappingExecutor(inner) {}
+    explicit GatedExecutor(Executor& inner) : WrappingExecutor(inner), working_(&inner) {}
     Status execute(const StepPlan& plan, StepResult& result) override;
     void close();
     void open();
+    void use(Executor& executor) { working_ = &executor; }  // of the same arithmetic
 
 private:
+    Executor* working_;
     std::mutex mutex_;
     std::condition_variable changed_;
     bool open_ = true;
@@ -70,9 +76,29 @@ private:
 std::string post(const std::string& path, const std::string& body,
                  const std::string& headers = "Connection: close\r\n");
 
+std::string get(const std::string& path, const std::string& headers = "");  // and the connection ends
+
+// A chat of 12 tokens, drawn with one seed.
+nlohmann::json hello(const nlohmann::json& more = nlohmann::json::object());
+
+// The text of a stream, its last finish_reason and usage, and all log probabilities; of one choice.
+struct Joined {
+    std::string text;
+    nlohmann::json reason;
+    nlohmann::json usage;
+    nlohmann::json head_id;
+    nlohmann::json log_probs = nlohmann::json::array();
+    bool done = false;
+};
+Joined joined(const HttpAnswer& answer, int64_t choice = 0);
+
 struct HttpSceneConfig {
     HashExecutorConfig executor = {.vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}};
-    size_t max_requests = 64;
+    EngineHostConfig host = {.max_requests = 64};
+    bool replaces_executor = false;  // a failed one by one that does not fail
+    bool shows_logits = false;       // made up: of every slot the same row
+    bool is_loaded = true;           // serve() is called
+    std::string api_keys;            // of the file; empty: none
     HttpConfig http = {.port = 0};
     bool signals = false;
 };
@@ -94,17 +120,25 @@ public:
     void wait_until_aborts(int64_t count);
     [[nodiscard]] int64_t num_computed_tokens() const { return hash_.num_computed_tokens(); }
     void wait_until_served();  // run() has ended
+    void serve();              // as if the model were loaded now
+    // Of every slot's draws.
+    [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
 private:
+    std::function<std::span<const float>(SequenceSlot)> shown_logits(bool shown);
+
     text::Tokenizer tokenizer_;
     text::Chat chat_;
     HashExecutor hash_;
+    HashExecutor second_hash_;  // takes its place
+    std::vector<float> logits_;
     GatedExecutor gate_;
     TokenStore store_;
     LruEviction policy_;
     NullRecorder recorder_;
     std::unique_ptr<Engine> engine_;
     std::unique_ptr<EngineHost> host_;
+    server::Service service_;
     std::unique_ptr<HttpServer> server_;
     uint16_t port_ = 0;
     std::thread thread_;

@@ -15,42 +15,6 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-json hello(const json& more = json::object()) {
-    json body = {{"messages", json::array({{{"role", "user"}, {"content", "hello"}}})},
-                 {"max_tokens", 12},
-                 {"seed", 5},
-                 {"ignore_eos", true}};
-    body.update(more);
-    return body;
-}
-
-// The text of a stream, and its last finish_reason and usage.
-struct Joined {
-    std::string text;
-    json reason;
-    json usage;
-    bool done = false;
-};
-
-Joined joined(const HttpAnswer& answer) {
-    Joined all;
-    for (const std::string& data : answer.events()) {
-        EXPECT_FALSE(all.done) << data;
-        if (data == "[DONE]") {
-            all.done = true;
-            continue;
-        }
-        const json event = json::parse(data);
-        if (event.contains("usage")) all.usage = event["usage"];
-        for (const json& choice : event["choices"]) {
-            if (choice.contains("text")) all.text += choice["text"].get<std::string>();
-            if (choice.contains("delta")) all.text += choice["delta"].value("content", "");
-            if (!choice["finish_reason"].is_null()) all.reason = choice["finish_reason"];
-        }
-    }
-    return all;
-}
-
 TEST(HttpServer, HealthAndModelsAreThere) {
     const HttpScene scene;
     EXPECT_EQ(scene.ask("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").status, 200);
@@ -139,7 +103,16 @@ TEST(HttpServer, BadRequestsAreToldWhatIsWrong) {
     refusal(hello({{"stop", ""}}), 400, "stop");
     refusal(hello({{"stop", json::array({"a", 1})}}), 400, "stop");
     refusal(hello({{"logit_bias", {{"1", 1}}}}), 400, "logit_bias");
-    refusal(hello({{"n", 2}}), 400, "n");
+    refusal(hello({{"n", 17}}), 400, "n");
+    refusal(hello({{"n", 0}}), 400, "n");
+    refusal(hello({{"logprobs", 1}}), 400, "logprobs");
+    refusal(hello({{"logprobs", true}}), 400, "logprobs");  // this executor shows none
+    refusal(hello({{"logprobs", true}, {"top_logprobs", 21}}), 400, "top_logprobs");
+    refusal(hello({{"top_logprobs", 2}}), 400, "top_logprobs");
+    refusal(hello({{"tools", json::array({json::object()})}}), 400, "tools");
+    refusal(hello({{"conversation_id", "a\nb"}}), 400, "conversation_id");
+    refusal(hello({{"cache_salt", std::string(1, '\x1f')}}), 400, "cache_salt");
+    refusal(hello({{"suffix", "x"}}), 400, "suffix");
     refusal(hello({{"temperature", 3}}), 400, "temperature");
     refusal(hello({{"temperature", "hot"}}), 400, "temperature");
     refusal(hello({{"max_tokens", 0}}), 400, "max_tokens");
@@ -176,7 +149,7 @@ TEST(HttpServer, WhatIsTooLargeIsRefused) {
 
 TEST(HttpServer, WithoutRoomAClientIsToldToComeBack) {
     HttpSceneConfig config;
-    config.max_requests = 1;
+    config.host.max_requests = 1;
     HttpScene scene(config);
     scene.gate().close();
     const HttpClient first(scene.port());
@@ -232,11 +205,14 @@ TEST(HttpServer, AnExecutorThatFailsEndsStreamsWithAnErrorAndWithoutDone) {
     HttpSceneConfig config;
     config.executor.fail_at_step = 5;
     HttpScene scene(config);
-    const HttpAnswer stream = scene.chat(hello({{"stream", true}}));
-    ASSERT_EQ(stream.status, 200);
-    ASSERT_FALSE(stream.events().empty());
-    EXPECT_TRUE(json::parse(stream.events().back()).contains("error")) << stream.events().back();
-    EXPECT_THAT(stream.body, Not(HasSubstr("[DONE]")));
+    scene.gate().close();
+    const HttpClient client(scene.port());
+    client.send(post("/v1/chat/completions", hello({{"stream", true}}).dump()));
+    EXPECT_THAT(client.read_until("assistant"), HasSubstr("200 OK"));
+    scene.gate().open();
+    const std::string rest = client.read_until("\r\n0\r\n\r\n");
+    EXPECT_THAT(rest, HasSubstr("{\"error\""));
+    EXPECT_THAT(rest, Not(HasSubstr("[DONE]")));
     scene.wait_until_idle();
     const HttpAnswer next = scene.chat(hello());
     EXPECT_EQ(next.status, 503);
@@ -282,11 +258,11 @@ TEST(HttpServer, TheFirstSignalLetsWhatRunsEnd) {
 
 TEST(HttpServer, AnAddressThatIsTakenIsAnError) {
     const HttpScene scene;
-    HttpServer second({}, {.port = scene.port()});
+    HttpServer second({.port = scene.port()});
     const auto port = second.listen();
     ASSERT_FALSE(port);
     EXPECT_THAT(port.error().message, HasSubstr("choose another --port"));
-    HttpServer nowhere({}, {.address = "nowhere"});
+    HttpServer nowhere({.address = "nowhere"});
     EXPECT_THAT(nowhere.listen().error().message, HasSubstr("it is no address"));
 }
 

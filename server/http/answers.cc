@@ -1,0 +1,141 @@
+#include "server/http/answers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/text/decoder.h"
+
+namespace verbatim::server {
+namespace {
+
+Json usage_json(const Usage& usage) {
+    return {{"prompt_tokens", usage.prompt_tokens},
+            {"completion_tokens", usage.completion_tokens},
+            {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+            {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+Json reason_json(const ChoicePart& part) { return part.finish ? Json(finish_name(*part.finish)) : Json(); }
+
+void add_head(const ChoicePart& part, Json& json) {
+    if (part.head) json["head_id"] = fmt::format("{}", index(*part.head));
+}
+
+}  // namespace
+
+const char* finish_name(FinishReason reason) { return reason == FinishReason::kLength ? "length" : "stop"; }
+
+int64_t num_characters(std::string_view text) {
+    return std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+}
+
+Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& usage) const {
+    Json json = frame_json(/*is_chunk=*/false);
+    json["choices"] = Json::array();
+    for (const ChoicePart& part : choices) {
+        Json choice = {{"index", part.index}};
+        if (is_chat())
+            choice["message"] = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
+        else
+            choice["text"] = part.text;
+        choice["logprobs"] = log_probs_json(part);
+        choice["finish_reason"] = reason_json(part);
+        json["choices"].push_back(std::move(choice));
+        add_head(part, json);
+    }
+    json["usage"] = usage_json(usage);
+    return json;
+}
+
+Json AnswerWriter::role_chunk(int64_t index) const {
+    Json json = frame_json(/*is_chunk=*/true);
+    json["choices"] = Json::array({{{"index", index},
+                                    {"delta", {{"role", "assistant"}, {"content", ""}}},
+                                    {"logprobs", nullptr},
+                                    {"finish_reason", nullptr}}});
+    return json;
+}
+
+Json AnswerWriter::chunk(const ChoicePart& part) const {
+    Json json = frame_json(/*is_chunk=*/true);
+    Json choice = {{"index", part.index}};
+    if (is_chat())
+        choice["delta"] = part.text.empty() ? Json::object() : Json({{"content", part.text}});
+    else
+        choice["text"] = part.text;
+    choice["logprobs"] = part.log_probs.empty() ? Json() : log_probs_json(part);
+    choice["finish_reason"] = reason_json(part);
+    json["choices"] = Json::array({choice});
+    add_head(part, json);
+    return json;
+}
+
+Json AnswerWriter::usage_chunk(const Usage& usage) const {
+    Json json = frame_json(/*is_chunk=*/true);
+    json["choices"] = Json::array();
+    json["usage"] = usage_json(usage);
+    return json;
+}
+
+std::string AnswerWriter::token_text(TokenId token) const {
+    text::Decoder decoder(*tokenizer_);
+    std::string text = decoder.add(token);
+    return text + decoder.finish();
+}
+
+Json AnswerWriter::frame_json(bool is_chunk) const {
+    const char* object = is_chunk ? "chat.completion.chunk" : "chat.completion";
+    return {{"id", frame_.id},
+            {"object", is_chat() ? object : "text_completion"},
+            {"created", frame_.created},
+            {"model", frame_.model},
+            {"system_fingerprint", frame_.fingerprint}};
+}
+
+Json AnswerWriter::log_probs_json(const ChoicePart& part) const {
+    if (!part.shows_log_probs) return nullptr;
+    return is_chat() ? chat_log_probs(part) : completion_log_probs(part);
+}
+
+Json AnswerWriter::chat_token(const TokenLogProb& token) const {
+    Json bytes = Json::array();
+    for (const char byte : tokenizer_->bytes_of(token.token)) bytes.push_back(static_cast<uint8_t>(byte));
+    return {{"token", token_text(token.token)}, {"logprob", token.log_prob}, {"bytes", bytes}};
+}
+
+Json AnswerWriter::chat_log_probs(const ChoicePart& part) const {
+    Json content = Json::array();
+    for (const LogProbs& one : part.log_probs) {
+        Json token = chat_token(one.drawn);
+        token["top_logprobs"] = Json::array();
+        for (const TokenLogProb& other : one.top) token["top_logprobs"].push_back(chat_token(other));
+        content.push_back(std::move(token));
+    }
+    return {{"content", content}, {"refusal", nullptr}};
+}
+
+// The old form: four lists of one length. Likeliest tokens have their texts for names: of two with one text, which
+// only parts of characters have, the likelier one is shown.
+Json AnswerWriter::completion_log_probs(const ChoicePart& part) const {
+    Json tokens = Json::array();
+    Json own = Json::array();
+    Json top = Json::array();
+    Json offsets = Json::array();
+    int64_t offset = part.text_offset;
+    for (const LogProbs& one : part.log_probs) {
+        const std::string text = token_text(one.drawn.token);
+        tokens.push_back(text);
+        own.push_back(one.drawn.log_prob);
+        Json likeliest = Json::object();
+        for (const TokenLogProb& other : one.top) likeliest.emplace(token_text(other.token), other.log_prob);
+        if (!one.top.empty()) likeliest.emplace(text, one.drawn.log_prob);
+        top.push_back(std::move(likeliest));
+        offsets.push_back(offset);
+        offset += num_characters(text);
+    }
+    return {{"tokens", tokens}, {"token_logprobs", own}, {"top_logprobs", top}, {"text_offset", offsets}};
+}
+
+}  // namespace verbatim::server

@@ -1,0 +1,73 @@
+// server/http/answers.h: owns the JSON of answers, whole and in chunks. Values only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/request/request.h"
+#include "server/http/api.h"
+#include "server/log_probs.h"
+#include "server/text/tokenizer.h"
+
+namespace verbatim::server {
+
+struct Usage {
+    int64_t prompt_tokens = 0;
+    int64_t completion_tokens = 0;  // of all choices
+    int64_t cached_tokens = 0;      // of the prompt, by the first choice
+};
+
+// What all parts of one answer have in common.
+struct AnswerFrame {
+    ApiKind kind = ApiKind::kChat;
+    std::string id;
+    std::string model;
+    std::string fingerprint;
+    int64_t created = 0;  // seconds since 1970
+};
+
+// A part of a choice, or all of it.
+struct ChoicePart {
+    int64_t index = 0;
+    std::string text;
+    std::vector<LogProbs> log_probs;  // of the tokens that came with it
+    bool shows_log_probs = false;
+    int64_t text_offset = 0;                     // of its first token (completions)
+    std::optional<FinishReason> finish;          // the last part
+    std::optional<Version> head;                 // with the finish: what the conversation has committed
+};
+
+[[nodiscard]] const char* finish_name(FinishReason reason);  // "stop", "length"
+[[nodiscard]] int64_t num_characters(std::string_view text);  // of UTF-8
+
+// Writes answers. Borrows the tokenizer: for the texts of single tokens.
+class AnswerWriter {
+public:
+    AnswerWriter(AnswerFrame frame, const text::Tokenizer& tokenizer)
+        : frame_(std::move(frame)), tokenizer_(&tokenizer) {}
+    [[nodiscard]] const AnswerFrame& frame() const { return frame_; }
+
+    [[nodiscard]] Json whole(const std::vector<ChoicePart>& choices, const Usage& usage) const;
+    [[nodiscard]] Json role_chunk(int64_t index) const;  // the first one of a chat's choice
+    [[nodiscard]] Json chunk(const ChoicePart& part) const;
+    [[nodiscard]] Json usage_chunk(const Usage& usage) const;
+
+    // The text of one token alone, U+FFFD for what is no character by itself.
+    [[nodiscard]] std::string token_text(TokenId token) const;
+
+private:
+    [[nodiscard]] bool is_chat() const { return frame_.kind == ApiKind::kChat; }
+    [[nodiscard]] Json frame_json(bool is_chunk) const;
+    [[nodiscard]] Json log_probs_json(const ChoicePart& part) const;
+    [[nodiscard]] Json chat_log_probs(const ChoicePart& part) const;
+    [[nodiscard]] Json completion_log_probs(const ChoicePart& part) const;
+    [[nodiscard]] Json chat_token(const TokenLogProb& token) const;
+
+    AnswerFrame frame_;
+    const text::Tokenizer* tokenizer_;
+};
+
+}  // namespace verbatim::server

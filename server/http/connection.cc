@@ -1,0 +1,138 @@
+#include "server/http/connection.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+
+namespace verbatim::server {
+namespace {
+
+using asio::use_awaitable;
+using asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::seconds;
+
+void set_option(tcp::socket& socket, int level, int name, int value) {
+    (void)setsockopt(socket.native_handle(), level, name, &value, sizeof value);
+}
+
+// No Nagle; and a client whose machine went without a word is missed after a minute or two.
+void set_options(tcp::socket& socket, const HttpConfig& config) {
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 60);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 6);
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(config.write_seconds * 1000));
+    if (config.send_buffer_bytes > 0) set_option(socket, SOL_SOCKET, SO_SNDBUF, config.send_buffer_bytes);
+}
+
+}  // namespace
+
+Connection::Connection(tcp::socket socket, const HttpConfig& config)
+    : config_(config), stream_(std::move(socket)), watch_timer_(stream_.get_executor()) {
+    set_options(stream_.socket(), config_);
+}
+
+// What a client is told that sent no request; empty when it is not there to be told.
+std::optional<ApiError> Connection::read_refusal(error_code problem) const {
+    if (problem == http::error::header_limit)
+        return ApiError{431, fmt::format("headers of more than {} bytes", config_.max_header_bytes), "", "headers"};
+    if (problem == http::error::body_limit)
+        return ApiError{413, fmt::format("a body of more than {} bytes", config_.max_body_bytes), "", "body"};
+    const bool of_http = problem.category() == http::make_error_code(http::error::bad_method).category();
+    if (!of_http || problem == http::error::end_of_stream) return std::nullopt;
+    return ApiError{400, "this is no HTTP request: " + problem.message(), "", "http"};
+}
+
+asio::awaitable<bool> Connection::read(Request& request) {
+    error_code problem;
+    if (buffer_.size() == 0) {  // between requests a connection may rest
+        stream_.expires_after(seconds(config_.idle_seconds));
+        const size_t got =
+            co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(use_awaitable, problem));
+        if (problem) co_return false;
+        buffer_.commit(got);
+    }
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(config_.max_header_bytes);
+    parser.body_limit(config_.max_body_bytes);
+    stream_.expires_after(seconds(config_.request_seconds));
+    co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(use_awaitable, problem));
+    if (!problem && parser.get()[http::field::expect] == "100-continue") {
+        const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+        co_await asio::async_write(stream_, asio::buffer(go_on), asio::redirect_error(use_awaitable, problem));
+    }
+    if (!problem) co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(use_awaitable, problem));
+    if (!problem) {
+        request = parser.release();
+        co_return true;
+    }
+    if (const std::optional<ApiError> refusal = read_refusal(problem)) {
+        Response said = json_response(refusal->status, 11, refusal->envelope());
+        said.keep_alive(false);
+        co_await write(std::move(said));
+    }
+    co_return false;
+}
+
+asio::awaitable<bool> Connection::write(Response response) {
+    stream_.expires_after(seconds(config_.write_seconds));
+    error_code problem;
+    co_await http::async_write(stream_, response, asio::redirect_error(use_awaitable, problem));
+    co_return !problem;
+}
+
+asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> head) {
+    http::response_serializer<http::empty_body> serializer(head);
+    stream_.expires_after(seconds(config_.write_seconds));
+    error_code problem;
+    co_await http::async_write_header(stream_, serializer, asio::redirect_error(use_awaitable, problem));
+    co_return !problem;
+}
+
+asio::awaitable<bool> Connection::write_chunk(const std::string& bytes) {
+    stream_.expires_after(seconds(config_.write_seconds));
+    error_code problem;
+    const auto chunk = http::make_chunk(asio::buffer(bytes));
+    co_await asio::async_write(stream_, chunk, asio::redirect_error(use_awaitable, problem));
+    co_return !problem;
+}
+
+asio::awaitable<bool> Connection::write_last_chunk() {
+    stream_.expires_after(seconds(config_.write_seconds));
+    error_code problem;
+    co_await asio::async_write(stream_, http::make_chunk_last(), asio::redirect_error(use_awaitable, problem));
+    co_return !problem;
+}
+
+// Whether the client will send nothing more, whatever of it is unread.
+bool Connection::has_left() {
+    pollfd asked{stream_.socket().native_handle(), POLLRDHUP, 0};
+    return poll(&asked, 1, 0) > 0 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+void Connection::forget() {
+    error_code ignored;
+    stream_.socket().cancel(ignored);
+    watch_timer_.cancel();
+}
+
+void Connection::shut_down() {
+    error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
+}
+
+Response json_response(int status, unsigned version, const Json& body) {
+    Response response(static_cast<http::status>(status), version);
+    response.set(http::field::content_type, "application/json");
+    response.body() = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    response.prepare_payload();
+    return response;
+}
+
+}  // namespace verbatim::server

@@ -1,0 +1,80 @@
+// server/http/connection.h: owns one client's socket: requests read from it and answers written to it, each within its
+// time and size. Used where Asio's and Beast's names are at home.
+#pragma once
+
+// Asio's awaitable of this version uses std::exchange without including it.
+#include <utility>
+
+#include <boost/asio.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http/api.h"
+#include "server/http/http_config.h"
+
+namespace verbatim::server {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Request = http::request<http::string_body>;
+using Response = http::response<http::string_body>;
+
+class Connection {
+public:
+    // The config is borrowed.
+    Connection(asio::ip::tcp::socket socket, const HttpConfig& config);
+
+    // False when there is no request: the connection ended, or what came was refused. REQUIRES: nothing else runs.
+    asio::awaitable<bool> read(Request& request);
+    // False when the client does not take it.
+    asio::awaitable<bool> write(Response response);
+    asio::awaitable<bool> write_head(http::response<http::empty_body> head);
+    asio::awaitable<bool> write_chunk(const std::string& bytes);
+    asio::awaitable<bool> write_last_chunk();
+
+    // Calls `left` once when the client hangs up, until forget() or the end. Bytes that it sends ahead are not read.
+    template <typename Left>
+    void watch(const std::shared_ptr<Connection>& self, Left left) {
+        stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+                                    [self, left](boost::system::error_code problem) {
+                                        if (problem) return;
+                                        if (self->has_left()) return left();
+                                        self->watch_on(self, left);
+                                    });
+    }
+    void forget();
+
+    void cancel() { stream_.cancel(); }
+    void shut_down();
+    bool answering = false;
+
+private:
+    // The client has sent the next request already: whether it is there is looked at now and then.
+    template <typename Left>
+    void watch_on(const std::shared_ptr<Connection>& self, Left left) {
+        watch_timer_.expires_after(std::chrono::milliseconds(250));
+        watch_timer_.async_wait([self, left](boost::system::error_code problem) {
+            if (problem) return;
+            if (self->has_left()) return left();
+            self->watch_on(self, left);
+        });
+    }
+    [[nodiscard]] bool has_left();
+    [[nodiscard]] std::optional<ApiError> read_refusal(boost::system::error_code problem) const;
+
+    const HttpConfig& config_;
+    beast::tcp_stream stream_;
+    beast::flat_buffer buffer_;
+    asio::steady_timer watch_timer_;
+};
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+[[nodiscard]] Response json_response(int status, unsigned version, const Json& body);
+
+}  // namespace verbatim::server

@@ -1,0 +1,338 @@
+#include "server/http/endpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <type_traits>
+
+namespace verbatim::server {
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+double seconds_now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
+
+// What a client calls its request, where it can be said again in a header.
+std::string request_id(const Request& request, const std::string& ours) {
+    const auto header = request.find("X-Request-Id");
+    if (header == request.end()) return ours;
+    const std::string theirs(header->value());
+    return is_identifier(theirs) ? theirs : ours;
+}
+
+}  // namespace
+
+Endpoints::Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& config, Tenants tenants,
+                     std::string page)
+    : loop_(std::move(loop)),
+      config_(config),
+      tenants_(std::move(tenants)),
+      page_(std::move(page)),
+      run_(fmt::format("{:x}", std::chrono::system_clock::now().time_since_epoch().count())) {}
+
+const std::vector<Endpoints::Route>& Endpoints::routes() {
+    constexpr auto kGet = http::verb::get;
+    constexpr auto kPost = http::verb::post;
+    static const std::vector<Route> kRoutes = {
+        {.verb = kGet, .path = "/", .handler = &Endpoints::page, .needs_key = false, .needs_model = false},
+        {.verb = kGet, .path = "/health", .handler = &Endpoints::health, .needs_key = false, .needs_model = false},
+        {.verb = kGet, .path = "/ready", .handler = &Endpoints::ready, .needs_key = false, .needs_model = false},
+        {.verb = kGet, .path = "/metrics", .handler = &Endpoints::show_metrics, .needs_key = false},
+        {.verb = kGet, .path = "/v1/models", .handler = &Endpoints::models},
+        {.verb = kGet, .path = "/v1/models/", .handler = &Endpoints::model},
+        {.verb = kPost, .path = "/tokenize", .handler = &Endpoints::tokenize},
+        {.verb = kPost, .path = "/detokenize", .handler = &Endpoints::detokenize},
+        {.verb = kPost, .path = "/v1/chat/completions", .handler = &Endpoints::chat},
+        {.verb = kPost, .path = "/v1/completions", .handler = &Endpoints::complete},
+    };
+    return kRoutes;
+}
+
+asio::awaitable<bool> Endpoints::answer(ConnectionPtr connection, const Request& request) {
+    const std::string ours = fmt::format("req-{}-{}", run_, ++next_request_);
+    const Call heard{.connection = std::move(connection),
+                     .request = request,
+                     .path = std::string(request.target().substr(0, request.target().find('?'))),
+                     .id = request_id(request, ours),
+                     .tenant = tenants_.find(std::string(request[http::field::authorization]))};
+    const Route* of_path = nullptr;
+    const Route* route = nullptr;
+    for (const Route& known : routes()) {
+        const bool is_prefix = known.path.size() > 1 && known.path.ends_with('/');
+        if (is_prefix ? !heard.path.starts_with(known.path) : heard.path != known.path) continue;
+        of_path = &known;
+        if (known.verb == request.method()) route = &known;
+    }
+    if (const std::optional<ApiError> refused = refusal(heard, route == nullptr ? of_path : route))
+        co_return co_await refuse(heard, *refused);
+    if (route == nullptr) {
+        const std::string allowed(http::to_string(of_path->verb));
+        const ApiError wrong{405, fmt::format("{} takes {}", heard.path, allowed), "", "method_not_allowed"};
+        co_return co_await refuse(heard, wrong);
+    }
+    co_return co_await (this->*(route->handler))(heard);
+}
+
+std::optional<ApiError> Endpoints::refusal(const Call& call, const Route* route) const {
+    if (route == nullptr) return ApiError{404, call.path + " is not here", "", "unknown_url"};
+    if (route->needs_key && tenants_.ask_for_keys() && !call.tenant)
+        return ApiError{401, "an API key is asked for: Authorization: Bearer KEY", "", "invalid_api_key"};
+    if (route->needs_model && !service_) return ApiError{503, "the model is being loaded", "", "loading"};
+    const bool is_new_work = route->verb == http::verb::post;
+    if (is_new_work && draining_) return ApiError{503, "the server is about to end", "", "draining"};
+    return std::nullopt;
+}
+
+// --- answers of one piece
+
+asio::awaitable<bool> Endpoints::write(const Call& call, Response response) {
+    response.version(call.request.version());
+    response.keep_alive(call.request.keep_alive() && !draining_);
+    response.set("X-Request-Id", call.id);
+    ++metrics_.responses[response.result_int()];
+    co_return co_await call.connection->write(std::move(response));
+}
+
+asio::awaitable<bool> Endpoints::say(const Call& call, int status, const Json& body) {
+    co_return co_await write(call, json_response(status, call.request.version(), body));
+}
+
+asio::awaitable<bool> Endpoints::say_text(const Call& call, const char* type, std::string body) {
+    Response said(http::status::ok, call.request.version());
+    said.set(http::field::content_type, type);
+    said.body() = std::move(body);
+    said.prepare_payload();
+    co_return co_await write(call, std::move(said));
+}
+
+asio::awaitable<bool> Endpoints::refuse(const Call& call, const ApiError& error) {
+    Response said = json_response(error.status, call.request.version(), error.envelope());
+    if (error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
+    if (error.status == 401) said.set(http::field::www_authenticate, "Bearer");
+    if (error.status == 405) said.set(http::field::allow, error.message.substr(error.message.rfind(' ') + 1));
+    co_return co_await write(call, std::move(said));
+}
+
+asio::awaitable<bool> Endpoints::page(const Call& call) {
+    co_return co_await say_text(call, "text/html; charset=utf-8", page_);
+}
+
+asio::awaitable<bool> Endpoints::health(const Call& call) {
+    const Json alive = {{"status", "ok"}};
+    co_return co_await say(call, 200, alive);
+}
+
+asio::awaitable<bool> Endpoints::ready(const Call& call) {
+    ApiError error{503, "", "", ""};
+    if (!service_) {
+        error.message = "the model is being loaded";
+        error.code = "loading";
+    } else if (draining_) {
+        error.message = "the server is about to end";
+        error.code = "draining";
+    } else if (const std::string failure = service_->host->failure(); !failure.empty()) {
+        error.message = "the executor failed: " + failure;
+        error.code = "failed";
+    } else {
+        const Json is_ready = {{"status", "ready"}};
+        co_return co_await say(call, 200, is_ready);
+    }
+    co_return co_await refuse(call, error);
+}
+
+asio::awaitable<bool> Endpoints::show_metrics(const Call& call) {
+    std::string text = metrics_text(metrics_, service_->host->view(), service_->model);
+    co_return co_await say_text(call, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
+}
+
+asio::awaitable<bool> Endpoints::models(const Call& call) {
+    const Json all = model_list(*service_);
+    co_return co_await say(call, 200, all);
+}
+
+asio::awaitable<bool> Endpoints::model(const Call& call) {
+    const std::string asked = call.path.substr(std::string_view("/v1/models/").size());
+    const Json known = model_json(*service_);
+    if (asked == service_->model) co_return co_await say(call, 200, known);
+    const ApiError unknown{404, fmt::format("model {} is not here: {} is", asked, service_->model), "model",
+                           "model_not_found"};
+    co_return co_await refuse(call, unknown);
+}
+
+// --- text
+
+template <typename T>
+asio::awaitable<ApiResult<T>> Endpoints::on_text_thread(std::function<ApiResult<T>(text::WordCache&)> work) {
+    struct Shared {
+        explicit Shared(asio::io_context& loop) : done(loop, asio::steady_timer::time_point::max()) {}
+        asio::steady_timer done;
+        std::optional<ApiResult<T>> made;
+    };
+    const auto shared = std::make_shared<Shared>(*loop_);
+    asio::post(text_thread_, [this, shared, work = std::move(work)] {
+        ApiResult<T> made = work(words_);
+        asio::post(*loop_, [shared, made = std::move(made)]() mutable {
+            shared->made = std::move(made);
+            shared->done.cancel();
+        });
+    });
+    while (!shared->made) {
+        boost::system::error_code ignored;
+        co_await shared->done.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    co_return *std::move(shared->made);
+}
+
+asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
+    auto parsed = parse_tokenize_request(call.request.body(), service_->model);
+    if (!parsed) co_return co_await refuse(call, parsed.error());
+    std::function<ApiResult<Json>(text::WordCache&)> work = [this, asked = *std::move(parsed)](text::WordCache& words) {
+        return server::tokenize(*service_, asked, words);
+    };
+    const auto made = co_await on_text_thread<Json>(std::move(work));
+    if (!made) co_return co_await refuse(call, made.error());
+    co_return co_await say(call, 200, *made);
+}
+
+asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
+    auto parsed = parse_detokenize_request(call.request.body(), service_->model);
+    if (!parsed) co_return co_await refuse(call, parsed.error());
+    std::function<ApiResult<Json>(text::WordCache&)> work = [this, tokens = *std::move(parsed)](text::WordCache&) {
+        return server::detokenize(*service_, tokens);
+    };
+    const auto made = co_await on_text_thread<Json>(std::move(work));
+    if (!made) co_return co_await refuse(call, made.error());
+    co_return co_await say(call, 200, *made);
+}
+
+// --- generation
+
+// Everything up to the engine: an error, or a turn.
+asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
+    const double began = seconds_now();
+    auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
+    if (!parsed) co_return parsed.error();
+    const ConversationHint conversation = conversation_of(*parsed, [&](std::string_view name) {
+        return std::string(call.request[beast::string_view(name.data(), name.size())]);
+    });
+    const CacheSalt salt = salt_of(call.tenant, parsed->cache_salt);
+    using Prompt = std::vector<TokenId>;
+    std::function<ApiResult<Prompt>(text::WordCache&)> work = [this, asked = *parsed](text::WordCache& words) {
+        return prompt_of(*service_, asked, words);
+    };
+    auto prompt = co_await on_text_thread<Prompt>(std::move(work));
+    if (!prompt) co_return prompt.error();
+    const auto num_prompt_tokens = static_cast<int64_t>(prompt->size());
+    auto requests = host_requests(*service_, *parsed, conversation, salt, *std::move(prompt));
+    if (!requests) co_return requests.error();
+
+    const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
+                            service_->model, service_->fingerprint, service_->now()};
+    parsed->conversation_id = conversation.id;
+    const size_t num_choices = requests->size();
+    const size_t max_waiting = config_.max_unread_tokens * num_choices;
+    auto updates = std::make_shared<Updates>(loop_, max_waiting, [connection = std::weak_ptr(call.connection)] {
+        if (const ConnectionPtr alive = connection.lock()) alive->cancel();
+    });
+    std::vector<EngineHost::Job> jobs;
+    for (size_t i = 0; i < num_choices; ++i) jobs.push_back({std::move((*requests)[i]), updates->sink(i)});
+    auto tickets = service_->host->submit(std::move(jobs));
+    if (!tickets) {
+        const std::string failure = service_->host->failure();
+        if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
+        co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
+    }
+    turn.emplace(Turn{.generation = Generation(*service_->tokenizer, *std::move(parsed), frame, num_prompt_tokens),
+                      .updates = std::move(updates),
+                      .tickets = *std::move(tickets),
+                      .began = began,
+                      .first_tokens = std::vector<double>(num_choices)});
+    co_return std::nullopt;
+}
+
+asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
+    std::optional<Turn> begun;
+    const std::optional<ApiError> refused = co_await begin(call, kind, begun);
+    if (refused) co_return co_await refuse(call, *refused);
+    Turn& turn = *begun;
+    call.connection->watch(call.connection, [updates = turn.updates] { updates->leave(); });
+    Taken taken = Taken::kNothing;
+    while (taken != Taken::kClientGone && !turn.generation.is_decided())
+        taken = co_await take_updates(turn, seconds(config_.idle_seconds));
+    bool kept = taken != Taken::kClientGone;
+    if (kept) {
+        const bool is_stream = turn.generation.request().stream && !turn.generation.error();
+        kept = is_stream ? co_await answer_stream(call, turn) : co_await answer_whole(call, turn);
+    }
+    call.connection->forget();
+    for (size_t i = 0; i < turn.tickets.size(); ++i) {
+        if (!turn.generation.has_ended(i)) service_->host->abort(turn.tickets[i]);
+    }
+    if (!kept) ++metrics_.num_clients_gone;
+    co_return kept;
+}
+
+// Hands what has come to the generation.
+asio::awaitable<Endpoints::Taken> Endpoints::take_updates(Turn& turn, seconds limit) {
+    std::vector<ChoiceUpdate> updates = co_await turn.updates->next(limit);
+    if (turn.updates->gone()) co_return Taken::kClientGone;
+    for (ChoiceUpdate& update : updates) {
+        const size_t choice = update.choice;
+        if (update.update.kind == HostUpdate::Kind::kToken && turn.first_tokens[choice] == 0)
+            turn.first_tokens[choice] = seconds_now();
+        const bool stop = turn.generation.take(choice, std::move(update.update));
+        if (stop) service_->host->abort(turn.tickets[choice]);
+        if (turn.generation.has_ended(choice) && !turn.generation.error()) count_end(turn, choice);
+    }
+    co_return updates.empty() ? Taken::kNothing : Taken::kSome;
+}
+
+void Endpoints::count_end(const Turn& turn, size_t choice) {
+    observe(metrics_, {.first_token = turn.first_tokens[choice] - turn.began,
+                       .whole = seconds_now() - turn.began,
+                       .num_tokens = turn.generation.num_tokens(choice)});
+    ++metrics_.finished[finish_name(turn.generation.finish(choice))];
+}
+
+void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fields) const {
+    fields.set("X-Request-Id", call.id);
+    if (!turn.generation.is_in_conversation()) return;
+    fields.set("X-Conversation-Id", *turn.generation.request().conversation_id);
+    if (const auto head = turn.generation.head()) fields.set("X-Head-Id", fmt::format("{}", index(*head)));
+}
+
+asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {
+    while (!turn.generation.is_over()) {
+        const Taken taken = co_await take_updates(turn, seconds(config_.idle_seconds));
+        if (taken == Taken::kClientGone) co_return false;
+    }
+    if (const auto& error = turn.generation.error()) co_return co_await refuse(call, *error);
+    Response whole = json_response(200, call.request.version(), turn.generation.whole());
+    name_answer(call, turn, whole);
+    co_return co_await write(call, std::move(whole));
+}
+
+asio::awaitable<bool> Endpoints::answer_stream(const Call& call, Turn& turn) {
+    http::response<http::empty_body> head(http::status::ok, call.request.version());
+    head.set(http::field::content_type, "text/event-stream");
+    head.set(http::field::cache_control, "no-cache");
+    name_answer(call, turn, head);
+    head.keep_alive(call.request.keep_alive() && !draining_);
+    head.chunked(true);
+    ++metrics_.responses[200];
+    bool here = co_await call.connection->write_head(std::move(head));
+    std::string events = turn.generation.take_events();
+    while (here) {
+        if (!events.empty()) here = co_await call.connection->write_chunk(events);
+        if (turn.generation.is_told() || !here) break;
+        const Taken taken = co_await take_updates(turn, seconds(config_.ping_seconds));
+        here = taken != Taken::kClientGone;
+        events = taken == Taken::kNothing ? ": still here\n\n" : turn.generation.take_events();
+    }
+    if (!here) co_return false;
+    co_return co_await call.connection->write_last_chunk();
+}
+
+}  // namespace verbatim::server

@@ -1,0 +1,115 @@
+// server/http/endpoints.h: owns what each path answers. One thread has it, the sockets'; text is made into tokens on
+// another one of its own. Used where Asio's and Beast's names are at home.
+//
+//   P1  every check that can fail runs before a stream's status 200 is sent
+//   P2  a client that goes away has its turns aborted, whether they are queued, in prefill or decoding
+#pragma once
+
+#include <utility>
+
+#include <boost/asio.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/connection.h"
+#include "server/http/generation.h"
+#include "server/http/http_config.h"
+#include "server/http/metrics.h"
+#include "server/http/service.h"
+#include "server/http/tenants.h"
+#include "server/http/updates.h"
+
+namespace verbatim::server {
+
+// One request, and who it is from.
+struct Call {
+    ConnectionPtr connection;
+    const Request& request;
+    std::string path;  // without the query
+    std::string id;
+    std::optional<std::string> tenant;
+};
+
+class Endpoints {
+public:
+    // `page`: what / shows.
+    Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& config, Tenants tenants, std::string page);
+
+    void serve(Service service) { service_ = std::move(service); }
+    void drain() { draining_ = true; }
+    [[nodiscard]] bool draining() const { return draining_; }
+    [[nodiscard]] HttpMetrics& metrics() { return metrics_; }
+    // Writes the answer. False when the connection is of no more use.
+    asio::awaitable<bool> answer(ConnectionPtr connection, const Request& request);
+    void join_text_thread() { text_thread_.join(); }
+    void forget_loop() { loop_.reset(); }  // nothing is asked of it any more
+
+private:
+    using Handler = asio::awaitable<bool> (Endpoints::*)(const Call& call);
+    struct Route {
+        http::verb verb;
+        std::string_view path;  // the beginning of one, when it ends in /
+        Handler handler;
+        bool needs_key = true;
+        bool needs_model = true;
+    };
+    static const std::vector<Route>& routes();
+    [[nodiscard]] std::optional<ApiError> refusal(const Call& call, const Route* route) const;
+
+    asio::awaitable<bool> page(const Call& call);
+    asio::awaitable<bool> health(const Call& call);
+    asio::awaitable<bool> ready(const Call& call);
+    asio::awaitable<bool> show_metrics(const Call& call);
+    asio::awaitable<bool> models(const Call& call);
+    asio::awaitable<bool> model(const Call& call);
+    asio::awaitable<bool> tokenize(const Call& call);
+    asio::awaitable<bool> detokenize(const Call& call);
+    asio::awaitable<bool> chat(const Call& call) { return generate(call, ApiKind::kChat); }
+    asio::awaitable<bool> complete(const Call& call) { return generate(call, ApiKind::kCompletion); }
+
+    // An answer under way.
+    struct Turn {
+        Generation generation;
+        std::shared_ptr<Updates> updates;
+        std::vector<Ticket> tickets;
+        double began = 0;
+        std::vector<double> first_tokens;  // of each choice; 0: none yet
+    };
+    asio::awaitable<bool> generate(const Call& call, ApiKind kind);
+    asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);
+    enum class Taken : uint8_t { kSome, kNothing, kClientGone };
+    asio::awaitable<Taken> take_updates(Turn& turn, std::chrono::seconds limit);
+    asio::awaitable<bool> answer_whole(const Call& call, Turn& turn);
+    asio::awaitable<bool> answer_stream(const Call& call, Turn& turn);
+    void name_answer(const Call& call, const Turn& turn, http::fields& fields) const;
+    void count_end(const Turn& turn, size_t choice);
+
+    asio::awaitable<bool> refuse(const Call& call, const ApiError& error);
+    asio::awaitable<bool> say(const Call& call, int status, const Json& body);
+    asio::awaitable<bool> say_text(const Call& call, const char* type, std::string body);
+    asio::awaitable<bool> write(const Call& call, Response response);
+    // What `work` makes on the text's thread; others are served meanwhile.
+    template <typename T>
+    asio::awaitable<ApiResult<T>> on_text_thread(std::function<ApiResult<T>(text::WordCache&)> work);
+
+    std::shared_ptr<asio::io_context> loop_;
+    const HttpConfig& config_;
+    Tenants tenants_;
+    std::string page_;
+    std::optional<Service> service_;  // none: the model is being loaded
+    HttpMetrics metrics_;
+    asio::thread_pool text_thread_{1};
+    text::WordCache words_;  // of the text's thread
+    std::string run_;        // of the ids of requests
+    int64_t next_request_ = 0;
+    bool draining_ = false;
+};
+
+}  // namespace verbatim::server

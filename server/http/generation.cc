@@ -1,0 +1,126 @@
+#include "server/http/generation.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+namespace verbatim::server {
+namespace {
+
+using Kind = HostUpdate::Kind;
+
+ApiError failed_error(const HostUpdate& update) {
+    if (update.kind == Kind::kRefused) return api_error(*update.refusal);
+    if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
+    if (update.end->reason == FinishReason::kExecutorFailed)
+        return {503, "the executor failed: try again", "", name(update.end->reason)};
+    return {500, fmt::format("the turn ended: {}", name(update.end->reason)), "", name(update.end->reason)};
+}
+
+// Did the turn end as a turn should?
+bool is_whole(const HostUpdate& update) {
+    using Reason = FinishReason;
+    const Reason reason = update.end->reason;
+    return reason == Reason::kLength || reason == Reason::kStopToken || reason == Reason::kStopString;
+}
+
+std::string event(const Json& json) {
+    return "data: " + json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n\n";
+}
+
+}  // namespace
+
+Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame,
+                       int64_t num_prompt_tokens)
+    : tokenizer_(&tokenizer),
+      request_(std::move(request)),
+      writer_(std::move(frame), tokenizer),
+      num_prompt_tokens_(num_prompt_tokens) {
+    for (int64_t index = 0; index < request_.num_choices; ++index) {
+        Choice& choice = choices_.emplace_back(tokenizer, request_.stop);
+        choice.part.index = index;
+        choice.part.shows_log_probs = request_.num_log_probs.has_value();
+    }
+}
+
+bool Generation::take(size_t index, HostUpdate update) {
+    Choice& choice = choices_[index];
+    if (update.kind == Kind::kAccepted) {
+        ++num_accepted_;
+        if (index == 0) in_conversation_ = update.in_conversation;
+        return false;
+    }
+    if (update.kind == Kind::kToken) return take_token(choice, std::move(update));
+    take_end(choice, update);
+    return false;
+}
+
+bool Generation::take_token(Choice& choice, HostUpdate update) {
+    if (choice.stops.stopped()) return false;
+    ++choice.num_tokens;
+    if (tokenizer_->has(update.token)) choice.part.text += choice.stops.add(choice.decoder.add(update.token));
+    if (update.log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
+    return choice.stops.stopped();
+}
+
+void Generation::take_end(Choice& choice, const HostUpdate& update) {
+    choice.ended = true;
+    ++num_ended_;
+    const bool stopped = choice.stops.stopped();
+    if (update.kind != Kind::kFinished || (!stopped && !is_whole(update))) {
+        if (!error_) error_ = failed_error(update);
+        return;
+    }
+    if (!stopped) choice.part.text += choice.stops.add(choice.decoder.finish());
+    choice.part.text += choice.stops.finish();
+    choice.part.finish = stopped ? FinishReason::kStopString : update.end->reason;
+    choice.num_reused = update.end->num_reused_tokens;
+    if (update.end->committed && in_conversation_ && choice.part.index == 0) choice.part.head = update.end->version;
+}
+
+Usage Generation::usage() const {
+    Usage usage{.prompt_tokens = num_prompt_tokens_, .cached_tokens = choices_.front().num_reused};
+    for (const Choice& choice : choices_) usage.completion_tokens += choice.num_tokens;
+    return usage;
+}
+
+// A part with an end comes as two chunks: its text, and an empty one with the reason.
+std::string Generation::take_events() {
+    std::string events;
+    if (end_told_) return events;
+    if (!std::exchange(roles_told_, true) && request_.kind == ApiKind::kChat) {
+        for (const Choice& choice : choices_) events += event(writer_.role_chunk(choice.part.index));
+    }
+    for (Choice& choice : choices_) {
+        ChoicePart& part = choice.part;
+        const auto finish = std::exchange(part.finish, {});
+        const auto head = std::exchange(part.head, {});
+        if (!part.text.empty() || !part.log_probs.empty()) {
+            part.text_offset = choice.num_characters;
+            if (request_.kind == ApiKind::kCompletion) {
+                for (const LogProbs& one : part.log_probs)
+                    choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
+            }
+            events += event(writer_.chunk(part));
+            part.text.clear();
+            part.log_probs.clear();
+        }
+        if (!finish) continue;
+        ChoicePart last{.index = part.index, .finish = finish, .head = head};
+        events += event(writer_.chunk(last));
+    }
+    if (!is_over()) return events;
+    end_told_ = true;
+    if (error_) return events + event(error_->envelope());
+    if (request_.include_usage) events += event(writer_.usage_chunk(usage()));
+    return events + "data: [DONE]\n\n";
+}
+
+Json Generation::whole() const {
+    std::vector<ChoicePart> parts;
+    for (const Choice& choice : choices_) parts.push_back(choice.part);
+    return writer_.whole(parts, usage());
+}
+
+}  // namespace verbatim::server

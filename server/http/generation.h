@@ -1,0 +1,81 @@
+// server/http/generation.h: owns one request's answers as they come: its choices, how far each of them is, and what the
+// client is told of it. No sockets.
+//
+//   G1  the texts of a stream's chunks, joined, are the unstreamed answer's, and so are the log probabilities
+//   G2  a stream's events end with [DONE] or with an error, and nothing follows
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/engine_host.h"
+#include "server/http/answers.h"
+#include "server/http/api.h"
+#include "server/text/decoder.h"
+#include "server/text/stop_texts.h"
+#include "server/text/tokenizer.h"
+
+namespace verbatim::server {
+
+class Generation {
+public:
+    // Borrows the tokenizer.
+    Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame, int64_t num_prompt_tokens);
+
+    // What the engine says of a choice. At a stop text the rest of its turn is not wanted: true then, once; its last
+    // update comes still.
+    bool take(size_t choice, HostUpdate update);
+
+    [[nodiscard]] const GenerateRequest& request() const { return request_; }
+    [[nodiscard]] const AnswerFrame& frame() const { return writer_.frame(); }
+    // Every choice was taken in by the engine, or one of them was refused: error() says why.
+    [[nodiscard]] bool is_decided() const { return error_ || num_accepted_ == choices_.size(); }
+    [[nodiscard]] bool is_over() const { return error_ || num_ended_ == choices_.size(); }
+    [[nodiscard]] bool has_ended(size_t choice) const { return choices_[choice].ended; }
+    [[nodiscard]] size_t num_choices() const { return choices_.size(); }
+    [[nodiscard]] const std::optional<ApiError>& error() const { return error_; }
+    [[nodiscard]] int64_t num_tokens(size_t choice) const { return choices_[choice].num_tokens; }
+    [[nodiscard]] FinishReason finish(size_t choice) const { return *choices_[choice].part.finish; }
+    // Whether the answer goes into the conversation that was asked for.
+    [[nodiscard]] bool is_in_conversation() const { return in_conversation_; }
+    // Of the conversation, when a turn was committed to it.
+    [[nodiscard]] std::optional<Version> head() const { return choices_.front().part.head; }
+
+    // The server-sent events since the last call. REQUIRES: is_decided(), no refusal.
+    [[nodiscard]] std::string take_events();
+    [[nodiscard]] bool is_told() const { return end_told_; }  // the last of them was taken
+    // REQUIRES: is_over(), no error; take_events() was never called.
+    [[nodiscard]] Json whole() const;
+
+private:
+    struct Choice {
+        explicit Choice(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
+            : decoder(tokenizer, /*skip_special=*/true), stops(stop) {}
+        text::Decoder decoder;
+        text::StopTexts stops;
+        ChoicePart part;  // what was not told yet
+        int64_t num_tokens = 0;
+        int64_t num_characters = 0;  // of the tokens' own texts: of completions with log probabilities
+        int64_t num_reused = 0;
+        bool ended = false;
+    };
+    bool take_token(Choice& choice, HostUpdate update);
+    void take_end(Choice& choice, const HostUpdate& update);
+    [[nodiscard]] Usage usage() const;
+
+    const text::Tokenizer* tokenizer_;
+    GenerateRequest request_;
+    AnswerWriter writer_;
+    int64_t num_prompt_tokens_;
+    std::vector<Choice> choices_;
+    std::optional<ApiError> error_;
+    size_t num_accepted_ = 0;
+    size_t num_ended_ = 0;
+    bool in_conversation_ = false;
+    bool roles_told_ = false;
+    bool end_told_ = false;
+};
+
+}  // namespace verbatim::server

@@ -1,0 +1,25 @@
+// server/http/http_config.h: owns the limits of the HTTP interface.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace verbatim::server {
+
+struct HttpConfig {
+    std::string address = "127.0.0.1";
+    uint16_t port = 8000;  // 0: any free one
+    uint32_t max_header_bytes = 64 * 1024;
+    uint64_t max_body_bytes = uint64_t{32} << 20;
+    size_t max_connections = 4096;
+    size_t max_unread_tokens = 8192;  // of one answer; a client that is further behind is hung up on
+    int64_t request_seconds = 60;     // a request is read whole within it
+    int64_t idle_seconds = 120;       // a connection without a request is kept
+    int64_t write_seconds = 60;       // a reader may take so long for one piece
+    int64_t ping_seconds = 15;        // a stream without tokens says `:`
+    int64_t drain_seconds = 30;       // after the first signal
+    int send_buffer_bytes = 0;        // of a socket; 0: the system's
+};
+
+}  // namespace verbatim::server

@@ -1,0 +1,29 @@
+// server/log_probs.h: owns the way from a row of logits to log probabilities. For people to look at: nothing is drawn
+// by them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/ids.h"
+
+namespace verbatim::server {
+
+struct TokenLogProb {
+    TokenId token = 0;
+    double log_prob = 0;
+    friend bool operator==(const TokenLogProb&, const TokenLogProb&) = default;
+};
+
+// Of one drawn token, and of the likeliest ones in its place: largest first, equal ones by id.
+struct LogProbs {
+    TokenLogProb drawn;
+    std::vector<TokenLogProb> top;
+    friend bool operator==(const LogProbs&, const LogProbs&) = default;
+};
+
+// ln softmax(logits), in binary64, terms of the sum in order of ids. REQUIRES: finite logits, drawn < logits.size().
+[[nodiscard]] LogProbs log_probs(std::span<const float> logits, TokenId drawn, int32_t num_top);
+
+}  // namespace verbatim::server
