@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <vector>
 
 namespace verbatim::server {
 namespace {
@@ -75,9 +76,22 @@ asio::awaitable<bool> Connection::read(Request& request) {
     if (const std::optional<ApiError> refusal = read_refusal(problem)) {
         Response said = json_response(refusal->status, 11, refusal->envelope());
         said.keep_alive(false);
-        co_await write(std::move(said));
+        const bool told = co_await write(std::move(said));
+        if (told) co_await read_on();
     }
     co_return false;
+}
+
+// A connection that is closed with bytes unread takes back what was written last. So a client that is being refused
+// may go on sending for a while.
+asio::awaitable<void> Connection::read_on() {
+    constexpr size_t kMaxBytes = size_t{64} << 20;
+    error_code problem;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, problem);
+    stream_.expires_after(seconds(5));
+    std::vector<char> ignored(size_t{64} << 10);
+    for (size_t size = 0; !problem && size < kMaxBytes;)
+        size += co_await stream_.async_read_some(asio::buffer(ignored), asio::redirect_error(use_awaitable, problem));
 }
 
 asio::awaitable<bool> Connection::write(Response response) {

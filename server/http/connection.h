@@ -9,7 +9,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include <cstdint>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +65,7 @@ private:
             self->watch_on(self, left);
         });
     }
+    asio::awaitable<void> read_on();
     [[nodiscard]] bool has_left();
     [[nodiscard]] std::optional<ApiError> read_refusal(boost::system::error_code problem) const;
 

@@ -376,7 +376,9 @@ asio::awaitable<bool> Endpoints::answer_stream(const Call& call, Turn& turn) {
     bool here = co_await call.connection->write_head(std::move(head));
     std::string events = turn.generation.take_events();
     while (here) {
+        turn.updates->set_writing(true);
         if (!events.empty()) here = co_await call.connection->write_chunk(events);
+        turn.updates->set_writing(false);
         if (turn.generation.is_told() || !here) break;
         const Taken taken = co_await take_updates(turn, seconds(config_.ping_seconds));
         here = taken != Taken::kClientGone;

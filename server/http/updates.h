@@ -2,7 +2,7 @@
 // Asio's names are at home.
 //
 //   U1  nothing but post() is called on another thread, and it waits for nobody
-//   U2  at most max_waiting updates of a client that does not read wait; with one more it is given up
+//   U2  at most max_waiting updates wait while a client does not read; with one more it is given up
 #pragma once
 
 #include <utility>
@@ -37,7 +37,7 @@ public:
             if (!loop) return;
             boost::asio::post(*loop, [self, choice, update = std::move(update)]() mutable {
                 if (self->gone_) return;
-                if (self->waiting_.size() >= self->max_waiting_) return self->leave();
+                if (self->writing_ && self->waiting_.size() >= self->max_waiting_) return self->leave();
                 self->waiting_.push_back({choice, std::move(update)});
                 self->signal_.cancel();
             });
@@ -51,6 +51,8 @@ public:
         signal_.cancel();
     }
     [[nodiscard]] bool gone() const { return gone_; }
+    // Something was sent to the client, and it has not taken it yet.
+    void set_writing(bool writing) { writing_ = writing; }
 
     // All that has come; empty after `limit`, or when the client has gone.
     boost::asio::awaitable<std::vector<ChoiceUpdate>> next(std::chrono::seconds limit) {
@@ -70,6 +72,7 @@ private:
     std::function<void()> give_up_;
     std::vector<ChoiceUpdate> waiting_;
     bool gone_ = false;
+    bool writing_ = false;
 };
 
 }  // namespace verbatim::server

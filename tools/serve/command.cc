@@ -220,7 +220,9 @@ std::string ledger_line(const ConversationLedger& ledger) {
 Status serve(const ServeOptions& options) {
     if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
     Tenants tenants;
-    if (!options.api_key_file.empty()) ASSIGN_OR_RETURN(tenants, Tenants::read(options.api_key_file));
+    if (!options.api_key_file.empty()) {
+        ASSIGN_OR_RETURN(tenants, Tenants::read(options.api_key_file));
+    }
     ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/http/page.html")));
     allow_many_files();
     LoadedModel loaded;

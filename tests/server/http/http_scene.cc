@@ -25,8 +25,9 @@ EngineConfig scene_engine(const HttpSceneConfig& config) {
     return engine;
 }
 
-HashExecutorConfig never_failing(HashExecutorConfig config) {
-    config.fail_at_step = -1;
+HashExecutorConfig second_executor(const HttpSceneConfig& scene) {
+    HashExecutorConfig config = scene.executor;
+    config.fail_at_step = scene.second_fails_at;
     return config;
 }
 
@@ -47,22 +48,26 @@ std::string without_chunks(const std::string& chunked) {
 Status GatedExecutor::execute(const StepPlan& plan, StepResult& result) {
     {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return open_; });
+        is_waiting_ = num_left_ == 0;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return num_left_ > 0; });
+        is_waiting_ = false;
+        --num_left_;
     }
     return working_->execute(plan, result);
 }
 
-void GatedExecutor::close() {
-    const std::lock_guard lock(mutex_);
-    open_ = false;
-}
-
-void GatedExecutor::open() {
+void GatedExecutor::let_through(int64_t steps) {
     {
         const std::lock_guard lock(mutex_);
-        open_ = true;
+        num_left_ = steps;
     }
     changed_.notify_all();
+}
+
+void GatedExecutor::wait_until_closed() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_waiting_; });
 }
 
 std::vector<std::string> HttpAnswer::events() const {
@@ -76,7 +81,8 @@ std::vector<std::string> HttpAnswer::events() const {
     return found;
 }
 
-HttpClient::HttpClient(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+HttpClient::HttpClient(uint16_t port, int receive_bytes) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_bytes > 0) setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -169,7 +175,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
       chat_(*text::Chat::load(kSceneModel, tokenizer_,
                               {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"})),
       hash_(config.executor),
-      second_hash_(never_failing(config.executor)),
+      second_hash_(second_executor(config)),
       gate_(hash_),
       store_(config.executor.vocab_size),
       engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)) {

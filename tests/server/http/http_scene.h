@@ -37,15 +37,19 @@ class GatedExecutor final : public WrappingExecutor {
 public:
     explicit GatedExecutor(Executor& inner) : WrappingExecutor(inner), working_(&inner) {}
     Status execute(const StepPlan& plan, StepResult& result) override;
-    void close();
-    void open();
+    void close() { let_through(0); }
+    void open() { let_through(kAll); }
+    void let_through(int64_t steps);  // and no more
+    void wait_until_closed();         // a step wants to go on and may not
     void use(Executor& executor) { working_ = &executor; }  // of the same arithmetic
 
 private:
     Executor* working_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool open_ = true;
+    static constexpr int64_t kAll = int64_t{1} << 60;
+    int64_t num_left_ = kAll;
+    bool is_waiting_ = false;
 };
 
 struct HttpAnswer {
@@ -60,7 +64,8 @@ struct HttpAnswer {
 // A connection to the server's port.
 class HttpClient {
 public:
-    explicit HttpClient(uint16_t port);
+    // `receive_bytes`: of the socket's buffer; 0: the system's.
+    explicit HttpClient(uint16_t port, int receive_bytes = 0);
     HttpClient(const HttpClient&) = delete;
     HttpClient& operator=(const HttpClient&) = delete;
     ~HttpClient();
@@ -68,6 +73,7 @@ public:
     [[nodiscard]] std::string read_until(const std::string& mark) const;  // or the end
     [[nodiscard]] HttpAnswer read_answer() const;                         // up to the connection's end
     void hang_up();
+    [[nodiscard]] int socket() const { return socket_; }
 
 private:
     int socket_;
@@ -95,7 +101,8 @@ Joined joined(const HttpAnswer& answer, int64_t choice = 0);
 struct HttpSceneConfig {
     HashExecutorConfig executor = {.vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}};
     EngineHostConfig host = {.max_requests = 64};
-    bool replaces_executor = false;  // a failed one by one that does not fail
+    bool replaces_executor = false;  // a failed one by a second one
+    int64_t second_fails_at = -1;    // step of the second one
     bool shows_logits = false;       // made up: of every slot the same row
     bool is_loaded = true;           // serve() is called
     std::string api_keys;            // of the file; empty: none

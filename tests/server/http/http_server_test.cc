@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include "tests/server/http/http_scene.h"
 
@@ -163,44 +161,6 @@ TEST(HttpServer, WithoutRoomAClientIsToldToComeBack) {
     EXPECT_THAT(first.read_until("[DONE]"), HasSubstr("[DONE]"));
 }
 
-TEST(HttpServer, AClientThatGoesAwayHasItsTurnAborted) {
-    for (const bool stream : {true, false}) {
-        HttpScene scene;
-        scene.gate().close();
-        HttpClient client(scene.port());
-        client.send(post("/v1/chat/completions",
-                         hello({{"stream", stream}, {"max_tokens", 3000}, {"conversation_id", "c"}}).dump()));
-        while (scene.host().num_requests() == 0) std::this_thread::yield();
-        client.hang_up();
-        scene.wait_until_aborts(1);
-        scene.gate().open();
-        scene.wait_until_idle();
-        EXPECT_LT(scene.num_computed_tokens(), 500);
-        // The conversation is free.
-        const json next = scene.chat(hello({{"conversation_id", "c"}})).json();
-        EXPECT_TRUE(next.contains("choices")) << next;
-    }
-}
-
-// A turn that waits for another one's memory has not begun: it goes as one that runs.
-TEST(HttpServer, AClientThatGoesAwayWhileQueuedIsForgotten) {
-    HttpSceneConfig config;
-    config.executor.pools.num_blocks = 300;  // one long turn fills them
-    HttpScene scene(config);
-    scene.gate().close();
-    std::vector<std::unique_ptr<HttpClient>> clients;
-    for (int i = 0; i < 4; ++i) {
-        clients.push_back(std::make_unique<HttpClient>(scene.port()));
-        clients.back()->send(post("/v1/chat/completions", hello({{"max_tokens", 4000}}).dump()));
-    }
-    while (scene.host().num_requests() < 4) std::this_thread::yield();
-    clients.clear();
-    scene.wait_until_aborts(4);
-    scene.gate().open();
-    scene.wait_until_idle();
-    EXPECT_EQ(scene.chat(hello()).status, 200);
-}
-
 TEST(HttpServer, AnExecutorThatFailsEndsStreamsWithAnErrorAndWithoutDone) {
     HttpSceneConfig config;
     config.executor.fail_at_step = 5;
@@ -218,17 +178,6 @@ TEST(HttpServer, AnExecutorThatFailsEndsStreamsWithAnErrorAndWithoutDone) {
     EXPECT_EQ(next.status, 503);
 }
 
-TEST(HttpServer, HalfRequestsHoldNobodyUp) {
-    const HttpScene scene;
-    std::vector<std::unique_ptr<HttpClient>> slow;
-    for (int i = 0; i < 200; ++i) {
-        slow.push_back(std::make_unique<HttpClient>(scene.port()));
-        slow.back()->send(i % 2 == 0 ? "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{" : "GET /");
-    }
-    EXPECT_EQ(scene.ask("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").status, 200);
-    EXPECT_EQ(scene.chat(hello()).status, 200);
-}
-
 TEST(HttpServer, OneConnectionTakesManyRequests) {
     const HttpScene scene;
     const HttpClient client(scene.port());
@@ -238,22 +187,6 @@ TEST(HttpServer, OneConnectionTakesManyRequests) {
         client.send("GET /health HTTP/1.1\r\n\r\n");
         EXPECT_THAT(client.read_until("ok\"}"), HasSubstr("200 OK"));
     }
-}
-
-TEST(HttpServer, TheFirstSignalLetsWhatRunsEnd) {
-    HttpSceneConfig config;
-    config.signals = true;
-    HttpScene scene(config);
-    scene.gate().close();
-    const HttpClient idle(scene.port());
-    const HttpClient client(scene.port());
-    client.send(post("/v1/chat/completions", hello({{"stream", true}}).dump()));
-    (void)client.read_until("assistant");
-    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
-    EXPECT_EQ(idle.read_until("x"), "");  // it is closed
-    scene.gate().open();
-    EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("[DONE]"));
-    scene.wait_until_served();
 }
 
 TEST(HttpServer, AnAddressThatIsTakenIsAnError) {

@@ -1,0 +1,344 @@
+// How the server behaves towards clients that leave, do not read, are slow or send too much, and when it ends. What is
+// waited for is an event, never a time; limits in seconds are set to one.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/http/http_server.h"
+#include "tests/server/http/http_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string chat_bytes(const json& body) { return post("/v1/chat/completions", body.dump()); }
+
+// Nothing was committed, nothing runs on, and the conversation is free.
+void expect_no_trace(HttpScene& scene) {
+    scene.wait_until_aborts(1);
+    scene.gate().open();
+    scene.wait_until_idle();
+    EXPECT_LT(scene.num_computed_tokens(), 500);
+    EXPECT_THAT(scene.ask(get("/metrics")).body, HasSubstr("verbatim:commits_total{model_name=\"tiny-python\"} 0"));
+    const json next = scene.chat(hello({{"conversation_id", "c"}})).json();
+    EXPECT_TRUE(next.contains("choices")) << next;
+}
+
+// So many steps run while the client is there: none (it is in prefill), or some (it decodes).
+void leave_after(int64_t num_steps, bool stream) {
+    HttpScene scene;
+    scene.gate().let_through(num_steps);
+    HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"stream", stream}, {"max_tokens", 3000}, {"conversation_id", "c"}})));
+    scene.gate().wait_until_closed();
+    client.hang_up();
+    expect_no_trace(scene);
+}
+
+TEST(HttpBehaviour, AClientThatLeavesInPrefillHasItsTurnAborted) {
+    for (const bool stream : {true, false}) leave_after(0, stream);
+}
+
+TEST(HttpBehaviour, AClientThatLeavesInDecodeHasItsTurnAborted) {
+    for (const bool stream : {true, false}) leave_after(4, stream);
+}
+
+// The next request is on its way already; that its sender is gone is seen all the same.
+TEST(HttpBehaviour, AClientThatLeavesAfterSendingAheadHasItsTurnAborted) {
+    HttpScene scene;
+    scene.gate().close();
+    HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"max_tokens", 3000}, {"conversation_id", "c"}})) + "GET /health HTTP/1.1\r\n\r\n");
+    scene.gate().wait_until_closed();
+    client.hang_up();
+    expect_no_trace(scene);
+}
+
+// A turn that waits for another one's memory has not begun: it goes as one that runs.
+TEST(HttpBehaviour, AClientThatLeavesWhileQueuedIsForgotten) {
+    HttpSceneConfig config;
+    config.executor.pools.num_blocks = 300;  // one long turn fills them
+    HttpScene scene(config);
+    scene.gate().close();
+    std::vector<std::unique_ptr<HttpClient>> clients;
+    for (int i = 0; i < 4; ++i) {
+        clients.push_back(std::make_unique<HttpClient>(scene.port()));
+        clients.back()->send(chat_bytes(hello({{"max_tokens", 4000}, {"stream", i % 2 == 0}})));
+    }
+    while (scene.host().num_requests() < 4) std::this_thread::yield();
+    clients.clear();
+    scene.wait_until_aborts(4);
+    scene.gate().open();
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+}
+
+TEST(HttpBehaviour, OfSeveralChoicesAllAreAborted) {
+    HttpScene scene;
+    scene.gate().close();
+    HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"n", 3}, {"max_tokens", 3000}})));
+    while (scene.host().num_requests() < 3) std::this_thread::yield();
+    client.hang_up();
+    scene.wait_until_aborts(3);
+    scene.gate().open();
+    scene.wait_until_idle();
+}
+
+TEST(HttpBehaviour, TheQueueIsBoundedByTokens) {
+    HttpSceneConfig config;
+    config.host.max_prompt_tokens = 40;
+    HttpScene scene(config);
+    scene.gate().close();
+    const HttpClient first(scene.port());
+    first.send(chat_bytes(hello()));
+    scene.gate().wait_until_closed();
+    const HttpAnswer second = scene.chat(hello());
+    EXPECT_EQ(second.status, 429);
+    EXPECT_THAT(second.head, HasSubstr("Retry-After"));
+    scene.gate().open();
+    EXPECT_EQ(first.read_answer().status, 200);
+    scene.wait_until_idle();
+    std::string words;
+    for (int i = 0; i < 100; ++i) words += "word ";
+    const json long_one = hello({{"messages", json::array({{{"role", "user"}, {"content", words}}})}});
+    EXPECT_EQ(scene.chat(long_one).status, 200);  // alone it may be longer
+}
+
+TEST(HttpBehaviour, WhoDoesNotReadIsGivenUp) {
+    HttpSceneConfig config;
+    config.http.max_unread_tokens = 32;
+    config.http.send_buffer_bytes = 4096;
+    HttpScene scene(config);
+    const HttpClient client(scene.port(), 4096);
+    client.send(chat_bytes(hello({{"stream", true}, {"max_tokens", 3900}})));
+    scene.wait_until_aborts(1);
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.chat(hello({{"stream", true}, {"max_tokens", 500}})).events().back(), "[DONE]");
+}
+
+TEST(HttpBehaviour, AThousandStalledReadersHoldNobodyUp) {
+    rlimit files{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_max < 2200) GTEST_SKIP() << "a process may have " << files.rlim_max << " files only";
+    files.rlim_cur = files.rlim_max;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    HttpSceneConfig config;
+    config.host.max_requests = 1100;
+    config.http.send_buffer_bytes = 4096;
+    HttpScene scene(config);
+    std::vector<std::unique_ptr<HttpClient>> readers;
+    for (int i = 0; i < 1000; ++i) {
+        readers.push_back(std::make_unique<HttpClient>(scene.port(), 2048));
+        readers.back()->send(
+            post("/v1/completions", R"({"prompt": [7], "max_tokens": 40, "stream": true, "ignore_eos": true})"));
+    }
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(scene.ask(get("/health")).status, 200);
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+    readers.clear();
+    scene.wait_until_idle();
+}
+
+TEST(HttpBehaviour, HalfRequestsHoldNobodyUpAndAreClosedInTime) {
+    HttpSceneConfig config;
+    config.http.request_seconds = 1;
+    config.http.idle_seconds = 1;
+    const HttpScene scene(config);
+    std::vector<std::unique_ptr<HttpClient>> slow;
+    for (int i = 0; i < 201; ++i) {
+        slow.push_back(std::make_unique<HttpClient>(scene.port()));
+        const char* begun[] = {"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{", "GET /", ""};
+        slow.back()->send(begun[i % 3]);
+    }
+    EXPECT_EQ(scene.ask(get("/health")).status, 200);
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+    for (const auto& client : slow) EXPECT_EQ(client->read_until("x"), "");
+}
+
+TEST(HttpBehaviour, TenMegabytesOfHeadersAreRefusedAndSaidSo) {
+    const HttpScene scene;
+    const std::string headers = "GET /health HTTP/1.1\r\nX: " + std::string(size_t{10} << 20, 'x') + "\r\n\r\n";
+    const HttpAnswer answer = scene.ask(headers);
+    EXPECT_EQ(answer.status, 431);
+    EXPECT_EQ(answer.json()["error"]["code"], "headers");
+    std::string many = "GET /health HTTP/1.1\r\n";
+    for (int i = 0; i < 20000; ++i) many += "X" + std::to_string(i) + ": y\r\n";
+    EXPECT_EQ(scene.ask(many + "\r\n").status, 431);
+}
+
+TEST(HttpBehaviour, AStreamWithoutTokensSaysThatItIsThere) {
+    HttpSceneConfig config;
+    config.http.ping_seconds = 1;
+    HttpScene scene(config);
+    scene.gate().close();
+    const HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"stream", true}})));
+    EXPECT_THAT(client.read_until("\n\n: "), HasSubstr("assistant"));
+    scene.gate().open();
+    EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("[DONE]"));
+}
+
+// The other end of the client's socket is in this process, too.
+int server_side(const HttpClient& client) {
+    sockaddr_in ours{};
+    socklen_t size = sizeof ours;
+    EXPECT_EQ(getsockname(client.socket(), reinterpret_cast<sockaddr*>(&ours), &size), 0);
+    for (int fd = 3; fd < 4096; ++fd) {
+        sockaddr_in peer{};
+        size = sizeof peer;
+        if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+        if (peer.sin_port == ours.sin_port && fd != client.socket()) return fd;
+    }
+    return -1;
+}
+
+TEST(HttpBehaviour, SocketsHaveNoNagleAndMissPeersThatVanish) {
+    const HttpScene scene;
+    const HttpClient client(scene.port());
+    client.send("GET /health HTTP/1.1\r\n\r\n");
+    (void)client.read_until("ok");
+    const int fd = server_side(client);
+    ASSERT_GE(fd, 0);
+    const auto option = [&](int level, int name) {
+        int value = -1;
+        socklen_t size = sizeof value;
+        EXPECT_EQ(getsockopt(fd, level, name, &value, &size), 0);
+        return value;
+    };
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_NODELAY), 1);
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 60000);
+    EXPECT_GE(HttpConfig{}.idle_seconds, 120);
+}
+
+TEST(HttpBehaviour, TheFirstSignalLetsWhatRunsEnd) {
+    HttpSceneConfig config;
+    config.signals = true;
+    HttpScene scene(config);
+    scene.gate().close();
+    const HttpClient idle(scene.port());
+    const HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"stream", true}})));
+    (void)client.read_until("assistant");
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    EXPECT_EQ(idle.read_until("x"), "");  // it is closed
+    EXPECT_EQ(scene.ask(get("/health")).status, 200);
+    EXPECT_EQ(scene.ask(get("/ready")).json()["error"]["code"], "draining");
+    const HttpAnswer late = scene.chat(hello());
+    EXPECT_EQ(late.status, 503);
+    EXPECT_THAT(late.head, HasSubstr("Retry-After"));
+    scene.gate().open();
+    EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("[DONE]"));
+    scene.wait_until_served();
+}
+
+TEST(HttpBehaviour, TheSecondSignalEndsEverythingAtOnce) {
+    HttpSceneConfig config;
+    config.signals = true;
+    HttpScene scene(config);
+    scene.gate().close();
+    const HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"stream", true}})));
+    (void)client.read_until("assistant");
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    while (scene.ask(get("/ready")).status != 503) std::this_thread::yield();
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    scene.wait_until_served();  // no step has gone through the gate
+    EXPECT_THAT(client.read_until("[DONE]"), Not(HasSubstr("[DONE]")));
+}
+
+TEST(HttpBehaviour, AFailedExecutorIsReplacedAndItsTurnsAreTriedAgain) {
+    const std::string right = HttpScene().chat(hello()).json()["choices"][0]["message"]["content"];
+    for (const bool stream : {true, false}) {
+        HttpSceneConfig config;
+        config.executor.fail_at_step = 5;
+        config.replaces_executor = true;
+        HttpScene scene(config);
+        const HttpAnswer answer = scene.chat(hello({{"stream", stream}, {"conversation_id", "c"}}));
+        ASSERT_EQ(answer.status, 200) << answer.body;
+        const json text = stream ? json(joined(answer).text) : answer.json()["choices"][0]["message"]["content"];
+        EXPECT_EQ(text, right);
+        scene.wait_until_idle();
+        const std::string metrics = scene.ask(get("/metrics")).body;
+        EXPECT_THAT(metrics, HasSubstr("verbatim:replaced_executors_total{model_name=\"tiny-python\"} 1"));
+        EXPECT_THAT(metrics, HasSubstr("verbatim:retried_turns_total{model_name=\"tiny-python\"} 1"));
+        EXPECT_THAT(metrics, HasSubstr("verbatim:commits_total{model_name=\"tiny-python\"} 1"));
+        EXPECT_EQ(scene.chat(hello()).json()["choices"][0]["message"]["content"], right);
+    }
+}
+
+TEST(HttpBehaviour, ATurnIsTriedAgainOnce) {
+    HttpSceneConfig config;
+    config.executor.fail_at_step = 5;
+    config.replaces_executor = true;
+    config.second_fails_at = 8;
+    HttpScene scene(config);
+    const HttpAnswer answer = scene.chat(hello());
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_EQ(answer.json()["error"]["code"], "executor_failed");
+    EXPECT_EQ(scene.ask(get("/ready")).status, 200);
+    EXPECT_EQ(scene.host().view().num_replaced_executors, 2);
+}
+
+// The same conversation, alone and among others that disconnect and ask again, cached and not: the same answers.
+std::vector<std::string> three_turns(HttpScene& scene, bool use_cache) {
+    std::vector<std::string> answers;
+    json messages = json::array();
+    for (const char* said : {"one", "two", "three"}) {
+        messages.push_back({{"role", "user"}, {"content", said}});
+        const json body = hello({{"messages", messages}, {"conversation_id", "it"}, {"use_cache", use_cache}});
+        HttpAnswer answer = scene.chat(body);
+        while (answer.status == 409) answer = scene.chat(body);  // its turn before is not quite over
+        answers.push_back(answer.json()["choices"][0]["message"]["content"]);
+        messages.push_back({{"role", "assistant"}, {"content", answers.back()}});
+    }
+    return answers;
+}
+
+TEST(HttpBehaviour, AnswersAreTheSameAmongOthersAndWithoutTheCache) {
+    HttpScene alone;
+    const std::vector<std::string> right = three_turns(alone, true);
+    EXPECT_EQ(three_turns(alone, false), right);
+    HttpSceneConfig config;
+    config.executor.pools.num_blocks = 400;  // too few for all of them
+    config.executor.pools.num_state_rows = 24;
+    HttpScene scene(config);
+    std::atomic<bool> over = false;
+    std::vector<std::thread> others;
+    for (int i = 0; i < 8; ++i) {
+        others.emplace_back([&, i] {
+            for (int turn = 0; !over; ++turn) {
+                HttpClient client(scene.port());
+                client.send(chat_bytes(hello({{"stream", turn % 2 == 0},
+                                              {"seed", turn},
+                                              {"max_tokens", 60},
+                                              {"conversation_id", "other " + std::to_string((i + turn) % 5)}})));
+                if ((i + turn) % 3 == 0) continue;  // it hangs up
+                (void)client.read_answer();
+            }
+        });
+    }
+    for (int round = 0; round < 3; ++round) EXPECT_EQ(three_turns(scene, round % 2 == 0), right);
+    over = true;
+    for (std::thread& other : others) other.join();
+    scene.wait_until_idle();
+    EXPECT_THAT(scene.ask(get("/metrics")).body, Not(HasSubstr("verbatim:evictions_total{model_name=\"tiny-python\"} 0")));
+}
+
+}  // namespace
+}  // namespace verbatim::tests

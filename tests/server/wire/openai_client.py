@@ -1,0 +1,100 @@
+"""openai_client.py PROGRAM ENVIRONMENT: the stock openai client talks to a server with the trained model of the
+repository."""
+
+import os
+import pathlib
+import sys
+import tempfile
+
+from served import Served, program, skip
+
+try:
+    import openai
+except ImportError:
+    python = pathlib.Path(sys.argv[2]) / "bin" / "python"
+    if not python.exists() or sys.executable == str(python):
+        skip("no openai client: Wire.Environment says why")
+    os.execv(python, [str(python), "-B", *sys.argv])
+
+QUESTION = [{"role": "user", "content": "Write a function that adds two numbers."}]
+PLAIN = {"model": "tiny-python", "messages": QUESTION, "max_tokens": 24, "temperature": 0}
+
+
+def refused(kind, deed):
+    try:
+        deed()
+    except kind as problem:
+        return problem
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def check_chat(client):
+    whole = client.chat.completions.create(**PLAIN)
+    text = whole.choices[0].message.content
+    assert text and whole.usage.prompt_tokens_details.cached_tokens == 0, whole
+    assert whole.system_fingerprint.startswith("exact/"), whole.system_fingerprint
+    stream = client.chat.completions.create(**PLAIN, stream=True, stream_options={"include_usage": True})
+    chunks = list(stream)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert not chunks[-1].choices and chunks[-1].usage == whole.usage, chunks[-1]
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
+    return text
+
+
+def check_log_probs(client, text):
+    asked = client.chat.completions.create(**PLAIN, logprobs=True, top_logprobs=3)
+    tokens = asked.choices[0].logprobs.content
+    assert b"".join(bytes(t.bytes) for t in tokens).decode().startswith(text)
+    for token in tokens:  # temperature 0: the likeliest one is drawn
+        assert token.logprob == token.top_logprobs[0].logprob <= 0 and len(token.top_logprobs) == 3
+    old = client.completions.create(model="tiny-python", prompt="def add(a, b):", max_tokens=8, temperature=0, logprobs=2)
+    assert len(old.choices[0].logprobs.tokens) == old.usage.completion_tokens
+    assert "".join(old.choices[0].logprobs.tokens).startswith(old.choices[0].text)
+
+
+def check_choices(client):
+    several = client.chat.completions.create(**{**PLAIN, "temperature": 1}, n=3, seed=7)
+    texts = [choice.message.content for choice in several.choices]
+    for index, text in enumerate(texts):
+        alone = client.chat.completions.create(**{**PLAIN, "temperature": 1}, seed=7 + index)
+        assert alone.choices[0].message.content == text
+
+
+def check_conversation(client):
+    first = client.chat.completions.create(**PLAIN, extra_body={"conversation_id": "c"})
+    history = QUESTION + [{"role": "assistant", "content": first.choices[0].message.content},
+                          {"role": "user", "content": "Again, please."}]
+    answers = []
+    for more in ({"conversation_id": "c"}, {"use_cache": False}):
+        answers.append(client.chat.completions.create(**{**PLAIN, "messages": history}, extra_body=more))
+    assert answers[0].usage.prompt_tokens_details.cached_tokens > 0, answers[0].usage
+    assert answers[1].usage.prompt_tokens_details.cached_tokens == 0
+    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
+
+
+def check_errors(client, base):
+    assert [model.id for model in client.models.list()] == ["tiny-python"]
+    assert client.models.retrieve("tiny-python").id == "tiny-python"
+    refused(openai.NotFoundError, lambda: client.chat.completions.create(**{**PLAIN, "model": "other"}))
+    wrong = refused(openai.BadRequestError, lambda: client.chat.completions.create(**PLAIN, logit_bias={"1": 1}))
+    assert wrong.param == "logit_bias", wrong
+    stranger = openai.OpenAI(base_url=base + "/v1", api_key="somebody else", max_retries=0)
+    refused(openai.AuthenticationError, lambda: stranger.chat.completions.create(**PLAIN))
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        keys = pathlib.Path(folder) / "keys"
+        keys.write_text("team first-key-of-team\n")
+        with Served(program(), "--api-key-file", str(keys)) as server:
+            client = openai.OpenAI(base_url=server.base + "/v1", api_key="first-key-of-team", max_retries=0)
+            text = check_chat(client)
+            check_log_probs(client, text)
+            check_choices(client)
+            check_conversation(client)
+            check_errors(client, server.base)
+
+
+if __name__ == "__main__":
+    main()

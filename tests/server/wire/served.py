@@ -1,0 +1,63 @@
+"""A server of this build for one test: started on a free port, stopped whatever happens."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+SKIPPED = 77
+
+
+def skip(reason):
+    print("skipped:", reason)
+    sys.exit(SKIPPED)
+
+
+class Served:
+    """`with Served(program, "--api-key-file", path) as server:` and server.base is its address."""
+
+    def __init__(self, program, *flags):
+        self.command = [program, "serve", "--port", "0", "--threads", "1", "--cache", "128MiB", *flags]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if " at http://" not in line:
+            self.process.kill()
+            raise SystemExit(f"{' '.join(self.command)} said {line!r}")
+        self.base = line.split(" at ", 1)[1].strip().removesuffix("/v1")
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        assert self.process.returncode == 0, f"the server ended with {self.process.returncode}"
+
+    def ask(self, path, body=None, headers=None):
+        """Status and JSON (or text) of one request."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base + path, data=data, headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                status, text = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as problem:
+            status, text = problem.code, problem.read().decode()
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text
+
+
+def program():
+    """The program that the test was told to try."""
+    path = sys.argv[1]
+    assert os.access(path, os.X_OK), f"{path} cannot be run"
+    return path
