@@ -1,5 +1,7 @@
 #include "engine/fields.h"
 
+#include "engine/base/check.h"
+
 namespace verbatim {
 
 Status FieldReader::end() const {
@@ -8,6 +10,7 @@ Status FieldReader::end() const {
 }
 
 Status FieldReader::copy(void* out, size_t num_bytes) {
+    CHECK_LE(at_, bytes_.size());
     if (num_bytes > bytes_.size() - at_) {
         return error("{}: {} bytes are wanted, {} are left", where(), num_bytes, bytes_.size() - at_);
     }
@@ -17,6 +20,7 @@ Status FieldReader::copy(void* out, size_t num_bytes) {
 }
 
 Status FieldReader::read_count(size_t& count, size_t least_bytes) {
+    CHECK_GT(least_bytes, 0u);
     uint64_t wide = 0;
     RETURN_IF_ERROR(read(wide));
     if (wide > (bytes_.size() - at_) / least_bytes) {

@@ -24,12 +24,14 @@ void DigestRecorder::on_plan(const StepPlan& plan) {
 }
 
 void DigestRecorder::on_token(RequestId request, TokenId token) {
+    CHECK(token >= 0, "request {} is told token {}", index(request), token);
     all_.add('t');
     all_.add(request);
     all_.add(token);
 }
 
 void DigestRecorder::on_event(const Event& event) {
+    CHECK(event.kind < EventKind::kCount, "event kind {}", static_cast<int>(event.kind));
     all_.add('e');
     add_fields(all_, event);
 }

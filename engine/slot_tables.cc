@@ -77,7 +77,11 @@ Status SlotTables::end(SequenceSlot slot) {
     if (!is_live(slot)) return error("slot {} ends, but it is not live", index(slot));
     SlotTable& table = slots_[index(slot)];
     for (const BlockId block : table.blocks) CHECK_GE(--tables_of_block_[index(block)], 0);
-    if (is_row(table.state)) owner_of_row_[index(table.state)] = kNoSlot;
+    if (is_row(table.state)) {
+        SequenceSlot& owner = owner_of_row_[index(table.state)];
+        CHECK(owner == slot, "row {} of slot {} is slot {}'s", index(table.state), index(slot), index(owner));
+        owner = kNoSlot;
+    }
     table = SlotTable{};
     return {};
 }
@@ -96,6 +100,7 @@ Status SlotTables::start(const StepPlan& plan, const SequenceStart& start) {
     }
     if (slot >= num_slots()) slots_.resize(slot + 1);
     SlotTable& table = slots_[slot];
+    CHECK(table.tokens.empty() && table.blocks.empty(), "slot {} starts with what another left", slot);
     table.live = true;
     table.request = start.request;
     table.admission = ++num_admitted_;
@@ -178,6 +183,7 @@ Status SlotTables::count_block(BlockId block, int32_t times) {
         return error("block {} is new, but {} live tables name it", index(block), tables_of_block_[index(block)]);
     }
     tables_of_block_[index(block)] += times;
+    CHECK_GE(tables_of_block_[index(block)], 0);
     return {};
 }
 
@@ -202,6 +208,8 @@ Status SlotTables::check_copies(const StepPlan& plan) {
         const auto num_slots = static_cast<int32_t>(table.length % config_.pools.block_size);
         if (table.stepped || num_slots == 0 || config_.pools.num_blocks == 0) continue;
         ++num_tails;
+        CHECK(table.blocks.size() > static_cast<size_t>(table.length / config_.pools.block_size),
+              "slot {} attaches {} tokens in {} blocks", index(sequence.slot), table.length, table.blocks.size());
         const BlockId tail = table.blocks[table.length / config_.pools.block_size];
         const auto copies = std::count_if(plan.copies.begin(), plan.copies.end(), [&](const BlockCopy& copy) {
             return copy.dst == tail && copy.num_slots == num_slots;
@@ -232,6 +240,7 @@ bool SlotTables::is_row(StateIndex row) const { return index(row) >= 0 && index(
 
 Status SlotTables::check_state(const StepPlan& plan, const ScheduledSequence& sequence) {
     SlotTable& table = slots_[index(sequence.slot)];
+    CHECK(table.live, "slot {} computes, and is not live", index(sequence.slot));
     int64_t last_length = table.length;
     for (const StateWrite& write : plan.writes_of(sequence)) {
         if (write.length <= last_length || write.length > sequence.known_end() || has_state() != is_row(write.dst)) {
@@ -276,6 +285,7 @@ Status SlotTables::check_rows(const StepPlan& plan, const ScheduledSequence& seq
 Status SlotTables::check_row_uses(const StepPlan& plan) {
     if (config_.pools.num_state_rows == 0) return {};
     const auto claim = [&](StateIndex row, SequenceSlot slot) -> Status {
+        CHECK(is_row(row), "row {} of {}", index(row), config_.pools.num_state_rows);
         if (row_destination_[index(row)] == plan.step)
             return error("step {}: state row {} is written twice", plan.step, index(row));
         row_destination_[index(row)] = plan.step;

@@ -11,6 +11,7 @@ bool fits(Slice slice, size_t size) { return slice.begin <= size && slice.count 
 }  // namespace
 
 void StepPlan::clear(int64_t new_step) {
+    CHECK_GE(new_step, 0);
     step = new_step;
     ends.clear();
     starts.clear();
@@ -47,6 +48,7 @@ int64_t length_after(const ScheduledSequence& sequence, const DrawnTokens* drawn
 }
 
 void StepResult::clear(int64_t new_step) {
+    CHECK_GE(new_step, 0);
     step = new_step;
     elapsed_ns = 0;
     materialised_through_step = -1;
@@ -55,6 +57,7 @@ void StepResult::clear(int64_t new_step) {
 }
 
 void StepResult::add(SequenceSlot slot, std::span<const TokenId> accepted, int32_t fault_layer) {
+    CHECK_GE(index(slot), 0);
     drawn.push_back(
         {slot, {static_cast<uint32_t>(tokens.size()), static_cast<uint32_t>(accepted.size())}, fault_layer});
     tokens.insert(tokens.end(), accepted.begin(), accepted.end());

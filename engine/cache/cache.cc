@@ -135,19 +135,24 @@ std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
           "head {} of {} tokens serves {}", index(id), head.length(), length);
     auto memory = go_on_from(head.blocks, head.state, length);
     if (!memory) return std::nullopt;
+    CHECK(memory->copy.has_value() == (kv_.enabled() && length % config_.pools.block_size != 0),
+          "a tail of {} tokens is copied: {}", length, memory->copy.has_value());
     memory->pinned = id;
     order_.use(id);
     order_.pin(id);
+    CHECK_GT(order_.num_pins(id), 0);
     return memory;
 }
 
 std::optional<SequenceMemory> Cache::branch(const SequenceMemory& from, int64_t length) {
     CHECK(length > 0 && from.state_src == from.state, "a branch at {} of a sequence that has computed nothing", length);
+    CHECK_GE(from.blocks.num_blocks, kv_.blocks_for(length));
     return go_on_from(from.blocks, from.state, length);
 }
 
 // Shared blocks, an own tail and an own row. Empty, and nothing has changed, when a pool is short.
 std::optional<SequenceMemory> Cache::go_on_from(const BlockTable& blocks, StateIndex state, int64_t length) {
+    CHECK(length == 0 || (state != kNoState) == state_.enabled(), "{} tokens go on from row {}", length, index(state));
     SequenceMemory memory;
     const auto row = state_.allocate();
     if (!row) return std::nullopt;
@@ -163,12 +168,14 @@ std::optional<SequenceMemory> Cache::go_on_from(const BlockTable& blocks, StateI
     memory.copy = attached->copy;
     memory.state_src = state;
     CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(length));
+    CHECK(memory.state != state || !state_.enabled(), "row {} has two owners", index(state));
     return memory;
 }
 
 void Cache::unpin(SequenceMemory& memory) {
     const HeadId id = std::exchange(memory.pinned, kNoHead);
     if (id == kNoHead) return;
+    CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
     order_.unpin(id);
     destroy_if_unreachable(id, NotReused::kNotRetained);
 }
@@ -191,6 +198,7 @@ PendingMemory Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
     pending.tokens = std::move(tokens);
     CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
     CHECK_EQ(pending.state != kNoState, state_.enabled());
+    CHECK_EQ(memory.blocks.num_blocks, 0);
     return pending;
 }
 
@@ -204,12 +212,14 @@ std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, Token
     pending.blocks = kv_.share(memory.blocks, tokens.size());
     pending.tokens = std::move(tokens);
     CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
+    CHECK_EQ(pending.state != kNoState, state_.enabled());
     return pending;
 }
 
 void Cache::discard(PendingMemory& memory, int64_t busy_through) {
     CHECK(!memory.tokens.empty() && memory.blocks.num_blocks == kv_.blocks_for(memory.tokens.size()),
           "{} blocks for {} tokens", memory.blocks.num_blocks, memory.tokens.size());
+    CHECK_EQ(memory.state != kNoState, state_.enabled());
     kv_.release_pending(memory.blocks);
     state_.release(memory.state, busy_through);
     memory = {};
@@ -231,6 +241,7 @@ bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
 
 bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
     const auto victim = order_.first(pool, reach);
+    CHECK(!victim || order_.num_pins(*victim) == 0, "head {} is pinned and goes", index(*victim));
     if (victim) destroy(head_ref(*victim), NotReused::kEvicted);
     CHECK(!victim || find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
     return victim.has_value();
@@ -269,6 +280,9 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     list_head(*name, head);
     while (heads_.size() > max_heads() && evict(Pool::kState, {.except = published, .spare_expected = false})) {
     }
+    const Head* kept = find(published);
+    CHECK(kept == nullptr || kept->in_prefix_index || !kept->names.empty(), "head {} is there, and nobody finds it",
+          index(published));
     return published;
 }
 
@@ -313,6 +327,7 @@ void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
 // After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known
 // of them.
 void Cache::keep_prefixes_of(Name& name, const TokenSeq& tokens) {
+    CHECK(!tokens.empty(), "'{}' commits nothing", name.key.conversation_id);
     int64_t kept = tokens.size();
     for (size_t i = name.heads.size(); i-- > 0;) {
         const NamedHead entry = name.heads[i];
@@ -347,6 +362,8 @@ void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
     const Name* origin = find(from);
     if (origin == nullptr) return;
     remove(to);
+    CHECK(find(from) == origin && find(to) == nullptr, "'{}' took '{}' along", to.conversation_id,
+          from.conversation_id);
     auto& name = names_[to];
     name = std::make_unique<Name>(*origin);
     name->key = to;
@@ -364,6 +381,8 @@ void Cache::rewind(const ConversationKey& key, int64_t length) {
         if (name.heads[i].length > length) let_go(name, i);
     }
     name.forget_gone_beyond(length);
+    CHECK(std::ranges::none_of(name.heads, [&](const NamedHead& entry) { return entry.length > length; }),
+          "'{}' keeps a head beyond {}", key.conversation_id, length);
 }
 
 void Cache::remove(const ConversationKey& key) {
@@ -396,6 +415,7 @@ void Cache::drop_if_empty(Name& name) {
 void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
     Head& head = head_ref(id);
     const bool findable = head.in_prefix_index || !head.names.empty();
+    CHECK(findable || head.former_names.empty(), "head {} is some name's own, and nobody finds it", index(id));
     if (!findable && order_.num_pins(id) == 0) destroy(head, reason);
 }
 
@@ -414,7 +434,7 @@ void Cache::destroy(Head& head, NotReused reason) {
     order_.remove(head.id);
     kv_.release_head(head.blocks, head.id);
     state_.release(head.state);
-    heads_.erase(head.id);
+    CHECK_EQ(heads_.erase(head.id), 1u);
 }
 
 void Cache::note_lost(const ConversationKey& key, std::span<const int64_t> lengths) {
@@ -429,6 +449,8 @@ void Cache::note_lost(const ConversationKey& key, std::span<const int64_t> lengt
 void Cache::lose_heads() {
     for (const HeadId id : order_.in_order()) destroy(head_ref(id), NotReused::kLost);
     CHECK(heads_.empty(), "{} heads are pinned", heads_.size());
+    CHECK(kv_.pool().num_used() == 0 && state_.pool().num_used() == 0, "{} blocks and {} rows are held by nobody",
+          kv_.pool().num_used(), state_.pool().num_used());
 }
 
 // --- steps and access

@@ -15,6 +15,7 @@ auto EvictionOrder::entry(HeadId head) -> Entry& {
 }
 
 void EvictionOrder::add(const Head& head) {
+    CHECK_GT(head.length(), 0);
     const HeadUse use{.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++};
     const Key key{.proven = head.kind == HeadKind::kTurn, .rank = policy_.rank(use), .head = head.id};
     const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
@@ -24,6 +25,7 @@ void EvictionOrder::add(const Head& head) {
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
+    CHECK_LT(used.use.now, now_);
     ++used.use.num_uses;
     used.use.now = now_++;
     place(used, {used.key.expected, true, policy_.rank(used.use), head});
@@ -31,6 +33,7 @@ void EvictionOrder::use(HeadId head) {
 
 void EvictionOrder::pin(HeadId head) {
     Entry& pinned = entry(head);
+    CHECK_GE(pinned.num_pins, 0);
     if (pinned.num_pins++ > 0) return;
     CHECK_EQ(all_.erase(pinned.key), 1u);
     refresh(pinned.segment);
@@ -47,6 +50,8 @@ void EvictionOrder::unpin(HeadId head) {
 void EvictionOrder::expect(HeadId head) {
     Entry& expected = entry(head);
     if (++expected.num_expected == 1) place(expected, {true, expected.key.proven, expected.key.rank, head});
+    CHECK(expected.key.expected, "{} requests wait for head {}, which is not spared", expected.num_expected,
+          index(head));
 }
 
 void EvictionOrder::unexpect(HeadId head) {
@@ -55,6 +60,7 @@ void EvictionOrder::unexpect(HeadId head) {
     Entry& expected = found->second;
     CHECK(expected.num_expected > 0, "nobody waits for head {}", index(head));
     if (--expected.num_expected == 0) place(expected, {false, expected.key.proven, expected.key.rank, head});
+    CHECK_EQ(expected.key.expected, expected.num_expected > 0);
 }
 
 void EvictionOrder::remove(HeadId head) {
@@ -63,6 +69,7 @@ void EvictionOrder::remove(HeadId head) {
     CHECK_EQ(all_.erase(removed.key), 1u);
     const SegmentId segment = removed.segment;
     entries_.erase(head);
+    CHECK_LE(all_.size(), entries_.size());
     refresh(segment);
 }
 
@@ -99,9 +106,13 @@ auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
 }
 
 std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
-    if (pool == Pool::kState || !policy_.passes_over_held_blocks()) return first_of(all_, reach);
-    for (const SegmentId segment : kv_.take_changed()) refresh(segment);
-    return first_of(tops_, reach);
+    const bool by_rank_alone = pool == Pool::kState || !policy_.passes_over_held_blocks();
+    if (!by_rank_alone) {
+        for (const SegmentId segment : kv_.take_changed()) refresh(segment);
+    }
+    const auto chosen = first_of(by_rank_alone ? all_ : tops_, reach);
+    CHECK(!chosen || (*chosen != reach.except && num_pins(*chosen) == 0), "head {} may not go", index(*chosen));
+    return chosen;
 }
 
 std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) {

@@ -25,6 +25,7 @@ auto IdPool<Id>::allocate(int32_t count, std::optional<Id> after) -> std::option
         if (next < num_units() && free_.contains(next)) take_from(next);
     }
     while (count > 0) take_from(*free_.lowest());
+    CHECK_EQ(count, 0);
     return runs;
 }
 
@@ -34,6 +35,7 @@ auto IdPool<Id>::take(int32_t first, int32_t count) -> Run {
     CHECK_GT(end, first);
     free_.erase(first, end);
     num_free_ -= end - first;
+    CHECK_GE(num_free_, 0);
     return {static_cast<Id>(first), end - first};
 }
 
@@ -50,12 +52,14 @@ void IdPool<Id>::release(Run run, int64_t busy_through) {
     } else {
         make_free(run);
     }
+    CHECK_GE(num_used(), 0);
 }
 
 template <typename Id>
 void IdPool<Id>::make_free(Run run) {
     free_.insert(index(run.first), index(run.first) + run.count);
     num_free_ += run.count;
+    CHECK_LE(num_free_ + num_fenced_, num_units());
 }
 
 template <typename Id>

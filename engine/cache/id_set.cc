@@ -60,6 +60,7 @@ std::optional<int32_t> IdSet::lowest() {
     while (first_group_ < nonzero_.size() && nonzero_[first_group_] == 0) ++first_group_;
     if (first_group_ == nonzero_.size()) return std::nullopt;
     const size_t word = first_group_ * kBits + static_cast<size_t>(std::countr_zero(nonzero_[first_group_]));
+    CHECK(words_[word] != 0, "word {} is marked and has no member", word);
     return static_cast<int32_t>(word) * kBits + std::countr_zero(words_[word]);
 }
 

@@ -46,6 +46,7 @@ bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
     CHECK(own.end() == table.num_blocks, "a table of {} blocks grows in a segment that ends at {}", table.num_blocks,
           own.end());
     const auto allocated = pool_.allocate(missing, last_block(table));
+    CHECK(allocated.has_value(), "{} of {} free blocks were refused", missing, pool_.num_free());
     for (const BlockRun& run : *allocated) append(own, run);
     // The sequence's hold moves on to the new end. What it leaves keeps the others that held there.
     const BlockTable before = std::exchange(table, {table.segment, own.end()});
@@ -59,18 +60,23 @@ BlockTable KvGroup::share(const BlockTable& sequence, int64_t length) {
     CHECK_LE(blocks_for(length), sequence.num_blocks);
     const BlockTable shared = prefix(sequence, blocks_for(length));
     hold(shared, false);
+    CHECK_EQ(shared.num_blocks, blocks_for(length));
     return shared;
 }
 
 BlockTable KvGroup::hand_over(BlockTable& sequence, int64_t length, int64_t last_step) {
     const BlockTable pending = share(sequence, length);
     release_sequence(sequence, last_step);
+    CHECK(sequence == BlockTable{} && pending.num_blocks == blocks_for(length), "{} blocks for {} tokens",
+          pending.num_blocks, length);
     return pending;
 }
 
 void KvGroup::release_sequence(BlockTable& sequence, int64_t last_step) {
     if (sequence.segment != kNoSegment) {
         Segment& own = segment(sequence.segment);
+        CHECK(own.end() == sequence.num_blocks, "a table of {} blocks ends in a segment that goes on to {}",
+              sequence.num_blocks, own.end());
         own.busy_through = std::max(own.busy_through, last_step);
     }
     unhold(std::exchange(sequence, {}), true);
@@ -154,6 +160,7 @@ void KvGroup::hold(BlockTable table, bool active) {
         ++place.num_active;
         update_active(table.segment);
     }
+    CHECK_LE(place.num_active, place.num_others);
     note_change(table.segment);
 }
 
@@ -227,6 +234,7 @@ void KvGroup::truncate(Segment& segment, int32_t end) {
         segment.runs.pop_back();
         segment.ends.pop_back();
     }
+    CHECK(segment.runs.empty() || segment.runs.back().count > 0, "a run of no blocks ends at {}", segment.end());
 }
 
 void KvGroup::destroy(SegmentId id) {
@@ -253,11 +261,15 @@ void KvGroup::merge_into_child(SegmentId id) {
     CHECK(child.parent == id && child.begin == merged.end(),
           "segment {} goes on from {} of segment {}, which ends at {}", index(child_id), child.begin,
           index(child.parent), merged.end());
+    const int32_t end = child.end();
+    CHECK(merged.num_children == 1 && merged.holds.size() == 1, "segment {} has {} children, and {} places are held",
+          index(id), merged.num_children, merged.holds.size());
     std::swap(merged.runs, child.runs);
     std::swap(merged.ends, child.ends);
     child.parent = merged.parent;
     child.begin = merged.begin;
     for (const BlockRun& run : merged.runs) append(child, run);
+    CHECK_EQ(child.end(), end);
     if (!child.is_active) child.active_end = child.begin;
     child.busy_through = std::max(child.busy_through, merged.busy_through);
     if (merged.parent != kNoSegment) segment(merged.parent).child_sum += index(child_id) - index(id);
@@ -276,6 +288,7 @@ void KvGroup::append(Segment& segment, BlockRun run) {
         segment.runs.push_back(run);
         segment.ends.push_back(end);
     }
+    CHECK_EQ(segment.runs.size(), segment.ends.size());
 }
 
 size_t KvGroup::Segment::run_at(int32_t place) const {
@@ -297,6 +310,7 @@ void KvGroup::note_change(SegmentId id) {
 }
 
 std::vector<SegmentId> KvGroup::take_changed() {
+    CHECK_LE(changed_.size(), segments_.size());
     for (const SegmentId id : changed_) is_changed_[index(id)] = 0;
     return std::exchange(changed_, {});
 }

@@ -18,7 +18,10 @@ bool PrefixIndex::Order::operator()(const Query& query, const Head* head) const 
     return query.tokens < head->tokens;
 }
 
-void PrefixIndex::insert(const Head& head) { CHECK(heads_.insert(&head).second); }
+void PrefixIndex::insert(const Head& head) {
+    CHECK(head.in_prefix_index && !head.tokens.empty(), "head {} of {} tokens", index(head.id), head.length());
+    CHECK(heads_.insert(&head).second);
+}
 
 void PrefixIndex::erase(const Head& head) { CHECK_EQ(heads_.erase(&head), 1u); }
 

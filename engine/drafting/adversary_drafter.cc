@@ -30,6 +30,7 @@ void AdversaryDrafter::draft(std::span<DraftJob> jobs) {
 TokenId AdversaryDrafter::any_token() { return static_cast<TokenId>(prng_.below(static_cast<uint64_t>(vocab_size_))); }
 
 void AdversaryDrafter::draft_right(DraftJob& job, int64_t count) {
+    CHECK_GE(count, 0);
     for (int64_t i = 0; i < count; ++i) {
         const auto token = oracle_(job, i);
         if (!token) return;
@@ -39,6 +40,7 @@ void AdversaryDrafter::draft_right(DraftJob& job, int64_t count) {
 }
 
 void AdversaryDrafter::draft_at_rate(DraftJob& job) {
+    CHECK(mismatch_ppm_.has_value());
     draft_right(job, job.max_drafts);
     for (TokenId& token : job.drafts) {
         if (prng_.below(kMillion) < static_cast<uint64_t>(*mismatch_ppm_)) token = (token + 1) % vocab_size_;
@@ -56,6 +58,7 @@ void AdversaryDrafter::draft_at_will(DraftJob& job) {
         }
         default: break;
     }
+    CHECK_LE(static_cast<int64_t>(job.drafts.size()), count);
     while (static_cast<int64_t>(job.drafts.size()) < count) job.drafts.push_back(any_token());
 }
 

@@ -24,6 +24,7 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
         CHECK(
             job.max_drafts >= 1 && (config_.pools.num_state_rows == 0 || job.max_drafts - 1 <= config_.max_log_tokens),
             "{} drafts, a log of {} tokens", job.max_drafts, config_.max_log_tokens);
+        CHECK(job.drafts.empty(), "request {} has {} drafts already", index(job.request), job.drafts.size());
         const int32_t slot = slot_for(job.request);
         if (slot < 0) continue;
         const auto num_known = static_cast<int64_t>(job.prompt->size() + static_cast<int64_t>(job.output.size()));
@@ -45,6 +46,7 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
 }
 
 void ExecutorDrafter::free_all() {
+    CHECK(ended_slots_.empty(), "an executor that has forgotten every slot is owed {} ends", ended_slots_.size());
     slots_.clear();
     slot_of_.clear();
     free_blocks_.clear();
@@ -55,6 +57,7 @@ void ExecutorDrafter::ended(RequestId request) {
     const auto found = slot_of_.find(request);
     if (found == slot_of_.end()) return;
     give_up(found->second);
+    CHECK(!slot_of_.contains(request), "request {} has ended, and has a slot", index(request));
 }
 
 // --- slots
@@ -78,6 +81,7 @@ int32_t ExecutorDrafter::slot_for(RequestId request) {
     slot_of_[request] = slot;
     slots_[slot].request = request;
     slots_[slot].last_used = round_;
+    CHECK_LE(slot_of_.size(), slots_.size());
     return slot;
 }
 
@@ -92,6 +96,7 @@ void ExecutorDrafter::give_up(int32_t slot) {
 }
 
 bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
+    CHECK(slot >= 0 && slot < static_cast<int32_t>(slots_.size()), "slot {} of {}", slot, slots_.size());
     if (config_.pools.num_blocks == 0) return true;
     const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
     while (slots_[slot].blocks.size() + free_blocks_.size() < wanted) {
@@ -120,6 +125,8 @@ void ExecutorDrafter::set_known(Slot& slot, const DraftJob& job) {
         slot.num_prompt = static_cast<int64_t>(num_prompt);
         slot.sampling = job.sampling;
     }
+    CHECK(slot.num_prompt == static_cast<int64_t>(num_prompt) && slot.tokens.size() >= num_prompt,
+          "a prompt of {} tokens was one of {}", num_prompt, slot.num_prompt);
     const auto guessed = std::span<const TokenId>(slot.tokens).subspan(num_prompt);
     const auto agree = static_cast<size_t>(std::ranges::mismatch(guessed, job.output).in1 - guessed.begin());
     slot.tokens.resize(num_prompt + agree);
@@ -181,6 +188,7 @@ bool ExecutorDrafter::guess(std::span<Round> active) {
     for (;;) {
         std::vector<Round*> drawing;
         for (Round& round : active) {
+            CHECK_LE(static_cast<int32_t>(round.job->drafts.size()), round.job->max_drafts);
             if (!round.goes_on || static_cast<int32_t>(round.job->drafts.size()) == round.job->max_drafts) continue;
             plan(round.slot, 1, false).num_draws = 1;
             drawing.push_back(&round);
@@ -195,6 +203,7 @@ void ExecutorDrafter::take_guesses(std::span<Round* const> drawing) {
     CHECK_EQ(result_.drawn.size(), drawing.size());
     for (size_t i = 0; i < drawing.size(); ++i) {
         const auto tokens = result_.tokens_of(result_.drawn[i]);
+        CHECK(tokens.size() <= 1, "{} guesses at once", tokens.size());
         drawing[i]->goes_on = !tokens.empty();  // nothing is drawn from a NaN
         if (tokens.empty()) continue;
         drawing[i]->job->drafts.push_back(tokens.front());
@@ -238,6 +247,8 @@ ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool write
     of.started = true;
     of.length += count;
     if (writes_row) of.state_length = of.length;
+    CHECK(of.state_length <= of.length && of.num_sent <= static_cast<int64_t>(of.tokens.size()),
+          "slot {}: {} tokens in its row, {} computed", slot, of.state_length, of.length);
     num_computed_ += count;
     return sequence;
 }
@@ -247,6 +258,7 @@ bool ExecutorDrafter::step() {
     plan_.ends = std::exchange(ended_slots_, {});
     ++num_steps_;
     const Status done = executor_.execute(plan_, result_);
+    CHECK(!done || result_.step == plan_.step, "result of step {}, plan of step {}", result_.step, plan_.step);
     plan_.clear(plan_.step + 1);
     return done.has_value();
 }

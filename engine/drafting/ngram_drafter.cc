@@ -29,6 +29,7 @@ int32_t common_context(const std::vector<TokenId>& tokens, size_t a, size_t b) {
 void NgramDrafter::draft(std::span<DraftJob> jobs) {
     for (DraftJob& job : jobs) {
         CHECK_GE(job.max_drafts, 1);
+        CHECK(job.drafts.empty(), "request {} has {} drafts already", verbatim::index(job.request), job.drafts.size());
         Index& index = requests_[job.request];
         extend(index, job);
         look_up(index, job);
@@ -44,6 +45,7 @@ void NgramDrafter::extend(Index& index, const DraftJob& job) {
     const size_t num_outputs = index.tokens.size() - static_cast<size_t>(job.prompt->size());
     index.tokens.insert(index.tokens.end(), job.output.begin() + static_cast<std::ptrdiff_t>(num_outputs),
                         job.output.end());
+    CHECK_EQ(index.tokens.size(), known);
     index.before.resize(known, kNowhere);
     for (size_t i = std::max<size_t>(begin, 2); i < known; ++i) {
         auto [entry, is_new] = index.newest.try_emplace(pair_ending_at(index.tokens, i - 1), kNowhere);
@@ -61,6 +63,7 @@ void NgramDrafter::look_up(const Index& index, DraftJob& job) {
     int32_t best_context = 0;
     int32_t candidate = found->second;
     for (int32_t i = 0; i < kMaxCandidates && candidate != kNowhere; ++i) {
+        CHECK_LT(static_cast<size_t>(candidate), last);
         const int32_t context = common_context(tokens, static_cast<size_t>(candidate), last);
         if (context > best_context) {
             best = candidate;

@@ -182,6 +182,7 @@ bool Engine::end_turn(RequestId request) {
 // --- steps
 
 Result<bool> Engine::step() {
+    CHECK(!step_open_, "step {} is open", next_step_ - 1);
     if (idle()) return false;
     if (executor_->takes_equal_steps() && take_equal_steps()) return true;
     const StepPlan& plan = plan_step();
@@ -200,6 +201,7 @@ void Engine::replace_executor(Executor& executor) {
     scheduler_.forget_slots();
     cache_.lose_heads();
     executor_ = &executor;
+    CHECK(idle(), "something is left of the executor that failed");
 }
 
 void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices) {
@@ -416,6 +418,7 @@ void Engine::finish(Sequence& sequence, FinishReason reason) {
     if (!cache_.state().enabled() || sequence.num_state_tokens == sequence.num_computed_tokens) {
         return stage_turn(sequence, reason);
     }
+    CHECK_LT(sequence.num_state_tokens, sequence.num_computed_tokens);
     sequence.ending = reason;
 }
 
@@ -424,6 +427,8 @@ void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
     sequence.store_output(store_);
     const bool seam = !sequence.output.empty();
     TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
+    CHECK(!cache_.state().enabled() || sequence.num_state_tokens == tokens.size(), "a head of {} tokens, a row of {}",
+          tokens.size(), sequence.num_state_tokens);
     event(EventKind::kStage, sequence.id, tokens.size());
     publication_.stage_turn(sequence, std::move(tokens), reason, plan_.step);
     scheduler_.retire(sequence);
@@ -431,6 +436,7 @@ void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
 
 // What is materialised becomes heads, in the order in which it was staged.
 void Engine::publish_ready() {
+    CHECK(!step_open_, "step {} is open", plan_.step);
     while (auto pending = publication_.take_ready(materialised_)) {
         if (pending->is_turn()) {
             commit(*sequences_.at(pending->request), *std::move(pending));
@@ -441,6 +447,7 @@ void Engine::publish_ready() {
 }
 
 HeadId Engine::publish(Pending pending) {
+    CHECK_LE(pending.staged_step, materialised_);
     const Digest digest = digest_of(pending);
     const int64_t length = pending.head.memory.tokens.size();
     const HeadId head = cache_.publish(std::move(pending.head), digest);
@@ -476,6 +483,7 @@ bool Engine::is_deterministic(const std::string& numerics_id) const {
 Digest Engine::digest_of(const Pending& pending) {
     if (!config_.digest_heads) return {};
     const PendingMemory& memory = pending.head.memory;
+    CHECK_EQ(memory.state != kNoState, cache_.state().enabled());
     const std::vector<BlockRun> blocks = cache_.kv().runs(memory.blocks);
     return executor_
         ->head_digest(
@@ -494,6 +502,8 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
     CHECK(!ledger_.is_live(sequence.turn.lease), "request {} ends with its lease", index(sequence.id));
     cache_.release(sequence.memory);
     scheduler_.remove(sequence);
+    CHECK(sequence.slot == kNoSlot && !sequence.draft_path && sequence.expected_head == kNoHead,
+          "request {} keeps slot {}", index(sequence.id), index(sequence.slot));
     finished.kind = EngineEvent::Kind::kFinished;
     finished.request = sequence.id;
     finished.num_output_tokens = static_cast<int64_t>(sequence.output.size());

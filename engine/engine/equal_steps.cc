@@ -15,8 +15,8 @@ namespace {
 // It has been given tokens, and all that it needs for the next one is to compute the last of them.
 bool only_decodes(const Sequence& sequence) {
     const bool whole = sequence.request.ignore_stop || sequence.request.stop_strings.empty();
-    return whole && sequence.started && !sequence.output.empty() && !sequence.ending && sequence.snapshots.empty() &&
-           sequence.request.forced_output.empty() && sequence.num_tokens() - sequence.num_computed_tokens == 1;
+    return whole && sequence.decodes() && !sequence.output.empty() && sequence.snapshots.empty() &&
+           sequence.request.forced_output.empty();
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ int64_t Engine::num_equal_steps() const {
     if (scheduler_.owes_ends() || !publication_.empty() || materialised_ != next_step_ - 1) return 0;
     int64_t num_steps = INT32_MAX;
     for (const Sequence* sequence : running) {
-        if (!only_decodes(*sequence)) return 0;
+        if (!only_decodes(*sequence) || scheduler_.verifies(*sequence)) return 0;
         num_steps = std::min(num_steps, sequence->max_tokens - static_cast<int64_t>(sequence->output.size()) - 1);
     }
     if (num_steps <= 0) return 0;

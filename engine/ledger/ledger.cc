@@ -103,6 +103,7 @@ OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, RequestId id, Tok
     place->leased_to = id;
     place->generation = next_generation_++;
     start->lease = {key, place->generation};
+    CHECK(is_live(start->lease), "'{}' is leased, and its lease is not live", key.conversation_id);
     return start;
 }
 
@@ -201,6 +202,8 @@ bool Ledger::revoke(const ConversationKey& key) {
     const Conversation* conversation = find(key);
     if (conversation == nullptr || !conversation->leased_to) return false;
     discard({key, conversation->generation});
+    CHECK(find(key) == nullptr || !find(key)->leased_to, "'{}' is leased after its lease was revoked",
+          key.conversation_id);
     return true;
 }
 
@@ -253,6 +256,8 @@ OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
     }
     remember_deleted(key, *found->second);
     conversations_.erase(found);
+    CHECK(deleted_.size() == deleted_in_order_.size(), "{} deleted turns in an order of {}", deleted_.size(),
+          deleted_in_order_.size());
     return 0;
 }
 

@@ -46,6 +46,8 @@ std::optional<Pending> Publication::take_ready(int64_t materialised) {
     if (pendings_.front().staged_step > materialised) return std::nullopt;
     Pending ready = std::move(pendings_.front());
     pendings_.pop_front();
+    CHECK(!ready.head.memory.tokens.empty() && (ready.head.memory.state != kNoState) == cache_.state().enabled(),
+          "a pending of {} tokens with row {}", ready.head.memory.tokens.size(), index(ready.head.memory.state));
     return ready;
 }
 
@@ -55,6 +57,8 @@ void Publication::discard_turn(RequestId request) {
     const auto turn =
         std::ranges::find_if(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == request; });
     if (turn == pendings_.end()) return;
+    CHECK(turn->head.kind == HeadKind::kTurn && !turn->head.memory.tokens.empty(), "a {} is a turn",
+          name(turn->head.kind));
     discard(std::move(*turn));
     pendings_.erase(turn);
     CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == request; }),

@@ -20,7 +20,8 @@ struct DraftPath {
     int64_t num_computed_tokens = 0;  // of the request's tokens and drafts
     int64_t num_sent_tokens = 0;      // of them, known to the executor
     int32_t num_sent_blocks = 0;      // of memory.blocks, known to the executor
-    int64_t planned_step = -1;        // the last step that it had a share in
+
+    [[nodiscard]] bool started() const { return memory.last_step != kNoStep; }  // the executor knows the slot
 };
 
 }  // namespace verbatim

@@ -14,6 +14,7 @@ bool Scheduler::verifies(const Sequence& sequence) const {
 
 // A whole window is drafted token by token, a step each. Then it is verified, with what it drafts meanwhile left alone.
 void Scheduler::give_verified(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+    CHECK(verifies(sequence), "request {} does not verify", index(sequence.id));
     const int64_t left = sequence.max_tokens - static_cast<int64_t>(sequence.output.size());
     const int64_t window = std::min<int64_t>({config_.max_window, config_.verify_tokens, left});
     const auto num_drafts = static_cast<int64_t>(sequence.drafts.size());
@@ -66,28 +67,18 @@ void Scheduler::plan_draft_start(Sequence& sequence, StepPlan& plan) {
     DraftPath& path = *sequence.draft_path;
     sequence.memory.last_step = step_;  // its row and its tail are read
     sequence.store_output(store_);
-    SequenceStart start{.slot = path.slot,
-                        .request = sequence.id,
-                        .tokens = sequence.known,
-                        .num_prompt_tokens = sequence.num_prompt_tokens(),
-                        .num_computed_tokens = path.num_computed_tokens,
-                        .sampling = sequence.request.sampling};
-    start.blocks = append_blocks(path.memory, path.memory.num_shared_blocks, path.num_sent_blocks, plan);
-    plan.starts.push_back(std::move(start));
-    if (path.memory.copy) {
-        plan.copies.push_back(*std::exchange(path.memory.copy, std::nullopt));
-        ++stats_.tail_copies;
-    }
+    CHECK_EQ(sequence.known.size(), sequence.num_tokens());
+    if (path.memory.copy) ++stats_.tail_copies;
     if (cache_.state().enabled()) ++stats_.state_copies;
     path.num_sent_tokens = sequence.num_tokens();
-    path.admission = num_admissions_++;
+    path.admission = plan_slot(sequence, path.slot, path.num_computed_tokens, path.memory, path.num_sent_blocks, plan);
 }
 
 void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     DraftPath& path = *sequence.draft_path;
-    CHECK(num_new_tokens > 0 && path.planned_step < step_, "request {} drafts {} tokens in step {}", index(sequence.id),
-          num_new_tokens, step_);
-    if (path.planned_step < 0) plan_draft_start(sequence, plan);
+    CHECK(num_new_tokens > 0 && path.memory.last_step < step_, "request {} drafts {} tokens in step {}",
+          index(sequence.id), num_new_tokens, step_);
+    if (!path.started()) plan_draft_start(sequence, plan);
     const int64_t known = sequence.num_tokens() + static_cast<int64_t>(sequence.drafts.size());
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
     scheduled.slot = path.slot;
@@ -107,49 +98,26 @@ void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan&
     }
     scheduled.new_blocks = append_blocks(path.memory, path.memory.blocks.num_blocks, path.num_sent_blocks, plan);
     path.memory.last_step = step_;
-    path.planned_step = step_;
-    scheduled_.push_back({.sequence = &sequence,
-                          .num_new_tokens = num_new_tokens,
-                          .num_draws = scheduled.num_draws,
-                          .admission = path.admission,
-                          .is_draft = true});
-    has_drafted_ = true;
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws, true});
 }
 
 void Scheduler::end_draft_path(Sequence& sequence) {
     if (!sequence.draft_path) return;
     DraftPath& path = *sequence.draft_path;
     CHECK(path.slot != kNoSlot, "request {} drafts without a slot", index(sequence.id));
+    (path.started() ? ended_slots_ : free_slots_).push_back(path.slot);
     cache_.release(path.memory);
-    (path.planned_step >= 0 ? ended_slots_ : free_slots_).push_back(path.slot);
     sequence.draft_path.reset();
 }
 
 // Gives way to somebody who computes tokens of its own.
 bool Scheduler::end_youngest_draft_path() {
     const auto found = std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* running) {
-        return running->draft_path && running->draft_path->planned_step != step_;
+        return running->draft_path && running->draft_path->memory.last_step != step_;
     });
     if (found == running_.rend()) return false;
     end_draft_path(**found);
     return true;
-}
-
-// Paths start whenever their requests need them: plans name slots in order of admission (P1).
-void Scheduler::order_by_admission(StepPlan& plan) {
-    CHECK_EQ(scheduled_.size(), plan.sequences.size());
-    if (!has_drafted_) return;
-    std::vector<size_t> order(scheduled_.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::sort(order, {}, [&](size_t i) { return scheduled_[i].admission; });
-    std::vector<Scheduled> scheduled;
-    std::vector<ScheduledSequence> sequences;
-    for (const size_t i : order) {
-        scheduled.push_back(scheduled_[i]);
-        sequences.push_back(plan.sequences[i]);
-    }
-    scheduled_ = std::move(scheduled);
-    plan.sequences = std::move(sequences);
 }
 
 }  // namespace verbatim

@@ -87,7 +87,6 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     owed_blocks_ = 0;
     room_was_short_ = std::exchange(short_of_room_, false);
     verify_budget_ = config_.verify_tokens;
-    has_drafted_ = false;
     int32_t budget = config_.step_tokens;
     // Preempting takes from the back of running_, never before `i`.
     for (size_t i = 0; i < running_.size(); ++i) give(*running_[i], budget, plan);
@@ -121,6 +120,7 @@ void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
     if (granted == behind) granted += obtain_for_drafts(sequence, budget - granted);
     if (granted > 0) plan_sequence(sequence, granted, plan);
     budget -= granted;
+    CHECK(budget >= 0, "{} tokens too many are computed", -budget);
 }
 
 // --- room
@@ -154,6 +154,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
 
 // How many of the drafts there are tokens of the budget and blocks for, that nobody is owed.
 int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
+    CHECK_GE(budget, 0);
     KvGroup& kv = cache_.kv();
     const int32_t num_free = std::max(0, kv.pool().num_free() - owed_blocks_);
     int64_t num_drafts = std::min<int64_t>(static_cast<int64_t>(sequence.drafts.size()), budget);
@@ -206,6 +207,9 @@ LookupResult Scheduler::look_up(const Sequence& sequence) const {
 
 // In order of arrival. The head that it would attach to now is spared while others are admitted (D5).
 void Scheduler::wait(Sequence& sequence) {
+    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0 && sequence.memory.state == kNoState,
+          "request {} waits with slot {} and {} computed tokens", index(sequence.id), index(sequence.slot),
+          sequence.num_computed_tokens);
     sequence.status = SequenceStatus::kWaiting;
     CHECK(waiting_.emplace(sequence.id, &sequence).second, "request {} waits already", index(sequence.id));
     sequence.expected_head = look_up(sequence).head;
@@ -238,12 +242,16 @@ bool Scheduler::admit(Sequence& sequence, int32_t budget) {
     sequence.num_sent_outputs = 0;
     sequence.num_sent_blocks = 0;
     sequence.first_step = -1;
+    CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
     return true;
 }
 
 void Scheduler::leave_waiting(Sequence& sequence) {
-    waiting_.erase(sequence.id);
+    const bool waited = waiting_.erase(sequence.id) == 1;
     const HeadId expected = std::exchange(sequence.expected_head, kNoHead);
+    CHECK(waited == (sequence.status == SequenceStatus::kWaiting) && (waited || expected == kNoHead),
+          "request {} of status {} waits for head {}", index(sequence.id), static_cast<int>(sequence.status),
+          index(expected));
     if (expected != kNoHead) cache_.unexpect(expected);
 }
 
@@ -262,6 +270,7 @@ bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) c
 // A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
 // left to wait for; and when only the head itself stands in the way, `found` becomes a miss.
 bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget) {
+    CHECK_GT(budget, 0);
     const KvGroup& kv = cache_.kv();
     const auto room = [&] {
         const int64_t end = std::min(sequence.num_tokens(), found.length + budget);
@@ -294,6 +303,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
         sequence.num_reused += reused - before;
         stats_.reused_tokens += reused - before;
     }
+    CHECK_LE(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     sequence.high_water = std::max(sequence.high_water, found.length);
     if (sequence.publishes_snapshots)
         sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints, cache_.config());
@@ -317,6 +327,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.num_new_tokens = num_new_tokens;
     const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
     scheduled.num_draws = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
+    CHECK_LE(scheduled.num_draws, num_new_tokens);
     scheduled.state_src = std::exchange(memory.state_src, memory.state);
     scheduled.state_dst = memory.state;
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
@@ -325,7 +336,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.new_blocks = append_blocks(memory, memory.blocks.num_blocks, sequence.num_sent_blocks, plan);
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     sequence.num_state_tokens = known_end;
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws, sequence.admission});
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
 }
 
 // The turn ended inside a window: the row takes in what was accepted before its end.
@@ -336,13 +347,14 @@ void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
     ScheduledSequence& scheduled = begin_plan(sequence, plan);
     scheduled.state_src = scheduled.state_dst = sequence.memory.state;
     sequence.num_state_tokens = sequence.num_computed_tokens;
-    scheduled_.push_back({&sequence, 0, 0, sequence.admission});
+    scheduled_.push_back({&sequence});
 }
 
 // Where the sequence stands, and the tokens that the executor does not know yet.
 ScheduledSequence& Scheduler::begin_plan(Sequence& sequence, StepPlan& plan) {
     CHECK(sequence.slot != kNoSlot && sequence.planned_step < step_, "request {} has a share in step {} already",
           index(sequence.id), step_);
+    CHECK_LE(sequence.num_sent_outputs, sequence.output.size());
     ScheduledSequence& scheduled = plan.sequences.emplace_back();
     scheduled.slot = sequence.slot;
     scheduled.arithmetic = sequence.arithmetic();
@@ -371,20 +383,50 @@ void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
     CHECK(!sequence.started && sequence.known.size() == sequence.num_tokens(), "request {} starts with {} tokens of {}",
           index(sequence.id), sequence.known.size(), sequence.num_tokens());
     SequenceMemory& memory = sequence.memory;
-    SequenceStart start{.slot = sequence.slot,
+    if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
+    sequence.started = true;
+    sequence.num_sent_outputs = sequence.output.size();
+    sequence.first_step = step_;
+    sequence.admission =
+        plan_slot(sequence, sequence.slot, sequence.num_computed_tokens, memory, sequence.num_sent_blocks, plan);
+}
+
+// The executor learns of the slot, of what it shares with a head and of the tail that it copies: the slot's admission.
+int64_t Scheduler::plan_slot(const Sequence& sequence, SequenceSlot slot, int64_t num_computed_tokens,
+                             SequenceMemory& memory, int32_t& num_sent_blocks, StepPlan& plan) {
+    CHECK(slot != kNoSlot && num_sent_blocks == 0, "request {} starts in slot {} with {} blocks sent",
+          index(sequence.id), index(slot), num_sent_blocks);
+    SequenceStart start{.slot = slot,
                         .request = sequence.id,
                         .tokens = sequence.known,
                         .num_prompt_tokens = sequence.num_prompt_tokens(),
-                        .num_computed_tokens = sequence.num_computed_tokens,
+                        .num_computed_tokens = num_computed_tokens,
                         .sampling = sequence.request.sampling};
-    start.blocks = append_blocks(memory, memory.num_shared_blocks, sequence.num_sent_blocks, plan);
+    start.blocks = append_blocks(memory, memory.num_shared_blocks, num_sent_blocks, plan);
     plan.starts.push_back(std::move(start));
     if (memory.copy) plan.copies.push_back(*std::exchange(memory.copy, std::nullopt));
-    if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
-    sequence.started = true;
-    sequence.admission = num_admissions_++;
-    sequence.num_sent_outputs = sequence.output.size();
-    sequence.first_step = step_;
+    return num_admissions_++;
+}
+
+// Plans name slots in order of admission (P1). Draft paths start whenever their requests need them.
+void Scheduler::order_by_admission(StepPlan& plan) {
+    CHECK_EQ(scheduled_.size(), plan.sequences.size());
+    if (std::ranges::none_of(scheduled_, &Scheduled::is_draft)) return;
+    const auto admission = [&](size_t i) {
+        const Scheduled& share = scheduled_[i];
+        return share.is_draft ? share.sequence->draft_path->admission : share.sequence->admission;
+    };
+    std::vector<size_t> order(scheduled_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::sort(order, {}, admission);
+    std::vector<Scheduled> scheduled;
+    std::vector<ScheduledSequence> sequences;
+    for (const size_t i : order) {
+        scheduled.push_back(scheduled_[i]);
+        sequences.push_back(plan.sequences[i]);
+    }
+    scheduled_ = std::move(scheduled);
+    plan.sequences = std::move(sequences);
 }
 
 // Stages a pending for every snapshot position that this step passes. For its row a snapshot takes the place of an
@@ -427,6 +469,8 @@ void Scheduler::retire(Sequence& sequence) {
 }
 
 void Scheduler::remove(Sequence& sequence) {
+    CHECK(sequence.memory.blocks.num_blocks == 0 && sequence.memory.state == kNoState, "request {} goes with {} blocks",
+          index(sequence.id), sequence.memory.blocks.num_blocks);
     for (Scheduled& scheduled : scheduled_) {
         if (scheduled.sequence == &sequence) scheduled.sequence = nullptr;
     }
@@ -440,10 +484,13 @@ void Scheduler::forget_slots() {
     CHECK(running_.empty());
     free_slots_.insert(free_slots_.end(), ended_slots_.begin(), ended_slots_.end());
     ended_slots_.clear();
+    CHECK_EQ(free_slots_.size(), static_cast<size_t>(num_slots_));
 }
 
 void Scheduler::end_slot(Sequence& sequence) {
     if (sequence.slot == kNoSlot) return;
+    CHECK(std::ranges::count(free_slots_, sequence.slot) == 0, "slot {} of request {} is free", index(sequence.slot),
+          index(sequence.id));
     publication_.writer_ended(sequence.slot);
     (sequence.started ? ended_slots_ : free_slots_).push_back(sequence.slot);
     sequence.slot = kNoSlot;
@@ -455,6 +502,7 @@ SequenceSlot Scheduler::take_slot() {
     const auto lowest = std::ranges::min_element(free_slots_);
     const SequenceSlot slot = *lowest;
     free_slots_.erase(lowest);
+    CHECK_LT(index(slot), num_slots_);
     return slot;
 }
 

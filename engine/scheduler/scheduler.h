@@ -58,7 +58,6 @@ struct Scheduled {
     Sequence* sequence = nullptr;
     int32_t num_new_tokens = 0;
     int32_t num_draws = 0;
-    int64_t admission = 0;  // of the slot
     bool is_draft = false;  // the share of its draft path
 };
 
@@ -127,6 +126,8 @@ private:
     void plan_move(Sequence& sequence, StepPlan& plan);
     ScheduledSequence& begin_plan(Sequence& sequence, StepPlan& plan);
     void plan_start(Sequence& sequence, StepPlan& plan);
+    [[nodiscard]] int64_t plan_slot(const Sequence& sequence, SequenceSlot slot, int64_t num_computed_tokens,
+                                    SequenceMemory& memory, int32_t& num_sent_blocks, StepPlan& plan);
     void order_by_admission(StepPlan& plan);
     Slice append_blocks(const SequenceMemory& memory, int32_t last, int32_t& num_sent_blocks, StepPlan& plan) const;
     Slice plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
@@ -152,7 +153,6 @@ private:
     bool short_of_room_ = false;   // somebody had to give way in this step, or got less, or could not come in
     bool room_was_short_ = false;  // in the step before
     int32_t verify_budget_ = 0;    // tokens of this step that may yet verify
-    bool has_drafted_ = false;     // a draft path has a share in this step
     int64_t num_admissions_ = 0;
     int64_t step_ = 0;
 };

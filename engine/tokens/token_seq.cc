@@ -52,6 +52,8 @@ TokenSeq TokenStore::store(std::span<const TokenId> tokens) {
     stored_tokens_ += tokens.size();
     seq.runs_ = new TokenSeq::Runs{.store = this};
     seq.push({TokenSource{slot | kStoredBit}, 0, static_cast<int64_t>(tokens.size())});
+    CHECK(seq.size() == static_cast<int64_t>(tokens.size()) && stored_[slot].num_runs == 1,
+          "{} of {} tokens are stored", seq.size(), tokens.size());
     return seq;
 }
 
@@ -61,6 +63,7 @@ TokenSeq TokenStore::derive(uint64_t space, int64_t begin, int64_t length) {
     if (length == 0) return seq;
     seq.runs_ = new TokenSeq::Runs{.store = this};
     seq.push({TokenSource{space}, begin, length});
+    CHECK_EQ(seq.size(), length);
     return seq;
 }
 
@@ -81,11 +84,13 @@ TokenSeq TokenStore::trimmed(const TokenSeq& tokens) {
 void TokenStore::retain(TokenSource source) {
     if (!is_stored(source)) return;
     CHECK_LT(stored_index(source), stored_.size());
+    CHECK(!stored_[stored_index(source)].tokens.empty(), "stored tokens {} are gone", stored_index(source));
     ++stored_[stored_index(source)].num_runs;
 }
 
 void TokenStore::release(TokenSource source) {
     if (!is_stored(source)) return;
+    CHECK_LT(stored_index(source), stored_.size());
     Stored& stored = stored_[stored_index(source)];
     CHECK(stored.num_runs > 0 && num_live_ > 0, "stored tokens {} have {} runs", stored_index(source), stored.num_runs);
     if (--stored.num_runs > 0) return;
@@ -116,7 +121,9 @@ std::span<const TokenId> TokenStore::ids_of(const TokenRun& run, std::span<Token
 // --- owning a list of runs
 
 TokenSeq::TokenSeq(const TokenSeq& other) : runs_(other.runs_), num_runs_(other.num_runs_), size_(other.size_) {
-    if (runs_ != nullptr) ++runs_->num_owners;
+    if (runs_ == nullptr) return;
+    CHECK_GT(runs_->num_owners, 0);
+    ++runs_->num_owners;
 }
 
 TokenSeq::TokenSeq(TokenSeq&& other) noexcept
@@ -150,6 +157,7 @@ void TokenSeq::own() {
     own->entries.back().end = size_;
     for (const Entry& entry : own->entries) own->store->retain(entry.source);
     drop(std::exchange(runs_, own));
+    CHECK_EQ(begin_of(num_runs_), size_);
 }
 
 // --- reading
@@ -223,10 +231,13 @@ void TokenSeq::append(const TokenSeq& other) {
     }
     CHECK(runs_->store == other.runs_->store);
     const TokenSeq appended = other;  // which may be this one
+    const int64_t before = size_;
     for (size_t i = 0; i < appended.num_runs_; ++i) push(appended.run(i));
+    CHECK_EQ(size_, before + appended.size());
 }
 
 void TokenSeq::push(TokenRun run) {
+    CHECK(runs_ != nullptr && run.length >= 0, "a run of {} tokens", run.length);
     auto& entries = runs_->entries;
     while (run.length > 0 && !entries.empty() && size_ < entries.back().end) {
         const int64_t taken = go_on(run);
@@ -254,6 +265,7 @@ void TokenSeq::push(TokenRun run) {
 // The list goes on beyond this sequence. As many of the run's tokens as lie there next: taken.
 int64_t TokenSeq::go_on(const TokenRun& run) {
     const size_t i = num_runs_ > 0 && size_ < runs_->entries[num_runs_ - 1].end ? num_runs_ - 1 : num_runs_;
+    CHECK_LT(i, runs_->entries.size());
     const Entry& next = runs_->entries[i];
     if (next.source != run.source || next.begin + size_ - begin_of(i) != run.begin) return 0;
     const int64_t taken = std::min(run.length, next.end - size_);

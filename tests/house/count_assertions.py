@@ -4,7 +4,8 @@
 A mutator is a member function that is not const, defined in a .cc of engine/ and no part of verify(). Constructors are
 mutators, too. What the compiler checks is not counted, nor is engine/base, which asserts for everybody.
 
-count_assertions.py [--source DIR] [--list]     --list names the mutators without an assertion
+count_assertions.py [--source DIR] [--list] [--least N]
+    --list names the mutators without an assertion; with fewer than N of them per mutator the exit code is 1
 """
 
 import argparse
@@ -45,6 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default=".", help="the repository's root")
     parser.add_argument("--list", action="store_true", help="name the mutators without an assertion")
+    parser.add_argument("--least", type=float, default=0, help="assertions per mutator, on average")
     arguments = parser.parse_args()
     num_mutators = num_checks = 0
     without = []
@@ -65,6 +67,8 @@ def main():
           f"{len(without)} have none")
     for one in without if arguments.list else []:
         print(f"    {one}")
+    if num_mutators == 0 or num_checks < arguments.least * num_mutators:
+        raise SystemExit(f"fewer than {arguments.least} assertions per mutator")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "simulator/grid_table.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
 namespace {
@@ -148,10 +146,10 @@ TEST(TableTimes, LeavingRowsOutCostsWhatTheDocumentSays) {
 }
 
 TEST(TableTimes, WrongFilesAreToldWithTheirLine) {
-    const std::string folder = testing::TempDir() + "/verbatim_tables";
-    std::filesystem::create_directories(folder);
+    const tests::ScratchFolder scratch;
+    const std::string folder = scratch.path().string();
     const auto write = [&](const std::string& text) {
-        std::ofstream(folder + "/x_gemm.csv.gz") << text;  // plain text is read, too
+        scratch.write("x_gemm.csv.gz", text);  // plain text is read, too
         const auto read = TableTimes::read(folder + "/x", h100());
         return read ? std::string() : read.error().message;
     };

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/scratch_folder.h"
 #include "traces/read.h"
 
 namespace verbatim::traces {
@@ -180,17 +180,15 @@ TEST(VerbatimCsv, StopConditionsRoundTrip) {
 TEST(VerbatimCsv, FilesAreWrittenPlainGzipAndZstd) {
     const auto trace = read_trace(kScenario);
     ASSERT_TRUE(trace) << trace.error().message;
-    const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "verbatim_csv_test";
-    std::filesystem::create_directories(folder);
+    const tests::ScratchFolder folder;
     for (const char* name : {"t.csv", "t.csv.gz", "t.csv.zst"}) {
-        const std::string path = (folder / name).string();
+        const std::string path = folder.path(name);
         ASSERT_TRUE(write_verbatim_csv(trace->trace, path));
         const auto again = read_trace(path);
         ASSERT_TRUE(again) << again.error().message;
         EXPECT_EQ(again->trace, trace->trace) << name;
     }
-    EXPECT_FALSE(write_verbatim_csv(trace->trace, (folder / "no" / "t.csv").string()));
-    std::filesystem::remove_all(folder);
+    EXPECT_FALSE(write_verbatim_csv(trace->trace, folder.path("no/t.csv")));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/program/cli.h"
+#include "tools/program/drafter_choice.h"
+#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
@@ -28,12 +30,6 @@ std::vector<DvrRow> dvr_rows(const DvrConfig& config) {
         }
     }
     return rows;
-}
-
-double middle(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::ranges::sort(values);
-    return values[values.size() / 2];
 }
 
 }  // namespace
@@ -61,7 +57,7 @@ Result<DvrReport> run_dvr(const BenchConfig& config, const DvrConfig& dvr) {
     PolicyRunner runner(model, {.num_threads = config.num_threads, .isa = config.isa}, report.load, longest,
                         config.seed);
     report.isa = cpu::isa_name(runner.isa());
-    const auto mismatch_ppm = static_cast<int32_t>(dvr.mismatch_rate * 1e6 + 0.5);
+    const int32_t mismatch_ppm = ppm_of(dvr.mismatch_rate);
     for (int64_t round = 0; round <= config.repeats; ++round) {  // the first one is not timed
         PolicyFigures none;
         std::vector<std::vector<TokenId>> answers;  // of the share at hand
@@ -92,9 +88,9 @@ std::string dvr_table(const DvrReport& report) {
         const bool verifies = row.policy == Policy::kVerify;
         table.add_row(
             {fmt::format("{} %", row.percent), row.percent == 0 ? "none" : std::string(name(row.policy)),
-             verifies ? std::to_string(row.window) : "", fmt::format("{:.1f}", middle(row.tokens_per_s)),
-             fmt::format("{:.2f}", middle(row.kept)), fmt::format("{:.2f}", middle(row.mean_ttft)),
-             fmt::format("{:.2f}", middle(row.p99_ttft)),
+             verifies ? std::to_string(row.window) : "", fmt::format("{:.1f}", median(row.tokens_per_s)),
+             fmt::format("{:.2f}", median(row.kept)), fmt::format("{:.2f}", median(row.mean_ttft)),
+             fmt::format("{:.2f}", median(row.p99_ttft)),
              verifies ? fmt::format("{:.2f}", row.tokens_per_window()) : "",
              verifies ? fmt::format("{:.2f}", expected_tokens_per_window(report.dvr.mismatch_rate, row.window)) : "",
              row.percent == 0 ? ""
@@ -126,10 +122,10 @@ nlohmann::ordered_json dvr_json(const DvrReport& report) {
         one["deterministic_percent"] = row.percent;
         one["policy"] = row.percent == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(name(row.policy));
         one["window"] = verifies ? nlohmann::ordered_json(row.window) : nlohmann::ordered_json();
-        one["tokens_per_s"] = middle(row.tokens_per_s);
-        one["kept"] = middle(row.kept);
-        one["mean_ttft"] = middle(row.mean_ttft);
-        one["p99_ttft"] = middle(row.p99_ttft);
+        one["tokens_per_s"] = median(row.tokens_per_s);
+        one["kept"] = median(row.kept);
+        one["mean_ttft"] = median(row.mean_ttft);
+        one["p99_ttft"] = median(row.p99_ttft);
         one["windows"] = row.windows;
         one["tokens_per_window"] =
             verifies ? nlohmann::ordered_json(row.tokens_per_window()) : nlohmann::ordered_json();

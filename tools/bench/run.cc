@@ -14,6 +14,7 @@
 #include "tools/bench/throughput.h"
 #include "tools/bench/turns.h"
 #include "tools/program/cli.h"
+#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
@@ -182,11 +183,8 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
 std::span<const BenchProfile> bench_profiles() { return kProfiles; }
 
 Spread spread_of(std::vector<double> times_s) {
-    CHECK(!times_s.empty());
-    std::ranges::sort(times_s);
-    const size_t middle = times_s.size() / 2;
-    const double median = times_s.size() % 2 == 1 ? times_s[middle] : (times_s[middle - 1] + times_s[middle]) / 2;
-    return {median, times_s.front(), times_s.back()};
+    const auto [min, max] = std::ranges::minmax(times_s);
+    return {median(std::move(times_s)), min, max};
 }
 
 bool BenchReport::wrong() const {

@@ -11,6 +11,8 @@
 #include "kernels/cpu/cpu_executor.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
+#include "tools/program/executor_choice.h"
+#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/steady_clock.h"
 #include "traces/read.h"
@@ -20,7 +22,6 @@ namespace verbatim::tools {
 namespace {
 
 constexpr int64_t kPacedWindow = 16;  // the longest one
-constexpr double kPpm = 1e6;
 constexpr uint64_t kPromptSpace = uint64_t{1} << 40;
 
 // One way to decode: a row of the report.
@@ -127,11 +128,8 @@ private:
                 .isa = config_.isa};
     }
     [[nodiscard]] EngineConfig engine_config() const {
-        const reference::ModelGeometry shape = reference::geometry(model_.config);
         EngineConfig engine;
-        engine.cache.has_kv = shape.kv_bytes_per_token > 0;
-        engine.cache.has_state = shape.state_bytes_per_row > 0;
-        engine.cache.pools = executor_config().pools;
+        engine.cache = cache_config(reference::geometry(model_.config), executor_config().pools);
         engine.scheduler.step_tokens =
             static_cast<int32_t>(std::max<int64_t>(config_.step_tokens, batch_ * longest_window(speculate_)));
         engine.scheduler.max_window = static_cast<int32_t>(longest_window(speculate_));
@@ -189,9 +187,7 @@ Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
                          .seed = config_.seed};
     const reference::ModelGeometry shape = reference::geometry(model_.config);
     options.memory_bytes = 4 * batch_ * (tokens_each() * shape.kv_bytes_per_token + shape.state_bytes_per_row);
-    if (contender.draft == "adversary") {
-        options.mismatch_ppm = static_cast<int32_t>(contender.mismatch_rate * kPpm + 0.5);
-    }
+    if (contender.draft == "adversary") options.mismatch_ppm = ppm_of(contender.mismatch_rate);
     return choose_drafter(options, model_, engine_);
 }
 
@@ -242,12 +238,6 @@ Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Dra
     timed.drafted_tokens = after.drafted_tokens - before.drafted_tokens;
     timed.accepted_tokens = after.accepted_tokens - before.accepted_tokens;
     return timed;
-}
-
-double median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::ranges::sort(values);
-    return values[values.size() / 2];
 }
 
 std::string name_of(const SpeculateRow& row) {

@@ -10,6 +10,7 @@
 #include "tools/bench/machine.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/steady_clock.h"
 #include "tools/program/work_clock.h"
@@ -88,11 +89,7 @@ std::unique_ptr<Clock> clock_of(TimeSource source) {
 EngineConfig engine_config(const CalibrateConfig& config, const ExecutorOptions& options,
                            const reference::ModelGeometry& geometry, int32_t step_tokens) {
     EngineConfig settings;
-    settings.cache.has_kv = geometry.kv_bytes_per_token > 0;
-    settings.cache.has_state = geometry.state_bytes_per_row > 0;
-    settings.cache.pools = options.pools;
-    if (!settings.cache.has_kv) settings.cache.pools.num_blocks = 0;
-    if (!settings.cache.has_state) settings.cache.pools.num_state_rows = 0;
+    settings.cache = cache_config(geometry, options.pools);
     settings.scheduler.step_tokens = step_tokens;
     settings.max_model_len = config.max_context;
     return settings;
@@ -135,11 +132,6 @@ Status run_scenes(const std::vector<Scene>& scenes, const CalibrateConfig& confi
     return {};
 }
 
-double median_of(std::vector<double> values) {
-    std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-    return values[values.size() / 2];
-}
-
 // Every step once, with its median time; the noise goes to `noise`.
 std::vector<TimedStep> medians_of(const std::vector<std::vector<TimedStep>>& rounds, double& noise) {
     std::vector<TimedStep> steps = rounds.front();
@@ -147,10 +139,10 @@ std::vector<TimedStep> medians_of(const std::vector<std::vector<TimedStep>>& rou
     for (size_t i = 0; i < steps.size(); ++i) {
         std::vector<double> times;
         for (const auto& round : rounds) times.push_back(round.at(i).ns);
-        steps[i].ns = median_of(times);
+        steps[i].ns = median(times);
         for (const double ns : times) off.push_back(std::abs(ns / steps[i].ns - 1));
     }
-    noise = median_of(off);
+    noise = median(off);
     return steps;
 }
 

@@ -22,13 +22,6 @@ namespace {
 constexpr int32_t kBlockSize = 16;
 constexpr double kAtOnce = 1e6;  // times as fast as recorded
 
-class NoRecorder final : public Recorder {
-public:
-    void on_plan(const StepPlan&) override {}
-    void on_token(RequestId, TokenId) override {}
-    void on_event(const Event&) override {}
-};
-
 // Tells the cost executor what every answer's length is; the requests say it too, to both sides alike.
 class Lengths final : public DriverHooks {
 public:
@@ -49,11 +42,8 @@ private:
 
 EngineConfig engine_config(const FidelityConfig& config, const reference::ModelGeometry& geometry) {
     EngineConfig engine;
-    engine.cache.has_kv = geometry.kv_bytes_per_token > 0;
-    engine.cache.has_state = geometry.state_bytes_per_row > 0;
-    engine.cache.pools.block_size = kBlockSize;
-    engine.cache.pools.num_blocks = engine.cache.has_kv ? config.num_blocks : 0;
-    engine.cache.pools.num_state_rows = engine.cache.has_state ? config.num_state_rows : 0;
+    engine.cache = cache_config(
+        geometry, {.block_size = kBlockSize, .num_blocks = config.num_blocks, .num_state_rows = config.num_state_rows});
     engine.scheduler.step_tokens = config.step_tokens;
     engine.max_model_len = config.max_context;
     engine.seed = config.seed;
@@ -80,8 +70,8 @@ Result<DriverReport> drive(const FidelityConfig& config, const reference::Model&
     RETURN_IF_ERROR(validate(settings));
     TokenStore store(model.config.vocab_size);
     LruEviction policy;
-    NoRecorder recorder;
-    Engine engine(settings, executor, policy, store, recorder);
+    RecorderList nobody({});
+    Engine engine(settings, executor, policy, store, nobody);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     std::unique_ptr<Lengths> lengths;
     if (costs != nullptr) lengths = std::make_unique<Lengths>(trace, *costs, settings.default_max_tokens);

@@ -7,6 +7,7 @@
 
 #include "kernels/sandbox/builtin_kernels.h"
 #include "tools/program/cli.h"
+#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 namespace {
@@ -158,20 +159,6 @@ std::string reports_text(const KernelReports& reports) {
 }
 
 // --- JUnit
-
-std::string xml_escaped(std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '&': out += "&amp;"; break;
-            case '<': out += "&lt;"; break;
-            case '>': out += "&gt;"; break;
-            case '"': out += "&quot;"; break;
-            default: out += c;
-        }
-    }
-    return out;
-}
 
 // One test case per kernel, or per kernel and property.
 struct JunitCase {

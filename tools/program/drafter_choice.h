@@ -47,6 +47,9 @@ bool drafts_by_model(const std::string& name);
 // Whether --draft takes the name: none, ngram, adversary, int8, fast or model:DIR.
 Status check_drafter_name(const std::string& name);
 
+// Of a million drafts so many, at a rate from 0 to 1.
+constexpr int32_t ppm_of(double rate) { return static_cast<int32_t>(rate * 1e6 + 0.5); }
+
 struct DraftOptions {
     std::string name = "none";
     int32_t max_window = 1;               // scheduler.max_window

@@ -70,6 +70,16 @@ UnitBytes unit_bytes(const reference::ModelGeometry& geometry, int32_t block_siz
     return {geometry.kv_bytes_per_token * block_size, geometry.state_bytes_per_row, block_size};
 }
 
+CacheConfig cache_config(const reference::ModelGeometry& geometry, const PoolSizes& pools) {
+    CacheConfig cache;
+    cache.has_kv = geometry.kv_bytes_per_token > 0;
+    cache.has_state = geometry.state_bytes_per_row > 0;
+    cache.pools = pools;
+    if (!cache.has_kv) cache.pools.num_blocks = 0;
+    if (!cache.has_state) cache.pools.num_state_rows = 0;
+    return cache;
+}
+
 std::span<const std::string_view> executor_names() { return kExecutorNames; }
 
 Status computes_in(const std::string& name, Profile profile) {
@@ -87,13 +97,16 @@ Result<Profile> default_profile(const std::string& name) {
     return device->computes_in(Profile::kTensorSm90) ? Profile::kTensorSm90 : Profile::kExact;
 }
 
+Status has_two_arithmetics(const std::string& name) {
+    if (name == "cpu") return {};
+    return error("--policy: the executor {} has one arithmetic for all requests; cpu has two", name);
+}
+
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model) {
     ChosenExecutor chosen;
     RETURN_IF_ERROR(computes_in(name, options.profile));
-    if (options.ordinary_profile && name != "cpu") {
-        return error("--policy: the executor {} has one arithmetic for all requests; cpu has two", name);
-    }
+    if (options.ordinary_profile) RETURN_IF_ERROR(has_two_arithmetics(name));
     if (name == "reference") {
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights,
                                                                          options.num_threads, options.profile);

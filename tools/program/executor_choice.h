@@ -10,6 +10,7 @@
 
 #include "engine/base/result.h"
 #include "engine/cache/budget.h"
+#include "engine/cache/cache.h"
 #include "engine/pool_sizes.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/packed_weights.h"
@@ -40,6 +41,9 @@ struct ExecutorOptions {
 // What a block of so many tokens and a state row of the model weigh.
 [[nodiscard]] UnitBytes unit_bytes(const reference::ModelGeometry& geometry, int32_t block_size);
 
+// A cache of these pools for a model of that shape: one without KV, or without state, has none of it.
+[[nodiscard]] CacheConfig cache_config(const reference::ModelGeometry& geometry, const PoolSizes& pools);
+
 // An executor with what it stands on.
 struct ChosenExecutor {
     std::unique_ptr<simt::Emulator> emulator;
@@ -57,6 +61,9 @@ Status computes_in(const std::string& name, reference::Profile profile);
 constexpr reference::Profile witness_profile(reference::Profile profile) {
     return profile == reference::Profile::kFast ? reference::Profile::kExact : profile;
 }
+
+// Whether the executor of that name has an arithmetic of its own for ordinary requests (--policy).
+Status has_two_arithmetics(const std::string& name);
 
 // Borrows the model. Errors: no such name, no such device, a model or a profile that it cannot take.
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <utility>
 
 #include "engine/executor.h"
+#include "tools/program/slot_requests.h"
 
 namespace verbatim::tools {
 
@@ -19,18 +19,12 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) override;
 
 private:
-    // A slot's request, and whether an older slot of that request lives.
-    struct Slot {
-        RequestId request{};
-        bool is_draft_path = false;
-    };
-    void follow(const StepPlan& plan);
     [[nodiscard]] bool errs(RequestId request, int64_t position) const;
 
     int32_t vocab_size_;
     int32_t ppm_;
     uint64_t seed_;
-    std::map<SequenceSlot, Slot> slots_;
+    SlotRequests slots_;
 };
 
 }  // namespace verbatim::tools

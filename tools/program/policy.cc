@@ -36,13 +36,6 @@ private:
     StepPlan plan_;
 };
 
-class Nobody final : public Recorder {
-public:
-    void on_plan(const StepPlan&) override {}
-    void on_token(RequestId, TokenId) override {}
-    void on_event(const Event&) override {}
-};
-
 }  // namespace
 
 std::string_view name(Policy policy) {
@@ -103,7 +96,7 @@ Result<PolicyFigures> PolicyRunner::run(Policy policy, int32_t deterministic_per
     TimedExecutor timed(mismatching, clock);
     TokenStore store(model_.config.vocab_size);
     LruEviction eviction;
-    Nobody nobody;
+    RecorderList nobody({});
     Engine engine(config, timed, eviction, store, nobody);
     std::map<RequestId, size_t> deterministic;
     for (int64_t i = 0; i < load_.num_requests; ++i) {

@@ -25,11 +25,8 @@ constexpr int32_t kWindow = 4;        // of who drafts, unless told
 constexpr int32_t kVerifyWindow = 8;  // of policy verify, unless told
 constexpr int32_t kMaxAutoWindow = 16;
 constexpr int32_t kMaxWindow = 128;
-constexpr double kPpm = 1e6;
 constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
 constexpr const char* kSampleScenario = "traces/scenario.csv";
-
-int32_t ppm(double rate) { return static_cast<int32_t>(rate * kPpm + 0.5); }
 
 struct ReplayOptions {
     std::string trace;  // empty: the two samples
@@ -181,10 +178,7 @@ Status set_policy_flags(ReplayOptions& options) {
         return error("--verify-share: nothing is verified without --policy verify or auto");
     }
     replay.policy = options.policy;
-    if (replay.executor != "cpu") {
-        return error("--policy {}: the executor {} has one arithmetic for all requests; cpu has two",
-                     name(*options.policy), replay.executor);
-    }
+    RETURN_IF_ERROR(has_two_arithmetics(replay.executor));
     if (replay.profile == reference::Profile::kFast) {
         return error("--policy {}: --profile fast promises nothing to deterministic requests; exact or tensor.sm90 do",
                      name(*options.policy));
@@ -202,7 +196,7 @@ Status set_policy_flags(ReplayOptions& options) {
     }
     replay.draft = "none";
     replay.max_window = kVerifyWindow;
-    if (options.has_mismatch->count() > 0) replay.mismatch_ppm = ppm(options.mismatch_rate);
+    if (options.has_mismatch->count() > 0) replay.mismatch_ppm = ppm_of(options.mismatch_rate);
     return options.window.empty() ? Status{} : set_window(options);
 }
 
@@ -219,7 +213,7 @@ Status set_windows(ReplayOptions& options) {
                 replay.draft);
         }
         replay.draft = "adversary";
-        replay.mismatch_ppm = ppm(options.mismatch_rate);
+        replay.mismatch_ppm = ppm_of(options.mismatch_rate);
     }
     if (replay.draft == "none") {
         if (options.window.empty()) return {};

@@ -14,12 +14,7 @@ constexpr size_t kShownSteps = 200;
 
 void DvrView::on_plan(const StepPlan& plan) {
     plan_ = plan;
-    for (const SequenceSlot slot : plan.ends) slots_.erase(slot);
-    for (const SequenceStart& start : plan.starts) {
-        const bool is_second =
-            std::ranges::any_of(slots_, [&](const auto& entry) { return entry.second.request == start.request; });
-        slots_[start.slot] = {start.request, is_second};
-    }
+    slots_.follow(plan);
 }
 
 void DvrView::on_result(const StepResult& result) {
@@ -44,7 +39,7 @@ std::string DvrView::bar(int64_t resident, int64_t fresh, int64_t other, char ma
 }
 
 void DvrView::tell(const ScheduledSequence& sequence, const DrawnTokens* drawn, const StepResult& result) {
-    const Slot& slot = slots_.at(sequence.slot);
+    const SlotRequests::Slot& slot = slots_.at(sequence.slot);
     Story& story = stories_[slot.request];
     int64_t& resident = resident_[slot.request];
     if (story.lines.size() == kShownSteps) return;

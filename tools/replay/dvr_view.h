@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/recorder.h"
+#include "tools/program/slot_requests.h"
 
 namespace verbatim::tools {
 
@@ -26,10 +27,6 @@ public:
     [[nodiscard]] std::string picture() const;
 
 private:
-    struct Slot {
-        RequestId request{};
-        bool is_draft_path = false;
-    };
     struct Story {
         std::vector<std::string> lines;
         bool has_verified = false;
@@ -40,7 +37,7 @@ private:
 
     int32_t block_size_;
     StepPlan plan_;
-    std::map<SequenceSlot, Slot> slots_;
+    SlotRequests slots_;
     std::map<RequestId, Story> stories_;
     std::map<RequestId, int64_t> resident_;  // positions that are verified
 };

@@ -31,12 +31,10 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     ASSIGN_OR_RETURN(
         PoolSizes pools,
         split_budget({config.cache_bytes - drafter_bytes(config), config.kv_bytes, config.state_bytes}, unit));
+    pools.num_blocks = config.num_blocks.value_or(pools.num_blocks);
+    pools.num_state_rows = config.num_state_rows.value_or(pools.num_state_rows);
     EngineConfig engine;
-    engine.cache.has_kv = unit.kv_block > 0;
-    engine.cache.has_state = unit.state_row > 0;
-    if (engine.cache.has_kv) pools.num_blocks = config.num_blocks.value_or(pools.num_blocks);
-    if (engine.cache.has_state) pools.num_state_rows = config.num_state_rows.value_or(pools.num_state_rows);
-    engine.cache.pools = pools;
+    engine.cache = cache_config(shape, pools);
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;

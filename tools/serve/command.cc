@@ -58,19 +58,12 @@ struct ServeOptions {
 };
 
 // Tells nobody.
-class SilentRecorder final : public Recorder {
-public:
-    void on_plan(const StepPlan&) override {}
-    void on_token(RequestId, TokenId) override {}
-    void on_event(const Event&) override {}
-};
-
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
-    const UnitBytes unit = unit_bytes(geometry(model), static_cast<int32_t>(options.block_size));
+    const reference::ModelGeometry shape = geometry(model);
+    ASSIGN_OR_RETURN(const PoolSizes pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}},
+                                                         unit_bytes(shape, static_cast<int32_t>(options.block_size))));
     EngineConfig engine;
-    engine.cache.has_kv = unit.kv_block > 0;
-    engine.cache.has_state = unit.state_row > 0;
-    ASSIGN_OR_RETURN(engine.cache.pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}}, unit));
+    engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.max_model_len = model.max_position_embeddings;
@@ -126,7 +119,7 @@ struct LoadedModel {
     ChosenExecutor executor;
     std::unique_ptr<TokenStore> store;
     LruEviction policy;
-    SilentRecorder recorder;
+    RecorderList recorder{{}};
     std::unique_ptr<Engine> engine;
     std::unique_ptr<ConversationLedger> ledger;
     std::unique_ptr<EngineHost> host;

@@ -7,6 +7,7 @@
 
 #include "tools/program/cli.h"
 #include "tools/program/svg.h"
+#include "tools/program/xml.h"
 #include "tools/simulate/report.h"
 
 namespace verbatim::tools {
@@ -155,31 +156,16 @@ std::string reuse_bars(const SimulateRun& run) {
     return svg + "</svg>\n";
 }
 
-std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        if (c == '&')
-            out += "&amp;";
-        else if (c == '<')
-            out += "&lt;";
-        else if (c == '>')
-            out += "&gt;";
-        else
-            out += c;
-    }
-    return out;
-}
-
 }  // namespace
 
 std::string simulate_page(const SimulateRun& run, const Slo& slo) {
     std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>";
-    page += escaped(fmt::format("{}: {} on {}", run.trace, run.model.name, run.device.name));
+    page += xml_escaped(fmt::format("{}: {} on {}", run.trace, run.model.name, run.device.name));
     page +=
         "</title><style>body{font-family:sans-serif;margin:2em}svg{display:block;margin:1em 0}</style></head><body>\n";
-    page += "<h1>" + escaped(run.trace) + "</h1>\n";
+    page += "<h1>" + xml_escaped(run.trace) + "</h1>\n";
     page += latency_chart(run) + reuse_bars(run) + time_charts(run);
-    page += "<pre>" + escaped(simulate_table(run, slo)) + "</pre>\n</body></html>\n";
+    page += "<pre>" + xml_escaped(simulate_table(run, slo)) + "</pre>\n</body></html>\n";
     return page;
 }
 

@@ -5,6 +5,7 @@
 
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
+#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 namespace {
@@ -40,20 +41,6 @@ ordered_json one_json(const Verification& verification) {
     json["first_difference"] =
         verification.comparison.first ? record_difference_json(*verification.comparison.first) : ordered_json(nullptr);
     return json;
-}
-
-std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '&': out += "&amp;"; break;
-            case '<': out += "&lt;"; break;
-            case '>': out += "&gt;"; break;
-            case '"': out += "&quot;"; break;
-            default: out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-        }
-    }
-    return out;
 }
 
 }  // namespace
@@ -137,13 +124,13 @@ std::string verify_junit(const RecordedRun& run, const std::vector<Verification>
         "<testsuite name=\"verbatim verify\" tests=\"{}\" failures=\"{}\" errors=\"0\" time=\"{:.3f}\">\n",
         verifications.size(), failures, elapsed_s);
     for (const Verification& v : verifications) {
-        text += fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", escaped(run.path),
-                            escaped(to_string(v.schedule)), v.elapsed_s);
+        text += fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", xml_escaped(run.path),
+                            xml_escaped(to_string(v.schedule)), v.elapsed_s);
         if (v.identical()) {
             text += "/>\n";
         } else {
-            text += fmt::format(">\n    <failure message=\"{}\">{}</failure>\n  </testcase>\n", escaped(verdict(v)),
-                                escaped(one_json(v).dump()));
+            text += fmt::format(">\n    <failure message=\"{}\">{}</failure>\n  </testcase>\n", xml_escaped(verdict(v)),
+                                xml_escaped(one_json(v).dump()));
         }
     }
     return text + "</testsuite>\n";

@@ -19,6 +19,7 @@ struct NamedHeads {
         head.salt.value = std::move(salt);
         head.tokens = store.store(tokens);
         head.numerics_id = std::move(numerics);
+        head.in_prefix_index = true;
         index.insert(head);
         return head.id;
     }

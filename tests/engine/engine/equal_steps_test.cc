@@ -29,9 +29,13 @@ public:
         for (const SequenceStart& start : plan.starts) slots_[start.slot].request = start.request;
         for (const ScheduledSequence& sequence : plan.sequences) {
             Slot& slot = slots_[sequence.slot];
-            slot.num_tokens = sequence.end();
-            const TokenId token = token_after(slot);
-            if (sequence.num_draws > 0) result.add(sequence.slot, {&token, 1});
+            std::vector<TokenId> drawn;  // every draft is right
+            for (slot.num_tokens = sequence.end() - sequence.num_draws; slot.num_tokens < sequence.end();) {
+                ++slot.num_tokens;
+                drawn.push_back(token_after(slot));
+            }
+            if (!drawn.empty()) result.add(sequence.slot, drawn);
+            num_windows += sequence.num_draws > 1 ? 1 : 0;
         }
         return {};
     }
@@ -51,6 +55,7 @@ public:
     std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
     [[nodiscard]] std::string numerics_id() const override { return "counting/1"; }
     int64_t num_merged = 0;
+    int64_t num_windows = 0;
 
 private:
     struct Slot {
@@ -80,6 +85,7 @@ struct World {
     EngineStats stats;
     std::map<RequestId, std::vector<TokenId>> streamed;
     int64_t num_merged = 0;
+    int64_t num_windows = 0;
 };
 
 // Requests come at steps that the seed says, in whatever steps the executor takes.
@@ -92,6 +98,11 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
                          .step_tokens = static_cast<int32_t>(6 + below(60)),
                          .max_num_sequences = static_cast<int32_t>(1 + below(6)),
                          .max_model_len = 160};
+    const bool verifies = seed % 3 == 0;
+    if (verifies) {
+        options.max_window = 4;
+        options.verify_tokens = 8;
+    }
     World world;
     CountingExecutor executor(takes_equal_steps, seed + 1);
     EngineRig rig(options, executor, kVocab);
@@ -103,6 +114,7 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
                 rig.history(fmt::format("c{}.{}", wave, i),
                             iota_tokens(static_cast<TokenId>(20 * i + 1), 1 + below(30)), 1 + below(90));
             if (below(2) == 0) request.stop_tokens = {kStop};
+            request.deterministic = !verifies || below(3) == 0;
             const TokenId num_stops = below(6) == 0 ? 30 : 0;
             for (TokenId stop = 10; stop < 10 + num_stops; ++stop) request.stop_strings.push_back({stop});
             rig.submit(std::move(request));
@@ -115,11 +127,13 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
     world.stats = rig.engine.stats();
     for (const auto& [id, asked] : rig.asked()) world.streamed[id] = rig.streamed(id);
     world.num_merged = executor.num_merged;
+    world.num_windows = executor.num_windows;
     return world;
 }
 
 TEST(EqualStepsOfTheEngine, LeaveEveryOtherPlanEventAndTokenAsItWas) {
     int64_t num_merged = 0;
+    int64_t num_merged_beside_windows = 0;  // in the same world
     for (uint64_t seed = 1; seed <= 60; ++seed) {
         SCOPED_TRACE(seed);
         const World stepped = run_world(seed, false);
@@ -131,8 +145,10 @@ TEST(EqualStepsOfTheEngine, LeaveEveryOtherPlanEventAndTokenAsItWas) {
         EXPECT_EQ(merged.plans.size() + static_cast<size_t>(merged.num_merged), stepped.plans.size());
         for (const auto& [step, plan] : merged.plans) ASSERT_EQ(plan, stepped.plans.at(step)) << "step " << step;
         num_merged += merged.num_merged;
+        if (merged.num_windows > 0) num_merged_beside_windows += merged.num_merged;
     }
     EXPECT_GT(num_merged, 2000);
+    EXPECT_GT(num_merged_beside_windows, 100);
 }
 
 }  // namespace

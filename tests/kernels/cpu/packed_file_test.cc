@@ -13,7 +13,7 @@
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
 #include "reference/model/write_checkpoint.h"
-#include "tests/reference/model/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::cpu {
 namespace {
@@ -52,7 +52,7 @@ struct PackedFileTest : testing::Test {
     [[nodiscard]] fs::path checkpoint() const { return folder.path() / "model"; }
     [[nodiscard]] fs::path file() const { return folder.path() / "packed"; }
 
-    reference::ScratchFolder folder;
+    tests::ScratchFolder folder;
 };
 
 bool same_pairs(const PackedWeights& got, const Model& model) {

@@ -13,7 +13,7 @@
 #include "reference/model/golden_file.h"
 #include "reference/numerics/bf16.h"
 #include "tests/reference/model/checkpoint_builder.h"
-#include "tests/reference/model/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::reference {
 namespace {
@@ -53,7 +53,7 @@ public:
     }
 
 private:
-    ScratchFolder folder_;
+    tests::ScratchFolder folder_;
 };
 
 constexpr const char* kFile = "model.safetensors";
@@ -376,7 +376,7 @@ TEST_P(MalformedGolden, IsAnErrorThatSaysWhat) {
     const auto model = load_model(golden_folder("granite-hybrid"));
     FileTensors tensors = read_tensors(read_file(golden_folder("granite-hybrid") / "golden.safetensors"));
     GetParam().breaks(tensors);
-    const ScratchFolder scratch;
+    const tests::ScratchFolder scratch;
     scratch.write("golden.safetensors", write_tensors(tensors));
     const auto golden = load_golden(scratch.path() / "golden.safetensors", model->config);
     ASSERT_FALSE(golden);

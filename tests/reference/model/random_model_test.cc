@@ -12,7 +12,7 @@
 #include "reference/model/load_model.h"
 #include "reference/model/presets.h"
 #include "reference/model/write_checkpoint.h"
-#include "tests/reference/model/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::reference {
 namespace {
@@ -139,7 +139,7 @@ TEST(RandomConfig, DrawsEverySwitchBothWays) {
 
 TEST(WriteCheckpoint, LoadsBackAsTheModelOfTheSeedBitForBit) {
     for (uint64_t seed = 0; seed < 18; ++seed) {
-        const ScratchFolder scratch;
+        const tests::ScratchFolder scratch;
         const ModelConfig config = draw_small_config(seed);
         const Status written = write_random_checkpoint(config, seed, scratch.path() / "model");
         ASSERT_TRUE(written) << written.error().message;
@@ -155,7 +155,7 @@ TEST(WriteCheckpoint, LoadsBackAsTheModelOfTheSeedBitForBit) {
 }
 
 TEST(WriteCheckpoint, RefusesToOverwrite) {
-    const ScratchFolder scratch;
+    const tests::ScratchFolder scratch;
     const ModelConfig config = *preset("tiny-llama");
     ASSERT_TRUE(write_random_checkpoint(config, 1, scratch.path()));
     const Status again = write_random_checkpoint(config, 1, scratch.path());
@@ -166,7 +166,7 @@ TEST(WriteCheckpoint, RefusesToOverwrite) {
 TEST(WriteCheckpoint, RefusesAConfigThatItsFamilyCannotExpress) {
     ModelConfig config = *preset("tiny-granite");
     config.layers[0].mamba->d_state = 8;  // the others have 16
-    const ScratchFolder scratch;
+    const tests::ScratchFolder scratch;
     const Status written = write_random_checkpoint(config, 1, scratch.path());
     ASSERT_FALSE(written);
     EXPECT_NE(written.error().message.find("cannot express"), std::string::npos) << written.error().message;

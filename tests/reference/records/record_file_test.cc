@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "reference/records/comparison.h"
 #include "reference/records/description_json.h"
 #include "tests/reference/records/record_scene.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
 namespace {
@@ -27,7 +27,8 @@ std::vector<std::byte> bytes_at(const std::string& path) {
 
 // What a writer makes of a record's entries.
 std::vector<std::byte> written(const Record& record, bool with_end = true) {
-    const std::string path = (std::filesystem::path(testing::TempDir()) / "verbatim_record_file_test.rec").string();
+    const ScratchFolder folder;
+    const std::string path = folder.path("run.rec");
     auto writer = RecordWriter::create(path, record.run);
     CHECK(writer.has_value());
     for (const Entry& entry : record.entries) (*writer)->add(entry);
@@ -35,7 +36,6 @@ std::vector<std::byte> written(const Record& record, bool with_end = true) {
     CHECK((*writer)->close().has_value());
     const auto bytes = bytes_at(path);
     CHECK_EQ(static_cast<int64_t>(bytes.size()), (*writer)->file_bytes());
-    std::filesystem::remove(path);
     return bytes;
 }
 

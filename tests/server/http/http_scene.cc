@@ -172,13 +172,21 @@ Joined joined(const HttpAnswer& answer, int64_t index) {
 
 HttpScene::HttpScene(HttpSceneConfig config)
     : tokenizer_(*text::load_tokenizer(kSceneModel)),
-      chat_(*text::Chat::load(kSceneModel, tokenizer_,
-                              {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"})),
       hash_(config.executor),
       second_hash_(second_executor(config)),
       gate_(hash_),
       store_(config.executor.vocab_size),
-      engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)) {
+      engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),
+      ledger_(config.ledger ? config.ledger() : nullptr, {.pause_ms = 1, .max_pause_ms = 1}) {
+    if (config.has_template) {
+        chat_ = *text::Chat::load(kSceneModel, tokenizer_,
+                                  {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"});
+    }
+    const Status opened = ledger_.open({.tokenizer = "the tests'", .vocab_size = config.executor.vocab_size});
+    EXPECT_TRUE(opened) << opened.error().message;
+    ledger_.restore(*engine_);
+    config.host.ledger = &ledger_;
+    config.host.tokenizer = &tokenizer_;
     for (int32_t id = 0; id < config.executor.vocab_size; ++id) logits_.push_back(static_cast<float>(id % 97) / 8);
     const server::HostExecutor executor{&gate_, shown_logits(config.shows_logits)};
     if (config.replaces_executor) {
@@ -189,7 +197,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
     }
     host_ = std::make_unique<EngineHost>(*engine_, executor, config.host);
     service_.tokenizer = &tokenizer_;
-    service_.chat = &chat_;
+    service_.chat = chat_ ? &*chat_ : nullptr;
     service_.host = host_.get();
     service_.model = "tiny-python";
     service_.fingerprint = "hash/1";
@@ -229,6 +237,8 @@ HttpAnswer HttpScene::ask(const std::string& request) const {
 }
 
 HttpAnswer HttpScene::chat(const nlohmann::json& body) const { return ask(post("/v1/chat/completions", body.dump())); }
+
+HttpAnswer HttpScene::complete(const nlohmann::json& body) const { return ask(post("/v1/completions", body.dump())); }
 
 void HttpScene::wait_until_aborts(int64_t count) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(15);

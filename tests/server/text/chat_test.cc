@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
 #include "server/text/utf8.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
 namespace {
@@ -157,10 +157,9 @@ TEST(ChatRequest, WhatIsNotUnderstoodIsNamed) {
 }
 
 TEST(ChatTemplate, IsFoundWhereverFoldersHaveIt) {
-    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "chat_template_folder";
-    std::filesystem::create_directories(folder);
-    const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder / name) << text; };
-    std::filesystem::remove(folder / "chat_template.jinja");
+    const tests::ScratchFolder scratch;
+    const std::filesystem::path& folder = scratch.path();
+    const auto write = [&](const char* name, const std::string& text) { scratch.write(name, text); };
     write("tokenizer_config.json", "{}");
     EXPECT_FALSE(*find_chat_template(folder));
     write("tokenizer_config.json", R"({"chat_template": "one", "bos_token": {"content": "<b>"}, "eos_token": null})");

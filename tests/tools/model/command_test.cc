@@ -7,14 +7,14 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/reference/model/checkpoint_builder.h"
-#include "tests/reference/model/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {
 namespace {
 
-using reference::ScratchFolder;
 using testing::HasSubstr;
+using tests::ScratchFolder;
 using Json = nlohmann::json;
 
 Outcome run(std::vector<std::string> arguments) {

@@ -18,8 +18,8 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 // Short conversations, half of them deterministic, several at a time.
-std::string mixed_trace() {
-    const std::string path = testing::TempDir() + "/policy_mixed.csv";
+std::string mixed_trace(const ScratchFiles& files) {
+    const std::string path = files.path("mixed.csv");
     const Outcome made = run_verbatim({"trace",
                                        "generate",
                                        "--to",
@@ -56,7 +56,8 @@ json replayed(std::vector<std::string> arguments) {
 }
 
 TEST(ReplayPolicy, DeterministicRequestsAreIdenticalUnderEveryPolicy) {
-    const std::string trace = mixed_trace();
+    const ScratchFiles files;
+    const std::string trace = mixed_trace(files);
     for (const char* model : {"tiny-granite", "tiny-bamba"}) {
         const json exact = replayed({"--trace", trace, "--model", model, "--policy", "exact"});
         EXPECT_EQ(exact["identical"], true);
@@ -81,7 +82,8 @@ TEST(ReplayPolicy, DeterministicRequestsAreIdenticalUnderEveryPolicy) {
 }
 
 TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
-    const Outcome ran = run_replay({"--trace", mixed_trace(), "--policy", "auto", "--format", "json"});
+    const ScratchFiles files;
+    const Outcome ran = run_replay({"--trace", mixed_trace(files), "--policy", "auto", "--format", "json"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("half of them deterministic, verify takes"));
     const std::string chosen = json::parse(ran.out)["policy"];
@@ -89,8 +91,8 @@ TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
 }
 
 TEST(ReplayPolicy, ThePictureShowsDraftsVerifyingAndRollback) {
-    const Outcome ran = run_replay(
-        {"--trace", mixed_trace(), "--policy", "verify", "--inject-mismatch", "0.3", "--window", "5", "--show-dvr"});
+    const Outcome ran = run_replay({"--trace", mixed_trace(files), "--policy", "verify", "--inject-mismatch", "0.3",
+                                    "--window", "5", "--show-dvr"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     for (const char* part : {"prefill  |+", "draft    |#", "#~", "verify   |#", "+x", "=1", "[1", "x1"}) {
         EXPECT_THAT(ran.out, HasSubstr(part));

@@ -1,4 +1,5 @@
-// tests/reference/model/scratch_folder.h: a folder of its own per test, removed with everything in it.
+// tests/support/scratch_folder.h: a folder of its own per test, removed with everything in it. Tests run side by side:
+// a name that two of them share would be written by both.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-namespace verbatim::reference {
+namespace verbatim::tests {
 
 class ScratchFolder {
 public:
@@ -24,12 +25,14 @@ public:
     ScratchFolder& operator=(const ScratchFolder&) = delete;
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-    void write(const std::string& name, const std::string& content) const {
+    [[nodiscard]] std::string path(const std::string& name) const { return (path_ / name).string(); }
+    std::string write(const std::string& name, const std::string& content) const {  // the file's path
         std::ofstream(path_ / name, std::ios::binary) << content;
+        return path(name);
     }
 
 private:
     std::filesystem::path path_;
 };
 
-}  // namespace verbatim::reference
+}  // namespace verbatim::tests

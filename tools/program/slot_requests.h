@@ -1,0 +1,33 @@
+// tools/program/slot_requests.h: whose slots a run's plans name.
+#pragma once
+
+#include <algorithm>
+#include <map>
+
+#include "engine/step_plan.h"
+
+namespace verbatim::tools {
+
+class SlotRequests {
+public:
+    struct Slot {
+        RequestId request{};
+        bool is_draft_path = false;  // an older slot of that request lives (engine/scheduler/draft_path.h)
+    };
+
+    void follow(const StepPlan& plan) {
+        for (const SequenceSlot slot : plan.ends) slots_.erase(slot);
+        for (const SequenceStart& start : plan.starts) {
+            const bool is_second =
+                std::ranges::any_of(slots_, [&](const auto& entry) { return entry.second.request == start.request; });
+            slots_[start.slot] = {start.request, is_second};
+        }
+    }
+    void clear() { slots_.clear(); }  // the executor has forgotten every slot
+    [[nodiscard]] const Slot& at(SequenceSlot slot) const { return slots_.at(slot); }
+
+private:
+    std::map<SequenceSlot, Slot> slots_;
+};
+
+}  // namespace verbatim::tools
