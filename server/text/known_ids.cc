@@ -2,32 +2,30 @@
 
 #include <string>
 
+#include "server/text/decoder.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::text {
-namespace {
-
-// The rest of a character that began before.
-bool begins_inside_a_character(std::string_view text) {
-    return !text.empty() && (static_cast<unsigned char>(text[0]) & 0xc0) == 0x80;
-}
-
-}  // namespace
-
 size_t KnownIds::take_text(std::string_view text, std::vector<TokenId>& ids) {
+    if (ids_.empty()) return 0;
+    Decoder decoder(*tokenizer_);
     size_t count = 0;
     size_t end = 0;
-    while (count < ids_.size() && end < text.size()) {
+    const auto goes_on_with = [&](const std::string& piece) {
+        if (!text.substr(end).starts_with(piece)) return false;
+        end += piece.size();
+        return true;
+    };
+    bool equal = true;
+    for (; equal && count < ids_.size(); ++count) {
         const TokenId id = ids_[count];
         if (!tokenizer_->has(id) || tokenizer_->is_special(id)) break;
-        const std::string& bytes = tokenizer_->bytes_of(id);
-        if (!text.substr(end).starts_with(bytes)) break;
-        end += bytes.size();
-        ++count;
+        equal = goes_on_with(decoder.add(id));
     }
+    equal = equal && goes_on_with(decoder.finish());
     const bool known_ends = count == ids_.size();
     const bool text_ends = end == text.size() && (known_ends || tokenizer_->is_special(ids_[count]));
-    if (!text_ends && (!known_ends || begins_inside_a_character(text.substr(end)))) {
+    if (!equal || (!text_ends && !known_ends)) {
         forget();
         return 0;
     }

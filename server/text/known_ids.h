@@ -1,7 +1,8 @@
 // server/text/known_ids.h: owns finding the tokens of a conversation again in its text: where the text is equal it is
 // compared and not encoded.
 //
-//   Q1  ids that are taken spell the text that they are taken for, and are special where the text is
+//   Q1  ids that are taken decode to the text that they are taken for (D3: bytes that are no text to U+FFFD, as the
+//       client has seen them), and are special where the text is
 //   Q2  what was committed and is found whole is followed by the encoding of what comes after it, as a suffix is
 #pragma once
 

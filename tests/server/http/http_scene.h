@@ -67,7 +67,8 @@ struct HttpAnswer {
 class HttpClient {
 public:
     // `receive_bytes`: of the socket's buffer; 0: the system's.
-    explicit HttpClient(uint16_t port, int receive_bytes = 0);
+    // Of a server that may be gone nothing can be read.
+    explicit HttpClient(uint16_t port, int receive_bytes = 0, bool may_be_gone = false);
     HttpClient(const HttpClient&) = delete;
     HttpClient& operator=(const HttpClient&) = delete;
     ~HttpClient();

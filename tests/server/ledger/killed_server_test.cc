@@ -94,7 +94,7 @@ public:
     // The answer's text and head; empty when there was no whole answer.
     [[nodiscard]] std::optional<std::string> ask(uint16_t port, int turn) const {
         const json body = request(turn);
-        HttpClient client(port);
+        const HttpClient client(port, 0, /*may_be_gone=*/true);
         client.send(post("/v1/completions", body.dump()));
         const HttpAnswer answer = client.read_answer();
         if (answer.status == 0) return std::nullopt;
@@ -112,7 +112,7 @@ public:
     // What the server knows is what was answered, and perhaps the turn that was asked for when it was killed.
     void look(uint16_t port) {
         const int place = next_ % kTurnsOfAConversation;
-        HttpClient client(port);
+        const HttpClient client(port);
         client.send(get("/v1/conversations/" + conversation()));
         const HttpAnswer shown = client.read_answer();
         if (place > 0) EXPECT_EQ(shown.status, 200) << conversation() << " is lost: " << shown.body;

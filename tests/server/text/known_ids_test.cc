@@ -72,11 +72,12 @@ TEST_F(KnownText, SpecialTokensAreFoundWhereTheTemplateWroteThemOnly) {
               *tokenizer_.encode("a" + end_.content + "b", plain, words_));
 }
 
-// An answer that was cut inside a character, and a text that has the whole of it.
+// An answer that was cut inside a character: a text that has the whole of it, and one as the client has seen it.
 TEST_F(KnownText, NoCharacterIsSplit) {
     const std::vector<TokenId> whole = spelled("x\xc3\xa4");
     const std::vector<TokenId> cut(whole.begin(), whole.end() - 1);
     EXPECT_EQ(encode("x\xc3\xa4", cut), encode("x\xc3\xa4"));
+    EXPECT_EQ(encode("x\xef\xbf\xbd" "def", cut), joined(cut, encode("def")));
 }
 
 }  // namespace
