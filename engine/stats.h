@@ -26,6 +26,7 @@ struct EngineStats {
     int64_t accepted_tokens = 0;     // of them: they became output
     int64_t rolled_back_tokens = 0;  // and they did not
     int64_t draft_path_tokens = 0;   // computed in ordinary arithmetic to draft for windows
+    int64_t unwritten_rows = 0;      // steps of a request that left its state row behind (max_row_lag)
     int64_t attaches = 0;            // to a head
     int64_t tail_copies = 0;
     int64_t state_copies = 0;  // first steps that read a head's row and write their own

@@ -143,6 +143,10 @@ private:
         if (key == "think_time") return read_seconds(request.think_ns, seen, kThink, key);
         if (key == "in") return read_tokens(request.prompt_tokens, seen, kIn, key, 1);
         if (key == "out") return read_tokens(request.output_tokens, seen, kOut, key, 0);
+        if (key == "hash_ids") {
+            RETURN_IF_ERROR(once(seen, kBlocks, key));
+            return json_->array([&] { return read_id_of_block(request); });
+        }
         if (key != "h") return json_->skip();
         RETURN_IF_ERROR(once(seen, kBlocks, key));
         return json_->array([&] { return read_run(request); });
@@ -157,6 +161,19 @@ private:
     Status read_tokens(int64_t& tokens, uint32_t& seen, uint32_t member, std::string_view key, int64_t low) {
         RETURN_IF_ERROR(once(seen, member, key));
         ASSIGN_OR_RETURN(tokens, json_->integer(low, kMaxRecordedTokens));
+        return {};
+    }
+
+    // Consecutive ids become one run.
+    Status read_id_of_block(RecordedRequest& request) {
+        ASSIGN_OR_RETURN(const int64_t id, json_->integer(0, kMaxBlockId));
+        std::vector<IdRun>& runs = recording_.runs;
+        if (request.num_runs > 0 && runs.back().first + runs.back().count == id) {
+            ++runs.back().count;
+        } else {
+            runs.push_back({id, 1});
+            ++request.num_runs;
+        }
         return {};
     }
 
@@ -181,7 +198,7 @@ private:
                        std::vector<RecordedRequest>& requests) {
         constexpr uint32_t kNeeded = kT | kIn | kOut | kBlocks;
         if ((seen & kNeeded) != kNeeded || (seen & kRequests) != 0)
-            return json_->wrong_at(begin, "a request with 't', 'in', 'out' and 'h'");
+            return json_->wrong_at(begin, "a request with 't', 'in', 'out' and 'h' or 'hash_ids'");
         if (type != "s" && type != "n") return json_->wrong_at(begin, "a request of type 's', 'n' or 'subagent'");
         RETURN_IF_ERROR(check_blocks(begin, request));
         if (!requests.empty() && request.time_ns < requests.back().time_ns)
@@ -206,7 +223,7 @@ private:
             return {};
         }
         if (num_blocks == full) return {};
-        return json_->wrong_at(begin, fmt::format("ids of {} blocks of 64 tokens in 'h', not of {}", full, num_blocks));
+        return json_->wrong_at(begin, fmt::format("ids of {} blocks of 64 tokens, not of {}", full, num_blocks));
     }
 
     Status end_subagent(size_t begin, uint32_t seen, int64_t time_ns, Subagent subagent,

@@ -78,6 +78,11 @@ private:
     void set_start(const Strand& strand, const RecordedRequest& request, RowIndex previous, Row& row) const {
         row.arrival_ns = request.time_ns;
         row.wait_for = row.from;
+        if (request.previous >= 0) {
+            row.wait_for = row_of_[static_cast<size_t>(request.previous)];
+            row.think_ns = request.think_ns;
+            row.start = Start::kAfterAnswer;
+        }
         if (!strand.closed) return;
         row.wait_for = previous;
         row.think_ns = request.think_ns;

@@ -158,6 +158,16 @@ Result<int64_t> JsonCursor::seconds() {
     return std::llround(*value * 1e9);
 }
 
+Result<int64_t> JsonCursor::milliseconds() {
+    constexpr double kMaxNs = 0x1p60;
+    const size_t begin = mark();
+    ASSIGN_OR_RETURN(const std::string_view number, number_text());
+    const auto value = parse_number<double>(number);
+    if (!value || !(*value >= 0) || *value * 1e6 > kMaxNs)
+        return wrong_at(begin, "milliseconds from 0 to 1152921504606");
+    return std::llround(*value * 1e6);
+}
+
 Status JsonCursor::skip() {
     skip_space();
     if (next_is('{')) return object([this](std::string_view) { return skip(); });

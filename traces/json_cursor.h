@@ -39,8 +39,9 @@ public:
     Result<int64_t> integer(int64_t low, int64_t high);
     // Seconds, as nanoseconds: 0 to 2^60 ns, rounded to the nearest.
     Result<int64_t> seconds();
-    Status skip();  // any value
-    Status end();   // nothing but white space is left
+    Result<int64_t> milliseconds();  // as nanoseconds, likewise
+    Status skip();                   // any value
+    Status end();                    // nothing but white space is left
 
     [[nodiscard]] size_t column() const { return position_ + 1; }
     // FILE:LINE:COLUMN: got ..., wanted W. At the value that comes next.

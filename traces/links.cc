@@ -37,8 +37,15 @@ void link_by_ids(const Recording& recording, const Strand& strand, std::vector<L
         const size_t i = strand.first_request + k;
         const RecordedRequest& request = recording.requests[i];
         const auto runs = runs_of(recording, request);
-        links[i] = best_link(recording, tree.longest(runs), request);
-        tree.insert(runs, static_cast<int64_t>(i));
+        if (request.has_client && request.previous < 0) continue;  // equal ids are equal text, and no more
+        if (request.has_client) {
+            const auto& before = recording.requests[static_cast<size_t>(request.previous)];
+            const int64_t common = before.prompt_tokens / recording.block_tokens;
+            links[i] = {request.previous, common, Relation::kContinuation};
+        } else {
+            links[i] = best_link(recording, tree.longest(runs), request);
+        }
+        if (!request.has_client) tree.insert(runs, static_cast<int64_t>(i));
     }
 }
 

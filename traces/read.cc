@@ -27,8 +27,9 @@ Result<Format> recognise(const TextInput& input) {
     const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
     if (line.starts_with("# verbatim-trace")) return Format::kVerbatim;
     if (line.starts_with('{')) {
-        if (line.find("\"hash_ids\"") != std::string_view::npos) return Format::kMooncake;
         if (line.find("\"requests\"") != std::string_view::npos) return Format::kAgentic;
+        if (line.find("\"hash_ids\"") != std::string_view::npos) return Format::kMooncake;
+        if (line.find("\"input_length\"") != std::string_view::npos) return Format::kMooncake;
     }
     if (line.starts_with("TIMESTAMP,")) return Format::kAzure;
     if (line.starts_with("Timestamp,")) return Format::kBurstGpt;

@@ -25,6 +25,10 @@ struct RecordedRequest {
     size_t first_run = 0;  // Recording::runs[first_run ..]: its full blocks
     size_t num_runs = 0;
     int64_t partial_id = -1;  // of the last block when it is not full; -1: it has none
+    // Of a client whom the file names, in a strand that is not closed: the request before it, which it continues
+    // think_ns after its answer; -1: it is the first one, and comes at its time.
+    bool has_client = false;
+    int64_t previous = -1;
 };
 
 // Requests whose ids can be compared: all of a trace, an agent session, a sub-agent; or one recorded session without
@@ -56,6 +60,8 @@ struct Recording {
 // Limits of what a recording may say.
 inline constexpr int64_t kMaxRecordedTokens = 1 << 30;
 inline constexpr int64_t kMaxBlockId = (int64_t{1} << 31) - 1;
+// Readers number blocks that a file gives no id from kMaxBlockId + 1 to here.
+inline constexpr int64_t kMaxGivenBlockId = (int64_t{1} << 40) - 1;
 
 // Each stops after options.limit requests and leaves out other sessions than options.sessions where the file says what
 // a session is.

@@ -24,7 +24,7 @@ SharedText::Part SharedText::part_at(int64_t id) const {
         const auto& [first, run] = *std::prev(next);
         if (id < first + run.count) return {true, run.place + (id - first), first + run.count - id};
     }
-    return {false, 0, next == runs_.end() ? kMaxBlockId + 1 - id : next->first - id};
+    return {false, 0, next == runs_.end() ? kMaxGivenBlockId + 1 - id : next->first - id};
 }
 
 void SharedText::add(int64_t first, int64_t count, int64_t place) {

@@ -28,6 +28,7 @@ int64_t Engine::num_equal_steps() const {
     const SchedulerConfig& limits = config_.scheduler;
     const bool closed = scheduler_.waiting().empty() || num_running == limits.max_num_sequences;
     const bool drafts = drafter_ != nullptr && max_window_ > 1;
+    if (limits.max_row_lag > 0) return 0;  // steps that write rows and steps that do not
     if (running.empty() || !closed || drafts || num_running > limits.step_tokens) return 0;
     if (scheduler_.owes_ends() || !publication_.empty() || materialised_ != next_step_ - 1) return 0;
     int64_t num_steps = INT32_MAX;

@@ -46,6 +46,7 @@ std::vector<std::string> problems_of(const SchedulerConfig& config) {
     at_least("max_num_sequences", config.max_num_sequences, 1);
     at_least("max_checkpoints", config.max_checkpoints, 0);
     at_least("max_window", config.max_window, 1);
+    at_least("max_row_lag", config.max_row_lag, 0);
     at_least("verify_tokens", config.verify_tokens, 0);
     return problems;
 }
@@ -328,18 +329,33 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
     scheduled.num_draws = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
     CHECK_LE(scheduled.num_draws, num_new_tokens);
+    const bool leaves = leaves_row(sequence, known_end);
     scheduled.state_src = std::exchange(memory.state_src, memory.state);
-    scheduled.state_dst = memory.state;
+    scheduled.state_dst = leaves ? kNoState : memory.state;
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
     scheduled.appended.count += static_cast<uint32_t>(sequence.drafts.size());
     sequence.drafts.clear();
     scheduled.new_blocks = append_blocks(memory, memory.blocks.num_blocks, sequence.num_sent_blocks, plan);
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
-    sequence.num_state_tokens = known_end;
+    if (leaves) {
+        ++stats_.unwritten_rows;
+    } else {
+        sequence.num_state_tokens = known_end;
+    }
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
 }
 
-// The turn ended inside a window: the row takes in what was accepted before its end.
+// Whether the step leaves the row where it is. Never the first step of an attached sequence, whose row is not its own
+// yet, nor the one with the last token that it may draw: there its head is taken.
+bool Scheduler::leaves_row(const Sequence& sequence, int64_t known_end) const {
+    if (!cache_.state().enabled() || !sequence.decodes() || sequence.memory.state_src != sequence.memory.state) {
+        return false;
+    }
+    const bool is_last = static_cast<int64_t>(sequence.output.size()) + 1 >= sequence.max_tokens;
+    return !is_last && known_end - sequence.num_state_tokens <= config_.max_row_lag;
+}
+
+// The turn ended where its row does not stand: the row takes in what was accepted before its end.
 void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
     CHECK(cache_.state().enabled() && sequence.num_state_tokens < sequence.num_computed_tokens,
           "request {} moves its row from {} to {}", index(sequence.id), sequence.num_state_tokens,

@@ -37,6 +37,9 @@ struct SchedulerConfig {
     int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
     int32_t max_window = 1;       // positions of a request that draw in one step: the last known token's and drafts'
     bool paced_windows = false;   // windows follow what was accepted so far (engine/drafting/pacing.h)
+    // So many known tokens the state row of a request that decodes may lie behind: its log stands for them. 0: the row
+    // is written in every step.
+    int32_t max_row_lag = 0;
     // > 0: deterministic requests draft in ordinary arithmetic (draft_path.h), and of a step's budget so many tokens at
     // most verify. 0: they are computed as they are.
     int32_t verify_tokens = 0;
@@ -47,8 +50,11 @@ struct SchedulerConfig {
         visit("max_checkpoints", self.max_checkpoints);
         visit("max_window", self.max_window);
         visit("paced_windows", self.paced_windows);
+        visit("max_row_lag", self.max_row_lag);
         visit("verify_tokens", self.verify_tokens);
     }
+    // What an executor's log of a sequence has room for: known tokens behind the row, and a window's drafts.
+    [[nodiscard]] int32_t max_log_tokens() const { return max_row_lag + max_window - 1; }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const SchedulerConfig& config);
 [[nodiscard]] Status validate(const SchedulerConfig& config);
@@ -130,6 +136,7 @@ private:
                                     SequenceMemory& memory, int32_t& num_sent_blocks, StepPlan& plan);
     void order_by_admission(StepPlan& plan);
     Slice append_blocks(const SequenceMemory& memory, int32_t last, int32_t& num_sent_blocks, StepPlan& plan) const;
+    [[nodiscard]] bool leaves_row(const Sequence& sequence, int64_t known_end) const;
     Slice plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
     void end_slot(Sequence& sequence);
     SequenceSlot take_slot();

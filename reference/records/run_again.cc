@@ -96,6 +96,8 @@ private:
 Status check(const EngineConfig& config) {
     if (config.scheduler.max_window > kMaxWindow)
         return error("windows of {} are too large", config.scheduler.max_window);
+    if (config.scheduler.max_row_lag > kMaxWindow)
+        return error("rows {} tokens behind are too many", config.scheduler.max_row_lag);
     return validate(config);
 }
 
@@ -171,6 +173,7 @@ Result<EngineConfig> config_under(const EngineConfig& recorded, const Schedule& 
     if (!schedule.as_recorded()) {
         config.scheduler.max_window = schedule.windows.value_or(1);
         config.scheduler.paced_windows = false;
+        config.scheduler.max_row_lag = 0;
     }
     if (const Status valid = check(config); !valid) return error("{}: {}", to_string(schedule), valid.error().message);
     return config;

@@ -19,7 +19,7 @@ SceneOptions pools_of(SceneOptions options, const reference::ModelConfig& config
 cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threads) {
     cpu::CpuExecutorConfig config;
     config.pools = options.pools();
-    config.max_log_tokens = options.max_window - 1;
+    config.max_log_tokens = options.max_row_lag + options.max_window - 1;
     config.num_threads = num_threads;
     if (options.verify_tokens > 0) {
         config.ordinary_profile = reference::Profile::kFast;
@@ -36,7 +36,7 @@ std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::
         return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu_config(options, num_threads));
     }
     device = cuda::make_emulated_device(emulator);
-    const PooledExecutorConfig config{options.pools(), options.max_window - 1};
+    const PooledExecutorConfig config{options.pools(), options.max_row_lag + options.max_window - 1};
     return std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *device, config);
 }
 

@@ -78,6 +78,18 @@ RC_GTEST_PROP(WindowProperties, WhatIsDraftedInAnotherArithmeticChangesNothing, 
     scene.expect_home();
 }
 
+// Decoding writes a row now and then, and its log stands for the tokens between: with drafts and without.
+RC_GTEST_PROP(WindowProperties, RowsThatAreLeftBehindChangeNothing, ()) {
+    const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
+    SceneOptions options = window_options(*rc::gen::element(1, 2, 5).as("max_window"));
+    options.max_row_lag = *rc::gen::inRange<int32_t>(1, 12).as("max_row_lag");
+    NumericScene scene(seed, options);
+    converse(scene, seed);
+    RC_ASSERT(scene.engine.cache().state().enabled() == (scene.engine.stats().unwritten_rows > 0));
+    RC_ASSERT(scene.first_difference() == "");
+    scene.expect_home();
+}
+
 RC_GTEST_PROP(WindowProperties, DraftsChangeNothingButTheNumberOfSteps, ()) {
     const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
     const auto max_window = *rc::gen::inRange<int32_t>(2, 10).as("max_window");

@@ -426,6 +426,29 @@ TEST(EqualSteps, WhoWantsToSeeEveryStepSeesIt) {
     EXPECT_GT(result.steps.size(), 1000u);
 }
 
+// What is told of each step is the run step by step: none stands for several, and the run is the merged one.
+TEST(EqualSteps, StepsThatAreToldAreThoseOfTheRunStepByStep) {
+    const traces::Trace trace = mooncake_trace(200);
+    SimulationConfig config = mooncake_config();
+    const SimulationResult merged = run(config, trace, EvictionChoice::kLru, busy_device());
+    ASSERT_LT(merged.num_plans, merged.stats.steps);
+    config.record_steps = true;
+    const SimulationResult told = run(config, trace, EvictionChoice::kLru, busy_device());
+    config.merge_equal_steps = false;
+    const SimulationResult stepped = run(config, trace, EvictionChoice::kLru, busy_device());
+    EXPECT_EQ(told.steps, stepped.steps);
+    EXPECT_EQ(told.digest, merged.digest);
+    EXPECT_EQ(told.stats, merged.stats);
+    EXPECT_EQ(std::ssize(told.steps), merged.stats.steps);
+    EXPECT_EQ(told.price.ns, merged.price.ns);
+    int64_t end_ns = 0;
+    for (const StepSample& step : told.steps) {
+        EXPECT_GE(step.end_ns - step.elapsed_ns, end_ns) << "steps do not overlap";
+        end_ns = step.end_ns;
+    }
+    EXPECT_EQ(end_ns, merged.driver.virtual_ns);
+}
+
 // --- decision identity
 
 // As if times were measured: every step takes some milliseconds, which are written down. It is asked before and after.

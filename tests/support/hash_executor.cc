@@ -169,7 +169,8 @@ void HashExecutor::check_attached(const StepPlan& plan) {
         }
     }
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.state_src == kNoState || sequence.state_src == sequence.state_dst) continue;
+        const bool is_own = sequence.state_src == tables_.at(sequence.slot).state;
+        if (sequence.state_src == kNoState || is_own) continue;
         check(states_[index(sequence.state_src)], sequence.slot, "state row", index(sequence.state_src));
     }
 }

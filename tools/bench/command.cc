@@ -9,6 +9,7 @@
 #include "reference/model/presets.h"
 #include "tools/bench/dvr.h"
 #include "tools/bench/report.h"
+#include "tools/bench/row_lag.h"
 #include "tools/bench/run.h"
 #include "tools/bench/speculate.h"
 #include "tools/program/cli.h"
@@ -27,6 +28,7 @@ struct BenchOptions {
     bool operations = false;
     bool speculates = false;
     SpeculateConfig speculate;
+    std::vector<int64_t> row_lags;  // empty: rows are written in every step
     bool verifies = false;
     DvrConfig dvr;
     OutputFormat format = OutputFormat::kTable;
@@ -74,6 +76,17 @@ int run_dvr_command(const BenchOptions& options) {
     return report->wrong() ? kExitDifference : kExitOk;
 }
 
+int run_row_lag_command(const BenchOptions& options) {
+    const auto report = run_row_lag(options.bench, options.row_lags);
+    if (!report) return report_error(report.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", row_lag_json(*report).dump(2));
+    } else {
+        fmt::print("{}", row_lag_table(*report));
+    }
+    return report->wrong() ? kExitDifference : kExitOk;
+}
+
 int run_bench_command(BenchOptions options) {
     if (const auto known = reference::preset(options.preset); !options.preset.empty() && !known) {
         return report_error(known.error(), kExitBadUsage);
@@ -81,6 +94,7 @@ int run_bench_command(BenchOptions options) {
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
     if (options.speculates) return run_speculate_command(options);
     if (options.verifies) return run_dvr_command(options);
+    if (!options.row_lags.empty()) return run_row_lag_command(options);
     options.bench.phases = phases_named(options.phases);
     const auto report = run_bench(options.bench);
     if (!report) return report_error(report.error());
@@ -211,6 +225,14 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
         ->type_name("FILE")
         ->needs(flag);
     add_dvr_options(verb, options, flag);
+    verb.add_option("--row-lag", options.row_lags,
+                    "decoding that leaves its state rows so many tokens behind, beside decoding that does not, instead "
+                    "of phases")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 128))
+        ->type_name("N,N,...")
+        ->excludes(flag)
+        ->excludes("--dvr");
 }
 
 }  // namespace

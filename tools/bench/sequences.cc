@@ -58,7 +58,7 @@ void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt) {
 void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt, const BenchHead& head) {
     CHECK(slot != head.slot && head.length < num_prompt, "slot {}, {} of {} tokens", slot, head.length, num_prompt);
     start(slot, std::move(tokens), num_prompt);
-    slots_[slot].length = slots_[slot].num_attached = head.length;
+    slots_[slot].length = slots_[slot].num_in_row = slots_[slot].num_attached = head.length;
     if (has_state_) slots_[slot].attached_state = StateIndex{pools_.num_slots + head.head_row};
     SequenceStart& start = plan_.starts.back();
     start.num_computed_tokens = head.length;
@@ -69,7 +69,8 @@ void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt, co
     if (tail > 0) plan_.copies.push_back({block_of(head.slot, full), block_of(slot, full), tail});
 }
 
-void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes) {
+void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes,
+                             bool leaves_row) {
     Slot& of = slots_[slot];
     CHECK(of.live && of.length + count <= of.tokens.size(), "slot {}: {} after {} of {} tokens", slot, count, of.length,
           of.tokens.size());
@@ -78,7 +79,7 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<
     sequence.num_computed_tokens = of.length;
     sequence.num_new_tokens = static_cast<int32_t>(count);
     sequence.num_draws = draws ? 1 : 0;
-    sequence.num_state_tokens = of.length;
+    sequence.num_state_tokens = has_state_ ? of.num_in_row : of.length;
     sequence.appended.begin = static_cast<uint32_t>(plan_.tokens.size());
     for (; of.num_known < of.length + count; ++of.num_known) plan_.tokens.push_back(of.tokens.at(of.num_known));
     sequence.appended.count = static_cast<uint32_t>(plan_.tokens.size()) - sequence.appended.begin;
@@ -88,7 +89,7 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<
     }
     if (has_state_) {
         sequence.state_src = of.stepped ? StateIndex{slot} : of.attached_state;
-        sequence.state_dst = StateIndex{slot};
+        if (!leaves_row) sequence.state_dst = StateIndex{slot};
         sequence.state_writes = {static_cast<uint32_t>(plan_.state_writes.size()),
                                  static_cast<uint32_t>(writes.size())};
         for (const HeadWrite& write : writes) {
@@ -98,6 +99,7 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<
     plan_.sequences.push_back(sequence);
     of.length += count;
     of.stepped = true;
+    if (!leaves_row) of.num_in_row = of.length;
 }
 
 BenchHead BenchSequences::compute_head(int32_t slot, const TokenSeq& tokens, int64_t length) {

@@ -59,8 +59,10 @@ public:
         int64_t length = 0;
         int32_t head_row = 0;
     };
-    // The slot's next `count` tokens. Only its last known one is followed by a draw.
-    void compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes = {});
+    // The slot's next `count` tokens. Only its last known one is followed by a draw. A row that is left stays where it
+    // is, and the slot's log stands for the tokens.
+    void compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes = {},
+                 bool leaves_row = false);
     // Computes the first `length` of `tokens` in one step in a slot, which ends then; their state is head row 0.
     BenchHead compute_head(int32_t slot, const TokenSeq& tokens, int64_t length);
     // A head of `length` tokens out of a shorter one, whose KV is repeated: what it costs to compute behind it is what
@@ -81,8 +83,9 @@ private:
         bool live = false;
         bool stepped = false;
         TokenSeq tokens;
-        int64_t length = 0;     // computed, once the plan has been carried out
-        int64_t num_known = 0;  // to the executor, of `tokens`
+        int64_t length = 0;      // computed, once the plan has been carried out
+        int64_t num_in_row = 0;  // of them, taken in by its row
+        int64_t num_known = 0;   // to the executor, of `tokens`
         int64_t num_attached = 0;
         StateIndex attached_state = kNoState;
     };

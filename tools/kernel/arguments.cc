@@ -1,5 +1,7 @@
 #include "tools/kernel/arguments.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,6 +9,7 @@
 #include <numeric>
 
 #include "engine/base/check.h"
+#include "engine/base/result.h"
 #include "reference/numerics/bf16.h"
 
 namespace verbatim::tools {
@@ -111,6 +114,27 @@ Arguments of_pieces(const Arguments& call, std::span<const Piece> pieces) {
     return part;
 }
 
+bool is_place(const TensorSpec& spec) { return spec.fill == Fill::kOwn && spec.dtype != Dtype::kF32; }
+
+// With what is captured in place of what is made, and whatever that is.
+Arguments unsettled(const Operation& operation, const KernelCase& one) {
+    Prng prng(one.seed);
+    Arguments call{&operation, one.sizes, {}, operation.items(one.sizes, prng), {}};
+    if (one.captured) call.item_rows = one.captured->item_rows;
+    for (const TensorSpec& spec : operation.tensors(one.sizes)) {
+        Tensor& tensor = call.tensors.emplace_back(tensor_of(spec, call));
+        if (spec.role == Role::kOut) continue;
+        if (spec.fill == Fill::kValues) fill_values(tensor, one.values, prng);
+        if (spec.fill == Fill::kPlain) fill_values(tensor, ValueClass::kNormal, prng);
+    }
+    operation.finish(call, prng);
+    CHECK_LE(call.tensors.size(), kMaxTensors);
+    if (!one.captured) return call;
+    call.scalars = one.captured->scalars;
+    for (const Captured::Values& values : one.captured->tensors) call.tensor(values.tensor).bytes = values.bytes;
+    return call;
+}
+
 }  // namespace
 
 std::string_view name(ValueClass values) {
@@ -131,18 +155,61 @@ std::vector<int64_t> first_rows_of(std::span<const int64_t> item_rows) {
     return first_rows;
 }
 
+std::string describe(const Operation& operation, const KernelCase& one) {
+    const std::string sizes = describe(operation, one.sizes);
+    if (!one.captured) return sizes;
+    const std::vector<int64_t>& rows = one.captured->item_rows;
+    const bool is_plain = std::ranges::all_of(rows, [](int64_t count) { return count == 1; });
+    if (is_plain || rows.size() > 8) return fmt::format("{}; captured, {} of them", sizes, rows.size());
+    return fmt::format("{}; captured, of {} rows", sizes, fmt::join(rows, ", "));
+}
+
 Arguments make_arguments(const Operation& operation, const KernelCase& one) {
-    Prng prng(one.seed);
-    Arguments call{&operation, one.sizes, {}, operation.items(one.sizes, prng), {}};
-    for (const TensorSpec& spec : operation.tensors(one.sizes)) {
-        Tensor& tensor = call.tensors.emplace_back(tensor_of(spec, call));
-        if (spec.role == Role::kOut) continue;
-        if (spec.fill == Fill::kValues) fill_values(tensor, one.values, prng);
-        if (spec.fill == Fill::kPlain) fill_values(tensor, ValueClass::kNormal, prng);
-    }
-    operation.finish(call, prng);
-    CHECK_LE(call.tensors.size(), kMaxTensors);
+    Arguments call = unsettled(operation, one);
+    if (operation.settle != nullptr) operation.settle(call);
     return call;
+}
+
+Captured captured_of(const Arguments& call) {
+    Captured captured{call.item_rows, call.scalars, {}};
+    for (const Tensor& tensor : call.tensors) {
+        const bool is_given = tensor.spec.role != Role::kOut && tensor.spec.fill != Fill::kFirstRow;
+        if (is_given && tensor.spec.width > 0)
+            captured.tensors.push_back({tensor.spec.name, tensor.bytes, is_place(tensor.spec)});
+    }
+    return captured;
+}
+
+double bytes_of_call(const Operation& operation, const Sizes& sizes, std::span<const int64_t> item_rows) {
+    const double rows = std::accumulate(item_rows.begin(), item_rows.end(), 0.0);
+    double bytes = 0;
+    for (const TensorSpec& spec : operation.tensors(sizes)) {
+        const double units = spec.axis == Axis::kRow    ? rows
+                             : spec.axis == Axis::kItem ? static_cast<double>(item_rows.size())
+                                                        : 1.0;
+        bytes += units * static_cast<double>(spec.width) * static_cast<double>(bytes_of(spec.dtype));
+    }
+    return bytes;
+}
+
+Status check_captured(const Operation& operation, const Sizes& sizes, const Captured& captured) {
+    KernelCase one{.sizes = sizes, .captured = Captured{captured.item_rows, captured.scalars, {}}};
+    const Arguments made = unsettled(operation, one);
+    for (const Captured::Values& values : captured.tensors) {
+        const auto found =
+            std::ranges::find_if(made.tensors, [&](const Tensor& tensor) { return tensor.spec.name == values.tensor; });
+        if (found == made.tensors.end()) return error("{} has no tensor {:?}", operation.name, values.tensor);
+        if (found->spec.role == Role::kOut || found->spec.fill == Fill::kFirstRow) {
+            return error("`{}` is no input whose values can be given", values.tensor);
+        }
+        if (found->bytes.size() != values.bytes.size()) {
+            return error("`{}` has {} bytes, and {} in a call of these sizes", values.tensor, values.bytes.size(),
+                         found->bytes.size());
+        }
+    }
+    if (operation.admits == nullptr) return {};
+    one.captured = captured;
+    return operation.admits(unsettled(operation, one));
 }
 
 Arguments of_items(const Arguments& call, std::span<const int64_t> items) {

@@ -1,6 +1,8 @@
 #include "tools/kernel/check.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace verbatim::tools {
@@ -129,6 +131,52 @@ std::vector<KernelCase> invariance_cases(const Operation& operation, const Kerne
     return cases;
 }
 
+WorkloadCases workload_cases(const KernelInfo& kernel, Effort effort, const Workload& workload) {
+    // Few calls, and real ones: each may cost more.
+    constexpr double kTimesMore = 20;
+    WorkloadCases found;
+    for (const CapturedCall& call : workload.calls) {
+        const Operation& operation = *find_operation(workload.operation);
+        if (operation.work(make_arguments(operation, call.one)).flops > kTimesMore * most_work(kernel, effort)) {
+            ++found.num_left_out;
+            continue;
+        }
+        CheckCase check{call.one, {}};
+        check.options.placing = kPlacings[found.cases.size() % std::size(kPlacings)];
+        found.cases.push_back(check);
+    }
+    return found;
+}
+
+namespace {
+
+// Of a captured call: some of its items, or some rows of the one that is left.
+std::vector<KernelCase> parts_of(const Operation& operation, const KernelCase& one) {
+    const Arguments call = make_arguments(operation, one);
+    const auto count = std::ssize(call.item_rows);
+    std::vector<KernelCase> parts;
+    const auto add = [&](const Arguments& part) {
+        parts.push_back({one.sizes, one.values, one.seed, captured_of(part)});
+    };
+    const auto add_items = [&](int64_t first, int64_t end) {
+        std::vector<int64_t> items(static_cast<size_t>(end - first));
+        std::iota(items.begin(), items.end(), first);
+        add(of_items(call, items));
+    };
+    if (count > 1) {
+        add_items(0, count / 2);
+        add_items(count / 2, count);
+        if (count > 2) add_items(0, count - 1);
+    } else if (call.item_rows[0] > 1) {
+        add(of_rows(call, 0, 0, call.item_rows[0] / 2));
+        add(of_rows(call, 0, call.item_rows[0] / 2, call.item_rows[0] - call.item_rows[0] / 2));
+        add(of_rows(call, 0, 0, call.item_rows[0] - 1));
+    }
+    return parts;
+}
+
+}  // namespace
+
 Failure smallest_failure(const Operation& operation, const Failure& failure, const Fails& fails) {
     Failure smallest = failure;
     const auto try_one = [&](const KernelCase& one) {
@@ -137,6 +185,16 @@ Failure smallest_failure(const Operation& operation, const Failure& failure, con
         smallest = *std::move(found);
         return true;
     };
+    if (failure.one.captured) {
+        // Made values may do as well. Else what was captured can only be taken apart.
+        KernelCase made = failure.one;
+        made.captured.reset();
+        bool smaller = !try_one(made);
+        for (int round = 0; smaller && round < 40; ++round) {
+            smaller = std::ranges::any_of(parts_of(operation, smallest.one), try_one);
+        }
+        if (smallest.one.captured) return smallest;
+    }
     bool shrunk = true;
     for (int round = 0; shrunk && round < 40; ++round) {
         shrunk = false;
@@ -177,6 +235,7 @@ CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Opera
         result.failure = judgement.failure->verdict == Verdict::kHang
                              ? *judgement.failure  // each try would take as long again
                              : smallest_failure(operation, *judgement.failure, fails);
+        if (result.failure->one.captured) return result;
         KernelCase integers = result.failure->one;
         integers.values = ValueClass::kIntegers;
         const bool tells = operation.sums_exactly && result.failure->verdict == Verdict::kWrongBits;

@@ -10,6 +10,7 @@
 
 #include "engine/base/result.h"
 #include "tools/kernel/judge.h"
+#include "tools/kernel/workload.h"
 
 namespace verbatim::tools {
 
@@ -21,6 +22,13 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
 // Batches of several items, for `kernel invariance`.
 std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
                                          uint64_t seed);
+
+// Calls of a real run, beside the others, and how many of them are too large for this kernel's machine.
+struct WorkloadCases {
+    std::vector<CheckCase> cases;
+    int64_t num_left_out = 0;
+};
+WorkloadCases workload_cases(const KernelInfo& kernel, Effort effort, const Workload& workload);
 
 // The smallest case found that still fails; `fails` says how, empty: not at all, or in another way.
 using Fails = std::function<std::optional<Failure>(const KernelCase& one)>;

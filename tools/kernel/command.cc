@@ -115,11 +115,17 @@ void add_subject(CLI::App& verb, const Options& options) {
     add_count_option(verb, "--time-limit", options->seconds, 1, "seconds that a call may take");
     add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take");
 }
+void add_workload(CLI::App& verb, const Options& options) {
+    verb.add_option("--workload", options->workload,
+                    "calls of a real run, tried beside the others: a file of `replay --capture OP`")
+        ->type_name("FILE");
+}
 void add_effort(CLI::App& verb, const Options& options) {
     const Choices<Effort> efforts = {{"short", Effort::kShort}, {"full", Effort::kFull}};
     add_choice_option(verb, "--effort", options->effort, efforts, "how many cases are tried");
     verb.add_option("--case", options->case_file, "try this case alone: a file that --case-out has written")
         ->type_name("FILE");
+    add_workload(verb, options);
     verb.add_option("--case-out", options->case_out, "write the first failure, made small, as a case")
         ->type_name("FILE");
 }
@@ -182,6 +188,7 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
         add_count_option(*verb, "--threads", perf->threads, 1, "threads that a kernel may use");
         verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
             ->type_name("FILE");
+        add_workload(*verb, perf);
         add_bytes_option(
             *verb, "--buffer", perf->buffer_bytes,
             "memory that the stream is measured over and that leaves the caches; by their size if not given");

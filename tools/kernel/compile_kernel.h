@@ -34,6 +34,9 @@ struct CompiledKernel {
 Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
                                       const ScratchFolder& folder);
 
+// Runs a command, both of its outputs into a file. The exit code, or -1 when it cannot be started.
+int run_command(const std::vector<std::string>& command, const std::filesystem::path& output);
+
 // A text in which every barrier and wait can be left out, one at a time: the library made of it exports
 // verbatim_dropped_barrier, the number of the one that is, from 1.
 struct MutatedSource {

@@ -1,8 +1,10 @@
 // The operations over rows that know nothing of each other: matmul, norms, rope, activation.
 #include <cmath>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "reference/numerics/bf16.h"
 #include "reference/ops/rope.h"
 #include "tools/kernel/operation_parts.h"
@@ -85,7 +87,7 @@ Operation matmul() {
             .sizes = {{"rows", 1, 3, edges_up_to(33)},
                       {"n", 1, 65, edges_up_to(257)},
                       {"k", 1, 70, {1, 2, 3, 31, 64, 255, 256, 257, 511, 512, 513, 770, 1025}},
-                      {"bias", 0, 0, {0, 1}}},
+                      {"bias", 0, 0, {0, 1}, true}},
             .published = matmul_published,
             .tensors = matmul_tensors,
             .items = single_rows,
@@ -109,11 +111,11 @@ std::vector<TensorSpec> rms_norm_tensors(const Sizes& sizes) {
             {.name = "weight", .axis = Axis::kCall, .width = sizes[1], .fill = Fill::kPlain},
             {.name = "out", .role = Role::kOut, .width = sizes[1], .strided = true, .lies_in = "x"}};
 }
-void no_finish(Arguments&, Prng&) {}
+void norm_finish(Arguments& arguments, Prng&) { arguments.scalars[0] = kEps; }
 verbatim_args rms_norm_bind(const Placed& call, AbiArgs& abi) {
     abi.rms_norm = {.x = placed_inputs(call, 0, call.sizes[1]),
                     .weight = placed<const float>(call, 1),
-                    .eps = kEps,
+                    .eps = call.scalars[0],
                     .out = placed_rows(call, 2, call.sizes[1])};
     return {.rms_norm = &abi.rms_norm};
 }
@@ -154,7 +156,7 @@ Operation rms_norm() {
             .published = rms_norm_published,
             .tensors = rms_norm_tensors,
             .items = single_rows,
-            .finish = no_finish,
+            .finish = norm_finish,
             .bind = rms_norm_bind,
             .work = rms_norm_work,
             .doubles = rms_norm_doubles};
@@ -182,7 +184,7 @@ verbatim_args gated_norm_bind(const Placed& call, AbiArgs& abi) {
                       .n_groups = call.sizes[1],
                       .z = placed_inputs(call, 0, width),
                       .weight = placed<const float>(call, 1),
-                      .eps = kEps,
+                      .eps = call.scalars[0],
                       .y = placed_rows(call, 2, width)};
     return {.gated_norm = &abi.gated_norm};
 }
@@ -222,19 +224,19 @@ Operation gated_norm() {
             .sizes = {{"rows", 1, 3, edges_up_to(9)},
                       {"groups", 1, 2, {1, 2, 3, 8}},
                       {"group_width", 1, 33, edges_up_to(257)},
-                      {"gate", 0, 1, {0, 1, 2}}},
+                      {"gate", 0, 1, {0, 1, 2}, true}},
             .published = gated_norm_published,
             .tensors = gated_norm_tensors,
             .items = single_rows,
-            .finish = no_finish,
+            .finish = norm_finish,
             .bind = gated_norm_bind,
             .work = gated_norm_work,
             .doubles = gated_norm_doubles};
 }
 
-// --- rope: rows, heads, pairs, rest
+// --- rope: rows, heads, pairs, rest, positions (of the table)
 
-constexpr int64_t kPositions = 80;  // of the table
+constexpr int64_t kPositions = 80;  // usual
 constexpr const char* kRopeContract =
     "x [rows, n_heads * head_dim] f32 in place, positions [rows] i64, cos, sin [num_positions, n_pairs] f32\n"
     "per head, (c, s) = the table's row at the row's position, i < n_pairs: a = x[i], b = x[i + n_pairs]\n"
@@ -244,21 +246,24 @@ constexpr const char* kRopeContract =
 
 std::vector<TensorSpec> rope_tensors(const Sizes& sizes) {
     return {{.name = "positions", .dtype = Dtype::kI64, .width = 1, .fill = Fill::kOwn},
-            {.name = "cos", .axis = Axis::kCall, .width = kPositions * sizes[2], .fill = Fill::kOwn},
-            {.name = "sin", .axis = Axis::kCall, .width = kPositions * sizes[2], .fill = Fill::kOwn},
+            {.name = "cos", .axis = Axis::kCall, .width = sizes[4] * sizes[2], .fill = Fill::kOwn},
+            {.name = "sin", .axis = Axis::kCall, .width = sizes[4] * sizes[2], .fill = Fill::kOwn},
             {.name = "x", .role = Role::kInOut, .width = sizes[1] * (2 * sizes[2] + sizes[3]), .strided = true}};
 }
 void rope_finish(Arguments& arguments, Prng& prng) {
-    const int64_t pairs = arguments.sizes[2];
+    const auto [pairs, num_positions] = std::pair(arguments.sizes[2], arguments.sizes[4]);
     const reference::RopeTable table(
-        {.kind = reference::RopeKind::kDefault, .n_rotary_dims = static_cast<int32_t>(2 * pairs)}, kPositions);
+        {.kind = reference::RopeKind::kDefault, .n_rotary_dims = static_cast<int32_t>(2 * pairs)}, num_positions);
     for (int64_t& position : arguments.tensor("positions").as<int64_t>()) {
-        position = static_cast<int64_t>(prng.below(kPositions));
+        position = static_cast<int64_t>(prng.below(static_cast<uint64_t>(num_positions)));
     }
-    for (int64_t i = 0; i < kPositions * pairs; ++i) {
+    for (int64_t i = 0; i < num_positions * pairs; ++i) {
         arguments.tensor("cos").as<float>()[i] = table.cos(0)[i];
         arguments.tensor("sin").as<float>()[i] = table.sin(0)[i];
     }
+}
+Status rope_admits(const Arguments& arguments) {
+    return in_range<int64_t>(arguments, "positions", 0, arguments.sizes[4]);
 }
 verbatim_args rope_bind(const Placed& call, AbiArgs& abi) {
     const int64_t head_dim = 2 * call.sizes[2] + call.sizes[3];
@@ -266,7 +271,7 @@ verbatim_args rope_bind(const Placed& call, AbiArgs& abi) {
                 .head_dim = head_dim,
                 .n_pairs = call.sizes[2],
                 .positions = placed<const int64_t>(call, 0),
-                .num_positions = kPositions,
+                .num_positions = call.sizes[4],
                 .cos = placed<const float>(call, 1),
                 .sin = placed<const float>(call, 2),
                 .x = placed_rows(call, 3, call.sizes[1] * head_dim)};
@@ -296,7 +301,7 @@ std::vector<Sizes> rope_published() {
         const auto* attention = first_of(config, &reference::LayerConfig::attention);
         if (attention == nullptr || attention->rope.kind == reference::RopeKind::kNone) return;
         const int64_t pairs = attention->rope.n_rotary_dims / 2;
-        shapes.push_back({4, attention->n_heads, pairs, attention->head_dim - 2 * pairs});
+        shapes.push_back({4, attention->n_heads, pairs, attention->head_dim - 2 * pairs, kPositions});
     });
 }
 
@@ -306,11 +311,13 @@ Operation rope() {
             .sizes = {{"rows", 1, 3, edges_up_to(9)},
                       {"heads", 1, 2, {1, 2, 3, 5}},
                       {"pairs", 1, 5, edges_up_to(65)},
-                      {"rest", 0, 3, {0, 1, 3, 16}}},
+                      {"rest", 0, 3, {0, 1, 3, 16}},
+                      {"positions", 1, kPositions, {1, 2, 80, 129, 512}}},
             .published = rope_published,
             .tensors = rope_tensors,
             .items = single_rows,
             .finish = rope_finish,
+            .admits = rope_admits,
             .bind = rope_bind,
             .work = rope_work,
             .doubles = rope_doubles};
@@ -363,7 +370,7 @@ std::vector<Sizes> activation_published() {
 Operation activation() {
     return {.name = "activation",
             .contract = kActivationContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9)}, {"width", 1, 70, edges_up_to(513)}, {"kind", 0, 0, {0, 1}}},
+            .sizes = {{"rows", 1, 3, edges_up_to(9)}, {"width", 1, 70, edges_up_to(513)}, {"kind", 0, 0, {0, 1}, true}},
             .published = activation_published,
             .tensors = activation_tensors,
             .items = single_rows,

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/simt/access_counter.h"
 #include "tools/kernel/kernel_host.h"
 
 namespace verbatim::tools {
@@ -67,6 +68,7 @@ struct Board {
     std::array<simt::FindingKind, kBoardFindings> finding_kinds;
     std::array<BoardText<512>, kBoardFindings> findings;
     std::array<std::array<uint64_t, kFrames>, kBoardFindings> frames;
+    simt::AccessCounts counts;
     int64_t num_kernels;
     struct Kernel {
         BoardText<96> name;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,10 @@ void limit_memory(uint64_t bytes) {
 #endif
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
+    // Of every file, and so of what is printed.
+    constexpr rlim_t kMostFileBytes = rlim_t{16} << 20;
+    const rlimit files{kMostFileBytes, kMostFileBytes};
+    setrlimit(RLIMIT_FSIZE, &files);
 }
 
 // Memory of the kernel's own (workspace, packed weights) between known bytes and a page that cannot be touched.
@@ -189,9 +194,17 @@ public:
         if (mutant_ != nullptr) *mutant_ = board_.options.mutant;
         const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
         std::string_view(kernel->machine) == "cuda" ? call_on_emulator(kernel) : call_on_cpu(kernel);
+        look_for_processes();
     }
 
 private:
+    // A copy of this process that comes back from the kernel has nothing to say here.
+    void look_for_processes() {
+        if (getpid() != pid_) _exit(0);
+        if (waitpid(-1, nullptr, WNOHANG) < 0) return;  // there has been none
+        finish(CallEnd::kFailed, "run() starts a process");
+    }
+
     void describe() {
         board_.num_kernels = 0;
         if (at_ == nullptr) {
@@ -281,9 +294,11 @@ private:
             tensors.allocate(static_cast<size_t>(workspace_bytes(kernel, args, board_.options.num_threads)), 1);
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
+        if (board_.options.count_accesses) emulator.count_accesses();
         const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
         tensors.bring_back();
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+        board_.counts = emulator.access_counts();
         tell_findings(emulator);
     }
 
@@ -366,6 +381,7 @@ private:
 
     Board& board_;
     const verbatim_kernel* (*at_)(int32_t index) = nullptr;
+    pid_t pid_ = getpid();
     int32_t* mutant_ = nullptr;  // of a library with barriers that can be left out
     BoardText<2048> why_{};
     Tasks tasks_;
@@ -374,6 +390,7 @@ private:
 }  // namespace
 
 void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits, BoardPipes pipes) {
+    setpgid(0, 0);  // what the kernel starts ends with it
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     the_board = &board;
     catch_signals();

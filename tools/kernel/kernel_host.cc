@@ -252,7 +252,7 @@ public:
             ended->after = arguments;
             return *std::move(ended);
         }
-        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, layout.after()};
+        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, layout.after()};
         take_findings(result);
         if (result.end != CallEnd::kDone) return result;
         result.detail = layout.difference(result.end);
@@ -278,6 +278,7 @@ private:
             close(answers[0]);
             run_kernel_child(*board_, library_, limits_, {questions[0], answers[1]});
         }
+        setpgid(child_, child_);  // as the child does: whoever comes first
         close(questions[0]);
         close(answers[1]);
         pipes_ = {questions[1], answers[0]};
@@ -285,7 +286,7 @@ private:
 
     void stop() {
         if (child_ <= 0) return;
-        kill(child_, SIGKILL);
+        kill(-child_, SIGKILL);  // with whatever it has started
         int status = 0;
         waitpid(child_, &status, 0);
         close(pipes_.questions);
@@ -315,6 +316,7 @@ private:
     std::string how_it_ended() {
         int status = 0;
         waitpid(child_, &status, 0);
+        kill(-child_, SIGKILL);  // what it has started
         child_ = 0;
         std::string said(4096, '\0');
         const off_t size = lseek(errors_, 0, SEEK_END);
@@ -353,6 +355,7 @@ private:
             result.findings.push_back(board_->findings[i].get());
             result.where.insert(result.where.end(), board_->frames[i].begin(), board_->frames[i].end());
         }
+        result.counts = board_->counts;
         if (board_->num_findings > 0) result.finding = board_->finding_kinds[0];
     }
 

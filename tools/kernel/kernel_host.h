@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/cuda/simt/access_counter.h"
 #include "kernels/cuda/simt/emulator.h"
 #include "kernels/sandbox/kernel.h"
 #include "tools/kernel/operation.h"
@@ -44,7 +45,8 @@ struct CallOptions {
     int32_t block_threads = 0;
     simt::Schedule schedule = simt::Schedule::kForward;
     uint64_t schedule_seed = 0;
-    int32_t mutant = 0;  // of a library made by mutated_source: the barrier that is left out, from 1
+    bool count_accesses = false;  // of the emulator
+    int32_t mutant = 0;           // of a library made by mutated_source: the barrier that is left out, from 1
 };
 
 enum class CallEnd : uint8_t {
@@ -63,6 +65,7 @@ struct CallResult {
     std::optional<simt::FindingKind> finding;
     std::vector<std::string> findings;
     std::vector<uint64_t> where;  // of every finding, kFrames addresses in the library
+    simt::AccessCounts counts;    // where they were asked for
     Arguments after;              // the call with its outputs
 };
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/prng.h"
+#include "engine/base/result.h"
 #include "kernels/sandbox/kernel.h"
 
 namespace verbatim::tools {
@@ -56,6 +57,7 @@ struct SizeSpec {
     int64_t least = 1;
     int64_t usual = 1;           // where another size is at its edges
     std::vector<int64_t> edges;  // 1, odd, block ± 1, chunk ± 1, ...
+    bool is_choice = false;      // it has no other values
 };
 
 // What a call must move and compute at least, by the contract.
@@ -126,6 +128,10 @@ struct Operation {
     std::vector<TensorSpec> (*tensors)(const Sizes& sizes) = nullptr;
     std::vector<int64_t> (*items)(const Sizes& sizes, Prng& prng) = nullptr;  // rows of each
     void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
+    // Of a call whose values are there: what must not be read is made unreadable. Null: everything may be.
+    void (*settle)(Arguments& arguments) = nullptr;
+    // Whether the contract allows such values, whoever made them; null: it allows all.
+    Status (*admits)(const Arguments& arguments) = nullptr;
     // The C struct, in `abi`. Tensors are numbered as tensors() lists them.
     verbatim_args (*bind)(const Placed& placed, AbiArgs& abi) = nullptr;
     Work (*work)(const Arguments& arguments) = nullptr;

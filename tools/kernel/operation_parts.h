@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "reference/model/model_config.h"
 #include "tools/kernel/operation.h"
 
@@ -47,6 +49,15 @@ const T* first_of(const reference::ModelConfig& config, std::optional<T> referen
         if ((layer.*part).has_value()) return &*(layer.*part);
     }
     return nullptr;
+}
+
+// The contract's bounds of integers: each of a tensor's in [least, end).
+template <typename T>
+Status in_range(const Arguments& arguments, std::string_view tensor, int64_t least, int64_t end) {
+    for (const T value : arguments.tensor(tensor).as<T>()) {
+        if (value < least || value >= end) return error("`{}` {} is not in {} ... {}", tensor, value, least, end - 1);
+    }
+    return {};
 }
 
 // Bytes of every tensor once: what a call must move at least.

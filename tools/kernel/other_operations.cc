@@ -1,7 +1,10 @@
 // The operations whose results are integers: sampling, head_digest.
 #include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "tools/kernel/operation_parts.h"
 
 namespace verbatim::tools {
@@ -64,6 +67,25 @@ void sampling_finish(Arguments& arguments, Prng& prng) {
     fill_ids(arguments.tensor("prompt"), arguments.tensor("num_prompt"), arguments.sizes[1], prng);
     fill_ids(arguments.tensor("generated"), arguments.tensor("num_generated"), arguments.sizes[1], prng);
 }
+bool is_allowed(const verbatim_draw& draw) {
+    const bool finite = std::isfinite(draw.temperature) && std::isfinite(draw.repetition_penalty) &&
+                        std::isfinite(draw.presence_penalty) && std::isfinite(draw.frequency_penalty);
+    return finite && draw.temperature >= 0 && draw.top_k >= 0 && draw.top_p > 0 && draw.repetition_penalty > 0;
+}
+Status sampling_admits(const Arguments& arguments) {
+    const auto logits = arguments.tensor("logits").as<float>();
+    if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
+        return error("`logits` are not finite");
+    }
+    if (!std::ranges::all_of(arguments.tensor("draws").as<verbatim_draw>(), is_allowed)) {
+        return error("`draws` has a parameter that no request may have");
+    }
+    for (const auto& [ids, counts] : {std::pair{"prompt", "num_prompt"}, {"generated", "num_generated"}}) {
+        RETURN_IF_ERROR(in_range<int32_t>(arguments, ids, 0, arguments.sizes[1]));
+        RETURN_IF_ERROR(in_range<int32_t>(arguments, counts, 0, arguments.tensor(ids).spec.width + 1));
+    }
+    return {};
+}
 verbatim_args sampling_bind(const Placed& call, AbiArgs& abi) {
     abi.sampling = {.logits = placed_inputs(call, 0, call.sizes[1]),
                     .draws = placed<const verbatim_draw>(call, 1),
@@ -99,6 +121,7 @@ Operation sampling() {
             .tensors = sampling_tensors,
             .items = single_rows,
             .finish = sampling_finish,
+            .admits = sampling_admits,
             .bind = sampling_bind,
             .work = sampling_work};
 }
@@ -123,6 +146,9 @@ void digest_finish(Arguments& arguments, Prng& prng) {
     for (int64_t& first : arguments.tensor("first_index").as<int64_t>()) {
         first = static_cast<int64_t>(prng.next() >> (24 + prng.below(40)));
     }
+}
+Status digest_admits(const Arguments& arguments) {
+    return in_range<int64_t>(arguments, "first_index", 0, int64_t{1} << 62);
 }
 verbatim_args digest_bind(const Placed& call, AbiArgs& abi) {
     abi.head_digest = {.element_bytes = call.sizes[2],
@@ -154,12 +180,13 @@ Operation head_digest() {
             .contract = kDigestContract,
             .sizes = {{"rows", 1, 3, {1, 2, 3, 5}},
                       {"width", 1, 70, edges_up_to(513)},
-                      {"element_bytes", 2, 4, {2, 4}},
-                      {"pieces", 0, 0, {0, 1}}},
+                      {"element_bytes", 2, 4, {2, 4}, true},
+                      {"pieces", 0, 0, {0, 1}, true}},
             .published = digest_published,
             .tensors = digest_tensors,
             .items = single_rows,
             .finish = digest_finish,
+            .admits = digest_admits,
             .bind = digest_bind,
             .work = digest_work};
 }

@@ -13,8 +13,9 @@ namespace verbatim::tools {
 namespace {
 
 constexpr size_t kShapes = 3;
-constexpr int kTurns = 3;           // that both kernels take, so that a neighbour who comes or goes meets both
-constexpr double kMostFlops = 4e8;  // of a timed call
+constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most often
+constexpr int kTurns = 3;              // that both kernels take, so that a neighbour who comes or goes meets both
+constexpr double kMostFlops = 4e8;     // of a timed call
 
 // Times of one kernel on one shape, and what is known of its outputs.
 struct Timed {
@@ -65,7 +66,7 @@ private:
 PerfRow row_of_times(const Operation& operation, const KernelCase& one, const Timed& timed, bool cold,
                      const MachineLimits& limits) {
     PerfRow row;
-    row.shape = describe(operation, one.sizes);
+    row.shape = describe(operation, one);
     row.cold = cold;
     row.num_calls = std::ssize(timed.times);
     row.median_s = timed.at(0.5);
@@ -90,8 +91,9 @@ Status measure(const KernelOptions& options, const Operation& operation, const s
     const KernelInfo& builtin = best_builtin(builtins);
     for (const KernelInfo& kernel : session.kernels()) {
         if (kernel.machine == "cuda") {
-            if (options.kernel == "all") continue;
-            return error("kernel {:?} is for cuda: what the emulator's time is says nothing of a GPU's", kernel.name);
+            ASSIGN_OR_RETURN(KernelReport report, emulated_perf(options, operation, cases, session, kernel));
+            measured.reports.reports.push_back(std::move(report));
+            continue;
         }
         KernelReport report = session.report_of(kernel);
         for (const KernelCase& one : cases) {
@@ -119,17 +121,21 @@ Result<Measured> measured_of(const char* verb, const KernelOptions& options, con
     ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
     Measured measured;
     measured.reports = session->reports_of(verb, options);
-    {
+    const bool is_timed = std::ranges::any_of(session->kernels(), [](const KernelInfo& kernel) {
+        return kernel.machine != "cuda";  // what the emulator's time is says nothing of a GPU's
+    });
+    if (is_timed) {
         // Before any process is started: the probe's threads and its buffer are gone by then.
         MachineProbe probe(static_cast<int32_t>(options.threads), static_cast<int64_t>(options.buffer_bytes));
         measured.limits = probe.measure(2);
     }
     RETURN_IF_ERROR(measure(options, operation, cases, *session, measured));
-    measured.reports.heading = {fmt::format(
-        "machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s, vdpbf16 {:.1f} GFLOP/s; built-in: {}",
-        options.threads, options.threads == 1 ? "" : "s", measured.limits.stream_bytes_per_s * 1e-9,
-        measured.limits.fma_flops * 1e-9, measured.limits.dpbf16_flops * 1e-9,
-        best_builtin(builtin_infos(operation)).name)};
+    if (is_timed)
+        measured.reports.heading = {fmt::format(
+            "machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s, vdpbf16 {:.1f} GFLOP/s; built-in: {}",
+            options.threads, options.threads == 1 ? "" : "s", measured.limits.stream_bytes_per_s * 1e-9,
+            measured.limits.fma_flops * 1e-9, measured.limits.dpbf16_flops * 1e-9,
+            best_builtin(builtin_infos(operation)).name)};
     return measured;
 }
 
@@ -162,6 +168,11 @@ Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const 
         const size_t at = by_work.size() <= kShapes ? i : i * (by_work.size() - 1) / (kShapes - 1);
         cases.push_back(by_work[at].second);
     }
+    ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
+    for (const CapturedCall& call : workload.calls) {
+        const double flops = operation.work(make_arguments(operation, call.one)).flops;
+        if (flops <= kMostFlops && cases.size() < kShapes + kCapturedShapes) cases.push_back(call.one);
+    }
     return cases;
 }
 
@@ -172,6 +183,9 @@ Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& o
 
 Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation) {
     ASSIGN_OR_RETURN(Measured measured, measured_of("roofline", options, operation));
+    if (std::ranges::all_of(measured.reports.reports, &std::vector<PerfRow>::empty, &KernelReport::perf)) {
+        return error("--plot: a kernel for CUDA has no time here, and so no place below a roof; `kernel perf` counts");
+    }
     std::ofstream file(options.plot, std::ios::binary);
     file << roofline_svg(measured.reports, measured.limits);
     file.close();

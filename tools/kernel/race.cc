@@ -82,11 +82,26 @@ private:
 };
 
 // Cases of every edge that cost little: the orders of threads multiply them.
-std::vector<CheckCase> race_cases(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel) {
+std::vector<CheckCase> edge_cases(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel) {
     std::vector<CheckCase> cases;
     for (CheckCase& check : check_cases(operation, kernel, Effort::kShort, options.seed)) {
         if (check.one.values == ValueClass::kNormal || options.effort == Effort::kFull) cases.push_back(check);
     }
+    return cases;
+}
+
+Result<std::vector<CheckCase>> raced_cases(const KernelOptions& options, const Operation& operation,
+                                           const KernelInfo& kernel, std::vector<std::string>& notes) {
+    if (!options.case_file.empty()) {
+        ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
+        if (saved.operation == operation.name) return std::vector<CheckCase>{saved.check};
+        return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
+    }
+    ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
+    std::vector<CheckCase> cases = edge_cases(options, operation, kernel);
+    const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
+    cases.insert(cases.end(), captured.cases.begin(), captured.cases.end());
+    if (!options.workload.empty()) notes.push_back(workload_note(workload, captured));
     return cases;
 }
 
@@ -137,19 +152,12 @@ Result<KernelReports> race_verb(const KernelOptions& given, const Operation& ope
         if (kernel.machine != "cuda") {
             return error("kernel {:?} is for {}: races are looked for in CUDA kernels", kernel.name, kernel.machine);
         }
-        std::vector<CheckCase> cases = race_cases(options, operation, kernel);
-        if (!options.case_file.empty()) {
-            ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
-            if (saved.operation != operation.name) {
-                return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
-            }
-            cases = {saved.check};
-        }
         KernelReport report = session->report_of(kernel);
+        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, raced_cases(options, operation, kernel, report.notes));
         RaceRun run(session->host(), kernel, operation, session->library(), options.file);
         report.first_failure = run.run(cases, options.seed);
         report.cases = run.num_cases;
-        report.notes = run.notes;
+        report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
         if (!report.first_failure && options.mutate) {
             RETURN_IF_ERROR(mutate(options, operation, kernel, cases, report));
         }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "tools/kernel/coverage.h"
 #include "tools/program/cli.h"
 #include "tools/program/xml.h"
 
@@ -26,6 +27,7 @@ Json failure_json(const std::string& op, const Failure& failure) {
                  {"sizes", sizes_json(*find_operation(op), failure.one.sizes)},
                  {"values", name(failure.one.values)},
                  {"seed", failure.one.seed}};
+    if (failure.one.captured) json["captured_rows"] = failure.one.captured->item_rows;
     if (!failure.property.empty()) json["property"] = failure.property;
     if (!failure.hint.empty()) json["hint"] = failure.hint;
     return json;
@@ -50,6 +52,23 @@ Json perf_json(const PerfRow& row) {
         {"right", row.right}};
 }
 
+Json emulated_json(const EmulatedRow& row) {
+    const auto of_device = [](const simt::AccessCounts::Device& counts) {
+        return Json{{"requests", counts.num_requests}, {"sectors", counts.num_sectors}, {"bytes", counts.num_bytes}};
+    };
+    return {{"shape", row.shape},
+            {"launches", row.counts.num_launches},
+            {"blocks", row.counts.num_blocks},
+            {"threads", row.counts.num_threads},
+            {"barriers", row.counts.num_barriers},
+            {"loads", of_device(row.counts.loads)},
+            {"stores", of_device(row.counts.stores)},
+            {"shared", {{"requests", row.counts.shared_requests}, {"passes", row.counts.shared_passes}}},
+            {"moved_bytes", row.moved_bytes()},
+            {"contract_bytes", row.work.bytes},
+            {"right", row.right}};
+}
+
 Json report_json(const KernelReport& report) {
     Json json = {{"op", report.op},
                  {"kernel", report.kernel},
@@ -70,6 +89,7 @@ Json report_json(const KernelReport& report) {
         }
         json["smallest_cases"] = broken;
     }
+    for (const EmulatedRow& row : report.emulated) json["emulated"].push_back(emulated_json(row));
     if (!report.notes.empty()) json["notes"] = report.notes;
     return json;
 }
@@ -86,7 +106,7 @@ std::string reports_json(const KernelReports& reports) {
 std::string failure_text(const std::string& op, const Failure& failure) {
     std::string text =
         fmt::format("  {}\n  smallest case: {}; values {}, seed {}\n", failure.detail,
-                    describe(*find_operation(op), failure.one.sizes), name(failure.one.values), failure.one.seed);
+                    describe(*find_operation(op), failure.one), name(failure.one.values), failure.one.seed);
     if (!failure.hint.empty()) text += fmt::format("  {}\n", failure.hint);
     return text;
 }
@@ -133,6 +153,25 @@ std::string perf_text(const std::vector<PerfRow>& rows) {
     return text;
 }
 
+std::string emulated_text(const EmulatedRow& row) {
+    const auto of_device = [](const char* what, const simt::AccessCounts::Device& counts) {
+        const auto requests = static_cast<double>(std::max<int64_t>(counts.num_requests, 1));
+        const auto moved = static_cast<double>(std::max<int64_t>(32 * counts.num_sectors, 1));
+        return fmt::format("    {}: {} requests, {:.1f} sectors each, {:.0f} % of their bytes asked for\n", what,
+                           counts.num_requests, static_cast<double>(counts.num_sectors) / requests,
+                           100 * static_cast<double>(counts.num_bytes) / moved);
+    };
+    const simt::AccessCounts& counts = row.counts;
+    const auto shared = static_cast<double>(std::max<int64_t>(counts.shared_requests, 1));
+    return fmt::format("  {}{}\n    {} launches, {} blocks, {} threads, {} barriers\n{}{}", row.shape,
+                       row.right ? "" : "  WRONG OUTPUTS", counts.num_launches, counts.num_blocks, counts.num_threads,
+                       counts.num_barriers, of_device("loads", counts.loads), of_device("stores", counts.stores)) +
+           fmt::format("    shared memory: {} requests, {:.2f} passes each (1: no bank conflicts)\n",
+                       counts.shared_requests, static_cast<double>(counts.shared_passes) / shared) +
+           fmt::format("    moved: {} bytes, {:.2f} of the contract's {:.0f}\n", row.moved_bytes(),
+                       static_cast<double>(row.moved_bytes()) / row.work.bytes, row.work.bytes);
+}
+
 std::string report_text(const KernelReport& report) {
     std::string text = fmt::format("{} {} ({}, {}): {}", report.op, report.kernel, report.profile, report.machine,
                                    name(report.verdict));
@@ -146,6 +185,7 @@ std::string report_text(const KernelReport& report) {
         text += invariance_text(report);
     }
     for (const std::string& note : report.notes) text += fmt::format("  {}\n", note);
+    for (const EmulatedRow& row : report.emulated) text += emulated_text(row);
     if (!report.perf.empty()) text += perf_text(report.perf);
     return text;
 }
@@ -267,6 +307,10 @@ std::string list_text(KernelFormat format) {
     if (format == KernelFormat::kJson) return list_json();
     std::string text;
     for (const Operation& operation : operations()) text += contract_text(operation) + "\n";
+    text += "what the executors do besides, and why it is not here:\n";
+    for (const Coverage& entry : coverage()) {
+        if (entry.operation.empty()) text += fmt::format("  {:<13}{}\n", entry.name, entry.reason);
+    }
     return text;
 }
 

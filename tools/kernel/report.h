@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/simt/access_counter.h"
 #include "tools/kernel/check.h"
 #include "tools/kernel/invariance.h"
 
@@ -31,6 +32,16 @@ struct PerfRow {
     [[nodiscard]] double of_builtin() const { return builtin_median_s / median_s; }
 };
 
+// What a CUDA kernel's accesses would move.
+struct EmulatedRow {
+    std::string shape;
+    Work work;
+    simt::AccessCounts counts;
+    bool right = true;
+    // Of all sectors that go to and from the device's memory.
+    [[nodiscard]] int64_t moved_bytes() const { return 32 * (counts.loads.num_sectors + counts.stores.num_sectors); }
+};
+
 // What one verb found of one kernel.
 struct KernelReport {
     std::string op;
@@ -43,6 +54,7 @@ struct KernelReport {
     std::optional<Failure> first_failure;
     std::optional<InvarianceResult> invariance;
     std::vector<PerfRow> perf;
+    std::vector<EmulatedRow> emulated;
     std::vector<std::string> notes;  // of `race`: findings by line, barriers that nobody misses
 
     // Whether what the kernel promises holds. The fast profile promises no invariance.

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "reference/numerics/bf16.h"
 #include "tools/kernel/operation_parts.h"
 
@@ -92,9 +94,9 @@ Operation conv() {
             .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
                       {"tokens", 1, 5, {1, 2, 3, 4, 7, 16, 17, 33}},
                       {"channels", 1, 20, {1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257}},
-                      {"taps", 2, 4, {2, 3, 4}},
-                      {"bias", 0, 1, {0, 1}},
-                      {"window", 0, 1, {0, 1}}},
+                      {"taps", 2, 4, {2, 3, 4}, true},
+                      {"bias", 0, 1, {0, 1}, true},
+                      {"window", 0, 1, {0, 1}, true}},
             .published = conv_published,
             .tensors = conv_tensors,
             .items = sequences_of_tokens,
@@ -141,6 +143,11 @@ void scan_finish(Arguments& arguments, Prng& prng) {
     const bool limited = prng.below(4) == 0;
     arguments.scalars[0] = limited ? 0.001F : 0.0F;
     arguments.scalars[1] = limited ? 0.1F : std::numeric_limits<float>::infinity();
+}
+Status scan_admits(const Arguments& arguments) {
+    const auto [least, most] = std::pair(arguments.scalars[0], arguments.scalars[1]);
+    if (least <= most) return {};
+    return error("dt_min {} is not below dt_max {}", least, most);
 }
 verbatim_args scan_bind(const Placed& call, AbiArgs& abi) {
     const int64_t heads = call.sizes[2] * call.sizes[3];
@@ -222,11 +229,12 @@ Operation scan() {
                       {"heads", 1, 2, {1, 2, 3}},
                       {"head_dim", 1, 8, {1, 3, 7, 8, 16, 17, 33, 64, 65, 80}},
                       {"d_state", 1, 16, {1, 2, 3, 15, 16, 17, 31, 33, 64, 128, 129, 256}},
-                      {"state", 0, 1, {0, 1}}},
+                      {"state", 0, 1, {0, 1}, true}},
             .published = scan_published,
             .tensors = scan_tensors,
             .items = sequences_of_tokens,
             .finish = scan_finish,
+            .admits = scan_admits,
             .bind = scan_bind,
             .work = scan_work,
             .doubles = scan_doubles};
@@ -277,8 +285,18 @@ std::vector<TensorSpec> attention_tensors(const Sizes& sizes) {
 }
 
 // Slots that nobody sees hold NaN.
-void hide_slots(Arguments& arguments, const std::vector<bool>& seen) {
-    const int64_t slot = arguments.sizes[3] * arguments.sizes[5];
+void attention_settle(Arguments& arguments) {
+    const Sizes& sizes = arguments.sizes;
+    const int64_t slot = sizes[3] * sizes[5];
+    const auto positions = arguments.tensor("first_position").as<int64_t>();
+    const auto tables = arguments.tensor("block_tables").as<int32_t>();
+    std::vector<bool> seen(static_cast<size_t>(num_blocks_of(sizes) * sizes[6]));
+    for (size_t s = 0; s < arguments.item_rows.size(); ++s) {
+        const int32_t* table = &tables[s * static_cast<size_t>(max_blocks_of(sizes))];
+        for (int64_t i = 0; i < positions[s] + arguments.item_rows[s]; ++i) {
+            seen[table[i / sizes[6]] * sizes[6] + i % sizes[6]] = true;
+        }
+    }
     for (const char* name : {"k", "v"}) {
         const auto values = arguments.tensor(name).as<uint16_t>();
         for (size_t i = 0; i < seen.size(); ++i) {
@@ -293,21 +311,30 @@ void attention_finish(Arguments& arguments, Prng& prng) {
     for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[prng.below(i)]);
     const auto positions = arguments.tensor("first_position").as<int64_t>();
     const auto tables = arguments.tensor("block_tables").as<int32_t>();
-    std::vector<bool> seen(blocks.size() * static_cast<size_t>(sizes[6]));
     for (size_t s = 0; s < arguments.item_rows.size(); ++s) {
         positions[s] = s == 0 ? sizes[2] : static_cast<int64_t>(prng.below(static_cast<uint64_t>(sizes[2] + 1)));
         const int64_t length = positions[s] + arguments.item_rows[s];
         for (int64_t i = 0; i < max_blocks_of(sizes); ++i) {
             const size_t at = s * static_cast<size_t>(max_blocks_of(sizes)) + i;
-            const bool used = i * sizes[6] < length;
-            tables[at] = used ? blocks[at] : -1;
-            for (int64_t slot = 0; used && slot < std::min(sizes[6], length - i * sizes[6]); ++slot) {
-                seen[blocks[at] * sizes[6] + slot] = true;
-            }
+            tables[at] = i * sizes[6] < length ? blocks[at] : -1;
         }
     }
-    hide_slots(arguments, seen);
     arguments.scalars[0] = 1.0F / std::sqrt(static_cast<float>(sizes[5]));
+}
+Status attention_admits(const Arguments& arguments) {
+    const Sizes& sizes = arguments.sizes;
+    RETURN_IF_ERROR(in_range<int64_t>(arguments, "first_position", 0, sizes[2] + 1));
+    const auto positions = arguments.tensor("first_position").as<int64_t>();
+    const auto tables = arguments.tensor("block_tables").as<int32_t>();
+    for (size_t s = 0; s < arguments.item_rows.size(); ++s) {
+        const int64_t used = (positions[s] + arguments.item_rows[s] + sizes[6] - 1) / sizes[6];
+        for (int64_t i = 0; i < used; ++i) {
+            const int32_t block = tables[s * static_cast<size_t>(max_blocks_of(sizes)) + static_cast<size_t>(i)];
+            if (block >= 0 && block < num_blocks_of(sizes)) continue;
+            return error("`block_tables` {} is not in 0 ... {}", block, num_blocks_of(sizes) - 1);
+        }
+    }
+    return {};
 }
 verbatim_args attention_bind(const Placed& call, AbiArgs& abi) {
     const Sizes& sizes = call.sizes;
@@ -404,6 +431,8 @@ Operation attention() {
             .tensors = attention_tensors,
             .items = sequences_of_tokens,
             .finish = attention_finish,
+            .settle = attention_settle,
+            .admits = attention_admits,
             .bind = attention_bind,
             .work = attention_work,
             .doubles = attention_doubles};

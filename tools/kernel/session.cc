@@ -33,8 +33,15 @@ Status of_operation(const std::string& file, const Operation& operation, std::ve
 
 // The cases of the options, or the one of their file.
 Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Operation& operation,
-                                        const KernelInfo& kernel) {
-    if (options.case_file.empty()) return check_cases(operation, kernel, options.effort, options.seed);
+                                        const KernelInfo& kernel, std::vector<std::string>& notes) {
+    if (options.case_file.empty()) {
+        ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
+        std::vector<CheckCase> cases = check_cases(operation, kernel, options.effort, options.seed);
+        const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
+        cases.insert(cases.begin(), captured.cases.begin(), captured.cases.end());
+        if (!options.workload.empty()) notes.push_back(workload_note(workload, captured));
+        return cases;
+    }
     ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
     if (saved.operation != operation.name) {
         return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
@@ -63,6 +70,18 @@ std::vector<KernelInfo> builtin_infos(const Operation& operation) {
         infos.push_back({kernel->name, kernel->operation, kernel->profile, kernel->machine, -1, kernel});
     }
     return infos;
+}
+
+Result<Workload> workload_of(const KernelOptions& options, const Operation& operation) {
+    if (options.workload.empty()) return Workload{.operation = operation.name};
+    return read_workload(options.workload, operation);
+}
+
+std::string workload_note(const Workload& workload, const WorkloadCases& cases) {
+    std::string text = fmt::format("workload: {} of {} shapes in {} calls of {}", cases.cases.size(),
+                                   workload.num_shapes, workload.num_calls, workload.from);
+    if (cases.num_left_out > 0) text += fmt::format("; {} more are too large to be tried here", cases.num_left_out);
+    return text;
 }
 
 // The last exact one for the CPU: the list goes up with the instruction sets.
@@ -126,9 +145,9 @@ Result<KernelReports> check_verb(const KernelOptions& options, const Operation& 
     ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
     KernelReports reports = session->reports_of("check", options);
     for (const KernelInfo& kernel : session->kernels()) {
-        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, kernel));
-        CheckResult result = check_kernel(session->host(), kernel, operation, cases);
         KernelReport report = session->report_of(kernel);
+        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, kernel, report.notes));
+        CheckResult result = check_kernel(session->host(), kernel, operation, cases);
         report.cases = result.num_cases;
         report.unsupported = result.num_unsupported;
         if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
@@ -144,14 +163,19 @@ Result<KernelReports> check_verb(const KernelOptions& options, const Operation& 
 
 Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation) {
     ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
+    ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
     KernelReports reports = session->reports_of("invariance", options);
     for (const KernelInfo& kernel : session->kernels()) {
+        KernelReport report = session->report_of(kernel);
         std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed);
         if (!options.case_file.empty()) {
-            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel));
+            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel, report.notes));
             cases = {saved[0].one};
+        } else {
+            const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
+            for (const CheckCase& check : captured.cases) cases.push_back(check.one);
+            if (!options.workload.empty()) report.notes.push_back(workload_note(workload, captured));
         }
-        KernelReport report = session->report_of(kernel);
         report.invariance = check_invariance(session->host(), kernel, operation, cases);
         report.cases = report.invariance->num_cases;
         if (report.cases == 0) report.verdict = Verdict::kTakesNothing;

@@ -19,6 +19,7 @@ struct KernelOptions {
     std::string machine = "cpu";
     std::string out;
     std::string case_file, case_out;
+    std::string workload;  // "": none
     std::vector<std::string> flags;
     bool mutate = false;  // of `race`
     int64_t threads = 1;  // of `perf`
@@ -54,6 +55,11 @@ private:
     std::unique_ptr<KernelHost> host_;
     std::vector<KernelInfo> kernels_;
 };
+
+// The workload of the options; one without calls when they name none.
+Result<Workload> workload_of(const KernelOptions& options, const Operation& operation);
+// What a report says of a workload's calls.
+std::string workload_note(const Workload& workload, const WorkloadCases& cases);
 
 // Our kernels of an operation, as a host runs them. The best is the one that a CPU's executor would choose.
 std::vector<KernelInfo> builtin_infos(const Operation& operation);

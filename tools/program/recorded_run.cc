@@ -34,7 +34,7 @@ records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& f
     return [&run, num_threads,
             isa = flags.isa](const EngineConfig& config) -> Result<std::shared_ptr<reference::NumericExecutor>> {
         const ExecutorOptions pools{.pools = config.cache.pools,
-                                    .max_log_tokens = config.scheduler.max_window - 1,
+                                    .max_log_tokens = config.scheduler.max_log_tokens(),
                                     .num_threads = num_threads,
                                     .seed = config.seed,
                                     .isa = isa,

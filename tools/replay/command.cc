@@ -14,6 +14,7 @@
 #include "tools/program/isa_option.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/read_options.h"
+#include "tools/replay/capture.h"
 #include "tools/replay/from.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
@@ -167,6 +168,23 @@ Status check_record(const ReplayOptions& options) {
     return {};
 }
 
+Status check_capture(const ReplayOptions& options) {
+    const ReplayConfig& replay = options.replay;
+    if (replay.capture.empty()) return {};
+    RETURN_IF_ERROR(check_captured_operation(replay.capture));
+    if (options.trace.empty()) {
+        return error("--capture: the samples are several runs: say which trace with --trace FILE");
+    }
+    if (replay.executor == "reference") {
+        return error("--capture: the executor reference computes sequence after sequence; others have batches");
+    }
+    if (!replay.record.path.empty()) return error("--capture and --record: one of them looks on");
+    if (options.policy) {
+        return error("--capture and --policy {}: a step's calls are of one arithmetic", name(*options.policy));
+    }
+    return {};
+}
+
 // Deterministic requests beside ordinary ones.
 Status set_policy_flags(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
@@ -237,6 +255,7 @@ int run_replay_command(ReplayOptions options) {
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_record(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_capture(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto usual = default_profile(options.replay.executor);
     const auto beside = default_profile(options.replay.beside);
@@ -346,6 +365,10 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                      "accepted so far")
         ->type_name("2..128|auto")
         ->default_str(std::to_string(kWindow));
+    verb->add_option("--row-lag", options->replay.max_row_lag,
+                     "tokens that a decoding request's state row may lie behind; its log stands for them")
+        ->check(CLI::Range(0, kMaxWindow))
+        ->capture_default_str();
     options->has_mismatch = verb->add_option("--inject-mismatch", options->mismatch_rate,
                                              "the adversary's drafts are right but for this share, by --seed")
                                 ->type_name("RATE")
@@ -367,6 +390,15 @@ void add_replay_command(CLI::App& app, int& exit_code) {
                                             "the executor fails at this step and a fresh one goes on")
                                ->default_str("none");
     add_record_options(*verb, options->replay.record);
+    CLI::Option* capture =
+        verb->add_option("--capture", options->replay.capture,
+                         "keeps the arguments of this operation's calls (`verbatim kernel list`) as a workload that "
+                         "`verbatim kernel check OP --workload FILE` tries")
+            ->type_name("OP");
+    CLI::Option* capture_out = verb->add_option("--capture-out", options->replay.capture_file, "the workload's file")
+                                   ->type_name("FILE")
+                                   ->needs(capture);
+    capture->needs(capture_out);
     add_from_options(*verb, options->from);
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);

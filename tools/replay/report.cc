@@ -54,6 +54,8 @@ const std::vector<Counter>& counters() {
          Counter::kWithWindows},
         {"draft_path_tokens", "tokens on draft paths", [](const ReplayRun& r) { return r.stats.draft_path_tokens; },
          Counter::kNever},
+        {"unwritten_rows", "rows left unwritten", [](const ReplayRun& r) { return r.stats.unwritten_rows; },
+         Counter::kNever},
         {"tail_copies", "tail copies", [](const ReplayRun& r) { return r.stats.tail_copies; }, Counter::kWithKv},
         {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }, Counter::kWithState},
         {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }, Counter::kWithKv},

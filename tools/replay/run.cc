@@ -2,18 +2,21 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
 #include "engine/fields.h"
 #include "reference/lockstep_executor.h"
+#include "reference/model/regular_file.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
+#include "tools/replay/capture.h"
 #include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
 
@@ -40,6 +43,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.scheduler.max_num_sequences = config.max_num_sequences;
     engine.scheduler.max_window = config.max_window;
     engine.scheduler.paced_windows = config.paced_windows;
+    engine.scheduler.max_row_lag = config.max_row_lag;
     if (config.policy) set_policy(engine.scheduler, *config.policy, config.max_window, config.verify_share);
     engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
     engine.seed = config.seed;
@@ -50,7 +54,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
 
 ExecutorOptions executor_options(const ReplayConfig& config, const EngineConfig& engine) {
     return {.pools = engine.cache.pools,
-            .max_log_tokens = config.max_window - 1,
+            .max_log_tokens = engine.scheduler.max_log_tokens(),
             .num_threads = config.num_threads,
             .seed = config.seed,
             .isa = config.isa,
@@ -161,6 +165,34 @@ Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config
                                                .engine = engine});
 }
 
+// The calls of a run that are to be kept; without an operation it does nothing.
+class Capture {
+public:
+    Capture(const ReplayConfig& config, const Model& model) : config_(config), model_(model) {}
+
+    // `executor`, looked at; before it the one that was looked at goes.
+    Executor& watch(Executor& executor, NumericExecutor& numeric) {
+        look_away();
+        if (config_.capture.empty()) return executor;
+        executor_ = std::make_unique<CapturingExecutor>(executor, numeric, model_, config_.capture, sample_);
+        return *executor_;
+    }
+    void look_away() { executor_.reset(); }
+    Status write(const std::string& from) const {
+        if (config_.capture.empty()) return {};
+        const std::string text = workload_json(sample_.workload(config_.capture, from));
+        ASSIGN_OR_RETURN(NewFile file, NewFile::create(config_.capture_file));
+        RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
+        return file.finish();
+    }
+
+private:
+    const ReplayConfig& config_;
+    const Model& model_;
+    CallSample sample_;
+    std::unique_ptr<CapturingExecutor> executor_;
+};
+
 // One trace from end to end. `right`: what an adversary knows.
 Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
                               const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
@@ -184,9 +216,12 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     if (config.show_dvr) told.push_back(&view);
     if (recording) told.push_back(&recording->recorder());
     RecorderList recorders(std::move(told));
-    Engine engine(engine_settings,
-                  recording ? recording->watch(executors->executor(), executors->primary()) : executors->executor(),
-                  policy, store, recorders);
+    Capture capture(config, model);
+    const auto watched = [&]() -> Executor& {
+        return recording ? recording->watch(executors->executor(), executors->primary())
+                         : capture.watch(executors->executor(), executors->primary());
+    };
+    Engine engine(engine_settings, watched(), policy, store, recorders);
     ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
                                                                   .max_window = config.max_window,
                                                                   .max_num_sequences = config.max_num_sequences,
@@ -228,13 +263,15 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
         executors->report(run);
         if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish(failure.message));
         if (recording) recording->look_away();
+        capture.look_away();
         executors.reset();
         ASSIGN_OR_RETURN(executors, fresh_executors());
-        engine.replace_executor(executors->executor());
+        engine.replace_executor(capture.watch(executors->executor(), executors->primary()));
         return {};
     };
     ASSIGN_OR_RETURN(run.driver, driver.run(after_step, recover));
     if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish());
+    RETURN_IF_ERROR(capture.write(fmt::format("{}, {}", trace_name, model_name)));
     engine.verify();
     run.stats = engine.stats();
     run.digest = recorder.digest();

@@ -41,12 +41,15 @@ struct ReplayConfig {
     std::string draft = "none";  // who guesses tokens (tools/program/drafter_choice.h)
     int32_t max_window = 1;      // positions that draw in one step: the last known token's and drafts'
     bool paced_windows = false;  // windows follow what was accepted so far
+    int32_t max_row_lag = 0;     // tokens that a decoding request's state row may lie behind
     std::optional<int32_t> mismatch_ppm;  // of the drafts of "adversary", or of policy verify
     std::optional<Policy> policy;  // ordinary requests are computed in fast; none: in the profile, like all others
     double verify_share = 0.25;    // of a step's tokens that may verify
     bool show_dvr = false;         // keep a picture of one request's windows
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there, and a fresh one takes its place
     RecordFlags record;
+    std::string capture;       // the operation whose calls are kept; empty: none
+    std::string capture_file;  // that keeps them
 };
 
 // The fast profile promises no bits: beside it the other executor computes in exact, and a difference is what is to be

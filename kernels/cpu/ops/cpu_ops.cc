@@ -139,42 +139,34 @@ private:
 
 constexpr int64_t kColdPanels = 32;  // 3 MiB: long enough that a race's beginning and end do not count
 
-// The fastest of the tables' loops. Few rows wait for memory, many compute.
-MatmulLoop fastest_loop(std::span<const Isa> isas, int64_t num_rows) {
-    std::vector<MatmulLoop> loops;
-    for (const Isa isa : isas) {
-        if (isa == Isa::kPortable && isas.size() > 1) continue;  // never wins, and takes long to lose
-        std::ranges::copy(matmul_loops(cpu_ops(isa), num_rows), std::back_inserter(loops));
-    }
-    if (loops.size() == 1) return loops[0];
+// Few rows wait for memory, many compute.
+MatmulLoop winner_on_track(std::span<const MatmulLoop> loops, int64_t num_rows) {
     const bool few = num_rows <= MatmulChoice::kFewRows;
     return Race(num_rows, few ? kColdPanels : 1, few ? 3 : 16).winner(loops);
 }
 
-MatmulChoice fastest_loops(std::span<const Isa> isas) {
-    return {fastest_loop(isas, 1), fastest_loop(isas, 4), fastest_loop(isas, 16)};
-}
-
 // Races are run once, when they are asked for.
+template <Profile profile>
 const MatmulChoice& choice_of_all() {
-    static const MatmulChoice choice = fastest_loops(supported_isas());
+    static const MatmulChoice choice = raced_choice(supported_isas(), profile, winner_on_track);
     return choice;
 }
-template <Isa isa>
+template <Profile profile, Isa isa>
 const MatmulChoice& choice_of() {
     static constexpr Isa kIsa = isa;
-    static const MatmulChoice choice = fastest_loops({&kIsa, 1});
+    static const MatmulChoice choice = raced_choice({&kIsa, 1}, profile, winner_on_track);
     return choice;
 }
-const MatmulChoice& exact_choice(std::optional<Isa> isa) {
-    if (!isa) return choice_of_all();
+template <Profile profile>
+const MatmulChoice& choice_in(std::optional<Isa> isa) {
+    if (!isa) return choice_of_all<profile>();
     switch (*isa) {
-        case Isa::kPortable: return choice_of<Isa::kPortable>();
-        case Isa::kAvx2: return choice_of<Isa::kAvx2>();
-        case Isa::kAvx512: return choice_of<Isa::kAvx512>();
-        case Isa::kAvx512Bf16: return choice_of<Isa::kAvx512Bf16>();
+        case Isa::kPortable: return choice_of<profile, Isa::kPortable>();
+        case Isa::kAvx2: return choice_of<profile, Isa::kAvx2>();
+        case Isa::kAvx512: return choice_of<profile, Isa::kAvx512>();
+        case Isa::kAvx512Bf16: return choice_of<profile, Isa::kAvx512Bf16>();
     }
-    return choice_of_all();
+    return choice_of_all<profile>();
 }
 
 // A table for each instruction set, made when the first one is asked for.
@@ -223,14 +215,25 @@ std::vector<MatmulLoop> matmul_loops(const CpuOps& ops, int64_t num_rows) {
     return loops;
 }
 
+MatmulChoice raced_choice(std::span<const Isa> isas, Profile profile, const MatmulRace& race) {
+    const auto winner = [&](int64_t num_rows) {
+        std::vector<MatmulLoop> loops;
+        for (const Isa isa : isas) {
+            if (isa == Isa::kPortable && isas.size() > 1) continue;  // never wins, and takes long to lose
+            std::ranges::copy(matmul_loops(cpu_ops(isa, profile), num_rows), std::back_inserter(loops));
+        }
+        return loops.size() == 1 ? loops[0] : race(loops, num_rows);
+    };
+    return {winner(1), winner(4), winner(16)};
+}
+
 MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile) {
     CHECK(!isa || std::ranges::count(supported_isas(), *isa) > 0, "{} is not supported here", isa_name(*isa));
-    const auto in_profile = [&](MatmulLoop loop) {
-        loop.ops = &cpu_ops(loop.ops->isa, profile);
-        loop.bands = loop.bands && loop.ops->panel_of_bands != nullptr;
-        return loop;
-    };
-    const MatmulChoice& exact = exact_choice(isa);
+    if (profile == Profile::kFast) return choice_in<Profile::kFast>(isa);
+    const MatmulChoice& exact = choice_in<Profile::kExact>(isa);
+    if (profile == Profile::kExact) return exact;
+    // One loop for all: what wins in exact says which table does the rest.
+    const auto in_profile = [&](const MatmulLoop& loop) { return MatmulLoop{&cpu_ops(loop.ops->isa, profile)}; };
     return {in_profile(exact.one), in_profile(exact.few), in_profile(exact.many)};
 }
 

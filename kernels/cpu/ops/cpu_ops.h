@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -170,8 +171,12 @@ struct MatmulChoice {
         return num_rows == 1 ? one : num_rows <= kFewRows ? few : many;
     }
 };
+// The fastest of some loops for so many rows.
+using MatmulRace = std::function<MatmulLoop(std::span<const MatmulLoop> loops, int64_t num_rows)>;
+// By races of 1, of a few and of many rows between these instruction sets' loops in this profile.
+MatmulChoice raced_choice(std::span<const Isa> isas, Profile profile, const MatmulRace& race);
 // Of one instruction set; none: of all that this processor has. By a short race: of few rows over weights that come
-// from memory, of many over one panel.
+// from memory, of many over one panel. Exact and fast each have their own.
 MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile = Profile::kExact);
 
 }  // namespace verbatim::cpu

@@ -38,8 +38,8 @@ public:
     class Ref {
     public:
         Ref(const View& view, int64_t i) : view_(view), i_(i) {}
-        operator Value() const { return view_.read(i_); }
-        const Ref& operator=(Value value) const requires(!std::is_const_v<T>) {
+        [[gnu::always_inline]] operator Value() const { return view_.read(i_); }
+        [[gnu::always_inline]] const Ref& operator=(Value value) const requires(!std::is_const_v<T>) {
             view_.write(i_, value);
             return *this;
         }
@@ -56,46 +56,63 @@ public:
     View(Memory* memory, int64_t first, int64_t count) : memory_(memory), first_(first), count_(count) {}
 
     Ref operator[](int64_t i) const { return Ref(*this, i); }
-    [[nodiscard]] Value read(int64_t i) const {
-        if (!inside(i, 1, "read")) return Value{};
-        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment), i);
-        return load(i);
+    // Inlined, so that every access of a kernel has an address of its own: it tells them apart where they are counted.
+    [[nodiscard, gnu::always_inline]] Value read(int64_t i) const {
+        count(i, 1, false);
+        return read_uncounted(i);
     }
-    void write(int64_t i, Value value) const {
-        if (!inside(i, 1, "written")) return;
-        report(memory_->write(offset(i), sizeof(T), Emulator::current().thread().moment), i);
-        std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
+    [[gnu::always_inline]] void write(int64_t i, Value value) const {
+        count(i, 1, true);
+        write_uncounted(i, value);
     }
     // By change(value there) as one instruction; orders nothing.
     template <typename Change>
     void update(int64_t i, const Change& change) const {
         if (!inside(i, 1, "written")) return;
         report(memory_->update(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        count(i, 1, true);
         const Value value = change(load(i));
         std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
     }
-    [[nodiscard]] Four<Value> read4(int64_t i) const {
+    [[nodiscard, gnu::always_inline]] Four<Value> read4(int64_t i) const {
         if (!inside(i, 4, "read")) return {};
+        count(i, 4, false);
         look_at_alignment(i, 4);
         Four<Value> four;
-        for (int64_t k = 0; k < 4; ++k) four.values[k] = read(i + k);
+        for (int64_t k = 0; k < 4; ++k) four.values[k] = read_uncounted(i + k);
         return four;
     }
-    [[nodiscard]] uint32_t read2(int64_t i) const {
+    [[nodiscard, gnu::always_inline]] uint32_t read2(int64_t i) const {
         if (!inside(i, 2, "read")) return 0;
+        count(i, 2, false);
         look_at_alignment(i, 2);
-        return static_cast<uint32_t>(read(i)) | static_cast<uint32_t>(read(i + 1)) << 16;
+        return static_cast<uint32_t>(read_uncounted(i)) | static_cast<uint32_t>(read_uncounted(i + 1)) << 16;
     }
-    void write4(int64_t i, const Four<Value>& four) const {
+    [[gnu::always_inline]] void write4(int64_t i, const Four<Value>& four) const {
         if (!inside(i, 4, "written")) return;
+        count(i, 4, true);
         look_at_alignment(i, 4);
-        for (int64_t k = 0; k < 4; ++k) write(i + k, four.values[k]);
+        for (int64_t k = 0; k < 4; ++k) write_uncounted(i + k, four.values[k]);
     }
     [[nodiscard]] Memory* memory() const { return memory_; }  // null: of an empty view
     [[nodiscard]] int64_t first() const { return first_; }
     [[nodiscard]] int64_t count() const { return count_; }
 
 private:
+    [[gnu::always_inline]] void count(int64_t i, int64_t num, bool is_store) const {
+        if (memory_ == nullptr || !Emulator::current().counts_accesses()) return;
+        Emulator::current().count_access(*memory_, offset(i), static_cast<size_t>(num) * sizeof(T), is_store);
+    }
+    [[nodiscard]] Value read_uncounted(int64_t i) const {
+        if (!inside(i, 1, "read")) return Value{};
+        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        return load(i);
+    }
+    void write_uncounted(int64_t i, Value value) const {
+        if (!inside(i, 1, "written")) return;
+        report(memory_->write(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
+    }
     [[nodiscard]] size_t offset(int64_t i) const { return static_cast<size_t>(first_ + i) * sizeof(T); }
     [[nodiscard]] Value load(int64_t i) const {
         Value value;

@@ -44,6 +44,7 @@ public:
 
     [[nodiscard]] std::byte* bytes() { return bytes_.get(); }
     [[nodiscard]] size_t size() const { return size_; }
+    [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] bool holds(const void* address) const;
 
     [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now);

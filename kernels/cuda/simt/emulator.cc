@@ -89,6 +89,16 @@ Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes) {
     return *memory;
 }
 
+void Emulator::count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store) {
+    counter_->add({.site = __builtin_return_address(0),
+                   .memory = &memory,
+                   .offset = offset,
+                   .num_bytes = num_bytes,
+                   .is_shared = memory.life() == Memory::Life::kBlock,
+                   .is_store = is_store},
+                  running_->index);
+}
+
 // --- launches
 
 void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel) {
@@ -98,6 +108,7 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     num_threads_ = block.x * block.y * block.z;
     CHECK(num_threads_ >= 1 && num_threads_ <= kMaxThreads, "{}: {} threads in a block", kernel_name, num_threads_);
     ++launch_;
+    if (counter_) counter_->launched();
     Emulator* outer = std::exchange(current_emulator(), this);
     std::vector<int32_t> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
@@ -152,6 +163,7 @@ void Emulator::run_block(const std::function<void()>& kernel) {
         if (release_waiting()) continue;
         const bool over = std::all_of(threads_.begin(), threads_.begin() + num_threads_,
                                       [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
+        if (over && counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
         if (over) return;
         give_up();
     }

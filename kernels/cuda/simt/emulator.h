@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/base/prng.h"
+#include "kernels/cuda/simt/access_counter.h"
 #include "kernels/cuda/simt/emulated_memory.h"
 #include "kernels/cuda/simt/types.h"
 
@@ -95,6 +96,10 @@ public:
     void clear_findings();
     // From now on findings say which code met them, for whoever can make lines of it.
     void keep_frames(bool keep) { keeps_frames_ = keep; }
+    // From now on accesses are counted.
+    void count_accesses() { counter_ = std::make_unique<AccessCounter>(); }
+    [[nodiscard]] bool counts_accesses() const { return counter_ != nullptr; }
+    [[nodiscard]] AccessCounts access_counts() const { return counter_ ? counter_->counts() : AccessCounts{}; }
     [[nodiscard]] int64_t num_launches() const { return launch_; }
 
     // What a thread of the running kernel asks for (simt/emulated.h).
@@ -114,6 +119,8 @@ public:
     void commit_copies();
     void wait_copies(size_t num_pending);
     void found(FindingKind kind, const std::string& what);
+    // The access of the code that calls this. REQUIRES: counts_accesses().
+    void count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store);
 
 private:
     void run_block(const std::function<void()>& kernel);
@@ -135,6 +142,7 @@ private:
     std::vector<Finding> findings_;
     std::map<std::pair<std::string, FindingKind>, int64_t> num_found_;
     bool keeps_frames_ = false;
+    std::unique_ptr<AccessCounter> counter_;  // null: nothing is counted
 
     std::string kernel_name_;
     uint32_t launch_ = 0;

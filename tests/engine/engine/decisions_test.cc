@@ -45,7 +45,7 @@ EngineConfig scarce_config(uint64_t seed) {
 HashExecutorConfig executor_of(const EngineConfig& engine) {
     return {.vocab_size = kSmallVocabulary,
             .pools = engine.cache.pools,
-            .max_log_tokens = engine.scheduler.max_window - 1,
+            .max_log_tokens = engine.scheduler.max_log_tokens(),
             .lag_steps = static_cast<int32_t>(engine.seed % 3),
             .wrong_draft_one_in = 3};
 }

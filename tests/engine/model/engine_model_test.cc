@@ -55,6 +55,7 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 stats.rolled_back_tokens,
                                 stats.draft_path_tokens,
                                 coverage.row_moves,
+                                coverage.unwritten_rows,
                                 coverage.reruns}) {
         EXPECT_GT(count, 0);
     }

@@ -53,7 +53,8 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     config.drafter = static_cast<WorldDrafter>(prng.below(5));
     const int32_t window = pick(prng, std::array{2, 3, 5, 9});
     config.engine.scheduler.max_window = config.drafter == WorldDrafter::kNone ? 1 : window;
-    executor.max_log_tokens = config.engine.scheduler.max_window - 1;
+    config.engine.scheduler.max_row_lag = pick(prng, std::array{0, 0, 1, 3, 8});
+    executor.max_log_tokens = config.engine.scheduler.max_log_tokens();
     if (config.drafter == WorldDrafter::kDraftPath) {
         config.engine.scheduler.verify_tokens = pick(prng, std::array{1, 3, 9, 40});
         executor.wrong_draft_one_in = pick(prng, std::array<uint64_t, 4>{0, 1, 2, 6});
@@ -417,7 +418,9 @@ void RandomWorld::on_plan(const StepPlan& plan) {
     tail_copies_ += static_cast<int64_t>(plan.copies.size());
     for (const ScheduledSequence& sequence : plan.sequences) {
         coverage_.row_moves += sequence.num_new_tokens == 0 ? 1 : 0;
-        state_copies_ += sequence.state_src != kNoState && sequence.state_src != sequence.state_dst ? 1 : 0;
+        const bool writes = sequence.state_dst != kNoState;
+        coverage_.unwritten_rows += sequence.state_src != kNoState && !writes ? 1 : 0;
+        state_copies_ += sequence.state_src != kNoState && writes && sequence.state_src != sequence.state_dst ? 1 : 0;
     }
 }
 
@@ -542,6 +545,7 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     stats.accepted_tokens += other.stats.accepted_tokens;
     stats.rolled_back_tokens += other.stats.rolled_back_tokens;
     row_moves += other.row_moves;
+    unwritten_rows += other.unwritten_rows;
     reruns += other.reruns;
     for (size_t i = 0; i < stats.not_reused.size(); ++i) stats.not_reused[i] += other.stats.not_reused[i];
     for (size_t i = 0; i < stats.refusals.size(); ++i) stats.refusals[i] += other.stats.refusals[i];

@@ -59,6 +59,7 @@ public:
         int64_t aborted_in_open_step = 0;
         int64_t executor_failures = 0;
         int64_t row_moves = 0;
+        int64_t unwritten_rows = 0;  // steps that left a row behind
         int64_t reruns = 0;
         std::map<FinishReason, int64_t> finished;
         void add(const Coverage& other);

@@ -66,6 +66,42 @@ TEST(MatmulChoice, EveryLoopOfEveryTableGivesAModelTheSameBits) {
     }
 }
 
+// The slowest instruction set of the exact profile may be the quickest of the fast one: nobody's race is another's.
+TEST(MatmulChoice, EveryProfileRacesItsOwnLoops) {
+    const auto isas = supported_isas();
+    const Isa last = isas.back();
+    const Isa other = isas[isas.size() > 2 ? isas.size() - 2 : isas.size() - 1];
+    const auto race = [&](std::span<const MatmulLoop> loops, int64_t num_rows) {
+        for (const MatmulLoop& loop : loops) {
+            const bool fast = loop.ops == &cpu_ops(loop.ops->isa, Profile::kFast);
+            const bool exact = loop.ops == &cpu_ops(loop.ops->isa, Profile::kExact);
+            if (loop.ops->isa == (fast ? last : other) && fast != exact) return loop;
+        }
+        ADD_FAILURE() << num_rows << " rows: no loop of " << isa_name(other);
+        return loops[0];
+    };
+    if (isas.size() == 1) GTEST_SKIP() << "this processor has no vectors: there is one loop";
+    const MatmulChoice exact = raced_choice(isas, Profile::kExact, race);
+    const MatmulChoice fast = raced_choice(isas, Profile::kFast, race);
+    for (const MatmulLoop& loop : {exact.one, exact.few, exact.many}) EXPECT_EQ(loop.ops, &cpu_ops(other));
+    for (const MatmulLoop& loop : {fast.one, fast.few, fast.many}) {
+        EXPECT_EQ(loop.ops, &cpu_ops(last, Profile::kFast));
+    }
+}
+
+// What the real race finds is a loop of its profile's tables, for the number of rows that it is chosen for.
+TEST(MatmulChoice, ARaceIsWonByALoopOfItsProfile) {
+    for (const Profile profile : {Profile::kExact, Profile::kFast}) {
+        for (const Isa isa : supported_isas()) {
+            const MatmulChoice choice = matmul_choice(isa, profile);
+            for (const int64_t num_rows : {1, 4, 16}) {
+                const auto loops = matmul_loops(cpu_ops(isa, profile), num_rows);
+                EXPECT_EQ(std::ranges::count(loops, choice.of_rows(num_rows)), 1) << isa_name(isa) << num_rows;
+            }
+        }
+    }
+}
+
 // Weights in int8 have a loop of their own for a few rows, which reads no bands: also for the few that are left of
 // many.
 TEST(MatmulChoice, EveryLoopOfTheFastTablesReadsInt8Weights) {

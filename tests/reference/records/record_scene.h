@@ -45,7 +45,7 @@ public:
     [[nodiscard]] records::MakeExecutor cpu(Prepare prepare = {}) const {
         return [this, prepare](const EngineConfig& engine) -> Result<std::shared_ptr<reference::NumericExecutor>> {
             const cpu::CpuExecutorConfig pools{.pools = engine.cache.pools,
-                                               .max_log_tokens = engine.scheduler.max_window - 1};
+                                               .max_log_tokens = engine.scheduler.max_log_tokens()};
             auto made = std::make_shared<cpu::CpuExecutor>(model.config, model.weights, pools);
             if (prepare) prepare(*made);
             return made;

@@ -158,7 +158,8 @@ TEST(KernelCommand, JunitHasATestCaseForEveryProperty) {
 TEST(KernelCommand, ATimingHasTheOutputsOfTheContract) {
     const ScratchFiles scratch;
     const std::string path = scratch.write(
-        "case.json", R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0}, "values": "normal"})");
+        "case.json",
+        R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80}, "values": "normal"})");
     const std::string plot = scratch.path("roof.svg");
     const Outcome outcome =
         run_kernel({"roofline", "rope", "--case", path, "--plot", plot, "--buffer", "16MiB", "--format", "json"});
@@ -216,12 +217,14 @@ TEST(KernelCommand, ABadCaseFileIsSaid) {
         EXPECT_EQ(outcome.exit_code, kExitBadInput) << text;
         EXPECT_THAT(outcome.err, HasSubstr(what));
     };
-    const std::string sizes = R"("sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0})";
+    const std::string sizes = R"("sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80})";
     expect("[]", "no JSON object");
     expect(R"({"op": "rop"})", "no operation");
     expect(R"({"op": "rope", "sizes": {"rows": 2}, "values": "normal"})", "\"heads\"");
-    expect(R"({"op": "rope", "sizes": {"rows": 0, "heads": 2, "pairs": 8, "rest": 0}})", "rows 0 is not in 1");
-    expect(R"({"op": "rope", "sizes": {"rows": 90000, "heads": 90000, "pairs": 8, "rest": 0}})", "too large");
+    expect(R"({"op": "rope", "sizes": {"rows": 0, "heads": 2, "pairs": 8, "rest": 0, "positions": 80}})",
+           "rows 0 is not in 1");
+    expect(R"({"op": "rope", "sizes": {"rows": 90000, "heads": 90000, "pairs": 8, "rest": 0, "positions": 80}})",
+           "too large");
     expect(R"({"op": "rope", )" + sizes + R"(, "values": "odd"})", "no class of values");
     expect(R"({"op": "rope", )" + sizes + R"(, "values": "normal", "seed": "x"})", "case.json");
     expect(R"({"op": "rope", )" + sizes + R"(, "values": "normal", "placing": "up"})", "aligned");

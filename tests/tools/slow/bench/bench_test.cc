@@ -56,6 +56,26 @@ TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
     }
 }
 
+TEST(BenchCommand, LeavesStateRowsBehindAndComputesTheSame) {
+    const Outcome ran = tiny_bench({"--row-lag", "3,1", "--format", "json"});
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const json result = json::parse(ran.out);
+    ASSERT_EQ(result["rows"].size(), 6u);  // batches of 1 and 3, lags 0, 1 and 3
+    for (size_t i = 0; i < 6; ++i) {
+        const json& row = result["rows"][i];
+        EXPECT_EQ(row["batch"], i < 3 ? 1 : 3);
+        EXPECT_EQ(row["lag"], (std::vector{0, 1, 3}[i % 3]));
+        EXPECT_EQ(row["identical"], true);
+        EXPECT_GT(row["step_ms"], 0);
+        EXPECT_GT(row["of_lag_0"], 0);
+    }
+    const Outcome refused = tiny_bench({"--row-lag", "1"}, "tiny-llama");
+    EXPECT_EQ(refused.exit_code, kExitBadInput) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("no Mamba layers"));
+    const Outcome too_long = bench({"--preset", "tiny-granite", "--row-lag", "100", "--repeats", "10000"});
+    EXPECT_THAT(too_long.err, HasSubstr("positions"));
+}
+
 TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
     for (const char* preset : {"tiny-granite", "tiny-llama", "tiny-mamba2"}) {
         const Outcome ran = tiny_bench({"--phases", "prefill,decode,ttft,behind,load", "--format", "json"}, preset);

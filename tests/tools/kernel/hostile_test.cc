@@ -1,0 +1,114 @@
+// Kernels that do what no kernel should: each is a line in the report, and nothing of it is left behind.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using HostileJson = nlohmann::json;
+using testing::HasSubstr;
+
+// The naive rms_norm, whose run() begins with these statements.
+std::string rms_norm_that(const std::string& statements) {
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cc");
+    const size_t run = source.find("int32_t run(");
+    const size_t begin = source.find("{", run) + 1;
+    EXPECT_NE(run, std::string::npos);
+    source.insert(begin, "\n" + statements + "\n");
+    return "#include <signal.h>\n#include <unistd.h>\n\n#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n"
+           "#include <stdexcept>\n\n" +
+           source;
+}
+
+struct HostileKernel {
+    const char* name;
+    const char* statements;
+    const char* verdict;
+    const char* detail;
+};
+
+class HostileKernels : public testing::TestWithParam<HostileKernel> {};
+
+TEST_P(HostileKernels, AreALineInTheReport) {
+    const ScratchFiles scratch;
+    const std::string file = scratch.write("mine.cc", rms_norm_that(GetParam().statements));
+    const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--effort", "short", "--file", file,
+                                          "--time-limit", "2", "--memory-limit", "256MiB", "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+    const HostileJson report = HostileJson::parse(outcome.out, nullptr, false);
+    EXPECT_EQ(report["verdict"], GetParam().verdict) << outcome.out;
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), HasSubstr(GetParam().detail));
+    // The next kernel is judged as ever.
+    EXPECT_EQ(run_verbatim({"kernel", "check", "rms_norm", "--effort", "short"}).exit_code, kExitOk);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    RmsNorm, HostileKernels,
+    testing::Values(
+        HostileKernel{"Crashes", "std::memset(nullptr, run != nullptr, 8);", "crash", "Segmentation fault"},
+        HostileKernel{"Aborts", "std::abort();", "crash", "Aborted"},
+        HostileKernel{"Throws", "throw std::runtime_error(\"my own words\");", "crash", "my own words"},
+        HostileKernel{"Exits", "std::exit(0);", "crash", "ends with code 0"},
+        HostileKernel{"Overflows",
+                      "struct F { static int f(volatile int x) { volatile char room[4096]; room[0] = "
+                      "static_cast<char>(x); return x == -7 ? room[0] : f(x + 1) + room[0]; } }; "
+                      "if (F::f(0) == 1) return 1;",
+                      "crash", "Segmentation fault"},
+        HostileKernel{"Hangs", "for (volatile int i = 0;;) i = i + 1;", "hang", "no answer after 2 s"},
+        HostileKernel{"Stops", "raise(SIGSTOP);", "hang", "no answer after 2 s"},
+        HostileKernel{"Forks", "if (fork() == 0) return 0;", "fails", "starts a process"},
+        HostileKernel{"ForksForever", "if (fork() == 0) { for (;;) pause(); }", "fails", "starts a process"},
+        HostileKernel{"TakesGigabytes", "for (int i = 0; i < 64; ++i) std::memset(new char[1 << 28], 1, 1 << 28);",
+                      "crash", "bad_alloc"},
+        HostileKernel{"PrintsALot", "for (int64_t i = 0; i < (int64_t{1} << 30); ++i) std::puts(\"a line\");", "crash",
+                      "File size limit exceeded"},
+        HostileKernel{"ClosesEverything", "for (int i = 0; i < 1024; ++i) close(i);", "crash", "ends with code 0"}),
+    [](const auto& info) { return info.param.name; });
+
+// A file of its own does not fill the disk, whatever is written into it.
+TEST(HostileKernel, WritesNoGigabytes) {
+    const ScratchFiles scratch;
+    const std::string filled = scratch.path("filled");
+    const std::string file = scratch.write(
+        "mine.cc",
+        rms_norm_that(fmt::format("FILE* file = std::fopen(\"{}\", \"w\");\n"
+                                  "for (int64_t i = 0; i < (int64_t{{1}} << 34); ++i) std::fputc('x', file);",
+                                  filled)));
+    const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--effort", "short", "--file", file});
+    EXPECT_EQ(outcome.exit_code, kExitDifference);
+    EXPECT_THAT(outcome.out, HasSubstr("File size limit exceeded"));
+    EXPECT_LE(std::filesystem::file_size(filled), 16u << 20);
+}
+
+// What a kernel leaves running ends with it.
+TEST(HostileKernel, LeavesNoProcessBehind) {
+    const ScratchFiles scratch;
+    const std::string numbers = scratch.path("numbers");
+    const std::string file = scratch.write(
+        "mine.cc", rms_norm_that(fmt::format("if (fork() == 0) {{\n    FILE* file = std::fopen(\"{}\", \"a\");\n"
+                                             "    std::fprintf(file, \"%d\\n\", getpid());\n    std::fclose(file);\n"
+                                             "    for (;;) pause();\n}}\nusleep(200000);",
+                                             numbers)));
+    const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--effort", "short", "--file", file});
+    EXPECT_EQ(outcome.exit_code, kExitDifference);
+    std::ifstream started(numbers);
+    int num_started = 0;
+    for (int pid = 0; started >> pid; ++num_started) {
+        std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+        std::string number, name, state = "gone";
+        stat >> number >> name >> state;
+        EXPECT_THAT(state, testing::AnyOf("gone", "Z", "X")) << "process " << pid;
+    }
+    EXPECT_GT(num_started, 0);
+}
+
+}  // namespace
+}  // namespace verbatim::tools

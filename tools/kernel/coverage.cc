@@ -1,0 +1,49 @@
+#include "tools/kernel/coverage.h"
+
+namespace verbatim::tools {
+namespace {
+
+constexpr std::string_view kOneRounding =
+    "no sum: every element is rounded by itself, in one order, and fused into its neighbours by whoever wants speed";
+constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to another";
+constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
+
+constexpr Coverage kCoverage[] = {
+    {"activation", "activation", ""},
+    {"add_branch", "", kOneRounding},
+    {"attention", "attention", ""},
+    {"check_logits", "", kQuestion},
+    {"check_state", "", kQuestion},
+    {"conv", "conv", ""},
+    {"conv1d", "conv", ""},
+    {"copy_tails", "", kBytes},
+    {"draw", "sampling", ""},
+    {"embed", "", kOneRounding},
+    {"embedding", "", kOneRounding},
+    {"gated_norm", "gated_norm", ""},
+    {"matmul", "matmul", ""},
+    {"move_states", "", "scan and conv over tokens that were kept: `kernel invariance` cuts their calls anywhere"},
+    {"norm", "rms_norm", ""},
+    {"penalised", "sampling", ""},
+    {"relu_squared", "activation", ""},
+    {"rms_norm", "rms_norm", ""},
+    {"rope", "rope", ""},
+    {"round_rows", "", "matmul's first step: rounding to bf16 is in its contract"},
+    {"sample", "sampling", ""},
+    {"scale", "", kOneRounding},
+    {"scale_logits", "", kOneRounding},
+    {"scan", "scan", ""},
+    {"ssm_scan", "scan", ""},
+    {"store_bf16", "", "no sum: every element is rounded to bf16 by itself"},
+    {"store_kv", "", "no sum: every element is rounded to bf16 by itself, and put into its page"},
+    {"sum_floats", "head_digest", ""},
+    {"sum_kv", "head_digest", ""},
+    {"swiglu", "activation", ""},
+    {"tensor_matmul", "matmul", ""},
+};
+
+}  // namespace
+
+std::span<const Coverage> coverage() { return kCoverage; }
+
+}  // namespace verbatim::tools

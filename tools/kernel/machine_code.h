@@ -1,0 +1,34 @@
+// tools/kernel/machine_code.h: owns what nvcc says of a .cu file without a GPU: registers, shared memory and spills of
+// every kernel, and how many loads from device memory it begins before it uses what one of them brings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "tools/kernel/compile_kernel.h"
+
+namespace verbatim::tools {
+
+struct MachineCode {
+    std::string kernel;
+    int64_t num_registers = 0;  // of a thread
+    int64_t shared_bytes = 0;   // of a block, that the code names
+    int64_t spill_bytes = 0;
+    int64_t loads_under_way = 0;  // at most, within a basic block of the PTX: ptxas may move more of them together
+    friend bool operator==(const MachineCode&, const MachineCode&) = default;
+};
+
+// The machine whose code is looked at.
+inline constexpr const char* kMachineCodeOf = "sm_90";
+
+// Errors: no nvcc, and what it says.
+Result<std::vector<MachineCode>> machine_code(const std::string& file, const std::vector<std::string>& extra_flags,
+                                              const ScratchFolder& folder);
+
+// What machine_code makes of nvcc's words (`-Xptxas -v`) and of the PTX.
+std::vector<MachineCode> read_machine_code(std::string_view words, std::string_view ptx);
+
+}  // namespace verbatim::tools

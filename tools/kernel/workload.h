@@ -1,0 +1,70 @@
+// tools/kernel/workload.h: owns the calls of one operation that a real run made: which of them are kept, and the file
+// that keeps them (`replay --capture OP`, `kernel check OP --workload FILE`).
+//
+//   C1  of all shapes that came the same ones are kept whatever their order: those whose digests are the least
+//   C2  a kept shape has been counted from its first call to its last; its values are its first call's
+//   C3  a file has at most kMostCalls calls, and at most kMostValueBytes of values; tensors without values are made
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "tools/kernel/arguments.h"
+
+namespace verbatim::tools {
+
+inline constexpr size_t kMostCalls = 64;
+inline constexpr size_t kMostTensorBytes = size_t{64} << 10;  // of a tensor whose values are kept; places always are
+inline constexpr size_t kMostValueBytes = size_t{4} << 20;    // of a file
+
+// One call of a run.
+struct CapturedCall {
+    int64_t step = 0;
+    int32_t layer = 0;
+    int64_t times = 1;  // that a call of this shape was made
+    KernelCase one;     // captured
+    friend bool operator==(const CapturedCall&, const CapturedCall&) = default;
+};
+
+struct Workload {
+    std::string operation;
+    std::string from;        // what was run
+    int64_t num_calls = 0;   // that were made
+    int64_t num_shapes = 0;  // that were met
+    std::vector<CapturedCall> calls;
+};
+
+// Chooses while a run makes calls.
+class CallSample {
+public:
+    explicit CallSample(size_t most_calls = kMostCalls) : most_calls_(most_calls) {}
+
+    // A call of such sizes, rows of items, and places where they begin (empty: nothing begins anywhere). `captured` is
+    // asked for its values when it is kept.
+    struct Shape {
+        Sizes sizes{};
+        std::vector<int64_t> item_rows;
+        std::vector<int64_t> first_positions;
+    };
+    void add(int64_t step, int32_t layer, const Shape& shape, const std::function<Captured()>& captured);
+    // What is kept, most frequent first.
+    [[nodiscard]] Workload workload(std::string operation, std::string from) const;
+
+private:
+    size_t most_calls_;
+    int64_t num_calls_ = 0;
+    std::map<uint64_t, CapturedCall> kept_;  // by the shape's digest
+    std::unordered_set<uint64_t> met_;       // digests of all shapes
+};
+
+std::string workload_json(const Workload& workload);
+// Errors: not such a file, too large, of another operation, a call that the contract does not admit.
+Result<Workload> read_workload(const std::string& path, const Operation& operation);
+
+}  // namespace verbatim::tools

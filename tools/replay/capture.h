@@ -1,0 +1,76 @@
+// tools/replay/capture.h: owns `replay --capture OP`: looks on while an executor carries plans out, and keeps the
+// arguments of one operation of kernels/sandbox/kernel.h as the step's batch has them, whoever computes it.
+//
+//   A1  shapes come from the walk itself (reference/walk.h), over the plan's sequences
+//   A2  values are what the executor wrote: observed operations, state rows before the step, KV blocks after it
+//   A3  a tensor whose values are not known, or too many, is left out: whoever tries the call makes it
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/digest.h"
+#include "engine/base/result.h"
+#include "engine/executor.h"
+#include "engine/step_plan.h"
+#include "reference/model/weights.h"
+#include "reference/numeric_executor.h"
+#include "tools/kernel/workload.h"
+
+namespace verbatim::tools {
+
+// Whether steps have such calls. Error: no operation of the sandbox has this name.
+Status check_captured_operation(const std::string& operation);
+
+class CapturingExecutor final : public Executor {
+public:
+    // Carries plans out on `inner`; `numeric` computes in it, with pools. Borrows all of them. REQUIRES: nobody else
+    // observes `numeric` for a record.
+    CapturingExecutor(Executor& inner, reference::NumericExecutor& numeric, const reference::Model& model,
+                      std::string operation, CallSample& sample);
+    ~CapturingExecutor() override;
+
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    std::optional<Digest> head_digest(const HeadImage& image) override;
+    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
+    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
+
+    // What one operation wrote for one sequence.
+    struct Written {
+        reference::WalkPoint point;
+        int64_t num_rows = 0;
+        std::vector<float> values;
+    };
+    // Of a sequence, before the step: a state row's tensor, by layer.
+    using StateRows = std::map<int32_t, std::vector<float>>;
+    // What is known of the step in progress; places are those of its sequences with rows, in plan order.
+    struct Step {
+        int64_t number = 0;
+        std::vector<const ScheduledSequence*> sequences;
+        bool is_observed = false;
+        std::vector<std::vector<Written>> written;
+        std::vector<StateRows> states;  // without a row: nothing
+        bool states_known = false;
+    };
+
+private:
+    void observe(const reference::Observation& observation);
+    void begin(const StepPlan& plan);
+    void read_states();
+    void capture_walk();
+    void capture_draws(const StepPlan& plan, const StepResult& result);
+
+    Executor& inner_;
+    reference::NumericExecutor& numeric_;
+    const reference::Model& model_;
+    std::string operation_;
+    CallSample& sample_;
+    int64_t row_bytes_;  // of one position's observed operations
+    Step step_;
+    std::vector<int32_t> place_of_slot_;
+};
+
+}  // namespace verbatim::tools

@@ -1,0 +1,90 @@
+// tools/replay/capture_walk.h: owns how a step's calls of one operation are made of what is known of it: a walk without
+// arithmetic over the step's sequences.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "reference/walk.h"
+#include "tools/replay/capture.h"
+
+namespace verbatim::tools {
+
+class CaptureWalk final : public reference::WalkBackend {
+public:
+    // Borrows all of them. `read_kv` gives K and V of a sequence's positions up to its end, or nothing.
+    struct Kv {
+        std::vector<std::byte> k, v;  // [length, n_kv_heads, head_dim]
+    };
+    using ReadKv = std::function<std::optional<Kv>(size_t sequence, int32_t layer)>;
+    CaptureWalk(const reference::Model& model, std::string_view operation, const CapturingExecutor::Step& step,
+                const SlotTables& tables, ReadKv read_kv, CallSample& sample);
+
+    void run();
+
+    void begin(const reference::WalkBatch&) override {}
+    void embed(float) override {}
+    void norm(int32_t layer, reference::Norm norm, float eps) override;
+    void matmul(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out) override;
+    void scale(reference::Buffer, reference::Columns, float) override {}
+    void conv(int32_t layer, const reference::MambaConfig& mamba) override;
+    void scan(int32_t layer, const reference::MambaConfig& mamba) override;
+    void check_state(int32_t) override {}
+    void gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) override;
+    void rope(int32_t layer, const reference::AttentionConfig& attention) override;
+    void store_kv(int32_t, const reference::AttentionConfig&) override {}
+    void attention(int32_t layer, const reference::AttentionConfig& attention, float scale) override;
+    void activation(int32_t layer, const reference::MlpConfig& mlp) override;
+    void add_branch(float, float) override {}
+    void scale_logits(float, float) override {}
+    void check_logits() override {}
+    void observe(const reference::WalkPoint& point) override;
+
+private:
+    // What a buffer holds, as far as it is known.
+    struct Rows {
+        std::vector<float> values;
+        int64_t width = 0;  // 0: unknown
+    };
+    struct Part {
+        reference::Buffer buffer;
+        reference::Columns columns;
+    };
+    [[nodiscard]] bool is(std::string_view operation) const { return operation_ == operation; }
+    [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
+    // The columns of a buffer, when they are known and few enough to be kept.
+    void put(Captured& captured, const char* tensor, const Part& part) const;
+    void rope_of(int32_t layer, const reference::AttentionConfig& attention, reference::Buffer buffer, int64_t n_heads);
+    void put_states(Captured& captured, const char* tensor, int32_t layer, int64_t floats) const;
+    void put_pages(Captured& captured, const reference::AttentionConfig& attention, int32_t layer,
+                   const Sizes& sizes) const;
+
+    const reference::Model& model_;
+    std::string_view operation_;
+    const CapturingExecutor::Step& step_;
+    const SlotTables& tables_;
+    ReadKv read_kv_;
+    CallSample& sample_;
+    std::vector<reference::WalkSequence> sequences_;
+    std::vector<int64_t> item_rows_;
+    std::vector<int64_t> positions_;   // [num_rows]
+    std::vector<int32_t> logit_rows_;  // of all rows
+    std::array<Rows, reference::kNumBuffers> buffers_;
+    std::vector<size_t> next_;  // of each sequence's written operations
+};
+
+// Values as a captured tensor: none when they are too many.
+template <typename T>
+void put_values(Captured& captured, const char* tensor, std::span<const T> values, bool is_place = false) {
+    if (values.empty() || (!is_place && values.size_bytes() > kMostTensorBytes)) return;
+    const auto bytes = std::as_bytes(values);
+    captured.tensors.push_back({tensor, {bytes.begin(), bytes.end()}, is_place});
+}
+
+}  // namespace verbatim::tools
