@@ -36,7 +36,7 @@ namespace verbatim::server {
 // A request in token ids, before the engine's thread makes sequences of them.
 struct HostRequest {
     std::optional<std::string> conversation_id;  // none: it is forgotten when it ends
-    bool id_is_hint = false;                     // a conversation that has a writer is not written to, rather than refused
+    bool id_is_hint = false;  // a conversation that has a writer is not written to, rather than refused
     CacheSalt salt;
     std::vector<TokenId> prompt;  // the whole conversation
     int64_t max_tokens = 0;
@@ -45,7 +45,7 @@ struct HostRequest {
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
     std::optional<int32_t> num_log_probs;  // of every token its own, and so many likeliest ones
-    std::vector<std::string> stop;           // texts: the turn ends with the token that completes one
+    std::vector<std::string> stop;         // texts: the turn ends with the token that completes one
     // Of a conversation. Refused unless its head is this one, or its version.
     std::optional<std::string> parent_head;
     std::optional<Version> version;
@@ -77,8 +77,8 @@ struct HostExecutor {
 };
 
 struct EngineHostConfig {
-    size_t max_requests = 256;                           // running and waiting
-    int64_t max_prompt_tokens = int64_t{4} << 20;        // of all of them; one that is alone may have more
+    size_t max_requests = 256;                          // running and waiting
+    int64_t max_prompt_tokens = int64_t{4} << 20;       // of all of them; one that is alone may have more
     std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
     ConversationLedger* ledger = nullptr;        // open, and the engine has its conversations; null: one in memory
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, like the ledger

@@ -91,8 +91,8 @@ public:
     // Ends the turn without a commit, now. False when it is over already.
     bool abort(RequestId request);
 
-    // The turn is over with the tokens that it has, as if the last one had been a stop token, and commits when its bytes
-    // are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
+    // The turn is over with the tokens that it has, as if the last one had been a stop token, and commits when its
+    // bytes are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
     bool end_turn(RequestId request);
 
     // One step: plan, execute, apply; or, of an executor that takes them, equal steps until something is to be decided

@@ -35,12 +35,12 @@ struct ChoicePart {
     std::string text;
     std::vector<LogProbs> log_probs;  // of the tokens that came with it
     bool shows_log_probs = false;
-    int64_t text_offset = 0;                     // of its first token (completions)
-    std::optional<FinishReason> finish;          // the last part
-    std::string head;                            // with the finish: what the conversation has committed
+    int64_t text_offset = 0;             // of its first token (completions)
+    std::optional<FinishReason> finish;  // the last part
+    std::string head;                    // with the finish: what the conversation has committed
 };
 
-[[nodiscard]] const char* finish_name(FinishReason reason);  // "stop", "length"
+[[nodiscard]] const char* finish_name(FinishReason reason);   // "stop", "length"
 [[nodiscard]] int64_t num_characters(std::string_view text);  // of UTF-8
 
 // Writes answers. Borrows the tokenizer: for the texts of single tokens.

@@ -173,7 +173,8 @@ const Fields& common_fields() {
         {"metadata", read_metadata},
         {"prompt_cache_key",
          [](const auto& f, const Json& v, R& r) { return take(r.prompt_cache_key, identifier(f, v)); }},
-        {"n", [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
+        {"n",
+         [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
         {"logit_bias", only(Json::object())},
         {"user", kIgnored},
         {"safety_identifier", kIgnored},
@@ -240,9 +241,8 @@ ApiResult<Json> object_of(std::string_view body) {
 
 FieldStatus check_model(const Json& json, const std::string& model) {
     if (!json.contains("model") || json["model"] == model) return {};
-    return tl::unexpected(
-        ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model), "model",
-                 "model_not_found"});
+    return tl::unexpected(ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model),
+                                   "model", "model_not_found"});
 }
 
 // What a turn_id stands for. Members have no order; how the answer is sent, and where it goes on, is not what is asked.
@@ -258,8 +258,8 @@ Digest content_of(ApiKind kind, const Json& json) {
 FieldStatus check_turn_id(const GenerateRequest& request) {
     if (!request.turn_id) return {};
     const auto beside = [](const char* field) {
-        return tl::unexpected(ApiError{400, fmt::format("{} is not supported beside turn_id", field), field,
-                                       "unsupported_value"});
+        return tl::unexpected(
+            ApiError{400, fmt::format("{} is not supported beside turn_id", field), field, "unsupported_value"});
     };
     if (request.num_choices != 1) return beside("n");
     if (request.num_log_probs) return beside("logprobs");

@@ -1,5 +1,5 @@
-// server/http/conversations.h: owns what clients ask of a conversation beside turns, read from HTTP: its path, query and
-// body. No sockets.
+// server/http/conversations.h: owns what clients ask of a conversation beside turns, read from HTTP: its path, query
+// and body. No sockets.
 #pragma once
 
 #include <optional>

@@ -60,9 +60,10 @@ ApiResult<Json> whole_chat(const Service& service, const GenerateRequest& reques
     const auto before = history.conversation ? messages_of(*history.conversation, *service.tokenizer) : std::nullopt;
     if (request.suffix_only) {
         if (!before)
-            return tl::unexpected(wrong_value("the conversation has turns without messages: what comes after them is "
-                                              "asked for by /v1/completions",
-                                              "suffix_only"));
+            return tl::unexpected(
+                wrong_value("the conversation has turns without messages: what comes after them is "
+                            "asked for by /v1/completions",
+                            "suffix_only"));
         messages = *before;
         for (const Json& message : request.messages) messages.push_back(message);
     }
@@ -182,9 +183,7 @@ Json model_json(const Service& service) {
             {"max_model_len", service.max_model_len}};
 }
 
-Json model_list(const Service& service) {
-    return {{"object", "list"}, {"data", Json::array({model_json(service)})}};
-}
+Json model_list(const Service& service) { return {{"object", "list"}, {"data", Json::array({model_json(service)})}}; }
 
 ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache) {
     ApiResult<std::vector<TokenId>> ids;

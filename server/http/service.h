@@ -29,7 +29,6 @@ struct Service {
     std::function<int64_t()> now;  // seconds since 1970
 };
 
-
 // Which conversation a request belongs to, by what comes first: the body, its metadata, a header, prompt_cache_key.
 struct ConversationHint {
     std::optional<std::string> id;

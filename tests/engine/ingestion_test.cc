@@ -59,7 +59,8 @@ std::vector<Call> read_for(Door& door, const std::vector<Call>& calls) {
 
 TEST(Ingestion, ARunIsMadeAgainFromWhatCameIn) {
     Door door;
-    ASSERT_TRUE(door.engine.restore({{}, "old"}, {{door.store.store(kPrompt)}, {door.store.store(kPrompt)}}, Version{3}));
+    ASSERT_TRUE(
+        door.engine.restore({{}, "old"}, {{door.store.store(kPrompt)}, {door.store.store(kPrompt)}}, Version{3}));
     const auto ended = door.engine.submit(door.request("old", 50));
     ASSERT_TRUE(ended && *door.engine.step() && *door.engine.step());
     ASSERT_TRUE(door.engine.end_turn(ended->request));

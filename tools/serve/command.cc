@@ -272,9 +272,10 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                      "of all requests that are in; beyond, one that is not alone is told to wait");
     verb->add_option("--api-key-file", options->api_key_file,
                      "lines `TENANT KEY`: who may ask; without it anybody who reaches the port");
-    verb->add_option("--ledger", options->ledger,
-                     "where conversations are kept: a file, sqlite:///FILE, postgresql://HOST/DATABASE, or none; without "
-                     "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
+    verb->add_option(
+        "--ledger", options->ledger,
+        "where conversations are kept: a file, sqlite:///FILE, postgresql://HOST/DATABASE, or none; without "
+        "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     add_seed_option(*verb, options->seed);

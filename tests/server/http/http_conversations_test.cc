@@ -106,8 +106,8 @@ TEST(HttpConversations, ASuffixGoesOnFromWhatIsCommitted) {
 
 TEST(HttpConversations, SuffixesOfCompletionsAreTextOrTokens) {
     HttpScene scene;
-    const json first = {{"prompt", {1, 2, 3, 4}}, {"max_tokens", 4}, {"ignore_eos", true}, {"seed", 1},
-                        {"conversation_id", "c"}};
+    const json first = {
+        {"prompt", {1, 2, 3, 4}}, {"max_tokens", 4}, {"ignore_eos", true}, {"seed", 1}, {"conversation_id", "c"}};
     ASSERT_EQ(scene.complete(first).status, 200);
     json suffix = first;
     suffix["prompt"] = {7, 8};
@@ -179,9 +179,10 @@ TEST(HttpConversations, AreOfTheirSaltAlone) {
     config.api_keys = "one first-key\ntwo second-key\n";
     HttpScene scene(std::move(config));
     const auto ask_as = [&](const char* key, const std::string& head, const std::string& body) {
-        return scene.ask(fmt::format("{} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: "
-                                     "close\r\nContent-Length: {}\r\n\r\n{}",
-                                     head, key, body.size(), body));
+        return scene.ask(
+            fmt::format("{} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: "
+                        "close\r\nContent-Length: {}\r\n\r\n{}",
+                        head, key, body.size(), body));
     };
     ASSERT_EQ(ask_as("first-key", "POST /v1/chat/completions", turn("c", "hello").dump()).status, 200);
     EXPECT_EQ(ask_as("first-key", "GET /v1/conversations/c", "").status, 200);
@@ -243,8 +244,7 @@ TEST(HttpConversations, ATurnThatAStopTextEndsIsCommitted) {
         EXPECT_EQ(shown["num_tokens"], stopped.json()["usage"]["total_tokens"]);
         ASSERT_EQ(scene.ask(post("/v1/conversations/c/fork", R"({"to": "d"})")).status, 200);
         second = said(scene.chat(turn("c", "more", {{"suffix_only", true}})));
-        const json history =
-            json::array({user("hello"), {{"role", "assistant"}, {"content", before}}, user("more")});
+        const json history = json::array({user("hello"), {{"role", "assistant"}, {"content", before}}, user("more")});
         EXPECT_EQ(said(scene.chat(hello({{"messages", history}}))), second);
     }
     HttpScene scene(kept_in(folder));

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -85,11 +86,13 @@ public:
         return body;
     }
     // Until the server is gone.
-    void talk(uint16_t port) {
+    void talk(uint16_t port, std::atomic<int>& num_answers, std::atomic<int>& num_gone) {
         while (const auto said = ask(port, next_)) {
             answers_.push_back(*said);
             ++next_;
+            ++num_answers;
         }
+        ++num_gone;
     }
     // The answer's text and head; empty when there was no whole answer.
     [[nodiscard]] std::optional<std::string> ask(uint16_t port, int turn) const {
@@ -148,8 +151,14 @@ TEST_P(KilledServer, HasEveryTurnThatItHasAnswered) {
         for (TurnClient& client : clients) client.look(server.port());
         if (HasFailure() || life == num_kills) break;
         std::vector<std::thread> threads;
-        for (TurnClient& client : clients) threads.emplace_back([&client, &server] { client.talk(server.port()); });
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+        std::atomic<int> num_answers = 0;
+        std::atomic<int> num_gone = 0;
+        for (TurnClient& client : clients)
+            threads.emplace_back([&] { client.talk(server.port(), num_answers, num_gone); });
+        // Some turns are answered, and others are anywhere.
+        const auto enough = static_cast<int>(random() % 20);
+        while (num_answers < enough && num_gone < kNumClients) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
         server.kill();
         for (std::thread& thread : threads) thread.join();
     }

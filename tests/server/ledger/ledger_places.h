@@ -34,7 +34,8 @@ private:
     std::filesystem::path path_;
 };
 
-// A PostgreSQL server in a temporary folder, run by a user that may do nothing else, reached by a socket in that folder.
+// A PostgreSQL server in a temporary folder, run by a user that may do nothing else, reached by a socket in that
+// folder.
 class PostgresServer {
 public:
     PostgresServer();

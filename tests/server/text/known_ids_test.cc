@@ -77,7 +77,10 @@ TEST_F(KnownText, NoCharacterIsSplit) {
     const std::vector<TokenId> whole = spelled("x\xc3\xa4");
     const std::vector<TokenId> cut(whole.begin(), whole.end() - 1);
     EXPECT_EQ(encode("x\xc3\xa4", cut), encode("x\xc3\xa4"));
-    EXPECT_EQ(encode("x\xef\xbf\xbd" "def", cut), joined(cut, encode("def")));
+    EXPECT_EQ(encode("x\xef\xbf\xbd"
+                     "def",
+                     cut),
+              joined(cut, encode("def")));
 }
 
 }  // namespace
