@@ -21,6 +21,11 @@ Status make(const Call& call, Engine& engine) {
         case CallKind::kRewind: static_cast<void>(engine.rewind(call.key, call.num_turns.value_or(0))); return {};
         case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); return {};
         case CallKind::kRevoke: engine.revoke(call.key); return {};
+        case CallKind::kRestore:
+            static_cast<void>(engine.restore(call.key, call.request.messages,
+                                             Version{static_cast<int64_t>(call.num_turns.value_or(0))}));
+            return {};
+        case CallKind::kEndTurn: engine.end_turn(call.id); return {};
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(call.kind));
@@ -36,6 +41,8 @@ const char* name(CallKind kind) {
         case CallKind::kRewind: return "rewind";
         case CallKind::kRemove: return "remove";
         case CallKind::kRevoke: return "revoke";
+        case CallKind::kRestore: return "restore";
+        case CallKind::kEndTurn: return "end_turn";
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(kind));

@@ -16,7 +16,7 @@ namespace verbatim {
 class Engine;
 class Executor;
 
-enum class CallKind : uint8_t { kSubmit, kAbort, kFork, kRewind, kRemove, kRevoke, kCount };
+enum class CallKind : uint8_t { kSubmit, kAbort, kFork, kRewind, kRemove, kRevoke, kRestore, kEndTurn, kCount };
 [[nodiscard]] const char* name(CallKind kind);
 
 // A call, whether it was granted or refused.
@@ -24,11 +24,11 @@ struct Call {
     CallKind kind = CallKind::kSubmit;
     int64_t step = 0;                   // the next one to be planned
     bool in_open_step = false;          // between a step's plan and its result
-    RequestId id{-1};                   // kSubmit: what it became, -1 where nothing runs; kAbort
-    ChatRequest request;                // kSubmit, with the seed that it is drawn with
-    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke
+    RequestId id{-1};                   // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn
+    ChatRequest request;                // kSubmit, with the seed that it is drawn with; of kRestore the messages
+    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore
     std::string to;                     // kFork
-    std::optional<uint64_t> num_turns;  // kFork, kRewind
+    std::optional<uint64_t> num_turns;  // kFork, kRewind; kRestore: the version
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("kind", self.kind);

@@ -32,6 +32,7 @@ ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& 
 EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig config)
     : engine_(engine),
       config_(std::move(config)),
+      ledger_(config_.ledger != nullptr ? config_.ledger : &own_ledger_),
       shows_logits_(executor.logits != nullptr),
       executor_(std::move(executor)),
       thread_([this] { run(); }) {}
@@ -43,6 +44,7 @@ EngineHost::~EngineHost() {
     }
     changed_.notify_all();
     thread_.join();
+    ledger_->close();
 }
 
 std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
@@ -57,7 +59,7 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
         num_prompt_tokens_ += num_tokens;
         for (Job& job : jobs) {
             tickets.push_back(Ticket{next_ticket_++});
-            commands_.push_back({tickets.back(), std::move(job.request), std::move(job.sink)});
+            commands_.push_back({tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr});
         }
     }
     changed_.notify_all();
@@ -74,10 +76,20 @@ std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
 void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
-        commands_.push_back({ticket, std::nullopt, nullptr});
+        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr});
         ++num_aborts_;
     }
     changed_.notify_all();
+}
+
+bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply)> told) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (stopping_ || commands_.size() >= config_.max_requests) return false;
+        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), std::move(told)});
+    }
+    changed_.notify_all();
+    return true;
 }
 
 size_t EngineHost::num_requests() const {
@@ -171,6 +183,7 @@ void EngineHost::try_again(FailedTurn turn) {
     live_.erase(found);
     live.is_second_try = true;
     live.log_probs.clear();
+    if (live.stop_finder) live.stop_finder.emplace(*config_.tokenizer, live.stop);
     ++num_retried_turns_;
     requests_[live.ticket] = accepted->request;
     live_[accepted->request] = std::move(live);
@@ -178,6 +191,7 @@ void EngineHost::try_again(FailedTurn turn) {
 
 void EngineHost::carry_out(Command command) {
     if (command.request) return submit_now(std::move(command));
+    if (command.call) return server::carry_out(*command.call, engine_, *ledger_, std::move(command.told));
     const auto found = requests_.find(command.ticket);
     if (found == requests_.end()) return;
     engine_.abort(found->second);
@@ -193,6 +207,15 @@ void EngineHost::submit_now(Command command) {
     }
     ChatRequest chat = chat_request(request, command.ticket, engine_.token_store());
     const ConversationKey key = chat.conversation;
+    const bool named = request.conversation_id.has_value();
+    if (named && request.claim) {
+        const auto known = ledger_->recorded(key, request.claim->turn_id, request.claim->request);
+        if (known && *known) return repeat(*known, command.sink, num_prompt_tokens);
+    }
+    if (HostUpdate refused = refusal_of(request, key); refused.kind != Kind::kAccepted) {
+        command.sink(std::move(refused));
+        return end_one(num_prompt_tokens);
+    }
     const auto accepted = engine_.submit(std::move(chat));
     if (!accepted) {
         if (accepted.error().reason == RefusalReason::kBusy && request.id_is_hint && request.conversation_id) {
@@ -202,30 +225,84 @@ void EngineHost::submit_now(Command command) {
         command.sink({.kind = Kind::kRefused, .refusal = accepted.error()});
         return end_one(num_prompt_tokens);
     }
-    const bool named = request.conversation_id.has_value();
     command.sink({.kind = Kind::kAccepted, .in_conversation = named});
     requests_[command.ticket] = accepted->request;
-    live_[accepted->request] = {.ticket = command.ticket,
-                                .sink = std::move(command.sink),
-                                .forget = named ? std::nullopt : std::optional(key),
-                                .num_prompt_tokens = num_prompt_tokens,
-                                .num_log_probs = request.num_log_probs};
+    Live& live = live_[accepted->request];
+    live.ticket = command.ticket;
+    live.sink = std::move(command.sink);
+    live.key = key;
+    live.forget = !named;
+    live.notes = {.claim = request.claim, .stop = {}, .messages = std::move(command.request->messages)};
+    live.num_prompt_tokens = num_prompt_tokens;
+    live.num_log_probs = request.num_log_probs;
+    live.stop = request.stop;
+    CHECK(live.stop.empty() || config_.tokenizer != nullptr, "nobody reads the text that stops");
+    if (!live.stop.empty()) live.stop_finder.emplace(*config_.tokenizer, live.stop);
+}
+
+// What the conversation has against the request. kAccepted: nothing.
+HostUpdate EngineHost::refusal_of(const HostRequest& request, const ConversationKey& key) const {
+    if (!request.conversation_id) return {};
+    const auto refused = [](Refusal why) { return HostUpdate{.kind = Kind::kRefused, .refusal = std::move(why)}; };
+    if (request.claim) {
+        const auto known = ledger_->recorded(key, request.claim->turn_id, request.claim->request);
+        if (!known) return refused(known.error());
+    }
+    if (std::string problem = ledger_->problem(); !problem.empty())
+        return {.kind = Kind::kNotKept, .failure = std::move(problem)};
+    if (request.parent_head) {
+        if (auto refusal = parent_refusal(*ledger_, key, *request.parent_head)) return refused(*std::move(refusal));
+    }
+    const auto view = request.version ? ledger_->view(key) : std::nullopt;
+    if (request.version && (!view || view->version != *request.version)) {
+        return refused({RefusalReason::kParentMismatch,
+                        fmt::format("conversation '{}' has moved on meanwhile: look where it is, and try again",
+                                    key.conversation_id),
+                        std::nullopt});
+    }
+    return {};
+}
+
+// What was answered once is told again, when it is certain to be kept.
+void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens) {
+    ledger_->when_kept([this, answer, sink, num_prompt_tokens](const std::string& problem) {
+        if (!problem.empty()) {
+            sink({.kind = Kind::kNotKept, .failure = problem});
+            return end_one(num_prompt_tokens);
+        }
+        sink({.kind = Kind::kAccepted, .in_conversation = true, .recorded = answer});
+        for (const TokenId token : answer->output) sink({.kind = Kind::kToken, .token = token});
+        EngineEvent end{.kind = EngineEvent::Kind::kFinished, .reason = answer->finish, .committed = true};
+        end.num_output_tokens = answer->num_output_tokens;
+        end.num_reused_tokens = answer->num_cached_tokens;
+        sink({.kind = Kind::kFinished, .end = end, .head = answer->head});
+        end_one(num_prompt_tokens);
+    });
 }
 
 // What the engine tells goes to whom it belongs to, in order.
 void EngineHost::deliver() {
-    for (const EngineEvent& event : engine_.take_events()) {
-        const auto found = live_.find(event.request);
-        if (found == live_.end()) continue;
-        if (event.kind == EngineEvent::Kind::kToken)
-            deliver(found->second, event.token);
-        else
-            finish(event);
+    std::vector<RequestId> stopped;
+    for (std::vector<EngineEvent> events = engine_.take_events(); !events.empty(); events = engine_.take_events()) {
+        for (const EngineEvent& event : events) {
+            const auto found = live_.find(event.request);
+            if (found == live_.end()) continue;
+            if (event.kind == EngineEvent::Kind::kToken)
+                deliver(found->second, event.token);
+            else
+                finish(event);
+        }
+        for (const auto& [request, live] : live_) {
+            if (live.stop_finder && live.stop_finder->stopped()) stopped.push_back(request);
+        }
+        std::ranges::sort(stopped);
+        for (const RequestId request : std::exchange(stopped, {})) engine_.end_turn(request);
     }
 }
 
 // The second try of a turn begins with what the first one has told already.
 void EngineHost::deliver(Live& live, TokenId token) {
+    if (live.stop_finder) live.stop_finder->add(token);
     HostUpdate update{.kind = Kind::kToken, .token = token};
     if (!live.log_probs.empty()) {
         update.log_probs = std::move(live.log_probs.front());
@@ -240,12 +317,24 @@ void EngineHost::deliver(Live& live, TokenId token) {
 }
 
 void EngineHost::finish(const EngineEvent& event) {
-    const Live live = std::move(live_.at(event.request));
+    const auto live = std::make_shared<Live>(std::move(live_.at(event.request)));
     live_.erase(event.request);
-    requests_.erase(live.ticket);
-    if (live.forget) (void)engine_.remove(*live.forget);  // refused where nothing was committed
-    live.sink({.kind = Kind::kFinished, .end = event});
-    end_one(live.num_prompt_tokens);
+    requests_.erase(live->ticket);
+    if (live->forget) (void)engine_.remove(live->key);  // refused where nothing was committed
+    if (live->forget || !event.committed) {
+        live->sink({.kind = Kind::kFinished, .end = event});
+        return end_one(live->num_prompt_tokens);
+    }
+    if (live->stop_finder && live->stop_finder->stopped()) live->notes.stop = live->stop_finder->place();
+    live->notes.num_cached_tokens = event.num_reused_tokens;
+    ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
+                       [this, live, event](const std::string& problem, const std::string& head) {
+                           if (problem.empty())
+                               live->sink({.kind = Kind::kFinished, .end = event, .head = head});
+                           else
+                               live->sink({.kind = Kind::kNotKept, .failure = problem});
+                           end_one(live->num_prompt_tokens);
+                       });
 }
 
 // Every turn has ended; nothing more is taken in, for what the executor holds is not known.

@@ -5,12 +5,14 @@
 //   O3  every request that was taken in gets one last update, whatever becomes of it
 //   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
 //       twice, and is the same
+//   O5  a turn of a conversation has its last update when the ledger has kept it, or says why it cannot
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -22,7 +24,12 @@
 
 #include "engine/engine/engine.h"
 #include "engine/executor.h"
+#include "server/ledger/conversation_calls.h"
+#include "server/ledger/conversation_ledger.h"
+#include "server/ledger/rows.h"
 #include "server/log_probs.h"
+#include "server/stop_finder.h"
+#include "server/text/tokenizer.h"
 
 namespace verbatim::server {
 
@@ -38,18 +45,26 @@ struct HostRequest {
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
     std::optional<int32_t> num_log_probs;  // of every token its own, and so many likeliest ones
+    std::vector<std::string> stop;         // texts: the turn ends with the token that completes one
+    // Of a conversation. Refused unless its head is this one, or its version.
+    std::optional<std::string> parent_head;
+    std::optional<Version> version;
+    std::optional<TurnClaim> claim;
+    AskedMessages messages;
 };
 
 // What becomes of a request: taken in, a token, the end. A refusal or a failure of the executor is an end too.
 struct HostUpdate {
-    enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed };
+    enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed, kNotKept };
     Kind kind = Kind::kAccepted;
     bool in_conversation = false;       // kAccepted: the one that was asked for
+    AnswerPtr recorded;                 // kAccepted: it was answered before, and is told again
     TokenId token = 0;                  // kToken
     std::optional<LogProbs> log_probs;  // kToken, where they were asked for
     std::optional<EngineEvent> end;     // kFinished
     std::optional<Refusal> refusal;     // kRefused
-    std::string failure;                // kFailed
+    std::string head;                   // kFinished, of a conversation's turn: what it has committed
+    std::string failure;                // kFailed, kNotKept: the ledger cannot be written
 };
 
 enum class Ticket : int64_t {};
@@ -65,6 +80,8 @@ struct EngineHostConfig {
     size_t max_requests = 256;                          // running and waiting
     int64_t max_prompt_tokens = int64_t{4} << 20;       // of all of them; one that is alone may have more
     std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
+    ConversationLedger* ledger = nullptr;        // open, and the engine has its conversations; null: one in memory
+    const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, like the ledger
 };
 
 // What there is to see of the engine after a step.
@@ -84,7 +101,7 @@ struct HostView {
 
 class EngineHost {
 public:
-    // Called on the engine's thread: hands the update on and returns.
+    // Called on the engine's thread, or the ledger's: hands the update on and returns.
     using Sink = std::function<void(HostUpdate)>;
     struct Job {
         HostRequest request;
@@ -103,6 +120,10 @@ public:
     // Ends the turn without a commit; its last update comes still. Nothing happens when it is over.
     void abort(Ticket ticket);
 
+    // What clients do with conversations beside turns; `told` is called as a sink is. False when there is no room.
+    bool ask(ConversationCall call, std::function<void(ConversationReply)> told);
+
+    [[nodiscard]] const ConversationLedger& ledger() const { return *ledger_; }
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
     [[nodiscard]] size_t num_requests() const;
     [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
@@ -113,13 +134,19 @@ public:
 private:
     struct Command {
         Ticket ticket{};
-        std::optional<HostRequest> request;  // none: abort
+        std::optional<HostRequest> request;  // none: abort, or
         Sink sink;
+        std::optional<ConversationCall> call;
+        std::function<void(ConversationReply)> told;
     };
     struct Live {
         Ticket ticket{};
         Sink sink;
-        std::optional<ConversationKey> forget;  // a conversation that nobody will ask for
+        ConversationKey key;
+        bool forget = false;  // a conversation that nobody will ask for
+        TurnNotes notes;
+        std::vector<std::string> stop;
+        std::optional<StopFinder> stop_finder;
         int64_t num_prompt_tokens = 0;
         std::optional<int32_t> num_log_probs;
         std::deque<LogProbs> log_probs;  // of tokens that are not told yet
@@ -135,6 +162,8 @@ private:
     void try_again(FailedTurn turn);
     void carry_out(Command command);
     void submit_now(Command command);
+    [[nodiscard]] HostUpdate refusal_of(const HostRequest& request, const ConversationKey& key) const;
+    void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
     void deliver();
     void deliver(Live& live, TokenId token);
     void finish(const EngineEvent& event);
@@ -144,6 +173,8 @@ private:
 
     Engine& engine_;
     const EngineHostConfig config_;
+    ConversationLedger own_ledger_;
+    ConversationLedger* ledger_;
     const bool shows_logits_;
 
     mutable std::mutex mutex_;  // of these

@@ -437,6 +437,15 @@ void Cache::destroy(Head& head, NotReused reason) {
     CHECK_EQ(heads_.erase(head.id), 1u);
 }
 
+void Cache::note_lost(const ConversationKey& key, std::span<const int64_t> lengths) {
+    auto& name = names_[key];
+    if (!name) name = std::make_unique<Name>();
+    name->key = key;
+    name->committed = true;
+    for (const int64_t length : lengths) name->note_gone(length, NotReused::kLost);
+    CHECK(find(key) != nullptr, "'{}' has no name", key.conversation_id);
+}
+
 void Cache::lose_heads() {
     for (const HeadId id : order_.in_order()) destroy(head_ref(id), NotReused::kLost);
     CHECK(heads_.empty(), "{} heads are pinned", heads_.size());

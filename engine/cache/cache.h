@@ -137,6 +137,9 @@ public:
     void rewind(const ConversationKey& key, int64_t length);
     void remove(const ConversationKey& key);
 
+    // The conversation has committed turns, and heads of these lengths whose bytes are lost.
+    void note_lost(const ConversationKey& key, std::span<const int64_t> lengths);
+
     // The executor's pools are gone, and every head's bytes with them. REQUIRES: nothing is pinned or pending.
     void lose_heads();
 

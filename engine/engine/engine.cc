@@ -163,6 +163,22 @@ bool Engine::abort(RequestId request) {
     return true;
 }
 
+bool Engine::end_turn(RequestId request) {
+    Call told = call(CallKind::kEndTurn);
+    told.id = request;
+    recorder_.on_call(told);
+    const auto found = sequences_.find(request);
+    if (found == sequences_.end() || step_open_) return false;
+    Sequence& sequence = *found->second;
+    const bool decodes = sequence.status == SequenceStatus::kRunning && !sequence.output.empty() &&
+                         sequence.num_computed_tokens == sequence.num_tokens() - 1;
+    if (!decodes || sequence.ending) return false;
+    if (sequence.draft_path) scheduler_.end_draft_path(sequence);
+    finish(sequence, FinishReason::kStopString);
+    publish_ready();
+    return true;
+}
+
 // --- steps
 
 Result<bool> Engine::step() {

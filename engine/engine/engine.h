@@ -91,6 +91,10 @@ public:
     // Ends the turn without a commit, now. False when it is over already.
     bool abort(RequestId request);
 
+    // The turn is over with the tokens that it has, as if the last one had been a stop token, and commits when its
+    // bytes are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
+    bool end_turn(RequestId request);
+
     // One step: plan, execute, apply; or, of an executor that takes them, equal steps until something is to be decided
     // (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every turn has
     // then ended as kExecutorFailed, and every published head is kept.
@@ -121,6 +125,10 @@ public:
     OrRefusal<int64_t> fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns = {});
     OrRefusal<int64_t> rewind(const ConversationKey& key, size_t num_turns);
     OrRefusal<int64_t> remove(const ConversationKey& key);
+    // A conversation that was committed in another process: of each turn, what was new in its prompt, and what was
+    // generated (perhaps nothing). Its tokens are computed again when they are needed (NotReused::kLost). False: it is
+    // there already, or the parts are no conversation's.
+    bool restore(const ConversationKey& key, const std::vector<Message>& parts, Version version);
     // Takes the lease from a writer that is lost. Its turn runs on and cannot commit.
     bool revoke(const ConversationKey& key);
 

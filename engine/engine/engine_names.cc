@@ -61,6 +61,39 @@ void Engine::drop_snapshots(const ConversationKey& key) {
     }
 }
 
+bool Engine::restore(const ConversationKey& key, const std::vector<Message>& parts, Version version) {
+    Call told = call(CallKind::kRestore);
+    told.key = key;
+    told.request.messages = parts;
+    told.num_turns = static_cast<uint64_t>(index(version));
+    recorder_.on_call(told);
+    if (parts.empty() || parts.size() % 2 != 0 || ledger_.find(key) != nullptr) return false;
+    if (index(version) < static_cast<int64_t>(parts.size() / 2)) return false;
+    for (size_t i = 0; i < parts.size(); i += 2) {
+        if (parts[i].tokens.empty()) return false;
+    }
+    TokenSeq committed;
+    std::vector<Turn> turns;
+    std::vector<int64_t> lengths;
+    for (size_t i = 0; i < parts.size(); i += 2) {
+        Turn turn;
+        committed.append(parts[i].tokens);
+        turn.prompt_end = committed.size();
+        committed.append(parts[i + 1].tokens);
+        turn.end = committed.size();
+        turn.num_text_tokens = turn.end - turn.prompt_end;
+        turn.version = Version{static_cast<int64_t>(turns.size()) + 1};
+        turns.push_back(std::move(turn));
+        const int64_t seam = parts[i + 1].tokens.empty() ? 0 : 1;
+        for (const int64_t length : {turns.back().prompt_end - 1, turns.back().end - seam}) {
+            if (length > 0) lengths.push_back(length);
+        }
+    }
+    ledger_.restore(key, std::move(committed), std::move(turns), version);
+    cache_.note_lost(key, lengths);
+    return true;
+}
+
 bool Engine::revoke(const ConversationKey& key) {
     Call told = call(CallKind::kRevoke);
     told.key = key;

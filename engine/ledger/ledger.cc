@@ -261,6 +261,17 @@ OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
     return 0;
 }
 
+void Ledger::restore(const ConversationKey& key, TokenSeq committed, std::vector<Turn> turns, Version version) {
+    CHECK(find(key) == nullptr, "'{}' is there", key.conversation_id);
+    CHECK(!turns.empty() && turns.back().end == committed.size(), "'{}': {} turns, {} tokens", key.conversation_id,
+          turns.size(), committed.size());
+    auto conversation = std::make_unique<Conversation>();
+    conversation->committed = std::move(committed);
+    conversation->turns = std::move(turns);
+    conversation->version = version;
+    conversations_.emplace(key, std::move(conversation));
+}
+
 void Ledger::remember_deleted(const ConversationKey& key, const Conversation& conversation) {
     for (const auto& [turn_id, answer] : conversation.answers) {
         if (deleted_.emplace(key, turn_id).second) deleted_in_order_.emplace_back(key, turn_id);

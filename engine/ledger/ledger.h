@@ -121,6 +121,10 @@ public:
     OrRefusal<int64_t> rewind(const ConversationKey& key, size_t num_turns);  // the length that is left
     OrRefusal<int64_t> remove(const ConversationKey& key);                    // 0
 
+    // A conversation as it was committed before: `turns` have at least `prompt_end` and `end`, `version` is the newest.
+    // REQUIRES: L2; nothing is known under `key`.
+    void restore(const ConversationKey& key, TokenSeq committed, std::vector<Turn> turns, Version version);
+
     struct Conversation {
         TokenSeq committed;
         std::vector<Turn> turns;

@@ -25,6 +25,10 @@ void change_names(const Call& call, Engine& engine) {
         case CallKind::kRewind: static_cast<void>(engine.rewind(call.key, call.num_turns.value_or(0))); break;
         case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); break;
         case CallKind::kRevoke: engine.revoke(call.key); break;
+        case CallKind::kRestore:
+            static_cast<void>(engine.restore(call.key, call.request.messages,
+                                             Version{static_cast<int64_t>(call.num_turns.value_or(0))}));
+            break;
         default: CHECK(false, "call {}", static_cast<int>(call.kind));
     }
 }
@@ -37,6 +41,8 @@ bool make_again(const Call& call, Engine& engine) {
     }
     if (call.kind == CallKind::kAbort) {
         engine.abort(call.id);
+    } else if (call.kind == CallKind::kEndTurn) {
+        engine.end_turn(call.id);
     } else {
         change_names(call, engine);
     }

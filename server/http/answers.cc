@@ -20,7 +20,7 @@ Json usage_json(const Usage& usage) {
 Json reason_json(const ChoicePart& part) { return part.finish ? Json(finish_name(*part.finish)) : Json(); }
 
 void add_head(const ChoicePart& part, Json& json) {
-    if (part.head) json["head_id"] = fmt::format("{}", index(*part.head));
+    if (!part.head.empty()) json["head_id"] = part.head;
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ struct ChoicePart {
     bool shows_log_probs = false;
     int64_t text_offset = 0;             // of its first token (completions)
     std::optional<FinishReason> finish;  // the last part
-    std::optional<Version> head;         // with the finish: what the conversation has committed
+    std::string head;                    // with the finish: what the conversation has committed
 };
 
 [[nodiscard]] const char* finish_name(FinishReason reason);   // "stop", "length"
@@ -49,6 +49,10 @@ public:
     AnswerWriter(AnswerFrame frame, const text::Tokenizer& tokenizer)
         : frame_(std::move(frame)), tokenizer_(&tokenizer) {}
     [[nodiscard]] const AnswerFrame& frame() const { return frame_; }
+    void rename(std::string id, int64_t created) {
+        frame_.id = std::move(id);
+        frame_.created = created;
+    }
 
     [[nodiscard]] Json whole(const std::vector<ChoicePart>& choices, const Usage& usage) const;
     [[nodiscard]] Json role_chunk(int64_t index) const;  // the first one of a chat's choice

@@ -162,6 +162,9 @@ const Fields& common_fields() {
         {"stream", [](const auto& f, const Json& v, R& r) { return take(r.stream, truth(f, v)); }},
         {"stop", read_stop},
         {"stream_options", read_stream_options},
+        {"suffix_only", [](const auto& f, const Json& v, R& r) { return take(r.suffix_only, truth(f, v)); }},
+        {"turn_id", [](const auto& f, const Json& v, R& r) { return take(r.turn_id, identifier(f, v)); }},
+        {"parent_head", [](const auto& f, const Json& v, R& r) { return take(r.parent_head, identifier(f, v)); }},
         {"ignore_eos", [](const auto& f, const Json& v, R& r) { return take(r.ignore_stop, truth(f, v)); }},
         {"use_cache", [](const auto& f, const Json& v, R& r) { return take(r.use_cache, truth(f, v)); }},
         {"conversation_id",
@@ -242,6 +245,27 @@ FieldStatus check_model(const Json& json, const std::string& model) {
                                    "model", "model_not_found"});
 }
 
+// What a turn_id stands for. Members have no order; how the answer is sent, and where it goes on, is not what is asked.
+Digest content_of(ApiKind kind, const Json& json) {
+    nlohmann::json asked = json;
+    for (const char* field : {"stream", "stream_options", "parent_head", "turn_id", "user"}) asked.erase(field);
+    Digester digester;
+    digester.add(kind);
+    digester.add(std::string_view(asked.dump()));
+    return digester.digest();
+}
+
+FieldStatus check_turn_id(const GenerateRequest& request) {
+    if (!request.turn_id) return {};
+    const auto beside = [](const char* field) {
+        return tl::unexpected(
+            ApiError{400, fmt::format("{} is not supported beside turn_id", field), field, "unsupported_value"});
+    };
+    if (request.num_choices != 1) return beside("n");
+    if (request.num_log_probs) return beside("logprobs");
+    return {};
+}
+
 ApiError missing(const char* field) {
     return {400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
 }
@@ -261,7 +285,15 @@ Json ApiError::envelope() const {
 
 ApiError api_error(const Refusal& refusal) {
     ApiError error{400, refusal.message, "", name(refusal.reason)};
-    if (refusal.reason == RefusalReason::kBusy) error.status = 409;
+    switch (refusal.reason) {
+        case RefusalReason::kUnknownConversation: error.status = 404; break;
+        case RefusalReason::kBusy:
+        case RefusalReason::kParentMismatch:
+        case RefusalReason::kNameTaken:
+        case RefusalReason::kTurnMismatch:
+        case RefusalReason::kTurnDeleted: error.status = 409; break;
+        default: break;
+    }
     const bool too_long = refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge;
     if (too_long) error.code = "context_length_exceeded";
     return error;
@@ -291,6 +323,8 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
     if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
     const char* input = kind == ApiKind::kChat ? "messages" : "prompt";
     if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
+    if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
+    request.content = content_of(kind, json);
     if (json.contains("top_logprobs") && json.value("logprobs", Json()) != true && request.num_log_probs)
         return tl::unexpected(wrong("top_logprobs", json["top_logprobs"], "logprobs = true beside it"));
     return request;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
@@ -56,6 +57,10 @@ struct GenerateRequest {
     bool use_cache = true;
     bool stream = false;
     bool include_usage = false;
+    bool suffix_only = false;  // what goes on from what the conversation has committed
+    std::optional<std::string> turn_id;
+    std::optional<std::string> parent_head;
+    Digest content;  // of what is asked, whichever way it is to be told
 };
 
 // Errors have the status and the field. `model`: what this server calls its model.

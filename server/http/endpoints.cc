@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <type_traits>
+#include <utility>
+
+#include "server/http/conversations.h"
 
 namespace verbatim::server {
 namespace {
@@ -46,6 +49,9 @@ const std::vector<Endpoints::Route>& Endpoints::routes() {
         {.verb = kPost, .path = "/detokenize", .handler = &Endpoints::detokenize},
         {.verb = kPost, .path = "/v1/chat/completions", .handler = &Endpoints::chat},
         {.verb = kPost, .path = "/v1/completions", .handler = &Endpoints::complete},
+        {.verb = kGet, .path = kConversationsPath, .handler = &Endpoints::conversation},
+        {.verb = kPost, .path = kConversationsPath, .handler = &Endpoints::conversation},
+        {.verb = http::verb::delete_, .path = kConversationsPath, .handler = &Endpoints::conversation},
     };
     return kRoutes;
 }
@@ -207,6 +213,45 @@ asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
     co_return co_await say(call, 200, *made);
 }
 
+// --- conversations
+
+// Done on the engine's thread, and told when it is kept.
+asio::awaitable<bool> Endpoints::conversation(const Call& call) {
+    const std::string method(call.request.method_string());
+    const std::string target(call.request.target());
+    auto parsed = parse_conversation_call(method, target, call.request.body(), call.tenant);
+    if (!parsed) co_return co_await refuse(call, parsed.error());
+    struct Shared {
+        explicit Shared(asio::io_context& loop) : done(loop, asio::steady_timer::time_point::max()) {}
+        asio::steady_timer done;
+        std::optional<ConversationReply> reply;
+    };
+    const auto shared = std::make_shared<Shared>(*loop_);
+    const bool asked = service_->host->ask(*std::move(parsed), [weak = std::weak_ptr(loop_), shared](auto reply) {
+        const std::shared_ptr<asio::io_context> loop = weak.lock();
+        if (!loop) return;
+        asio::post(*loop, [shared, reply = std::move(reply)]() mutable {
+            shared->reply = std::move(reply);
+            shared->done.cancel();
+        });
+    });
+    if (!asked) {
+        const ApiError full{429, "too many requests are waiting: try again", "", "overloaded"};
+        co_return co_await refuse(call, full);
+    }
+    while (!shared->reply) {
+        boost::system::error_code ignored;
+        co_await shared->done.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    const ConversationReply& reply = *shared->reply;
+    std::optional<ApiError> refused;
+    if (reply.refusal) refused = api_error(*reply.refusal);
+    if (!reply.problem.empty())
+        refused = ApiError{503, "the ledger cannot be written: " + reply.problem, "", "ledger_unavailable"};
+    if (refused) co_return co_await refuse(call, *refused);
+    co_return co_await say(call, 200, reply.json);
+}
+
 // --- generation
 
 // Everything up to the engine: an error, or a turn.
@@ -218,18 +263,25 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         return std::string(call.request[beast::string_view(name.data(), name.size())]);
     });
     const CacheSalt salt = salt_of(call.tenant, parsed->cache_salt);
-    using Prompt = std::vector<TokenId>;
-    std::function<ApiResult<Prompt>(text::WordCache&)> work = [this, asked = *parsed](text::WordCache& words) {
-        return prompt_of(*service_, asked, words);
+    if (auto wrong = conversation_problem(*parsed, conversation)) co_return wrong;
+    const auto history = history_of(*service_, *parsed, conversation, salt);
+    if (!history) co_return history.error();
+    std::function<ApiResult<Prompt>(text::WordCache&)> work = [this, asked = *parsed,
+                                                               now = *history](text::WordCache& words) {
+        return prompt_of(*service_, asked, now, words);
     };
     auto prompt = co_await on_text_thread<Prompt>(std::move(work));
     if (!prompt) co_return prompt.error();
-    const auto num_prompt_tokens = static_cast<int64_t>(prompt->size());
+    const auto num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
     auto requests = host_requests(*service_, *parsed, conversation, salt, *std::move(prompt));
     if (!requests) co_return requests.error();
 
     const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
                             service_->model, service_->fingerprint, service_->now()};
+    if (auto& claim = requests->front().claim) {
+        claim->answer_id = frame.id;
+        claim->created = frame.created;
+    }
     parsed->conversation_id = conversation.id;
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
@@ -282,8 +334,7 @@ asio::awaitable<Endpoints::Taken> Endpoints::take_updates(Turn& turn, seconds li
         const size_t choice = update.choice;
         if (update.update.kind == HostUpdate::Kind::kToken && turn.first_tokens[choice] == 0)
             turn.first_tokens[choice] = seconds_now();
-        const bool stop = turn.generation.take(choice, std::move(update.update));
-        if (stop) service_->host->abort(turn.tickets[choice]);
+        turn.generation.take(choice, std::move(update.update));
         if (turn.generation.has_ended(choice) && !turn.generation.error()) count_end(turn, choice);
     }
     co_return updates.empty() ? Taken::kNothing : Taken::kSome;
@@ -300,7 +351,7 @@ void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fi
     fields.set("X-Request-Id", call.id);
     if (!turn.generation.is_in_conversation()) return;
     fields.set("X-Conversation-Id", *turn.generation.request().conversation_id);
-    if (const auto head = turn.generation.head()) fields.set("X-Head-Id", fmt::format("{}", index(*head)));
+    if (!turn.generation.head().empty()) fields.set("X-Head-Id", turn.generation.head());
 }
 
 asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {

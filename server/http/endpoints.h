@@ -71,6 +71,7 @@ private:
     asio::awaitable<bool> model(const Call& call);
     asio::awaitable<bool> tokenize(const Call& call);
     asio::awaitable<bool> detokenize(const Call& call);
+    asio::awaitable<bool> conversation(const Call& call);
     asio::awaitable<bool> chat(const Call& call) { return generate(call, ApiKind::kChat); }
     asio::awaitable<bool> complete(const Call& call) { return generate(call, ApiKind::kCompletion); }
 

@@ -12,6 +12,8 @@ using Kind = HostUpdate::Kind;
 
 ApiError failed_error(const HostUpdate& update) {
     if (update.kind == Kind::kRefused) return api_error(*update.refusal);
+    if (update.kind == Kind::kNotKept)
+        return {503, "the ledger cannot be written: " + update.failure, "", "ledger_unavailable"};
     if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
     if (update.end->reason == FinishReason::kExecutorFailed)
         return {503, "the executor failed: try again", "", name(update.end->reason)};
@@ -44,31 +46,33 @@ Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request
     }
 }
 
-bool Generation::take(size_t index, HostUpdate update) {
+void Generation::take(size_t index, HostUpdate update) {
     Choice& choice = choices_[index];
     if (update.kind == Kind::kAccepted) {
         ++num_accepted_;
         if (index == 0) in_conversation_ = update.in_conversation;
-        return false;
+        if (update.recorded) {
+            writer_.rename(update.recorded->answer_id, update.recorded->created);
+            num_prompt_tokens_ = update.recorded->num_prompt_tokens;
+        }
+        return;
     }
     if (update.kind == Kind::kToken) return take_token(choice, std::move(update));
     take_end(choice, update);
-    return false;
 }
 
-bool Generation::take_token(Choice& choice, HostUpdate update) {
-    if (choice.stops.stopped()) return false;
+void Generation::take_token(Choice& choice, HostUpdate update) {
+    if (choice.stops.stopped()) return;
     ++choice.num_tokens;
     if (tokenizer_->has(update.token)) choice.part.text += choice.stops.add(choice.decoder.add(update.token));
     if (update.log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
-    return choice.stops.stopped();
 }
 
 void Generation::take_end(Choice& choice, const HostUpdate& update) {
     choice.ended = true;
     ++num_ended_;
     const bool stopped = choice.stops.stopped();
-    if (update.kind != Kind::kFinished || (!stopped && !is_whole(update))) {
+    if (update.kind != Kind::kFinished || !is_whole(update)) {
         if (!error_) error_ = failed_error(update);
         return;
     }
@@ -76,7 +80,7 @@ void Generation::take_end(Choice& choice, const HostUpdate& update) {
     choice.part.text += choice.stops.finish();
     choice.part.finish = stopped ? FinishReason::kStopString : update.end->reason;
     choice.num_reused = update.end->num_reused_tokens;
-    if (update.end->committed && in_conversation_ && choice.part.index == 0) choice.part.head = update.end->version;
+    if (in_conversation_ && choice.part.index == 0) choice.part.head = update.head;
 }
 
 Usage Generation::usage() const {

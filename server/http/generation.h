@@ -24,9 +24,8 @@ public:
     // Borrows the tokenizer.
     Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame, int64_t num_prompt_tokens);
 
-    // What the engine says of a choice. At a stop text the rest of its turn is not wanted: true then, once; its last
-    // update comes still.
-    bool take(size_t choice, HostUpdate update);
+    // What the engine says of a choice.
+    void take(size_t choice, HostUpdate update);
 
     [[nodiscard]] const GenerateRequest& request() const { return request_; }
     [[nodiscard]] const AnswerFrame& frame() const { return writer_.frame(); }
@@ -41,7 +40,7 @@ public:
     // Whether the answer goes into the conversation that was asked for.
     [[nodiscard]] bool is_in_conversation() const { return in_conversation_; }
     // Of the conversation, when a turn was committed to it.
-    [[nodiscard]] std::optional<Version> head() const { return choices_.front().part.head; }
+    [[nodiscard]] const std::string& head() const { return choices_.front().part.head; }
 
     // The server-sent events since the last call. REQUIRES: is_decided(), no refusal.
     [[nodiscard]] std::string take_events();
@@ -61,7 +60,7 @@ private:
         int64_t num_reused = 0;
         bool ended = false;
     };
-    bool take_token(Choice& choice, HostUpdate update);
+    void take_token(Choice& choice, HostUpdate update);
     void take_end(Choice& choice, const HostUpdate& update);
     [[nodiscard]] Usage usage() const;
 

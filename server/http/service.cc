@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <span>
 #include <utility>
 
+#include "server/ledger/history.h"
 #include "server/text/decoder.h"
+#include "server/text/known_ids.h"
 
 namespace verbatim::server {
 namespace {
@@ -19,38 +22,108 @@ ApiError wrong_value(std::string message, const char* param) {
 }
 
 ApiResult<std::vector<TokenId>> render(const Service& service, const Json& messages, bool add_generation_prompt,
-                                       text::WordCache& cache) {
+                                       std::span<const TokenId> known, text::WordCache& cache) {
     if (service.chat == nullptr)
         return tl::unexpected(wrong_value("the model has no chat template: use /v1/completions", "messages"));
-    auto chat = service.chat->render({messages, add_generation_prompt, nullptr, service.now()}, cache);
+    auto chat = service.chat->render({messages, add_generation_prompt, nullptr, service.now()}, cache, known);
     if (!chat) return tl::unexpected(wrong_value(chat.error().message, "messages"));
     return std::move(chat->ids);
 }
 
+// Of a completion: a text or tokens, behind what the conversation has committed, or with it.
+ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateRequest& request,
+                                         std::vector<TokenId> known, text::WordCache& cache) {
+    const auto wrong = [](std::string message) { return tl::unexpected(wrong_value(std::move(message), "prompt")); };
+    std::vector<TokenId> ids = request.prompt_ids;
+    if (request.prompt_is_ids) {
+        for (const TokenId id : ids) {
+            if (id >= service.vocab_size)
+                return wrong(fmt::format("prompt has token {}, the model has {}", id, service.vocab_size));
+        }
+    } else {
+        const text::EncodeOptions options{.add_special = !request.suffix_only, .parse_special = false};
+        const text::KnownIds from(*service.tokenizer, request.suffix_only ? std::span<const TokenId>() : known);
+        auto encoded = service.tokenizer->encode(request.prompt, options, cache, from);
+        if (!encoded) return wrong(encoded.error().message);
+        ids = *std::move(encoded);
+    }
+    if (ids.empty()) return wrong("prompt is empty");
+    if (!request.suffix_only) return ids;
+    known.insert(known.end(), ids.begin(), ids.end());
+    return known;
+}
+
+// The messages of a chat as a whole, and which of them the conversation has.
+ApiResult<Json> whole_chat(const Service& service, const GenerateRequest& request, const History& history,
+                           AskedMessages& asked) {
+    Json messages = request.messages;
+    const auto before = history.conversation ? messages_of(*history.conversation, *service.tokenizer) : std::nullopt;
+    if (request.suffix_only) {
+        if (!before)
+            return tl::unexpected(
+                wrong_value("the conversation has turns without messages: what comes after them is "
+                            "asked for by /v1/completions",
+                            "suffix_only"));
+        messages = *before;
+        for (const Json& message : request.messages) messages.push_back(message);
+    }
+    if (history.conversation) asked.base = history.conversation->version;
+    asked.num_equal = before ? num_equal_messages(*before, messages) : 0;
+    for (const Json& message : messages) asked.all.push_back(message.dump());
+    return messages;
+}
+
 }  // namespace
 
-ApiResult<std::vector<TokenId>> prompt_of(const Service& service, const GenerateRequest& request,
-                                          text::WordCache& cache) {
-    const auto wrong = [](std::string message, const char* param) {
-        return tl::unexpected(wrong_value(std::move(message), param));
-    };
-    if (request.prompt_is_ids) {
-        for (const TokenId id : request.prompt_ids) {
-            if (id >= service.vocab_size)
-                return wrong(fmt::format("prompt has token {}, the model has {}", id, service.vocab_size), "prompt");
-        }
-        return request.prompt_ids;
-    }
+ApiResult<Prompt> prompt_of(const Service& service, const GenerateRequest& request, const History& history,
+                            text::WordCache& cache) {
+    Prompt prompt;
+    if (history.is_answered) return prompt;
+    std::vector<TokenId> known = history.conversation ? history.conversation->tokens() : std::vector<TokenId>();
+    if (request.suffix_only) prompt.version = history.conversation->version;
+    ApiResult<std::vector<TokenId>> ids;
     if (request.kind == ApiKind::kCompletion) {
-        const text::EncodeOptions options{.add_special = true, .parse_special = false};
-        auto ids = service.tokenizer->encode(request.prompt, options, cache);
-        if (!ids) return wrong(ids.error().message, "prompt");
-        if (ids->empty()) return wrong("prompt is empty", "prompt");
-        return *std::move(ids);
+        ids = complete(service, request, std::move(known), cache);
+    } else {
+        const auto messages = whole_chat(service, request, history, prompt.messages);
+        if (!messages) return tl::unexpected(messages.error());
+        ids = render(service, *messages, /*add_generation_prompt=*/true, known, cache);
+        if (ids && ids->empty()) return tl::unexpected(wrong_value("the messages make no tokens", "messages"));
     }
-    auto ids = render(service, request.messages, /*add_generation_prompt=*/true, cache);
-    if (ids && ids->empty()) return wrong("the messages make no tokens", "messages");
-    return ids;
+    if (!ids) return tl::unexpected(ids.error());
+    prompt.ids = *std::move(ids);
+    return prompt;
+}
+
+std::optional<ApiError> conversation_problem(const GenerateRequest& request, const ConversationHint& conversation) {
+    if (conversation.id) return std::nullopt;
+    const char* field = request.suffix_only ? "suffix_only" : request.turn_id ? "turn_id" : nullptr;
+    if (field == nullptr && request.parent_head) field = "parent_head";
+    if (field == nullptr) return std::nullopt;
+    return ApiError{400, fmt::format("{} is of a conversation: conversation_id is missing", field), "conversation_id",
+                    "missing_required_parameter"};
+}
+
+ApiResult<History> history_of(const Service& service, const GenerateRequest& request,
+                              const ConversationHint& conversation, const CacheSalt& salt) {
+    History history;
+    if (!conversation.id) return history;
+    const ConversationKey key{salt, *conversation.id};
+    const ConversationLedger& ledger = service.host->ledger();
+    if (request.turn_id) {
+        const auto known = ledger.recorded(key, *request.turn_id, request.content);
+        if (!known) return tl::unexpected(api_error(known.error()));
+        history.is_answered = *known != nullptr;
+    }
+    history.conversation = ledger.view(key);
+    if (request.suffix_only && !history.conversation && !history.is_answered) {
+        return tl::unexpected(api_error({RefusalReason::kUnknownConversation,
+                                         fmt::format("conversation '{}' has no committed turn that a suffix could go "
+                                                     "on from",
+                                                     *conversation.id),
+                                         std::nullopt}));
+    }
+    return history;
 }
 
 ConversationHint conversation_of(const GenerateRequest& request,
@@ -65,23 +138,28 @@ ConversationHint conversation_of(const GenerateRequest& request,
 
 ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                   const ConversationHint& conversation, const CacheSalt& salt,
-                                                  std::vector<TokenId> prompt) {
+                                                  Prompt prompt) {
     if (request.num_log_probs && !service.host->shows_logits())
         return tl::unexpected(ApiError{400, "the executor shows no logits: there are no log probabilities", "logprobs",
                                        "unsupported_value"});
-    const int64_t room = service.max_model_len - static_cast<int64_t>(prompt.size());
+    const int64_t room = service.max_model_len - static_cast<int64_t>(prompt.ids.size());
     if (room < request.max_tokens.value_or(1)) {
         return tl::unexpected(
             ApiError{400,
                      fmt::format("the prompt has {} tokens and the answer may have {}: together the model takes {}",
-                                 prompt.size(), request.max_tokens.value_or(1), service.max_model_len),
+                                 prompt.ids.size(), request.max_tokens.value_or(1), service.max_model_len),
                      request.kind == ApiKind::kChat ? "messages" : "prompt", "context_length_exceeded"});
     }
     HostRequest host;
     host.conversation_id = conversation.id;
-    host.id_is_hint = !conversation.is_said;
+    host.id_is_hint = !conversation.is_said && !request.suffix_only && !request.turn_id && !request.parent_head;
     host.salt = salt;
-    host.prompt = std::move(prompt);
+    host.prompt = std::move(prompt.ids);
+    host.messages = std::move(prompt.messages);
+    host.version = prompt.version;
+    host.parent_head = request.parent_head;
+    host.stop = request.stop;
+    if (request.turn_id) host.claim = TurnClaim{*request.turn_id, request.content, "", 0};
     host.max_tokens = request.max_tokens.value_or(room);
     host.sampling = request.sampling;
     host.seed = request.seed;
@@ -91,6 +169,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     std::vector<HostRequest> all(static_cast<size_t>(request.num_choices), host);
     for (size_t i = 1; i < all.size(); ++i) {
         all[i].conversation_id.reset();
+        all[i].parent_head.reset();
         if (all[i].seed) *all[i].seed += i;
     }
     return all;
@@ -114,7 +193,7 @@ ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request,
         if (!encoded) return tl::unexpected(wrong_value(encoded.error().message, "prompt"));
         ids = *std::move(encoded);
     } else {
-        ids = render(service, request.messages, request.add_generation_prompt, cache);
+        ids = render(service, request.messages, request.add_generation_prompt, {}, cache);
     }
     if (!ids) return tl::unexpected(ids.error());
     return Json{{"count", ids->size()}, {"max_model_len", service.max_model_len}, {"tokens", *ids}};

@@ -10,6 +10,7 @@
 
 #include "server/engine_host.h"
 #include "server/http/api.h"
+#include "server/ledger/conversation_ledger.h"
 #include "server/text/chat.h"
 #include "server/text/tokenizer.h"
 
@@ -28,10 +29,6 @@ struct Service {
     std::function<int64_t()> now;  // seconds since 1970
 };
 
-// The tokens that a request asks the engine to go on from. Errors: the template's, ids that are none, nothing at all.
-[[nodiscard]] ApiResult<std::vector<TokenId>> prompt_of(const Service& service, const GenerateRequest& request,
-                                                        text::WordCache& cache);
-
 // Which conversation a request belongs to, by what comes first: the body, its metadata, a header, prompt_cache_key.
 struct ConversationHint {
     std::optional<std::string> id;
@@ -41,11 +38,34 @@ struct ConversationHint {
 [[nodiscard]] ConversationHint conversation_of(const GenerateRequest& request,
                                                const std::function<std::string(std::string_view)>& header);
 
+// Errors: what is asked of a conversation that is not named.
+[[nodiscard]] std::optional<ApiError> conversation_problem(const GenerateRequest& request,
+                                                           const ConversationHint& conversation);
+
+// What the ledger has for a request: its conversation, if there is one; whether it was answered before.
+struct History {
+    std::optional<ConversationView> conversation;
+    bool is_answered = false;
+};
+// Errors: a suffix of nothing, a turn_id that stands for something else.
+[[nodiscard]] ApiResult<History> history_of(const Service& service, const GenerateRequest& request,
+                                            const ConversationHint& conversation, const CacheSalt& salt);
+
+// The tokens that a request asks the engine to go on from; none when it is answered.
+struct Prompt {
+    std::vector<TokenId> ids;
+    AskedMessages messages;
+    std::optional<Version> version;  // of the conversation that a suffix goes on from
+};
+// Errors: the template's, ids that are none, nothing at all.
+[[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, const GenerateRequest& request,
+                                          const History& history, text::WordCache& cache);
+
 // For the engine, one for each choice. The first one's answer goes into the conversation. Errors: the prompt and the
 // answer do not fit the model; nobody can see the logits.
 [[nodiscard]] ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                                 const ConversationHint& conversation,
-                                                                const CacheSalt& salt, std::vector<TokenId> prompt);
+                                                                const CacheSalt& salt, Prompt prompt);
 
 [[nodiscard]] Json model_list(const Service& service);
 [[nodiscard]] Json model_json(const Service& service);

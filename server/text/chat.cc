@@ -87,12 +87,13 @@ Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& to
     return Chat(tokenizer, *std::move(process));
 }
 
-Result<RenderedChat> Chat::render(const ChatRequest& request, WordCache& cache) {
+Result<RenderedChat> Chat::render(const ChatRequest& request, WordCache& cache, std::span<const TokenId> known) {
     Json users = {{"messages", request.messages}, {"tools", request.tools}};
     ASSIGN_OR_RETURN(const std::vector<StandIn> stand_ins, put_stand_ins(pivots_, users));
     users["add_generation_prompt"] = request.add_generation_prompt;
     ASSIGN_OR_RETURN(const std::string rendered, process_.render(users, request.now));
-    ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_->encode_prompt(rendered, stand_ins, cache));
+    ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                     tokenizer_->encode_prompt(rendered, stand_ins, cache, KnownIds(*tokenizer_, known)));
     return RenderedChat{remove_stand_ins(rendered, stand_ins), std::move(ids)};
 }
 

@@ -1,13 +1,14 @@
 // server/text/chat.h: owns the way from a conversation's messages to the tokens of a prompt.
 //
 //   K1  no message becomes a special token (server/text/user_text.h)
-//   K2  the same messages, time and options give the same tokens
+//   K2  the same messages, time, options and tokens so far give the same tokens
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,9 @@ public:
     // Errors: no template, a template that does not compile.
     static Result<Chat> load(const std::filesystem::path& folder, const Tokenizer& tokenizer, TemplateProgram program,
                              TemplateLimits limits = {});
-    // Errors: what the template says, its limits, messages that are none.
-    Result<RenderedChat> render(const ChatRequest& request, WordCache& cache);
+    // Errors: what the template says, its limits, messages that are none. `known`: the conversation's tokens so far;
+    // where the rendered text is theirs, they are its tokens.
+    Result<RenderedChat> render(const ChatRequest& request, WordCache& cache, std::span<const TokenId> known = {});
 
 private:
     Chat(const Tokenizer& tokenizer, TemplateProcess process);

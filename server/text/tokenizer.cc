@@ -130,27 +130,35 @@ bool Tokenizer::is_special(TokenId id) const {
     return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] == kSpecial;
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options, WordCache& cache) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options, WordCache& cache,
+                                               KnownIds known) const {
     if (const auto bad = first_invalid_utf8(text)) return error("the text is not UTF-8 at byte {}", *bad);
     Work work{options, cache, {}, {}, {}};
     if (options.add_special) work.ids = before_;
-    RETURN_IF_ERROR(encode_text(text, work));
+    for (const TokenId id : work.ids) known.take_special(id);
+    RETURN_IF_ERROR(encode_behind_known(text, known, work));
     if (options.add_special) work.ids.insert(work.ids.end(), after_.begin(), after_.end());
     return std::move(work.ids);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view rendered, const std::vector<StandIn>& stand_ins,
-                                                      WordCache& cache) const {
+                                                      WordCache& cache, KnownIds known) const {
     if (const auto bad = first_invalid_utf8(rendered)) return error("the text is not UTF-8 at byte {}", *bad);
     Work work{{.add_special = false, .parse_special = false}, cache, {}, {}, {}};
     size_t begin = 0;
     while (const auto match = special_.find(rendered, begin)) {
-        RETURN_IF_ERROR(encode_text(remove_stand_ins(rendered.substr(begin, match->begin - begin), stand_ins), work));
+        const std::string text = remove_stand_ins(rendered.substr(begin, match->begin - begin), stand_ins);
+        RETURN_IF_ERROR(encode_behind_known(text, known, work));
         work.ids.push_back(added_[static_cast<size_t>(match->value)].id);
+        known.take_special(work.ids.back());
         begin = match->end;
     }
-    RETURN_IF_ERROR(encode_text(remove_stand_ins(rendered.substr(begin), stand_ins), work));
+    RETURN_IF_ERROR(encode_behind_known(remove_stand_ins(rendered.substr(begin), stand_ins), known, work));
     return std::move(work.ids);
+}
+
+Status Tokenizer::encode_behind_known(std::string_view text, KnownIds& known, Work& work) const {
+    return encode_text(text.substr(known.take_text(text, work.ids)), work);
 }
 
 // Takes the added tokens of `finder` out; what is between them goes to `rest`.

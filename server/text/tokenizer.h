@@ -16,6 +16,7 @@
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
 #include "server/text/byte_pairs.h"
+#include "server/text/known_ids.h"
 #include "server/text/split_regex.h"
 #include "server/text/user_text.h"
 
@@ -80,13 +81,14 @@ class Tokenizer {
 public:
     static Result<Tokenizer> make(TokenizerConfig config);
 
-    // Errors: text that is no UTF-8; a regex that costs too much. The cache is this tokenizer's alone.
-    [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options,
-                                                      WordCache& cache) const;
+    // Errors: text that is no UTF-8; a regex that costs too much. The cache is this tokenizer's alone. `known`: ids of
+    // which the text may begin with the text.
+    [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, WordCache& cache,
+                                                      KnownIds known = {}) const;
     // A rendered conversation. What spells a special token is one, unless a stand-in is part of it.
     [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view rendered,
-                                                             const std::vector<StandIn>& stand_ins,
-                                                             WordCache& cache) const;
+                                                             const std::vector<StandIn>& stand_ins, WordCache& cache,
+                                                             KnownIds known = {}) const;
 
     // Ids are 0 to num_ids() - 1; those without a token have no bytes.
     [[nodiscard]] TokenId num_ids() const { return static_cast<TokenId>(bytes_.size()); }
@@ -100,6 +102,7 @@ private:
     struct Work;
     template <typename Rest>
     Status take_added(const StringFinder& finder, std::string_view text, Work& work, Rest rest) const;
+    Status encode_behind_known(std::string_view text, KnownIds& known, Work& work) const;
     Status encode_text(std::string_view text, Work& work) const;
     Status encode_normalized(std::string_view text, Work& work) const;
     Status encode_piece(std::string_view text, Work& work) const;

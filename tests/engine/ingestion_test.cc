@@ -59,6 +59,11 @@ std::vector<Call> read_for(Door& door, const std::vector<Call>& calls) {
 
 TEST(Ingestion, ARunIsMadeAgainFromWhatCameIn) {
     Door door;
+    ASSERT_TRUE(
+        door.engine.restore({{}, "old"}, {{door.store.store(kPrompt)}, {door.store.store(kPrompt)}}, Version{3}));
+    const auto ended = door.engine.submit(door.request("old", 50));
+    ASSERT_TRUE(ended && *door.engine.step() && *door.engine.step());
+    ASSERT_TRUE(door.engine.end_turn(ended->request));
     ASSERT_TRUE(door.engine.submit(door.request("a", 5)));
     const auto left = door.engine.submit(door.request("b", 9));
     ASSERT_TRUE(left);
@@ -77,10 +82,10 @@ TEST(Ingestion, ARunIsMadeAgainFromWhatCameIn) {
     while (*door.engine.step()) {
     }
     EXPECT_EQ(door.log.num_results, door.engine.next_step());
-    ASSERT_EQ(door.log.calls.size(), 7u);
-    EXPECT_TRUE(door.log.calls[2].in_open_step);
-    EXPECT_EQ(door.log.calls[3].id, RequestId{-1});
-    EXPECT_TRUE(door.log.calls[0].request.seed.has_value());  // the engine drew one
+    ASSERT_EQ(door.log.calls.size(), 10u);
+    EXPECT_TRUE(door.log.calls[5].in_open_step);
+    EXPECT_EQ(door.log.calls[6].id, RequestId{-1});
+    EXPECT_TRUE(door.log.calls[3].request.seed.has_value());  // the engine drew one
 
     Door again;
     const Status done = rerun(read_for(again, door.log.calls), again.engine, again.executor);
@@ -90,10 +95,11 @@ TEST(Ingestion, ARunIsMadeAgainFromWhatCameIn) {
 
     // A call less, and it is another run.
     Door other;
-    const std::vector<Call> calls = read_for(other, door.log.calls);
-    const Status differs = rerun(std::span(calls).subspan(1), other.engine, other.executor);
+    std::vector<Call> calls = read_for(other, door.log.calls);
+    calls.erase(calls.begin() + 3);
+    const Status differs = rerun(calls, other.engine, other.executor);
     ASSERT_FALSE(differs);
-    EXPECT_EQ(differs.error().message, "step 0: the request for conversation 'b' was 1, and is 0 now");
+    EXPECT_EQ(differs.error().message, "step 2: the request for conversation 'b' was 2, and is 1 now");
 }
 
 TEST(Ingestion, ACallThatNoStepReachesIsAnError) {

@@ -23,6 +23,8 @@
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
 #include "server/http/tenants.h"
+#include "server/ledger/conversation_ledger.h"
+#include "server/ledger/ledger_address.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
@@ -51,6 +53,7 @@ struct ServeOptions {
     int64_t max_requests = 256;
     int64_t max_prompt_tokens = int64_t{4} << 20;
     std::string api_key_file;
+    std::string ledger;
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
@@ -124,6 +127,7 @@ struct LoadedModel {
     std::unique_ptr<RunRecording> recording;  // null: nobody asked
     std::unique_ptr<RecorderList> recorders;
     std::unique_ptr<Engine> engine;
+    std::unique_ptr<ConversationLedger> ledger;
     std::unique_ptr<EngineHost> host;
 };
 
@@ -169,6 +173,30 @@ Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOpt
     return host_executor(loaded);
 }
 
+// Tokens of one tokenizer mean nothing to another.
+Digest tokenizer_digest(const text::Tokenizer& tokenizer) {
+    Digester digester;
+    for (TokenId id = 0; id < tokenizer.num_ids(); ++id) {
+        digester.add(tokenizer.is_special(id));
+        digester.add(std::string_view(tokenizer.bytes_of(id)));
+    }
+    return digester.digest();
+}
+
+// What is known of conversations, from where it lies.
+Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
+    const std::string digest = tokenizer_digest(*loaded.text.tokenizer).hex();
+    std::string address = options.ledger;
+    if (address.empty()) {
+        ASSIGN_OR_RETURN(address, default_ledger(fmt::format("{}-{}", served_name(options), digest.substr(0, 8))));
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<LedgerStore> store, make_ledger_store(address));
+    loaded.ledger = std::make_unique<ConversationLedger>(std::move(store));
+    RETURN_IF_ERROR(loaded.ledger->open({.tokenizer = digest, .vocab_size = loaded.model->config.vocab_size}));
+    loaded.ledger->restore(*loaded.engine);
+    return {};
+}
+
 // Into its place for good: the host's thread holds pointers to it.
 Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.text, load_text(options.model));
@@ -188,8 +216,11 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     HostExecutor executor = host_executor(loaded);
     loaded.engine = std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store,
                                              *loaded.recorders);
+    RETURN_IF_ERROR(open_ledger(options, loaded));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
-                             .max_prompt_tokens = options.max_prompt_tokens};
+                             .max_prompt_tokens = options.max_prompt_tokens,
+                             .ledger = loaded.ledger.get(),
+                             .tokenizer = loaded.text.tokenizer.get()};
     host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
     loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
     return {};
@@ -216,6 +247,11 @@ void allow_many_files() {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::string ledger_line(const ConversationLedger& ledger) {
+    if (ledger.where().empty()) return "conversations end with this process (--ledger none)";
+    return fmt::format("{} conversations in the ledger {}", ledger.num_conversations(), ledger.where());
+}
+
 // It listens before the model is there: alive, and not ready.
 Status serve(const ServeOptions& options) {
     if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
@@ -239,14 +275,20 @@ Status serve(const ServeOptions& options) {
     if (made) {
         server.serve(service_of(options, loaded));
         fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
+        fmt::print("{}\n", ledger_line(*loaded.ledger));
         std::fflush(stdout);
     } else {
         server.stop();
     }
     sockets.join();
     loaded.host.reset();  // nothing is told after this
-    if (made && loaded.recording && !loaded.recording->is_finished()) return loaded.recording->finish();
-    return made;
+    if (!made) return made;
+    if (loaded.recording && !loaded.recording->is_finished()) RETURN_IF_ERROR(loaded.recording->finish());
+    const size_t num_unkept = loaded.ledger->close();
+    if (num_unkept == 0) return {};
+    return tl::unexpected(Error{fmt::format("the ledger {}: {} changes could not be written: {}",
+                                            loaded.ledger->where(), num_unkept, loaded.ledger->problem()),
+                                ErrorKind::kMachine});
 }
 
 int run_serve(const ServeOptions& options) {
@@ -274,6 +316,10 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                      "of all requests that are in; beyond, one that is not alone is told to wait");
     verb->add_option("--api-key-file", options->api_key_file,
                      "lines `TENANT KEY`: who may ask; without it anybody who reaches the port");
+    verb->add_option(
+        "--ledger", options->ledger,
+        "where conversations are kept: a file, sqlite:///FILE, postgresql://HOST/DATABASE, or none; without "
+        "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     add_seed_option(*verb, options->seed);

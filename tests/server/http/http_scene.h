@@ -20,6 +20,8 @@
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
 #include "server/http/service.h"
+#include "server/ledger/conversation_ledger.h"
+#include "server/ledger/ledger_store.h"
 #include "server/text/chat.h"
 #include "server/text/tokenizer.h"
 #include "tests/support/hash_executor.h"
@@ -65,7 +67,8 @@ struct HttpAnswer {
 class HttpClient {
 public:
     // `receive_bytes`: of the socket's buffer; 0: the system's.
-    explicit HttpClient(uint16_t port, int receive_bytes = 0);
+    // Of a server that may be gone nothing can be read.
+    explicit HttpClient(uint16_t port, int receive_bytes = 0, bool may_be_gone = false);
     HttpClient(const HttpClient&) = delete;
     HttpClient& operator=(const HttpClient&) = delete;
     ~HttpClient();
@@ -106,6 +109,8 @@ struct HttpSceneConfig {
     bool shows_logits = false;       // made up: of every slot the same row
     bool is_loaded = true;           // serve() is called
     std::string api_keys;            // of the file; empty: none
+    bool has_template = true;        // which takes a process to start
+    std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
     HttpConfig http = {.port = 0};
     bool signals = false;
 };
@@ -120,6 +125,9 @@ public:
     [[nodiscard]] uint16_t port() const { return port_; }
     [[nodiscard]] GatedExecutor& gate() { return gate_; }
     [[nodiscard]] EngineHost& host() { return *host_; }
+    [[nodiscard]] HttpAnswer complete(const nlohmann::json& body) const;
+    // REQUIRES: nothing runs.
+    [[nodiscard]] const Engine& engine() const { return *engine_; }
     [[nodiscard]] HttpAnswer ask(const std::string& request) const;
     [[nodiscard]] HttpAnswer chat(const nlohmann::json& body) const;
     void wait_until_idle();  // every request has had its last update
@@ -135,7 +143,7 @@ private:
     std::function<std::span<const float>(SequenceSlot)> shown_logits(bool shown);
 
     text::Tokenizer tokenizer_;
-    text::Chat chat_;
+    std::optional<text::Chat> chat_;
     HashExecutor hash_;
     HashExecutor second_hash_;  // takes its place
     std::vector<float> logits_;
@@ -144,6 +152,7 @@ private:
     LruEviction policy_;
     NullRecorder recorder_;
     std::unique_ptr<Engine> engine_;
+    server::ConversationLedger ledger_;
     std::unique_ptr<EngineHost> host_;
     server::Service service_;
     std::unique_ptr<HttpServer> server_;

@@ -20,7 +20,8 @@ class Served:
     """`with Served(program, "--api-key-file", path) as server:` and server.base is its address."""
 
     def __init__(self, program, *flags):
-        self.command = [program, "serve", "--port", "0", "--threads", "1", "--cache", "128MiB", *flags]
+        plain = ["--port", "0", "--threads", "1", "--cache", "128MiB", "--ledger", "none"]
+        self.command = [program, "serve", *plain, *flags]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)

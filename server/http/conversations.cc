@@ -1,0 +1,160 @@
+#include "server/http/conversations.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "reference/model/strict_json.h"
+#include "server/http/tenants.h"
+
+namespace verbatim::server {
+namespace {
+
+using Kind = ConversationCall::Kind;
+
+tl::unexpected<ApiError> wrong(std::string message, std::string param) {
+    return tl::unexpected(ApiError{400, std::move(message), std::move(param), "invalid_value"});
+}
+
+int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// Empty: a % that no two digits follow.
+std::optional<std::string> percent_decoded(std::string_view text) {
+    std::string decoded;
+    for (size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            decoded += text[i];
+            continue;
+        }
+        const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
+        const int low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
+        if (high < 0 || low < 0) return std::nullopt;
+        decoded += static_cast<char>(high * 16 + low);
+        i += 2;
+    }
+    return decoded;
+}
+
+// What a client calls something, out of a path or a query.
+ApiResult<std::string> name_of(std::string_view text, const char* param) {
+    const auto decoded = percent_decoded(text);
+    if (!decoded || !is_identifier(*decoded))
+        return wrong(fmt::format("{} is no name: 1 to 256 bytes of UTF-8 without control characters", param), param);
+    return *decoded;
+}
+
+// The query's cache_salt. Errors: another field.
+ApiResult<std::optional<std::string>> salt_of_query(std::string_view query) {
+    std::optional<std::string> salt;
+    while (!query.empty()) {
+        const std::string_view field = query.substr(0, query.find('&'));
+        query.remove_prefix(std::min(query.size(), field.size() + 1));
+        const std::string_view name = field.substr(0, field.find('='));
+        if (name != "cache_salt") return wrong(fmt::format("{} is not supported", name), std::string(name));
+        auto value = name_of(field.substr(std::min(field.size(), name.size() + 1)), "cache_salt");
+        if (!value) return tl::unexpected(value.error());
+        salt = *std::move(value);
+    }
+    return salt;
+}
+
+struct CallFields {
+    std::optional<std::string> cache_salt;
+    std::optional<std::string> to;
+    std::optional<std::string> parent_head;
+    std::optional<int64_t> num_turns;
+};
+
+ApiResult<std::string> text_field(const std::string& field, const Json& value) {
+    if (value.is_string() && is_identifier(value.get_ref<const std::string&>())) return value.get<std::string>();
+    return wrong(fmt::format("{} is wanted to be 1 to 256 bytes of text without control characters", field), field);
+}
+
+ApiResult<CallFields> read_body(std::string_view body) {
+    CallFields fields;
+    if (body.empty()) return fields;
+    if (const auto strict = reference::parse_strict_json(body, "the body"); !strict)
+        return tl::unexpected(ApiError{400, strict.error().message, "", "invalid_json"});
+    const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
+    for (const auto& [field, value] : json.items()) {
+        if (value.is_null()) continue;
+        if (field == "num_turns") {
+            const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{1} << 32;
+            if (!fits) return wrong("num_turns is wanted to be a whole number from 0", field);
+            fields.num_turns = value.get<int64_t>();
+            continue;
+        }
+        std::optional<std::string>* to = nullptr;
+        if (field == "cache_salt") to = &fields.cache_salt;
+        if (field == "to") to = &fields.to;
+        if (field == "parent_head") to = &fields.parent_head;
+        if (to == nullptr)
+            return tl::unexpected(
+                ApiError{400, fmt::format("{} is not supported", field), field, "unsupported_parameter"});
+        auto text = text_field(field, value);
+        if (!text) return tl::unexpected(text.error());
+        *to = *std::move(text);
+    }
+    return fields;
+}
+
+std::optional<ApiError> missing(const CallFields& fields, Kind kind) {
+    const auto absent = [](const char* field) {
+        return ApiError{400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
+    };
+    if (kind == Kind::kFork && !fields.to) return absent("to");
+    if (kind == Kind::kRewind && !fields.num_turns) return absent("num_turns");
+    if (kind == Kind::kRewind && fields.to) return ApiError{400, "to is a fork's", "to", "unsupported_parameter"};
+    return std::nullopt;
+}
+
+}  // namespace
+
+ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
+                                                    std::string_view body, const std::optional<std::string>& tenant) {
+    const size_t question = std::min(target.find('?'), target.size());
+    const std::string_view path = target.substr(0, question);
+    const std::string_view rest = path.substr(kConversationsPath.size());
+    const size_t slash = std::min(rest.find('/'), rest.size());
+    const std::string_view deed = rest.substr(slash);
+    const auto unknown = tl::unexpected(ApiError{404, fmt::format("{} is not here", path), "", "unknown_url"});
+    const auto takes = [&](const char* what) {
+        return tl::unexpected(ApiError{405, fmt::format("{} takes {}", path, what), "", "method_not_allowed"});
+    };
+    ConversationCall call;
+    if (deed.empty()) {
+        if (method != "GET" && method != "DELETE") return takes("GET, DELETE");
+        call.kind = method == "GET" ? Kind::kShow : Kind::kRemove;
+    } else if (deed == "/fork" || deed == "/rewind") {
+        if (method != "POST") return takes("POST");
+        call.kind = deed == "/fork" ? Kind::kFork : Kind::kRewind;
+    } else {
+        return unknown;
+    }
+    auto id = name_of(rest.substr(0, slash), "conversation_id");
+    if (!id) return tl::unexpected(id.error());
+    call.key.conversation_id = *std::move(id);
+    CallFields fields;
+    auto salt = salt_of_query(target.substr(std::min(target.size(), question + 1)));
+    if (!salt) return tl::unexpected(salt.error());
+    fields.cache_salt = *std::move(salt);
+    if (method == "POST") {
+        auto read = read_body(body);
+        if (!read) return tl::unexpected(read.error());
+        if (!read->cache_salt) read->cache_salt = fields.cache_salt;
+        fields = *std::move(read);
+        if (auto absent = missing(fields, call.kind)) return tl::unexpected(*std::move(absent));
+    }
+    call.key.salt = salt_of(tenant, fields.cache_salt);
+    call.to = fields.to.value_or("");
+    call.num_turns = fields.num_turns;
+    call.parent_head = std::move(fields.parent_head);
+    return call;
+}
+
+}  // namespace verbatim::server

@@ -1,0 +1,22 @@
+// server/http/conversations.h: owns what clients ask of a conversation beside turns, read from HTTP: its path, query
+// and body. No sockets.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/api.h"
+#include "server/ledger/conversation_calls.h"
+
+namespace verbatim::server {
+
+inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
+
+// GET or DELETE /v1/conversations/ID?cache_salt=S, POST /v1/conversations/ID/fork or /rewind. `target`: path and query;
+// the path begins with kConversationsPath. Errors: another path, method, or field.
+[[nodiscard]] ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
+                                                                  std::string_view body,
+                                                                  const std::optional<std::string>& tenant);
+
+}  // namespace verbatim::server

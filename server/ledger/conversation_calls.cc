@@ -1,0 +1,131 @@
+#include "server/ledger/conversation_calls.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim::server {
+namespace {
+
+using text::Json;
+using Told = std::function<void(ConversationReply)>;
+
+Json or_null(const std::optional<std::string>& text) { return text ? Json(*text) : Json(); }
+
+Json turn_json(const TurnRow& turn, int64_t begin) {
+    return {{"turn_id", or_null(turn.turn_id)},
+            {"new_prompt_tokens", turn.prompt_end - begin},
+            {"prompt_tokens", turn.prompt_end},
+            {"completion_tokens", turn.end - turn.prompt_end},
+            {"finish_reason", turn.finish == FinishReason::kLength ? "length" : "stop"}};
+}
+
+// The states that are kept of it, and the KV blocks that they share by number.
+Json heads_json(const Engine& engine, const ConversationKey& key) {
+    Json heads = Json::array();
+    const Name* name = engine.cache().find(key);
+    if (name == nullptr) return heads;
+    for (const NamedHead& entry : name->heads) {
+        const Head& head = *engine.cache().find(entry.head);
+        Json blocks = Json::array();
+        for (const BlockRun& run : engine.cache().kv().runs(head.blocks))
+            blocks.push_back(Json::array({index(run.first), run.count}));
+        heads.push_back({{"kind", verbatim::name(entry.kind)},
+                         {"length", entry.length},
+                         {"blocks", std::move(blocks)},
+                         {"state_row", head.state == kNoState ? Json() : Json(index(head.state))}});
+    }
+    return heads;
+}
+
+Refusal unknown(const ConversationKey& key) {
+    return {RefusalReason::kUnknownConversation,
+            fmt::format("conversation '{}' has no committed turn", key.conversation_id), std::nullopt};
+}
+
+ConversationReply show(const ConversationCall& call, const Engine& engine, const ConversationLedger& ledger) {
+    const auto view = ledger.view(call.key);
+    if (!view) return {.refusal = unknown(call.key)};
+    Json json = {{"id", call.key.conversation_id},
+                 {"object", "conversation"},
+                 {"head_id", view->head},
+                 {"num_turns", view->turns.size()},
+                 {"num_tokens", view->turns.back()->end}};
+    const Ledger::Conversation* conversation = engine.ledger().find(call.key);
+    json["busy"] = conversation != nullptr && conversation->leased_to.has_value();
+    json["turns"] = Json::array();
+    int64_t begin = 0;
+    for (const TurnPtr& turn : view->turns) {
+        json["turns"].push_back(turn_json(*turn, begin));
+        begin = turn->end;
+    }
+    json["heads"] = heads_json(engine, call.key);
+    return {.json = std::move(json)};
+}
+
+// What the conversation is after the change, when that is kept.
+ConversationLedger::HeadTold tell(const std::string& id, const Ledger::Conversation& now, Told told) {
+    const Json json = {{"id", id},
+                       {"object", "conversation"},
+                       {"head_id", nullptr},
+                       {"num_turns", now.turns.size()},
+                       {"num_tokens", now.committed.size()}};
+    return [told = std::move(told), json](const std::string& problem, const std::string& head) {
+        ConversationReply reply{.problem = problem, .json = json};
+        reply.json["head_id"] = head;
+        told(std::move(reply));
+    };
+}
+
+std::optional<size_t> count_of(const std::optional<int64_t>& num_turns) {
+    return num_turns ? std::optional(static_cast<size_t>(*num_turns)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> parent_refusal(const ConversationLedger& ledger, const ConversationKey& key,
+                                      const std::string& parent_head) {
+    const auto view = ledger.view(key);
+    const std::string head = view ? view->head : "";
+    if (head == parent_head) return std::nullopt;
+    return Refusal{RefusalReason::kParentMismatch,
+                   fmt::format("conversation '{}' is at head '{}', the request expects '{}'", key.conversation_id, head,
+                               parent_head),
+                   std::nullopt};
+}
+
+void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger& ledger, Told told) {
+    using Kind = ConversationCall::Kind;
+    if (call.kind == Kind::kShow) return told(show(call, engine, ledger));
+    if (std::string problem = ledger.problem(); !problem.empty()) return told({.problem = std::move(problem)});
+    if (call.parent_head) {
+        if (auto refusal = parent_refusal(ledger, call.key, *call.parent_head))
+            return told({.refusal = std::move(refusal)});
+    }
+    if (call.kind == Kind::kFork) {
+        const auto forked = engine.fork(call.key, call.to, count_of(call.num_turns));
+        if (!forked) return told({.refusal = forked.error()});
+        const Ledger::Conversation& fork = *engine.ledger().find({call.key.salt, call.to});
+        return ledger.forked(call.key, call.to, fork, tell(call.to, fork, std::move(told)));
+    }
+    if (call.kind == Kind::kRewind) {
+        const auto rewound = engine.rewind(call.key, count_of(call.num_turns).value_or(0));
+        if (!rewound) return told({.refusal = rewound.error()});
+        const Ledger::Conversation& now = *engine.ledger().find(call.key);
+        return ledger.rewound(call.key, now, tell(call.key.conversation_id, now, std::move(told)));
+    }
+    CHECK(call.kind == Kind::kRemove, "call {}", static_cast<int>(call.kind));
+    // Turns that never committed have left heads that can be deleted, too; the ledger never heard of them.
+    const bool was_kept = ledger.view(call.key).has_value();
+    const auto removed = engine.remove(call.key);
+    if (!removed) return told({.refusal = removed.error()});
+    const Json deleted = {{"id", call.key.conversation_id}, {"object", "conversation.deleted"}, {"deleted", true}};
+    if (!was_kept) return told({.json = deleted});
+    ledger.removed(call.key, [told = std::move(told), deleted](const std::string& problem) {
+        told({.problem = problem, .json = deleted});
+    });
+}
+
+}  // namespace verbatim::server

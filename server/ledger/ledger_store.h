@@ -1,0 +1,34 @@
+// server/ledger/ledger_store.h: where a ledger lies when the process has ended.
+//
+//   D1  what apply() has said yes to is there after any end of the process, and of the machine as far as its disk
+//       keeps what it was told to
+//   D2  the changes of one apply() are there all or none, in their order, each once, however often they are tried
+//   D3  one process at a time has a store in hand
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/base/result.h"
+#include "server/ledger/rows.h"
+
+namespace verbatim::server {
+
+// Whose tokens a ledger holds.
+struct LedgerIdentity {
+    std::string tokenizer;  // its digest
+    int32_t vocab_size = 0;
+};
+
+// For one thread.
+class LedgerStore {
+public:
+    virtual ~LedgerStore() = default;
+    // Makes an empty ledger where there is none, brings an older one to this program's version, and reads it.
+    virtual Result<LedgerContents> open(const LedgerIdentity& identity) = 0;
+    // After an error the same changes are tried again, and no others before them. REQUIRES: open.
+    virtual Status apply(std::span<const Change> changes) = 0;
+    [[nodiscard]] virtual std::string where() const = 0;
+};
+
+}  // namespace verbatim::server

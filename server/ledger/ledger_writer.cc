@@ -1,0 +1,104 @@
+#include "server/ledger/ledger_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim::server {
+
+LedgerWriter::LedgerWriter(LedgerStore& store, LedgerWriterConfig config)
+    : store_(store), config_(config), thread_([this] { run(); }) {}
+
+LedgerWriter::~LedgerWriter() { close(); }
+
+void LedgerWriter::write(Change change, Told told) {
+    {
+        const std::lock_guard lock(mutex_);
+        CHECK(!closing_, "a change comes after the last one");
+        waiting_.push_back({std::move(change), std::move(told)});
+    }
+    changed_.notify_all();
+}
+
+std::string LedgerWriter::problem() const {
+    const std::lock_guard lock(mutex_);
+    return problem_;
+}
+
+size_t LedgerWriter::close() {
+    {
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    return batch_.size() + waiting_.size();
+}
+
+void LedgerWriter::run() {
+    while (true) {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return !waiting_.empty() || closing_; });
+            if (waiting_.empty()) return;
+            const auto count = static_cast<std::ptrdiff_t>(std::min(waiting_.size(), config_.max_batch));
+            std::move(waiting_.begin(), waiting_.begin() + count, std::back_inserter(batch_));
+            waiting_.erase(waiting_.begin(), waiting_.begin() + count);
+        }
+        if (!write_batch()) return;
+        for (const Entry& entry : batch_) {
+            if (entry.told) entry.told("");
+        }
+        batch_.clear();
+    }
+}
+
+// The same changes until they are kept. False: there is no time left.
+bool LedgerWriter::write_batch() {
+    std::vector<Change> changes;
+    for (const Entry& entry : batch_) changes.push_back(entry.change);
+    for (int64_t failures = 1;; ++failures) {
+        const Status applied = store_.apply(changes);
+        if (applied) {
+            const std::lock_guard lock(mutex_);
+            problem_.clear();
+            return true;
+        }
+        if (failures >= config_.tries) tell_of(applied.error().message);
+        if (!pause(failures)) {
+            tell_of(applied.error().message);
+            return false;
+        }
+    }
+}
+
+// False when the program is about to end, and there is nothing more to wait for.
+bool LedgerWriter::pause(int64_t failures) {
+    std::unique_lock lock(mutex_);
+    if (closing_) return failures < config_.tries;
+    if (failures == 1) return true;
+    const int64_t doublings = std::min<int64_t>(failures - 2, 20);
+    const int64_t pause = std::min(config_.pause_ms << doublings, config_.max_pause_ms);
+    changed_.wait_for(lock, std::chrono::milliseconds(pause), [&] { return closing_; });
+    return true;
+}
+
+// Everybody who waits hears of it, once.
+void LedgerWriter::tell_of(const std::string& problem) {
+    std::vector<Told> listeners;
+    {
+        const std::lock_guard lock(mutex_);
+        problem_ = problem;
+        for (std::vector<Entry>* entries : {&batch_, &waiting_}) {
+            for (Entry& entry : *entries) {
+                if (entry.told) listeners.push_back(std::exchange(entry.told, nullptr));
+            }
+        }
+    }
+    for (const Told& told : listeners) told(problem);
+}
+
+}  // namespace verbatim::server

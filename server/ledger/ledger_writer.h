@@ -1,0 +1,67 @@
+// server/ledger/ledger_writer.h: owns the thread that hands changes to a store, so that the engine waits for no disk
+// and no socket.
+//
+//   Y1  changes are handed on in the order in which they came, many in one transaction where many wait
+//   Y2  whoever gave a change is told once: that it is kept, or what is in the way. It is tried on after that
+//   Y3  while something is in the way, take() says what: nothing more should be begun then
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/ledger/ledger_store.h"
+
+namespace verbatim::server {
+
+struct LedgerWriterConfig {
+    size_t max_batch = 256;  // changes of one transaction
+    int64_t tries = 3;       // before anybody is told
+    int64_t pause_ms = 50;   // before the second try again; twice as long before each one after that
+    int64_t max_pause_ms = 1000;
+};
+
+class LedgerWriter {
+public:
+    // Called on the writer's thread. Empty: the change is kept; else what is in the way.
+    using Told = std::function<void(const std::string& problem)>;
+
+    // Borrows the store until close() has returned.
+    explicit LedgerWriter(LedgerStore& store, LedgerWriterConfig config = {});
+    LedgerWriter(const LedgerWriter&) = delete;
+    LedgerWriter& operator=(const LedgerWriter&) = delete;
+    ~LedgerWriter();
+
+    void write(Change change, Told told);       // from any thread
+    [[nodiscard]] std::string problem() const;  // what is in the way; empty when nothing is
+    // Tries what is left once more, and ends the thread: how many changes are not kept.
+    size_t close();
+
+private:
+    struct Entry {
+        Change change;
+        Told told;  // empty when it has been called
+    };
+    void run();
+    bool write_batch();
+    bool pause(int64_t failures);
+    void tell_of(const std::string& problem);
+
+    LedgerStore& store_;
+    const LedgerWriterConfig config_;
+
+    mutable std::mutex mutex_;  // of these
+    std::condition_variable changed_;
+    std::vector<Entry> waiting_;
+    std::string problem_;
+    bool closing_ = false;
+
+    std::vector<Entry> batch_;  // of the writer's thread: what is tried now
+    std::thread thread_;
+};
+
+}  // namespace verbatim::server

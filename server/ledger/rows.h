@@ -1,0 +1,111 @@
+// server/ledger/rows.h: what a ledger keeps of conversations, as values: turns, answers by turn_id, and the changes
+// that they come by.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/digest.h"
+#include "engine/base/ids.h"
+#include "engine/request/request.h"
+
+namespace verbatim::server {
+
+// A committed turn. Its tokens are those behind the turn before.
+struct TurnRow {
+    int64_t prompt_end = 0;  // tokens [0, prompt_end) of the conversation were its prompt
+    int64_t end = 0;         // tokens [prompt_end, end) were generated
+    FinishReason finish = FinishReason::kLength;
+    int64_t num_text_tokens = 0;  // of the generated ones: up to the one that completed a stop text
+    int64_t num_text_bytes = -1;  // of their text, before the stop text; -1: all
+    Version version = kNoVersion;
+    std::optional<std::string> turn_id;
+    Digest chain;  // of this turn's tokens behind the chain before: names the head
+    std::vector<TokenId> tokens;
+    // The conversation's messages, answers among them: the first `num_old_messages` of those before, then these, then
+    // the answer. None at all: the turn was asked for by text or tokens.
+    int64_t num_old_messages = 0;
+    std::string messages;      // a JSON list
+    int64_t num_messages = 0;  // together
+    friend bool operator==(const TurnRow&, const TurnRow&) = default;
+};
+
+// What was answered under a turn_id: enough to answer again.
+struct AnswerRow {
+    std::string turn_id;
+    Digest request;               // of what was asked
+    std::vector<TokenId> output;  // as far as it became text
+    FinishReason finish = FinishReason::kLength;
+    int64_t num_prompt_tokens = 0;
+    int64_t num_cached_tokens = 0;
+    int64_t num_output_tokens = 0;
+    std::string head;
+    std::string answer_id;
+    int64_t created = 0;  // seconds since 1970
+    friend bool operator==(const AnswerRow&, const AnswerRow&) = default;
+};
+
+using TurnPtr = std::shared_ptr<const TurnRow>;
+using AnswerPtr = std::shared_ptr<const AnswerRow>;
+
+struct ConversationRows {
+    Version version = kNoVersion;
+    std::vector<TurnPtr> turns;
+    std::map<std::string, AnswerPtr> answers;  // of turns that are left, and of those that are not
+};
+
+// Names a state of a conversation to clients: the version, which is given once, and whose tokens it is about.
+[[nodiscard]] std::string head_name(const ConversationRows& conversation);
+[[nodiscard]] Digest chain_after(const Digest& before, const std::vector<TokenId>& tokens);
+
+// Turn ids of deleted conversations, with nothing of what they said: the newest kMaxDeletedTurns.
+inline constexpr size_t kMaxDeletedTurns = 65536;
+class DeletedTurns {
+public:
+    void add(const ConversationKey& key, const std::string& turn_id);
+    [[nodiscard]] bool contains(const ConversationKey& key, const std::string& turn_id) const;
+    [[nodiscard]] size_t size() const { return in_order_.size(); }
+
+private:
+    std::set<std::pair<ConversationKey, std::string>> all_;
+    std::deque<std::pair<ConversationKey, std::string>> in_order_;  // oldest first
+};
+
+// One step of a conversation.
+struct Change {
+    enum class Kind : uint8_t {
+        kNothing,  // to be told when everything before it is kept
+        kCommit,   // the first num_turns turns stay, `turn` follows
+        kFork,     // the first num_turns turns of `key` become `to`'s, with their answers
+        kRewind,   // the first num_turns turns stay
+        kRemove,
+    };
+    Kind kind = Kind::kNothing;
+    ConversationKey key;
+    Version version = kNoVersion;  // afterwards; kFork: of `to`
+    int64_t num_turns = 0;
+    TurnPtr turn;      // kCommit
+    AnswerPtr answer;  // kCommit of a turn with a turn_id
+    std::string to;    // kFork
+};
+
+// All that a ledger keeps.
+struct LedgerContents {
+    std::map<ConversationKey, ConversationRows> conversations;
+    DeletedTurns deleted;
+};
+
+// Empty where it is as it must be; what is wrong with it.
+[[nodiscard]] std::string problem_of(const ConversationRows& conversation, int32_t vocab_size);
+
+// The change's meaning, in memory. REQUIRES: it fits.
+void apply_change(const Change& change, LedgerContents& contents);
+
+}  // namespace verbatim::server

@@ -1,0 +1,54 @@
+// server/ledger/sql_ledger_store.h: owns the tables of a ledger in a database, and their versions.
+//
+// Every change has a number, and the ledger's row holds the number of the last one: it moves in the transaction that
+// the changes are in. A transaction whose end was not heard of is told by it, and so is another writer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/ledger/ledger_store.h"
+#include "server/ledger/sql_database.h"
+
+namespace verbatim::server {
+
+// Statements that bring a ledger from one schema version to the next: migrations[0] makes version 1 of nothing.
+using SqlMigrations = std::vector<std::vector<std::string>>;
+[[nodiscard]] const SqlMigrations& ledger_migrations();
+
+class SqlLedgerStore final : public LedgerStore {
+public:
+    explicit SqlLedgerStore(std::unique_ptr<SqlDatabase> database,
+                            const SqlMigrations& migrations = ledger_migrations());
+
+    Result<LedgerContents> open(const LedgerIdentity& identity) override;
+    Status apply(std::span<const Change> changes) override;
+    [[nodiscard]] std::string where() const override { return database_->where(); }
+
+private:
+    Status migrate(const LedgerIdentity& identity);
+    Status migrate_in_transaction(const LedgerIdentity& identity, int64_t version);
+    Result<LedgerContents> read(const LedgerIdentity& identity);
+    Status read_conversations(LedgerContents& contents);
+    Status read_turns(LedgerContents& contents);
+    Status read_answers(LedgerContents& contents);
+    Status read_deleted(LedgerContents& contents);
+    Status in_transaction(const std::function<Status()>& deed);
+    Result<bool> move_last_change(int64_t to);
+    Status carry_out(const Change& change, int64_t number);
+    Status commit(const Change& change);
+    Status fork(const Change& change);
+    Status keep_turns(const Change& change);
+    Status set_version(const Change& change, const std::string& conversation_id);
+    Status remove(const Change& change, int64_t number);
+
+    std::unique_ptr<SqlDatabase> database_;
+    SqlMigrations migrations_;
+    int64_t last_change_ = 0;
+    bool failed_ = false;  // the last transaction
+};
+
+}  // namespace verbatim::server

@@ -1,0 +1,125 @@
+#include "server/ledger/sqlite_database.h"
+
+#include <sqlite3.h>
+
+#include <filesystem>
+#include <utility>
+
+namespace verbatim::server {
+namespace {
+
+struct Finalize {
+    void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+
+void bind(sqlite3_stmt* statement, std::span<const SqlValue> values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+        const int place = sqlite3_bind_parameter_index(statement, fmt::format("${}", i + 1).c_str());
+        if (place == 0) continue;  // the statement does without it
+        if (const auto* number = std::get_if<int64_t>(&values[i])) {
+            sqlite3_bind_int64(statement, place, *number);
+        } else if (const auto* bytes = std::get_if<std::string>(&values[i])) {
+            sqlite3_bind_blob64(statement, place, bytes->data(), bytes->size(), SQLITE_STATIC);
+        }
+    }
+}
+
+SqlValue value_of(sqlite3_stmt* statement, int column) {
+    switch (sqlite3_column_type(statement, column)) {
+        case SQLITE_NULL: return {};
+        case SQLITE_INTEGER: return int64_t{sqlite3_column_int64(statement, column)};
+        default: break;
+    }
+    const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement, column));
+    const auto size = static_cast<size_t>(sqlite3_column_bytes(statement, column));
+    return bytes == nullptr ? std::string() : std::string(bytes, size);
+}
+
+}  // namespace
+
+void SqliteDatabase::Close::operator()(sqlite3* database) const { sqlite3_close(database); }
+
+SqliteDatabase::SqliteDatabase(std::string file) : file_(std::move(file)) {}
+SqliteDatabase::~SqliteDatabase() = default;
+
+tl::unexpected<Error> SqliteDatabase::said() const {
+    const int code = database_ ? sqlite3_extended_errcode(database_.get()) : SQLITE_CANTOPEN;
+    const std::string text = database_ ? sqlite3_errmsg(database_.get()) : "it cannot be opened";
+    if ((code & 0xff) == SQLITE_BUSY)
+        return tl::unexpected(
+            Error{"another server has it in hand: stop that one, or choose another --ledger", ErrorKind::kMachine});
+    if (code == SQLITE_NOTADB) return error("it is no SQLite database: choose another --ledger");
+    return tl::unexpected(Error{text, ErrorKind::kMachine});
+}
+
+// One writer: the file stays locked until this process ends, however it ends. What was committed is on the disk.
+Status SqliteDatabase::connect() {
+    database_.reset();
+    const auto folder = std::filesystem::path(file_).parent_path();
+    if (std::error_code problem; !folder.empty() && !std::filesystem::is_directory(folder, problem))
+        return error("the folder {} is not there: make it", folder.string());
+    sqlite3* opened = nullptr;
+    const int code = sqlite3_open_v2(file_.c_str(), &opened,
+                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+    database_.reset(opened);
+    if (code != SQLITE_OK) return said();
+    sqlite3_busy_timeout(opened, 0);
+    for (const char* pragma :
+         {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"})
+        RETURN_IF_ERROR(rows(pragma, {}));
+    RETURN_IF_ERROR(take_lock());
+    return check_owner();
+}
+
+// Nothing is written into what is somebody else's.
+Status SqliteDatabase::check_owner() {
+    ASSIGN_OR_RETURN(const auto tables, rows("SELECT 1 FROM sqlite_master", {}));
+    ASSIGN_OR_RETURN(const bool ours, has_table("verbatim_ledger"));
+    if (tables.empty() || ours) return {};
+    return error("it is the database of another program: choose another --ledger");
+}
+
+// Writes nothing, but asks for the right to.
+Status SqliteDatabase::take_lock() {
+    RETURN_IF_ERROR(run("BEGIN IMMEDIATE", {}));
+    RETURN_IF_ERROR(run("COMMIT", {}));
+    return {};
+}
+
+Status SqliteDatabase::recover() {
+    if (!database_) return connect();
+    if (sqlite3_get_autocommit(database_.get()) != 0) return {};
+    RETURN_IF_ERROR(run("ROLLBACK", {}));
+    return {};
+}
+
+Result<int64_t> SqliteDatabase::run(const std::string& sql, std::span<const SqlValue> values) {
+    RETURN_IF_ERROR(rows(sql, values));
+    return int64_t{sqlite3_changes64(database_.get())};
+}
+
+Result<std::vector<SqlRow>> SqliteDatabase::rows(const std::string& sql, std::span<const SqlValue> values) {
+    sqlite3_stmt* prepared = nullptr;
+    if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &prepared, nullptr) != SQLITE_OK) return said();
+    const Statement statement(prepared);
+    bind(prepared, values);
+    std::vector<SqlRow> found;
+    int code = SQLITE_ROW;
+    while ((code = sqlite3_step(prepared)) == SQLITE_ROW) {
+        SqlRow& row = found.emplace_back();
+        for (int column = 0; column < sqlite3_column_count(prepared); ++column)
+            row.push_back(value_of(prepared, column));
+    }
+    if (code != SQLITE_DONE) return said();
+    return found;
+}
+
+Result<bool> SqliteDatabase::has_table(const std::string& name) {
+    const SqlValue values[] = {name};
+    ASSIGN_OR_RETURN(const auto found,
+                     rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = CAST($1 AS TEXT)", values));
+    return !found.empty();
+}
+
+}  // namespace verbatim::server

@@ -1,0 +1,345 @@
+// Conversations as clients see them: turns by their ids, suffixes, heads, forks, and what a new process knows of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+
+#include "server/ledger/sql_ledger_store.h"
+#include "server/ledger/sqlite_database.h"
+#include "tests/server/http/http_scene.h"
+#include "tests/server/ledger/ledger_places.h"
+
+namespace verbatim::tests {
+namespace {
+
+using nlohmann::json;
+using server::SqliteDatabase;
+using server::SqlLedgerStore;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+
+json turn(const std::string& id, const std::string& text, const json& more = json::object()) {
+    json body = hello({{"conversation_id", id}, {"messages", json::array({user(text)})}});
+    body.update(more);
+    return body;
+}
+
+std::string said(const HttpAnswer& answer) {
+    const json body = answer.json();
+    return answer.status == 200 ? body["choices"][0]["message"]["content"].get<std::string>() : body.dump();
+}
+
+int64_t cached(const HttpAnswer& answer) {
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+}
+
+void expect_error(const HttpAnswer& answer, int status, const std::string& code, const std::string& param = "") {
+    EXPECT_EQ(answer.status, status) << answer.body;
+    const json error = answer.json()["error"];
+    EXPECT_EQ(error["code"], code) << error;
+    if (!param.empty()) EXPECT_EQ(error["param"], param) << error;
+}
+
+std::string delete_of(const std::string& path) {
+    return "DELETE " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+}
+
+HttpSceneConfig kept_in(const TestFolder& folder) {
+    HttpSceneConfig config;
+    config.ledger = [file = folder.file("ledger")] {
+        return std::make_unique<SqlLedgerStore>(std::make_unique<SqliteDatabase>(file));
+    };
+    return config;
+}
+
+TEST(HttpConversations, ATurnIsAnsweredOnce) {
+    const TestFolder folder;
+    const json asked = turn("c", "hello", {{"turn_id", "t1"}});
+    std::string first;
+    {
+        HttpScene scene(kept_in(folder));
+        const HttpAnswer whole = scene.chat(asked);
+        ASSERT_EQ(whole.status, 200) << whole.body;
+        first = whole.body;
+        scene.wait_until_idle();
+        const int64_t num_computed = scene.num_computed_tokens();
+        EXPECT_EQ(scene.chat(asked).body, first);
+        json streamed = asked;
+        streamed["stream"] = true;
+        const Joined again = joined(scene.chat(streamed));
+        EXPECT_EQ(again.text, said(whole));
+        EXPECT_TRUE(again.done);
+        EXPECT_EQ(again.head_id, whole.json()["head_id"]);
+        EXPECT_EQ(scene.num_computed_tokens(), num_computed);
+        expect_error(scene.chat(turn("c", "other", {{"turn_id", "t1"}})), 409, "turn_mismatch");
+        expect_error(scene.chat(turn("c", "hello", {{"turn_id", "t1"}, {"n", 2}})), 400, "unsupported_value", "n");
+    }
+    HttpScene next(kept_in(folder));
+    EXPECT_EQ(next.chat(asked).body, first) << "after a restart";
+    EXPECT_EQ(next.num_computed_tokens(), 0);
+    EXPECT_EQ(next.ask(delete_of("/v1/conversations/c")).status, 200);
+    expect_error(next.chat(asked), 409, "turn_deleted");
+}
+
+TEST(HttpConversations, ASuffixGoesOnFromWhatIsCommitted) {
+    HttpScene scene;
+    const HttpAnswer first = scene.chat(turn("whole", "hello"));
+    ASSERT_EQ(scene.chat(turn("suffix", "hello")).status, 200);
+    const json history = json::array({user("hello"), {{"role", "assistant"}, {"content", said(first)}}, user("more")});
+    const HttpAnswer whole = scene.chat(turn("whole", "", {{"messages", history}}));
+    const HttpAnswer suffix = scene.chat(turn("suffix", "more", {{"suffix_only", true}}));
+    EXPECT_EQ(said(suffix), said(whole));
+    EXPECT_EQ(suffix.json()["usage"], whole.json()["usage"]);
+    const int64_t num_first = first.json()["usage"]["total_tokens"];
+    EXPECT_EQ(cached(suffix), num_first - 1) << "all but the token that was drawn last";
+    const HttpAnswer third = scene.chat(turn("suffix", "and more", {{"suffix_only", true}}));
+    EXPECT_EQ(cached(third), suffix.json()["usage"]["total_tokens"].get<int64_t>() - 1);
+
+    expect_error(scene.chat(turn("nobody", "more", {{"suffix_only", true}})), 404, "unknown_conversation");
+    expect_error(scene.chat(hello({{"suffix_only", true}})), 400, "missing_required_parameter", "conversation_id");
+    expect_error(scene.chat(hello({{"turn_id", "t"}})), 400, "missing_required_parameter", "conversation_id");
+}
+
+TEST(HttpConversations, SuffixesOfCompletionsAreTextOrTokens) {
+    HttpScene scene;
+    const json first = {
+        {"prompt", {1, 2, 3, 4}}, {"max_tokens", 4}, {"ignore_eos", true}, {"seed", 1}, {"conversation_id", "c"}};
+    ASSERT_EQ(scene.complete(first).status, 200);
+    json suffix = first;
+    suffix["prompt"] = {7, 8};
+    suffix["suffix_only"] = true;
+    const json usage = scene.complete(suffix).json()["usage"];
+    EXPECT_EQ(usage["prompt_tokens"], 10);
+    EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 7);
+    suffix["prompt"] = "def";
+    EXPECT_GT(scene.complete(suffix).json()["usage"]["prompt_tokens"], 14);
+    expect_error(scene.chat(turn("c", "hello", {{"suffix_only", true}})), 400, "invalid_value", "suffix_only");
+}
+
+TEST(HttpConversations, AParentHeadIsComparedBeforeAnythingIsComputed) {
+    HttpScene scene;
+    const std::string head = scene.chat(turn("c", "hello")).json()["head_id"];
+    const HttpAnswer second = scene.chat(turn("c", "more", {{"suffix_only", true}, {"parent_head", head}}));
+    ASSERT_EQ(second.status, 200) << second.body;
+    EXPECT_NE(second.json()["head_id"], head);
+    EXPECT_THAT(second.head, HasSubstr("X-Head-Id: " + second.json()["head_id"].get<std::string>()));
+    expect_error(scene.chat(turn("c", "more", {{"suffix_only", true}, {"parent_head", head}})), 409, "parent_mismatch");
+    ASSERT_EQ(scene.ask(delete_of("/v1/conversations/c")).status, 200);
+    ASSERT_EQ(scene.chat(turn("c", "hullo")).status, 200);
+    expect_error(scene.chat(turn("c", "more", {{"suffix_only", true}, {"parent_head", head}})), 409, "parent_mismatch");
+}
+
+TEST(HttpConversations, AreForkedRewoundShownAndDeleted) {
+    HttpScene scene;
+    const std::string head = scene.chat(turn("a b", "hello", {{"turn_id", "t1"}})).json()["head_id"];
+    ASSERT_EQ(scene.chat(turn("a b", "more", {{"suffix_only", true}})).status, 200);
+    const json shown = scene.ask(get("/v1/conversations/a%20b")).json();
+    EXPECT_EQ(shown["id"], "a b");
+    ASSERT_EQ(shown["turns"].size(), 2u) << shown;
+    EXPECT_EQ(shown["turns"][0]["turn_id"], "t1");
+    EXPECT_EQ(shown["num_tokens"], shown["turns"][1]["prompt_tokens"].get<int64_t>() + 12);
+    EXPECT_GE(shown["heads"].size(), 2u);
+    EXPECT_EQ(shown["heads"].back()["kind"], "turn");
+
+    const HttpAnswer forked = scene.ask(post("/v1/conversations/a%20b/fork", R"({"to": "c", "num_turns": 1})"));
+    ASSERT_EQ(forked.status, 200) << forked.body;
+    EXPECT_EQ(forked.json()["num_turns"], 1);
+    const HttpAnswer rewound = scene.ask(post("/v1/conversations/a%20b/rewind", R"({"num_turns": 1})"));
+    ASSERT_EQ(rewound.status, 200) << rewound.body;
+    EXPECT_NE(rewound.json()["head_id"], head) << "a head is named once";
+    const HttpAnswer on_fork = scene.chat(turn("c", "else", {{"suffix_only", true}}));
+    EXPECT_EQ(said(scene.chat(turn("a b", "else", {{"suffix_only", true}}))), said(on_fork));
+    EXPECT_EQ(cached(on_fork), forked.json()["num_tokens"].get<int64_t>() - 1);
+
+    EXPECT_EQ(scene.ask(delete_of("/v1/conversations/c")).json()["deleted"], true);
+    expect_error(scene.ask(delete_of("/v1/conversations/c")), 404, "unknown_conversation");
+    expect_error(scene.ask(get("/v1/conversations/c")), 404, "unknown_conversation");
+    const auto wrong = [&](const char* deed, const char* body) {
+        return scene.ask(post(std::string("/v1/conversations/a%20b") + deed, body));
+    };
+    expect_error(wrong("/fork", R"({"to": "a b"})"), 409, "name_taken");
+    expect_error(wrong("/fork", R"({"to": "d", "num_turns": 9})"), 400, "no_such_turn");
+    expect_error(wrong("/fork", "{}"), 400, "missing_required_parameter", "to");
+    expect_error(wrong("/rewind", R"({"num_turns": -1})"), 400, "invalid_value", "num_turns");
+    expect_error(wrong("/rewind", R"({"num_turns": 1, "parent_head": "x"})"), 409, "parent_mismatch");
+    expect_error(wrong("/rewind", R"({"num_turns": 1, "mood": 2})"), 400, "unsupported_parameter", "mood");
+    expect_error(wrong("/rewind", "no"), 400, "invalid_json");
+    expect_error(wrong("/burn", "{}"), 404, "unknown_url");
+    expect_error(wrong("", "{}"), 405, "method_not_allowed");
+    expect_error(scene.ask(get("/v1/conversations/%zz")), 400, "invalid_value", "conversation_id");
+    expect_error(scene.ask(get("/v1/conversations/a%20b?x=1")), 400, "invalid_value", "x");
+}
+
+TEST(HttpConversations, AreOfTheirSaltAlone) {
+    HttpSceneConfig config;
+    config.api_keys = "one first-key\ntwo second-key\n";
+    HttpScene scene(std::move(config));
+    const auto ask_as = [&](const char* key, const std::string& head, const std::string& body) {
+        return scene.ask(
+            fmt::format("{} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: "
+                        "close\r\nContent-Length: {}\r\n\r\n{}",
+                        head, key, body.size(), body));
+    };
+    ASSERT_EQ(ask_as("first-key", "POST /v1/chat/completions", turn("c", "hello").dump()).status, 200);
+    EXPECT_EQ(ask_as("first-key", "GET /v1/conversations/c", "").status, 200);
+    EXPECT_EQ(ask_as("first-key", "GET /v1/conversations/c?cache_salt=s", "").status, 404);
+    EXPECT_EQ(ask_as("second-key", "GET /v1/conversations/c", "").status, 404);
+    EXPECT_EQ(ask_as("second-key", "DELETE /v1/conversations/c", "").status, 404);
+    EXPECT_EQ(ask_as("second-key", "POST /v1/conversations/c/fork", R"({"to": "d"})").status, 404);
+    EXPECT_EQ(ask_as("no-key", "GET /v1/conversations/c", "").status, 401);
+    const json salted = turn("c", "hello", {{"cache_salt", "s"}});
+    ASSERT_EQ(ask_as("second-key", "POST /v1/chat/completions", salted.dump()).status, 200);
+    EXPECT_EQ(ask_as("second-key", "GET /v1/conversations/c?cache_salt=s", "").status, 200);
+    EXPECT_EQ(ask_as("second-key", "POST /v1/conversations/c/fork", R"({"to": "d", "cache_salt": "s"})").status, 200);
+}
+
+TEST(HttpConversations, ANewProcessComputesCommittedTokensAgain) {
+    const TestFolder folder;
+    HttpScene undisturbed;
+    int64_t num_tokens = 0;
+    {
+        HttpScene scene(kept_in(folder));
+        for (HttpScene* one : {&scene, &undisturbed}) {
+            ASSERT_EQ(one->chat(turn("c", "hello")).status, 200);
+            const HttpAnswer second = one->chat(turn("c", "more", {{"suffix_only", true}}));
+            num_tokens = second.json()["usage"]["total_tokens"];
+        }
+    }
+    HttpScene scene(kept_in(folder));
+    const json asked = turn("c", "and more", {{"suffix_only", true}});
+    const HttpAnswer next = scene.chat(asked);
+    const HttpAnswer wanted = undisturbed.chat(asked);
+    EXPECT_EQ(said(next), said(wanted));
+    EXPECT_EQ(next.json()["head_id"], wanted.json()["head_id"]);
+    EXPECT_EQ(cached(next), 0);
+    EXPECT_EQ(cached(wanted), num_tokens - 1);
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.engine().stats().not_reused[static_cast<size_t>(NotReused::kLost)], num_tokens - 1);
+    EXPECT_EQ(scene.engine().stats().not_reused[static_cast<size_t>(NotReused::kSeam)], 1);
+    EXPECT_EQ(scene.ask(get("/v1/conversations/c")).json()["turns"].size(), 3u);
+}
+
+// A stop text ends the answer and the turn; what the client has not seen is no message of the conversation.
+TEST(HttpConversations, ATurnThatAStopTextEndsIsCommitted) {
+    const TestFolder folder;
+    std::string before;
+    std::string second;
+    {
+        HttpScene scene(kept_in(folder));
+        const std::string whole = said(scene.chat(hello()));
+        const std::string stop = whole.substr(whole.size() / 2, 3);
+        before = whole.substr(0, whole.find(stop));
+        const json asked = turn("c", "hello", {{"stop", stop}, {"turn_id", "t"}});
+        const HttpAnswer stopped = scene.chat(asked);
+        EXPECT_EQ(said(stopped), before);
+        EXPECT_TRUE(stopped.json().contains("head_id"));
+        EXPECT_EQ(scene.chat(asked).body, stopped.body);
+        EXPECT_EQ(scene.host().num_aborts(), 0);
+        const json shown = scene.ask(get("/v1/conversations/c")).json();
+        EXPECT_EQ(shown["turns"][0]["finish_reason"], "stop");
+        EXPECT_EQ(shown["num_tokens"], stopped.json()["usage"]["total_tokens"]);
+        ASSERT_EQ(scene.ask(post("/v1/conversations/c/fork", R"({"to": "d"})")).status, 200);
+        second = said(scene.chat(turn("c", "more", {{"suffix_only", true}})));
+        const json history = json::array({user("hello"), {{"role", "assistant"}, {"content", before}}, user("more")});
+        EXPECT_EQ(said(scene.chat(hello({{"messages", history}}))), second);
+    }
+    HttpScene scene(kept_in(folder));
+    EXPECT_EQ(said(scene.chat(turn("d", "more", {{"suffix_only", true}}))), second);
+}
+
+// A client that rewrites what was said: the tokens before it are reused, and those behind it have their reason.
+TEST(HttpConversations, ARewrittenHistoryCostsWhatDiverged) {
+    HttpScene scene;
+    const HttpAnswer first = scene.chat(turn("c", "hello there"));
+    const json answer = {{"role", "assistant"}, {"content", said(first)}};
+    const int64_t num_first_prompt = first.json()["usage"]["prompt_tokens"];
+    const json other = {{"role", "assistant"}, {"content", "rewritten"}};
+    std::array<int64_t, static_cast<size_t>(NotReused::kCount)> before{};
+    const auto grown = [&](NotReused reason) {
+        const auto i = static_cast<size_t>(reason);
+        return scene.engine().stats().not_reused[i] - before[i];
+    };
+    const auto ask_with = [&](const json& said_before) {
+        scene.wait_until_idle();
+        before = scene.engine().stats().not_reused;
+        const HttpAnswer asked =
+            scene.chat(turn("c", "", {{"messages", {user("hello there"), said_before, user("go on")}}}));
+        scene.wait_until_idle();
+        return asked;
+    };
+    // The first prompt is what it was.
+    const HttpAnswer rewritten = ask_with(other);
+    EXPECT_EQ(cached(rewritten), num_first_prompt - 1);
+    const int64_t num_prompt = rewritten.json()["usage"]["prompt_tokens"];
+    EXPECT_GT(grown(NotReused::kNewTokens), 0);
+    EXPECT_GT(grown(NotReused::kBetweenHeads), 0) << "the prompt's last token, which every request computes";
+    EXPECT_EQ(cached(rewritten) + grown(NotReused::kNewTokens) + grown(NotReused::kBetweenHeads), num_prompt);
+    EXPECT_EQ(scene.ask(get("/v1/conversations/c")).json()["turns"].size(), 1u) << "the turn that it left is gone";
+    // Back again: the first prompt's state was let go meanwhile, and that is the reason that is counted.
+    EXPECT_EQ(cached(ask_with(answer)), 0);
+    EXPECT_GT(grown(NotReused::kNotRetained), 0);
+    EXPECT_EQ(grown(NotReused::kNewConversation), 0);
+}
+
+// --- a store that fails
+
+class FailingDatabase final : public SqlDatabase {
+public:
+    FailingDatabase(std::string file, std::atomic<bool>& fails) : inner_(std::move(file)), fails_(fails) {}
+    Status connect() override { return inner_.connect(); }
+    Status recover() override { return inner_.recover(); }
+    Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) override {
+        if (fails_) return tl::unexpected(Error{"the disk is full", ErrorKind::kMachine});
+        return inner_.run(sql, values);
+    }
+    Result<std::vector<SqlRow>> rows(const std::string& sql, std::span<const SqlValue> values) override {
+        return inner_.rows(sql, values);
+    }
+    Result<bool> has_table(const std::string& name) override { return inner_.has_table(name); }
+    [[nodiscard]] std::string where() const override { return inner_.where(); }
+
+private:
+    SqliteDatabase inner_;
+    std::atomic<bool>& fails_;
+};
+
+TEST(HttpConversations, AStoreThatFailsIsSaidAndNothingIsLost) {
+    const TestFolder folder;
+    std::atomic<bool> fails = false;
+    const json asked = turn("c", "more", {{"suffix_only", true}, {"turn_id", "t2"}});
+    std::string kept;
+    {
+        HttpSceneConfig config;
+        config.ledger = [&] {
+            return std::make_unique<SqlLedgerStore>(std::make_unique<FailingDatabase>(folder.file("ledger"), fails));
+        };
+        HttpScene scene(std::move(config));
+        ASSERT_EQ(scene.chat(turn("c", "hello")).status, 200);
+        fails = true;
+        json streamed = asked;
+        streamed["stream"] = true;
+        const HttpAnswer cut = scene.chat(streamed);
+        EXPECT_THAT(cut.body, AllOf(HasSubstr("ledger_unavailable"), HasSubstr("the disk is full")));
+        EXPECT_FALSE(joined(cut).done);
+        expect_error(scene.chat(turn("d", "hello")), 503, "ledger_unavailable");
+        expect_error(scene.chat(asked), 503, "ledger_unavailable");
+        expect_error(scene.ask(post("/v1/conversations/c/fork", R"({"to": "d"})")), 503, "ledger_unavailable");
+        EXPECT_EQ(scene.chat(hello()).status, 200) << "who keeps nothing is served";
+        EXPECT_EQ(scene.ask(get("/health")).status, 200);
+        fails = false;
+        HttpAnswer again = scene.chat(asked);
+        while (again.status == 503) again = scene.chat(asked);
+        ASSERT_EQ(again.status, 200) << again.body;
+        kept = again.body;
+    }
+    HttpScene next(kept_in(folder));
+    EXPECT_EQ(next.chat(asked).body, kept);
+    EXPECT_EQ(next.ask(get("/v1/conversations/c")).json()["turns"].size(), 2u) << "it was computed once";
+}
+
+}  // namespace
+}  // namespace verbatim::tests

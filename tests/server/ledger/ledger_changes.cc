@@ -1,0 +1,104 @@
+#include "tests/server/ledger/ledger_changes.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+namespace verbatim::tests {
+
+using namespace verbatim::server;
+
+// Some ids and salts that a database could stumble over.
+ConversationKey RandomChanges::any_key() {
+    static const std::vector<std::optional<std::string>> kSalts = {std::nullopt, "", "-", std::string("\0\xff", 2)};
+    static const std::vector<std::string> kIds = {"a", "b'; DROP TABLE", std::string("c\0d", 3), "\xff\xfe", "e"};
+    const auto& salt = kSalts[static_cast<size_t>(below(static_cast<int64_t>(kSalts.size())))];
+    return {{salt}, kIds[static_cast<size_t>(below(static_cast<int64_t>(kIds.size())))]};
+}
+
+Change RandomChanges::commit(const ConversationKey& key) {
+    const auto found = contents_.conversations.find(key);
+    const ConversationRows now = found == contents_.conversations.end() ? ConversationRows() : found->second;
+    Change change{.kind = Change::Kind::kCommit, .key = key};
+    const auto num_turns = static_cast<int64_t>(now.turns.size());
+    change.num_turns = below(4) == 0 ? below(num_turns + 1) : num_turns;
+    change.version = Version{index(now.version) + 1};
+    const TurnRow before = change.num_turns == 0 ? TurnRow() : *now.turns[static_cast<size_t>(change.num_turns) - 1];
+    TurnRow turn;
+    turn.prompt_end = before.end + 1 + below(30);
+    turn.end = turn.prompt_end + below(9);
+    turn.finish = static_cast<FinishReason>(below(3));
+    turn.num_text_tokens = below(turn.end - turn.prompt_end + 1);
+    turn.num_text_bytes = below(50) - 1;
+    turn.version = change.version;
+    for (int64_t i = before.end; i < turn.end; ++i) turn.tokens.push_back(static_cast<TokenId>(below(2048)));
+    turn.chain = chain_after(before.chain, turn.tokens);
+    turn.num_old_messages = below(5);
+    turn.num_messages = below(9);
+    turn.messages = below(3) == 0 ? "" : R"([{"role": "user", "content": "\u0000 ä"}])";
+    if (below(3) > 0) turn.turn_id = fmt::format("turn {}", next_turn_++);
+    change.turn = std::make_shared<const TurnRow>(turn);
+    if (!turn.turn_id) return change;
+    AnswerRow answer{*turn.turn_id, {random_(), random_()},
+                     turn.tokens,   turn.finish,
+                     below(99),     below(99),
+                     below(99),     "7-head",
+                     "cmpl-1",      below(99)};
+    change.answer = std::make_shared<const AnswerRow>(std::move(answer));
+    return change;
+}
+
+Change RandomChanges::draw() {
+    const ConversationKey key = any_key();
+    const auto found = contents_.conversations.find(key);
+    if (found == contents_.conversations.end()) return commit(key);
+    const auto num_turns = static_cast<int64_t>(found->second.turns.size());
+    const Version next{index(found->second.version) + 1};
+    const ConversationKey to{key.salt, any_key().conversation_id};
+    switch (below(12)) {
+        case 0: return {.kind = Change::Kind::kRemove, .key = key};
+        case 1: return {.kind = Change::Kind::kRewind, .key = key, .version = next, .num_turns = 1 + below(num_turns)};
+        case 2: return {};
+        case 3:
+        case 4:
+            if (contents_.conversations.contains(to)) break;
+            return {.kind = Change::Kind::kFork,
+                    .key = key,
+                    .version = next,
+                    .num_turns = 1 + below(num_turns),
+                    .to = to.conversation_id};
+        default: break;
+    }
+    return commit(key);
+}
+
+std::vector<Change> RandomChanges::next(int count) {
+    std::vector<Change> changes;
+    for (int i = 0; i < count; ++i) {
+        changes.push_back(draw());
+        ++counts_[changes.back().kind];
+        apply_change(changes.back(), contents_);
+    }
+    return changes;
+}
+
+void expect_equal(const LedgerContents& got, const LedgerContents& wanted) {
+    ASSERT_EQ(got.conversations.size(), wanted.conversations.size());
+    for (const auto& [key, conversation] : wanted.conversations) {
+        ASSERT_TRUE(got.conversations.contains(key)) << key.conversation_id;
+        const ConversationRows& other = got.conversations.at(key);
+        EXPECT_EQ(other.version, conversation.version);
+        ASSERT_EQ(other.turns.size(), conversation.turns.size());
+        for (size_t i = 0; i < conversation.turns.size(); ++i) EXPECT_EQ(*other.turns[i], *conversation.turns[i]);
+        ASSERT_EQ(other.answers.size(), conversation.answers.size());
+        for (const auto& [turn_id, answer] : conversation.answers) {
+            ASSERT_TRUE(other.answers.contains(turn_id)) << turn_id;
+            EXPECT_EQ(*other.answers.at(turn_id), *answer);
+        }
+    }
+    EXPECT_EQ(got.deleted.size(), wanted.deleted.size());
+}
+
+}  // namespace verbatim::tests

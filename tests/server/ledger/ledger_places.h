@@ -1,0 +1,98 @@
+// tests/server/ledger/ledger_places.h: where the ledgers of tests lie: files in a folder of their own, a PostgreSQL
+// server of their own, and databases whose calls fail.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/ledger/ledger_store.h"
+#include "server/ledger/sql_database.h"
+#include "server/ledger/sql_ledger_store.h"
+
+namespace verbatim::tests {
+
+using server::SqlDatabase;
+using server::SqlRow;
+using server::SqlValue;
+
+// A folder that goes with its owner.
+class TestFolder {
+public:
+    TestFolder();
+    TestFolder(const TestFolder&) = delete;
+    TestFolder& operator=(const TestFolder&) = delete;
+    ~TestFolder();
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+private:
+    std::filesystem::path path_;
+};
+
+// A PostgreSQL server in a temporary folder, run by a user that may do nothing else, reached by a socket in that
+// folder.
+class PostgresServer {
+public:
+    PostgresServer();
+    PostgresServer(const PostgresServer&) = delete;
+    PostgresServer& operator=(const PostgresServer&) = delete;
+    ~PostgresServer();
+    // Empty: the server runs. Else why it cannot.
+    [[nodiscard]] const std::string& why_not() const { return why_not_; }
+    [[nodiscard]] std::string url(const std::string& schema) const;
+    void make_schema(const std::string& name) const;
+    void signal(int number) const;  // to the server's first process
+
+private:
+    TestFolder folder_;
+    std::string why_not_;
+    pid_t process_ = -1;
+};
+
+// What a fault does to the call that it meets.
+enum class Fault { kBefore, kAfter };  // nothing is done; it is done, and nobody hears of it
+
+// Another database, of which some calls fail.
+class FaultyDatabase final : public SqlDatabase {
+public:
+    struct Plan {
+        int64_t calls = 0;   // so far
+        int64_t first = -1;  // calls [first, last] fail
+        int64_t last = -1;
+        Fault fault = Fault::kBefore;
+    };
+    FaultyDatabase(std::unique_ptr<SqlDatabase> inner, Plan& plan) : inner_(std::move(inner)), plan_(plan) {}
+    Status connect() override;
+    Status recover() override;
+    Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) override;
+    Result<std::vector<SqlRow>> rows(const std::string& sql, std::span<const SqlValue> values) override;
+    Result<bool> has_table(const std::string& name) override;
+    [[nodiscard]] std::string where() const override { return inner_->where(); }
+
+private:
+    template <typename Deed>
+    auto meet(Deed deed) -> decltype(deed());
+    std::unique_ptr<SqlDatabase> inner_;
+    Plan& plan_;
+};
+
+inline const server::LedgerIdentity kIdentity = {.tokenizer = "the tests'", .vocab_size = 2048};
+
+// The same two stores for every test of a store.
+class EveryStore : public testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override;
+    [[nodiscard]] bool is_postgres() const { return GetParam() == "postgres"; }
+    [[nodiscard]] std::unique_ptr<SqlDatabase> database(const std::string& name);
+    [[nodiscard]] std::string address(const std::string& name);
+    TestFolder folder_;
+    std::unique_ptr<PostgresServer> server_;
+    std::vector<std::string> made_;
+};
+
+}  // namespace verbatim::tests
