@@ -438,6 +438,8 @@ void Cache::destroy(Head& head, NotReused reason) {
 }
 
 void Cache::note_lost(const ConversationKey& key, std::span<const int64_t> lengths) {
+    CHECK(std::ranges::all_of(lengths, [](int64_t length) { return length > 0; }), "'{}' lost a head of no tokens",
+          key.conversation_id);
     auto& name = names_[key];
     if (!name) name = std::make_unique<Name>();
     name->key = key;

@@ -175,6 +175,7 @@ bool Engine::end_turn(RequestId request) {
     if (!decodes || sequence.ending) return false;
     if (sequence.draft_path) scheduler_.end_draft_path(sequence);
     finish(sequence, FinishReason::kStopString);
+    CHECK(sequence.ending || sequence.status == SequenceStatus::kCommitting, "request {} runs on", index(request));
     publish_ready();
     return true;
 }

@@ -91,6 +91,8 @@ bool Engine::restore(const ConversationKey& key, const std::vector<Message>& par
     }
     ledger_.restore(key, std::move(committed), std::move(turns), version);
     cache_.note_lost(key, lengths);
+    CHECK(ledger_.find(key) != nullptr && !ledger_.find(key)->leased_to, "'{}' is restored and leased",
+          key.conversation_id);
     return true;
 }
 

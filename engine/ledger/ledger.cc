@@ -265,6 +265,7 @@ void Ledger::restore(const ConversationKey& key, TokenSeq committed, std::vector
     CHECK(find(key) == nullptr, "'{}' is there", key.conversation_id);
     CHECK(!turns.empty() && turns.back().end == committed.size(), "'{}': {} turns, {} tokens", key.conversation_id,
           turns.size(), committed.size());
+    CHECK_GE(index(version), static_cast<int64_t>(turns.size()));
     auto conversation = std::make_unique<Conversation>();
     conversation->committed = std::move(committed);
     conversation->turns = std::move(turns);

@@ -214,8 +214,8 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     loaded.store = std::make_unique<TokenStore>(vocab_size);
     RETURN_IF_ERROR(start_recording(options, loaded));
     HostExecutor executor = host_executor(loaded);
-    loaded.engine = std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store,
-                                             *loaded.recorders);
+    loaded.engine =
+        std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
     RETURN_IF_ERROR(open_ledger(options, loaded));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
                              .max_prompt_tokens = options.max_prompt_tokens,
