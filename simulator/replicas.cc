@@ -82,16 +82,6 @@ void add_result(SimulationResult& sum, SimulationResult more, const std::vector<
     sum.peak_state_rows = std::max(sum.peak_state_rows, more.peak_state_rows);
 }
 
-// What clients ask for at most, where nobody says: the same on every replica.
-int64_t longest_answer(const Trace& trace, const EngineConfig& engine) {
-    int64_t longest = 1;
-    for (const Row& row : trace.rows) {
-        if (!traces::is_request(row.event)) continue;
-        longest = std::max(longest, row.max_tokens >= 0 ? row.max_tokens : engine.default_max_tokens);
-    }
-    return longest;
-}
-
 }  // namespace
 
 int32_t route_in_turns(const RowGroup& group, int32_t num_replicas) {
@@ -129,7 +119,7 @@ Result<ReplicatedResult> simulate_replicas(const SimulationConfig& given, const 
     CHECK(given.recorded == nullptr && !given.record_steps, "one replica's run alone is recorded or told");
     CHECK_GE(num_replicas, 1);
     SimulationConfig config = given;
-    if (!config.max_tokens) config.max_tokens = longest_answer(trace, config.engine);
+    if (!config.max_tokens) config.max_tokens = longest_answer(trace, config.engine);  // the same on every replica
     const std::vector<int32_t> replicas = replicas_of(trace, num_replicas, router);
     ReplicatedResult result;
     result.whole.driver.times.resize(trace.rows.size());

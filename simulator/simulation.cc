@@ -17,14 +17,6 @@ int64_t answer_tokens(const Row& row, const EngineConfig& engine) {
     return row.max_tokens >= 0 ? row.max_tokens : engine.default_max_tokens;
 }
 
-int64_t longest_answer(const traces::Trace& trace, const EngineConfig& engine) {
-    int64_t longest = 1;
-    for (const Row& row : trace.rows) {
-        if (traces::is_request(row.event)) longest = std::max(longest, answer_tokens(row, engine));
-    }
-    return longest;
-}
-
 // Makes requests that do not tell their length, and tells it to the executor.
 class HiddenLengths final : public DriverHooks {
 public:
@@ -103,6 +95,14 @@ Digest digest_of(const SimulationResult& result) {
 }
 
 }  // namespace
+
+int64_t longest_answer(const traces::Trace& trace, const EngineConfig& engine) {
+    int64_t longest = 1;
+    for (const Row& row : trace.rows) {
+        if (traces::is_request(row.event)) longest = std::max(longest, answer_tokens(row, engine));
+    }
+    return longest;
+}
 
 Result<SimulationResult> simulate(const SimulationConfig& config, const traces::Trace& trace, CostModel& cost,
                                   int32_t vocab_size, EvictionPolicy& policy,

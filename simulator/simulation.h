@@ -55,6 +55,9 @@ struct StepSample {
     friend bool operator==(const StepSample&, const StepSample&) = default;
 };
 
+// Tokens of the trace's longest answer; a row that names none gets the engine's default.
+[[nodiscard]] int64_t longest_answer(const traces::Trace& trace, const EngineConfig& engine);
+
 struct SimulationResult {
     int64_t requests = 0;  // rows of the trace that are requests
     DriverReport driver;

@@ -428,10 +428,10 @@ void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
     sequence.store_output(store_);
     const bool seam = !sequence.output.empty();
     TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
-    CHECK(!cache_.state().enabled() || sequence.num_state_tokens == tokens.size(), "a head of {} tokens, a row of {}",
-          tokens.size(), sequence.num_state_tokens);
     event(EventKind::kStage, sequence.id, tokens.size());
     publication_.stage_turn(sequence, std::move(tokens), reason, plan_.step);
+    CHECK(!cache_.state().enabled() || sequence.num_state_tokens == sequence.num_computed_tokens,
+          "a head of {} tokens, a row of {}", sequence.num_computed_tokens, sequence.num_state_tokens);
     scheduler_.retire(sequence);
 }
 

@@ -79,12 +79,12 @@ struct Board {
     std::array<double, kMaxTimes> times_s;
 };
 
-// The child: answers until the question pipe ends. Never returns.
+// The child: answers until the question pipe ends. Never returns; what a kernel throws ends it.
 struct BoardPipes {
     int questions = -1;  // one byte each
     int answers = -1;
 };
 [[noreturn]] void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits,
-                                   BoardPipes pipes);
+                                   BoardPipes pipes) noexcept;
 
 }  // namespace verbatim::tools

@@ -389,7 +389,7 @@ private:
 
 }  // namespace
 
-void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits, BoardPipes pipes) {
+void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits, BoardPipes pipes) noexcept {
     setpgid(0, 0);  // what the kernel starts ends with it
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     the_board = &board;

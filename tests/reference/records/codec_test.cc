@@ -1,6 +1,7 @@
 // Values as few bytes, and the shapes that say how they lie there.
 #include "reference/records/codec.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,7 +107,8 @@ TEST(RecordCodec, WhatIsCutOffOrOutOfRangeIsAnError) {
     }
     std::vector<std::byte> wrong = bytes;
     wrong[0] = std::byte{2 * static_cast<int>(CallKind::kCount)};
-    EXPECT_THAT(decode<Call>(*shape, wrong, store).error().message, HasSubstr("kind: 6 is none of its values"));
+    EXPECT_THAT(decode<Call>(*shape, wrong, store).error().message,
+                HasSubstr(fmt::format("kind: {} is none of its values", static_cast<int>(CallKind::kCount))));
     TokenStore smaller(9);
     EXPECT_THAT(decode<Call>(*shape, bytes, smaller).error().message, HasSubstr("token 9 of a vocabulary of 9"));
     wrong = bytes;
