@@ -172,22 +172,18 @@ asio::awaitable<bool> Endpoints::model(const Call& call) {
 template <typename T>
 asio::awaitable<ApiResult<T>> Endpoints::on_text_thread(std::function<ApiResult<T>(text::WordCache&)> work) {
     struct Shared {
-        explicit Shared(asio::io_context& loop) : done(loop, asio::steady_timer::time_point::max()) {}
-        asio::steady_timer done;
+        Bell done;
         std::optional<ApiResult<T>> made;
     };
-    const auto shared = std::make_shared<Shared>(*loop_);
+    const auto shared = std::make_shared<Shared>();
     asio::post(text_thread_, [this, shared, work = std::move(work)] {
         ApiResult<T> made = work(words_);
         asio::post(*loop_, [shared, made = std::move(made)]() mutable {
             shared->made = std::move(made);
-            shared->done.cancel();
+            shared->done.ring();
         });
     });
-    while (!shared->made) {
-        boost::system::error_code ignored;
-        co_await shared->done.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    }
+    while (!shared->made) co_await shared->done.wait(std::chrono::steady_clock::time_point::max());
     co_return *std::move(shared->made);
 }
 
@@ -222,27 +218,23 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     auto parsed = parse_conversation_call(method, target, call.request.body(), call.tenant);
     if (!parsed) co_return co_await refuse(call, parsed.error());
     struct Shared {
-        explicit Shared(asio::io_context& loop) : done(loop, asio::steady_timer::time_point::max()) {}
-        asio::steady_timer done;
+        Bell done;
         std::optional<ConversationReply> reply;
     };
-    const auto shared = std::make_shared<Shared>(*loop_);
+    const auto shared = std::make_shared<Shared>();
     const bool asked = service_->host->ask(*std::move(parsed), [weak = std::weak_ptr(loop_), shared](auto reply) {
         const std::shared_ptr<asio::io_context> loop = weak.lock();
         if (!loop) return;
         asio::post(*loop, [shared, reply = std::move(reply)]() mutable {
             shared->reply = std::move(reply);
-            shared->done.cancel();
+            shared->done.ring();
         });
     });
     if (!asked) {
         const ApiError full{429, "too many requests are waiting: try again", "", "overloaded"};
         co_return co_await refuse(call, full);
     }
-    while (!shared->reply) {
-        boost::system::error_code ignored;
-        co_await shared->done.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    }
+    while (!shared->reply) co_await shared->done.wait(std::chrono::steady_clock::time_point::max());
     const ConversationReply& reply = *shared->reply;
     std::optional<ApiError> refused;
     if (reply.refusal) refused = api_error(*reply.refusal);

@@ -19,6 +19,26 @@
 
 namespace verbatim::server {
 
+// Wakes one coroutine of the loop. Its timer lives in the coroutine that waits, never longer than the loop: whoever
+// holds a bell on another thread may outlive both. All calls on the loop's thread.
+class Bell {
+public:
+    // Until it rings, or `deadline`.
+    boost::asio::awaitable<void> wait(std::chrono::steady_clock::time_point deadline) {
+        boost::asio::steady_timer timer(co_await boost::asio::this_coro::executor, deadline);
+        timer_ = &timer;
+        boost::system::error_code ignored;
+        co_await timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+        timer_ = nullptr;
+    }
+    void ring() {
+        if (timer_ != nullptr) timer_->cancel();
+    }
+
+private:
+    boost::asio::steady_timer* timer_ = nullptr;
+};
+
 struct ChoiceUpdate {
     size_t choice = 0;
     HostUpdate update;
@@ -28,7 +48,7 @@ class Updates : public std::enable_shared_from_this<Updates> {
 public:
     // `give_up` ends what waits for the client; called once at most, with the loop's thread.
     Updates(const std::shared_ptr<boost::asio::io_context>& loop, size_t max_waiting, std::function<void()> give_up)
-        : loop_(loop), signal_(*loop), max_waiting_(max_waiting), give_up_(std::move(give_up)) {}
+        : loop_(loop), max_waiting_(max_waiting), give_up_(std::move(give_up)) {}
 
     // The engine may have a last word after the sockets' loop has gone.
     [[nodiscard]] EngineHost::Sink sink(size_t choice) {
@@ -39,7 +59,7 @@ public:
                 if (self->gone_) return;
                 if (self->writing_ && self->waiting_.size() >= self->max_waiting_) return self->leave();
                 self->waiting_.push_back({choice, std::move(update)});
-                self->signal_.cancel();
+                self->bell_.ring();
             });
         };
     }
@@ -48,7 +68,7 @@ public:
         if (std::exchange(gone_, true)) return;
         give_up_();
         waiting_.clear();
-        signal_.cancel();
+        bell_.ring();
     }
     [[nodiscard]] bool gone() const { return gone_; }
     // Something was sent to the client, and it has not taken it yet.
@@ -57,17 +77,14 @@ public:
     // All that has come; empty after `limit`, or when the client has gone.
     boost::asio::awaitable<std::vector<ChoiceUpdate>> next(std::chrono::seconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
-        while (waiting_.empty() && !gone_ && std::chrono::steady_clock::now() < deadline) {
-            signal_.expires_at(deadline);
-            boost::system::error_code ignored;
-            co_await signal_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
-        }
+        while (waiting_.empty() && !gone_ && std::chrono::steady_clock::now() < deadline)
+            co_await bell_.wait(deadline);
         co_return std::exchange(waiting_, {});
     }
 
 private:
     std::weak_ptr<boost::asio::io_context> loop_;
-    boost::asio::steady_timer signal_;
+    Bell bell_;
     size_t max_waiting_;
     std::function<void()> give_up_;
     std::vector<ChoiceUpdate> waiting_;
