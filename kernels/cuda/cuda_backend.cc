@@ -100,6 +100,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
             fmt::format("layer {}: {} = {}, the CUDA kernels take up to {}", layer, field, value, limit));
     };
     for (size_t i = 0; i < config.layers.size(); ++i) {
+        if (config.layers[i].moe) problems.push_back(fmt::format("layer {}: there are no CUDA kernels for experts", i));
         if (const auto& attention = config.layers[i].attention) {
             most(i, "head_dim", attention->head_dim, limits.head_dim);
             most(i, "num_blocks · block_size · n_kv_heads",

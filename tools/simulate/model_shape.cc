@@ -60,9 +60,7 @@ void add_mlp(ModelShape& shape, int64_t hidden, const MlpConfig& mlp) {
     add_elementwise(shape, kBytes * (num_up + 1) * mlp.d_ff);
 }
 
-}  // namespace
-
-Result<ModelConfig> choose_config(const std::string& name) {
+Result<ModelConfig> read_config(const std::string& name) {
     if (is_preset(name)) return preset(name);
     std::filesystem::path path = name;
     std::error_code ignored;
@@ -75,6 +73,17 @@ Result<ModelConfig> choose_config(const std::string& name) {
     std::ostringstream text;
     text << file.rdbuf();
     return parse_config(text.str(), path.string());
+}
+
+}  // namespace
+
+Result<ModelConfig> choose_config(const std::string& name) {
+    ASSIGN_OR_RETURN(ModelConfig config, read_config(name));
+    for (size_t i = 0; i < config.layers.size(); ++i)
+        if (config.layers[i].moe)
+            return error("--model {}: layer {} has experts, whose steps are not priced yet: choose a dense model", name,
+                         i);
+    return config;
 }
 
 ModelShape shape_of(const std::string& name, const ModelConfig& config) {

@@ -52,6 +52,14 @@ struct TimeStepArgs {
     float* decay = nullptr;  // [n_heads], exp(dt · A)
 };
 
+// One row by 64 experts of a router: reference/ops/router.h.
+struct RouteArgs {
+    const float* x = nullptr;       // [2 · num_pairs(K)], rounded
+    const float* weight = nullptr;  // [2 · num_pairs(K), 64]
+    int64_t num_k = 0;              // K, even or padded to it
+    float* out = nullptr;           // [64]
+};
+
 struct RowOps {
     // out[k] = bf16(x[k] · multiplier), padded with +0 to whole pairs: as binary32, [2 · num_pairs(count)], or as
     // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
@@ -71,6 +79,7 @@ struct RowOps {
                        float* residual) = nullptr;                                                // .../elementwise.h
     void (*embed)(const uint16_t* entry, float multiplier, int64_t count, float* out) = nullptr;  // .../embedding.h
     void (*rope)(const float* cos, const float* sin, int64_t n_pairs, float* x) = nullptr;  // one head, .../rope.h
+    void (*route)(const RouteArgs& args) = nullptr;
     void (*conv)(const ConvRowArgs& args) = nullptr;
     void (*time_steps)(const TimeStepArgs& args) = nullptr;
     bool (*is_finite)(const float* x, int64_t count) = nullptr;   // N8: no NaN, no infinity
