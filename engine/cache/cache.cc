@@ -44,10 +44,9 @@ Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
 
 // --- lookup and attach
 
-HeadId Cache::deepest_of_name(const LookupQuery& query) const {
+HeadId Cache::deepest_of_name(const LookupQuery& query, const Name* name) const {
     HeadId deepest = kNoHead;
     int64_t length = -1;
-    const Name* name = find(query.key);
     if (name == nullptr) return kNoHead;
     for (const NamedHead& entry : name->heads) {
         if (entry.length > query.max_length() || entry.length < length) continue;
@@ -62,13 +61,12 @@ HeadId Cache::deepest_of_name(const LookupQuery& query) const {
 
 // The longest head of the name that lay inside the committed tokens and could not be used, if it is longer than what is
 // reused.
-NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) const {
+NotReusedRange Cache::missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const {
     const int64_t max_length = std::min(query.max_length(), query.num_committed);
     NotReusedRange missed;
     const auto miss = [&](int64_t length, NotReused reason) {
         if (length > std::max(missed.end, reused) && length <= max_length) missed = {length, reason};
     };
-    const Name* name = find(query.key);
     if (name == nullptr) return missed;
     for (const GoneHeads& gone : name->gone) {
         if (gone.first <= max_length) miss(std::min(gone.last, max_length), gone.reason);
@@ -79,9 +77,9 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) c
     return missed;
 }
 
-LookupResult Cache::find_reusable(const LookupQuery& query) const {
+LookupResult Cache::find_reusable(const LookupQuery& query, const Name* name) const {
     LookupResult result;
-    result.head = deepest_of_name(query);
+    result.head = deepest_of_name(query, name);
     if (result.head != kNoHead) result.length = find(result.head)->length();
     if (config_.lookup != LookupMode::kPrefix) return result;
     const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(),
@@ -119,8 +117,9 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
     LookupResult result;
     NotReusedRange missed;
     if (query.use_cache) {
-        result = config_.lookup == LookupMode::kBlocks ? find_blocks(query) : find_reusable(query);
-        missed = missed_of_name(query, result.length);
+        const Name* name = find(query.key);
+        result = config_.lookup == LookupMode::kBlocks ? find_blocks(query) : find_reusable(query, name);
+        missed = missed_of_name(query, name, result.length);
     }
     CHECK(result.length <= query.max_length(), "head {} of {} tokens for {}", index(result.head), result.length,
           query.tokens.size());

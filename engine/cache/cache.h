@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +30,7 @@
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
 #include "engine/pool_sizes.h"
+#include "engine/request/key_map.h"
 
 namespace verbatim {
 
@@ -172,11 +172,11 @@ public:
 
 private:
     [[nodiscard]] std::optional<SequenceMemory> go_on_from(const BlockTable& blocks, StateIndex state, int64_t length);
-    [[nodiscard]] LookupResult find_reusable(const LookupQuery& query) const;
+    [[nodiscard]] LookupResult find_reusable(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
     [[nodiscard]] bool is_found_by_tokens(const Head& head) const;
-    [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query) const;
-    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t reused) const;
+    [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, const Name* name) const;
+    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
     [[nodiscard]] size_t max_heads() const;
     void verify_names(const Head& head) const;
@@ -197,7 +197,7 @@ private:
     StateGroup state_;
     EvictionOrder order_;
     std::unordered_map<HeadId, std::unique_ptr<Head>> heads_;
-    std::map<ConversationKey, std::unique_ptr<Name>> names_;
+    KeyMap<std::unique_ptr<Name>> names_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix and kBlocks
     int64_t next_head_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;
