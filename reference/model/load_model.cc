@@ -61,10 +61,16 @@ void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& 
     *wanted.vector = owned;
 }
 
+// Parts of a family's checkpoints that take no part in predicting the next token.
+bool is_skipped(std::string_view name, const ModelConfig& config) {
+    return config.architecture == Architecture::kNemotronH && name.starts_with("mtp.");
+}
+
 // Tensors that a checkpoint may have beside those of its config without changing what it means.
 Status check_extra(const std::string& name, const TensorEntry& got, const CheckpointFiles& files,
                    const ModelConfig& config, const std::string& embedding_name, std::string_view folder) {
     if (name.ends_with(".rotary_emb.inv_freq")) return {};  // old Llamas store the table that rope_theta gives
+    if (is_skipped(name, config)) return {};
     if (name == "lm_head.weight" && config.tie_word_embeddings) {
         const TensorEntry& embedding = files.tensors.find(embedding_name)->second;
         if (std::ranges::equal(got.bytes, embedding.bytes) && got.dtype == embedding.dtype) return {};
@@ -85,8 +91,10 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadO
         RETURN_IF_ERROR(check_entry(wanted, found->second, folder));
         extra.erase(wanted.name);
     }
-    for (const auto& [name, got] : extra)
+    for (const auto& [name, got] : extra) {
         RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
+        model.report.num_skipped += is_skipped(name, model.config) ? 1 : 0;
+    }
     const bool known_canonical = options.known_canonical == model.source;
     if (!known_canonical) {
         for (const MappedFile& file : files.files) read_ahead(file.bytes());

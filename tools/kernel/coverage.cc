@@ -6,20 +6,24 @@ namespace {
 constexpr std::string_view kOneRounding =
     "no sum: every element is rounded by itself, in one order, and fused into its neighbours by whoever wants speed";
 constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to another";
+constexpr std::string_view kRouter = "not here yet: matmul's order, over weights in binary32";
 constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
 
 constexpr Coverage kCoverage[] = {
     {"activation", "activation", ""},
     {"add_branch", "", kOneRounding},
+    {"add_routed", "", kOneRounding},
     {"attention", "attention", ""},
     {"check_logits", "", kQuestion},
     {"check_state", "", kQuestion},
+    {"choose", "", "not here yet: an order of experts by score, and their weights"},
     {"conv", "conv", ""},
     {"conv1d", "conv", ""},
     {"copy_tails", "", kBytes},
     {"draw", "sampling", ""},
     {"embed", "", kOneRounding},
     {"embedding", "", kOneRounding},
+    {"experts", "", "not here yet: an expert is made of matmul and activation, which are"},
     {"gated_norm", "gated_norm", ""},
     {"matmul", "matmul", ""},
     {"move_states", "", "scan and conv over tokens that were kept: `kernel invariance` cuts their calls anywhere"},
@@ -29,6 +33,8 @@ constexpr Coverage kCoverage[] = {
     {"rms_norm", "rms_norm", ""},
     {"rope", "rope", ""},
     {"round_rows", "", "matmul's first step: rounding to bf16 is in its contract"},
+    {"route", "", kRouter},
+    {"router", "", kRouter},
     {"sample", "sampling", ""},
     {"scale", "", kOneRounding},
     {"scale_logits", "", kOneRounding},
