@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "server/http/http_server.h"
 #include "server/http/tenants.h"
@@ -228,6 +230,23 @@ TEST(HttpFields, MetricsCountWhatHappened) {
     EXPECT_EQ(metric(scene, "verbatim:conversations" + model), 1);
     EXPECT_GT(metric(scene, "verbatim:heads" + model), 0);
     EXPECT_GT(metric(scene, "verbatim:http_responses_total{model_name=\"tiny-python\",status=\"200\"}"), 5);
+}
+
+// Other threads change what they count meanwhile (ThreadSanitizer looks on).
+TEST(HttpFields, MetricsAreReadWhileTurnsRun) {
+    HttpScene scene;
+    std::atomic<bool> is_over = false;
+    std::thread client([&] {
+        for (int turn = 0; turn < 4; ++turn)
+            EXPECT_EQ(scene.chat(hello({{"max_tokens", 200}, {"conversation_id", "c"}})).status, 200);
+        is_over = true;
+    });
+    while (!is_over) {
+        EXPECT_EQ(scene.ask(get("/metrics")).status, 200);
+        EXPECT_NE(scene.ask(get("/v1/conversations/c")).status, 500);
+    }
+    client.join();
+    EXPECT_GE(metric(scene, "vllm:generation_tokens_total{model_name=\"tiny-python\"}"), 4);
 }
 
 TEST(HttpFields, ItIsReadyWhenTheModelIsLoaded) {
