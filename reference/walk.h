@@ -22,12 +22,25 @@
 //       gated_norm          projected, mixed -> mixed
 //       matmul (out_proj)   mixed -> branch
 //       add_branch          branch -> residual
+//     delta net:
+//       matmul (in_proj)    normed -> projected
+//       matmul (z, b, a)    normed -> z, b, a
+//       delta_conv          projected -> conv, window
+//       delta_gates         b, a
+//       l2_norm             conv's q and k
+//       delta_update        conv, b, a -> mixed, state
+//       check_state
+//       delta_norm          z, mixed -> mixed
+//       matmul (out_proj)   mixed -> branch
+//       add_branch          branch -> residual
 //     attention:
-//       matmul (q, k, v)    normed -> q, k, v
+//       matmul (q, k, v)    normed -> q, k, v; with an output gate q_gate, k, v
 //       scale               k
+//       head_norm           q (with an output gate q_gate -> q), k
 //       rope                q, k
 //       store_kv            k, v -> KV
 //       attention           q, KV -> mixed
+//       output_gate         q_gate, mixed -> mixed
 //       matmul (o)          mixed -> branch
 //       add_branch          branch -> residual
 //
@@ -62,8 +75,8 @@ namespace verbatim::reference {
 enum class Buffer : uint8_t {
     kResidual,   // [num_rows, hidden]
     kNormed,     // [num_rows, hidden]
-    kProjected,  // [num_rows, in_rows]     in_proj's output: z, x, B, C, dt
-    kConv,       // [num_rows, conv_dim]    x, B, C after conv and silu
+    kProjected,  // [num_rows, in_rows]     in_proj's output: z, x, B, C, dt; of a delta net q, k, v
+    kConv,       // [num_rows, conv_dim]    x, B, C after conv and silu; of a delta net q, k, v
     kQ,          // [num_rows, n_heads · head_dim]
     kK,          // [num_rows, n_kv_heads · head_dim]
     kV,          // [num_rows, n_kv_heads · head_dim]
@@ -73,13 +86,18 @@ enum class Buffer : uint8_t {
     kBranch,     // [num_rows, hidden]
     kHead,       // [num_logit_rows, hidden]     final norm of the rows whose logits are asked
     kLogits,     // [num_logit_rows, vocab]
+    kZ,          // [num_rows, n_value_heads · value_dim]   a delta net's gate
+    kB,          // [num_rows, n_value_heads]    before and after the gates' functions: beta
+    kA,          // [num_rows, n_value_heads]    likewise: decay
+    kQGate,      // [num_rows, n_heads, 2, head_dim]        q and the output gate of each head
 };
-inline constexpr int kNumBuffers = 13;
+inline constexpr int kNumBuffers = 17;
 std::string_view buffer_name(Buffer buffer);
 // The widest row that any layer writes there; 0 if no layer does. A layer with narrower rows may leave the rest unused.
 int64_t width_of(const ModelConfig& config, Buffer buffer);
 
-enum class Matrix : uint8_t { kInProj, kOutProj, kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead };
+enum class Matrix : uint8_t { kInProj, kOutProj, kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead, kZ, kB, kA };
+inline constexpr int kNumMatrices = 13;
 std::string_view matrix_name(Matrix matrix);
 
 // One matmul's weights. kLmHead: layer = number of layers.
@@ -111,6 +129,12 @@ struct ProjectedColumns {
     Columns conv;  // x, b and c together
 };
 ProjectedColumns projected_columns(const MambaConfig& mamba);
+
+// A part of kConv's columns.
+struct DeltaColumns {
+    Columns q, k, v;
+};
+DeltaColumns delta_columns(const DeltaConfig& delta);
 
 // Rows [first_row, first_row + num_rows) are the sequence's positions [first_position, first_position + num_rows).
 struct WalkSequence {
@@ -146,6 +170,11 @@ enum class WalkOp : uint8_t {
     kLayer,  // the layer is complete: kResidual holds its hidden rows
     kFinalNorm,
     kLogits,
+    kDeltaGates,
+    kL2Norm,
+    kDeltaUpdate,
+    kHeadNorm,
+    kOutputGate,
 };
 std::string_view walk_op_name(WalkOp op);
 
@@ -179,6 +208,16 @@ public:
     virtual void add_branch(float branch_multiplier, float residual_multiplier) = 0;           // kBranch -> kResidual
     virtual void scale_logits(float multiplier, float divisor) = 0;                            // kLogits in place
     virtual void check_logits() = 0;                                                           // N8
+
+    // Of delta nets and of attention with norms or gates of its own. A backend that lacks them is never given such a
+    // layer: whoever makes it refuses the config.
+    virtual void delta_conv(int32_t layer, const DeltaConfig& delta);             // kProjected -> kConv, window
+    virtual void delta_gates(int32_t layer, const DeltaConfig& delta);            // kB, kA in place
+    virtual void l2_norm(int32_t layer, const DeltaConfig& delta);                // kConv's q and k in place
+    virtual void delta_update(int32_t layer, const DeltaConfig& delta);           // kConv, kB, kA -> kMixed, state
+    virtual void delta_norm(int32_t layer, const DeltaConfig& delta, float eps);  // kZ, kMixed -> kMixed
+    virtual void head_norm(int32_t layer, const AttentionConfig& attention, float eps);  // kQ or kQGate -> kQ; kK
+    virtual void output_gate(int32_t layer, const AttentionConfig& attention);           // kQGate, kMixed -> kMixed
 
     // Called after each operation; the buffer holds its result until a later operation writes it.
     virtual void observe(const WalkPoint& /*point*/) {}

@@ -19,7 +19,7 @@ inline constexpr double kExactTolerance = 0.05;   // on rms_error
 // Of one model on one or all prompts.
 struct GoldenErrors {
     ErrorMeter logits;
-    ErrorMeter states;  // ssm and conv of all Mamba layers together
+    ErrorMeter states;  // ssm and conv of all layers together
     // The smallest K whose hidden rows are beyond the model's bound (0: the embedding; K: after layer K − 1).
     std::optional<int32_t> first_off_hidden;
 

@@ -29,6 +29,11 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
     return {};
 }
 
+// Of what a published checkpoint holds beside the language model: images, and the head that predicts further tokens.
+bool is_of_other_part(Architecture architecture, std::string_view name) {
+    return architecture == Architecture::kQwen35 && (name.starts_with("mtp.") || name.starts_with("model.visual."));
+}
+
 // The config and which files there are in which state, without reading what is in them: that comes after.
 Digest source_digest(std::string_view config_text, const CheckpointFiles& files) {
     Digester digester;
@@ -61,6 +66,21 @@ void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& 
     *wanted.vector = owned;
 }
 
+// A Qwen3.5 saved without its other modalities has model.layers where a published one has model.language_model.layers.
+void name_as_published(Architecture architecture, CheckpointFiles& files) {
+    constexpr std::string_view kText = "model.";
+    constexpr std::string_view kPublished = "model.language_model.";
+    if (architecture != Architecture::kQwen35) return;
+    const auto first = files.tensors.lower_bound(kPublished);
+    if (first != files.tensors.end() && first->first.starts_with(kPublished)) return;
+    std::map<std::string, TensorEntry, std::less<>> renamed;
+    for (auto& [name, entry] : files.tensors) {
+        const bool is_text = name.starts_with(kText) && !is_of_other_part(architecture, name);
+        renamed.emplace(is_text ? std::string(kPublished) + name.substr(kText.size()) : name, std::move(entry));
+    }
+    files.tensors = std::move(renamed);
+}
+
 // Tensors that a checkpoint may have beside those of its config without changing what it means.
 Status check_extra(const std::string& name, const TensorEntry& got, const CheckpointFiles& files,
                    const ModelConfig& config, const std::string& embedding_name, std::string_view folder) {
@@ -85,8 +105,12 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadO
         RETURN_IF_ERROR(check_entry(wanted, found->second, folder));
         extra.erase(wanted.name);
     }
-    for (const auto& [name, got] : extra)
-        RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
+    for (const auto& [name, got] : extra) {
+        if (is_of_other_part(model.config.architecture, name))
+            ++model.report.num_skipped;
+        else
+            RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
+    }
     const bool known_canonical = options.known_canonical == model.source;
     if (!known_canonical) {
         for (const MappedFile& file : files.files) read_ahead(file.bytes());
@@ -119,6 +143,7 @@ Result<Model> load_model(const std::filesystem::path& folder, const LoadOptions&
     ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
     model.source = source_digest(text, files);
+    name_as_published(model.config.architecture, files);
     RETURN_IF_ERROR(fill_weights(files, folder.string(), options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
     model.report.num_files = static_cast<int64_t>(files.files.size());

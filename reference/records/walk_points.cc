@@ -27,6 +27,13 @@ public:
     void add_branch(float, float) override {}
     void scale_logits(float, float) override {}
     void check_logits() override {}
+    void delta_conv(int32_t, const DeltaConfig&) override {}
+    void delta_gates(int32_t, const DeltaConfig&) override {}
+    void l2_norm(int32_t, const DeltaConfig&) override {}
+    void delta_update(int32_t, const DeltaConfig&) override {}
+    void delta_norm(int32_t, const DeltaConfig&, float) override {}
+    void head_norm(int32_t, const AttentionConfig&, float) override {}
+    void output_gate(int32_t, const AttentionConfig&) override {}
     void observe(const WalkPoint& point) override { points_.push_back(point); }
 
 private:
