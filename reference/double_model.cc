@@ -1,9 +1,12 @@
 #include "reference/double_model.h"
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <numeric>
 
 #include "engine/base/check.h"
 
@@ -276,6 +279,95 @@ Matrix mlp(const MlpConfig& config, const MlpWeights& weights, const Matrix& x) 
     return project(inner, weights.down, weights.down_bias) * config.out_multiplier;
 }
 
+RowVector softmax(const RowVector& logits) {
+    const RowVector p = (logits.array() - logits.maxCoeff()).exp();
+    return p / p.sum();
+}
+
+// Of one row: what experts are chosen by.
+RowVector choice_row(const MoeConfig& config, VectorView choice_bias, const RowVector& logits) {
+    if (config.router == RouterKind::kSoftmaxAll) return softmax(logits);
+    if (config.router == RouterKind::kSoftmaxChosen) return logits;
+    return logits.unaryExpr(&sigmoid) + widen(choice_bias);
+}
+
+// Ids of the greatest `count`, the lower one of equals; ascending.
+std::vector<Index> greatest(const RowVector& scores, Index count) {
+    std::vector<Index> ids(static_cast<size_t>(scores.size()));
+    std::iota(ids.begin(), ids.end(), Index{0});
+    std::ranges::stable_sort(ids, [&](Index a, Index b) { return scores(a) > scores(b); });
+    ids.resize(static_cast<size_t>(count));
+    std::ranges::sort(ids);
+    return ids;
+}
+
+// Choice scores of the experts in groups that are out of play become −infinity.
+RowVector within_groups(const MoeConfig& config, RowVector scores) {
+    const Index size = config.n_experts / config.n_groups;
+    RowVector sums(config.n_groups);
+    for (Index g = 0; g < config.n_groups && config.n_groups > 1; ++g) {
+        const RowVector group = scores.segment(g * size, size);
+        sums(g) = group(greatest(group, 2)[0]) + group(greatest(group, 2)[1]);
+    }
+    if (config.n_groups == 1) return scores;
+    const std::vector<Index> kept = greatest(sums, config.n_chosen_groups);
+    for (Index g = 0; g < config.n_groups; ++g)
+        if (std::ranges::count(kept, g) == 0)
+            scores.segment(g * size, size).setConstant(-std::numeric_limits<double>::infinity());
+    return scores;
+}
+
+// Of one row, over its chosen experts.
+RowVector chosen_weights(const MoeConfig& config, const RowVector& logits, const std::vector<Index>& chosen) {
+    RowVector of_chosen(static_cast<Index>(chosen.size()));
+    const RowVector all = config.router == RouterKind::kSigmoidBias  ? RowVector(logits.unaryExpr(&sigmoid))
+                          : config.router == RouterKind::kSoftmaxAll ? softmax(logits)
+                                                                     : logits;
+    for (Index i = 0; i < of_chosen.size(); ++i) of_chosen(i) = all(chosen[static_cast<size_t>(i)]);
+    if (config.router == RouterKind::kSoftmaxChosen) of_chosen = softmax(of_chosen);
+    if (config.normalize) of_chosen /= of_chosen.sum() + config.sum_epsilon;
+    return of_chosen * config.scale;
+}
+
+Matrix router_logits(const MoeConfig& config, VectorView router, const Matrix& x) {
+    Matrix weight(config.n_experts, x.cols());
+    for (Index i = 0; i < weight.size(); ++i) weight.data()[i] = router[static_cast<size_t>(i)];
+    return x * weight.transpose();
+}
+
+// What the chosen experts give, before a shared one is added.
+Matrix mixture(const MoeConfig& config, const MoeWeights& weights, const Matrix& x, DoubleChoice& choice) {
+    const Matrix logits = router_logits(config, weights.router, x);
+    const bool latent = config.d_latent > 0;
+    const Matrix input = latent ? project(x, weights.latent_in, weights.latent_in_bias) : x;
+    MlpConfig expert;
+    expert.kind = config.kind;
+    Matrix sum = Matrix::Zero(input.rows(), input.cols());
+    for (Index t = 0; t < x.rows(); ++t) {
+        const RowVector scores = choice_row(config, weights.choice_bias, logits.row(t));
+        const std::vector<Index> chosen = greatest(within_groups(config, scores), config.n_chosen);
+        const RowVector share = chosen_weights(config, logits.row(t), chosen);
+        for (size_t i = 0; i < chosen.size(); ++i)
+            sum.row(t) += share(static_cast<Index>(i)) *
+                          mlp(expert, weights.experts[static_cast<size_t>(chosen[i])], input.row(t)).row(0);
+        choice.chosen.insert(choice.chosen.end(), chosen.begin(), chosen.end());
+        choice.scores.insert(choice.scores.end(), scores.data(), scores.data() + scores.size());
+    }
+    return latent ? project(sum, weights.latent_out, weights.latent_out_bias) : sum;
+}
+
+Matrix feed_forward(const LayerConfig& layer, const LayerWeights& weights, const Matrix& x, DoubleChoice* choice) {
+    if (!layer.moe) return mlp(*layer.mlp, weights.mlp, x);
+    const Matrix routed = mixture(*layer.moe, weights.moe, x, *choice);
+    if (!layer.mlp) return routed;
+    Matrix shared = mlp(*layer.mlp, weights.mlp, x);
+    if (layer.moe->shared_gate) {
+        const Matrix gate = project(x, weights.moe.shared_gate, {});
+        for (Index t = 0; t < x.rows(); ++t) shared.row(t) *= sigmoid(gate(t, 0));
+    }
+    return routed + shared;
+}
+
 Matrix embed(const Model& model, std::span<const int32_t> tokens) {
     Matrix x(static_cast<Index>(tokens.size()), model.config.hidden_size);
     for (Index t = 0; t < x.rows(); ++t) {
@@ -305,15 +397,29 @@ void run_layer(const ModelConfig& config, size_t index, const LayerWeights& weig
         if (layer.attention) sum += attention(config, *layer.attention, weights.attention, normed);
         x += sum * config.residual_multiplier;
     }
-    if (layer.mlp) {
+    if (layer.has_feed_forward()) {
         const Matrix normed = rms_norm(x, norm_weight(config, weights.mlp_norm), config.norm_eps);
-        x += mlp(*layer.mlp, weights.mlp, normed) * config.residual_multiplier;
+        DoubleChoice* choice = nullptr;
+        if (layer.moe) {
+            choice = &output.choices.emplace_back();
+            choice->layer = static_cast<int32_t>(index);
+        }
+        x += feed_forward(layer, weights, normed, choice) * config.residual_multiplier;
     }
 }
 
 std::vector<double> flat(const Matrix& x) { return {x.data(), x.data() + x.size()}; }
 
 }  // namespace
+
+std::vector<double> choice_scores(const MoeConfig& moe, VectorView choice_bias, std::span<const double> logits) {
+    std::vector<double> scores;
+    for (size_t first = 0; first < logits.size(); first += static_cast<size_t>(moe.n_experts)) {
+        const RowVector row = choice_row(moe, choice_bias, Eigen::Map<const RowVector>(&logits[first], moe.n_experts));
+        scores.insert(scores.end(), row.data(), row.data() + row.size());
+    }
+    return scores;
+}
 
 DoubleOutput run_double_model(const Model& model, std::span<const int32_t> tokens) {
     CHECK(!tokens.empty());

@@ -20,12 +20,23 @@ struct DoubleState {
     std::vector<double> conv;       // [conv_dim, d_conv]: the last d_conv inputs, oldest first; 0 before position 0
 };
 
+// Of a layer with experts, token by token.
+struct DoubleChoice {
+    int32_t layer = 0;
+    std::vector<int32_t> chosen;  // [num_tokens, n_chosen], ascending
+    std::vector<double> scores;   // [num_tokens, n_experts]: choice scores
+};
+
 struct DoubleOutput {
     std::vector<double> logits;               // [num_tokens, vocab]
     std::vector<std::vector<double>> hidden;  // [num_layers + 1] of [num_tokens, hidden]: after the embedding and its
                                               // multiplier, after each layer; the last one after the final norm
     std::vector<DoubleState> states;          // ascending by layer
+    std::vector<DoubleChoice> choices;        // ascending by layer
 };
+
+// The choice scores that a router makes of logits, all rows: [num_rows, n_experts].
+std::vector<double> choice_scores(const MoeConfig& moe, VectorView choice_bias, std::span<const double> logits);
 
 // REQUIRES: 1 <= tokens.size(), every token in [0, vocab_size).
 DoubleOutput run_double_model(const Model& model, std::span<const int32_t> tokens);

@@ -12,10 +12,12 @@
 #include "reference/ops/delta.h"
 #include "reference/ops/elementwise.h"
 #include "reference/ops/embedding.h"
+#include "reference/ops/experts.h"
 #include "reference/ops/finite.h"
 #include "reference/ops/gated_norm.h"
 #include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
+#include "reference/ops/router.h"
 #include "reference/ops/ssm_scan.h"
 
 namespace verbatim::reference {
@@ -328,6 +330,37 @@ public:
                     .gate_multiplier = static_cast<float>(mlp.gate_multiplier),
                     .up = up});
         }
+    }
+
+    void route(int32_t layer, const MoeConfig& moe) override {
+        router({.x = rows(Buffer::kNormed, config().hidden_size),
+                .weight = weights().layers[layer].moe.router.data(),
+                .out = fresh(Buffer::kRouter, moe.n_experts)});
+    }
+
+    void choose(int32_t layer, const MoeConfig& moe) override {
+        const VectorView bias = weights().layers[layer].moe.choice_bias;
+        reference::choose({.moe = &moe,
+                           .logits = rows(Buffer::kRouter, moe.n_experts),
+                           .choice_bias = bias.empty() ? nullptr : bias.data(),
+                           .out = fresh(Buffer::kChosen, 2 * int64_t{moe.n_chosen})});
+    }
+
+    void experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out) override {
+        const int64_t width = moe.row_width(config().hidden_size);
+        reference::experts({.kind = moe.kind,
+                            .n_chosen = moe.n_chosen,
+                            .x = rows(in, width),
+                            .chosen = rows(Buffer::kChosen, 2 * int64_t{moe.n_chosen}),
+                            .weights = weights().layers[layer].moe.experts,
+                            .profile = model_.profile(),
+                            .out = fresh(out, width)});
+    }
+
+    void add_routed(bool gated) override {
+        reference::add_routed({.routed = rows(Buffer::kRouted, config().hidden_size),
+                               .gate = gated ? rows(Buffer::kSharedGate, 1) : FloatRows{},
+                               .branch = rows(Buffer::kBranch, config().hidden_size)});
     }
 
     void add_branch(float branch_multiplier, float residual_multiplier) override {

@@ -12,14 +12,17 @@ namespace verbatim::reference {
 namespace {
 
 constexpr std::array<std::string_view, kNumBuffers> kBufferNames = {
-    "residual", "normed", "projected", "conv",   "q", "k", "v", "mixed", "gate",
-    "up",       "branch", "head",      "logits", "z", "b", "a", "q_gate"};
+    "residual",   "normed", "projected",   "conv", "q",      "k",      "v",      "mixed",
+    "gate",       "up",     "branch",      "head", "logits", "router", "chosen", "latent",
+    "latent_sum", "routed", "shared_gate", "z",    "b",      "a",      "q_gate"};
 constexpr std::array<std::string_view, kNumMatrices> kMatrixNames = {
-    "in_proj", "out_proj", "q", "k", "v", "o", "gate", "up", "down", "lm_head", "z", "b", "a"};
-constexpr std::array<std::string_view, 19> kWalkOpNames = {
-    "embed",       "norm",      "matmul",       "scale",      "conv",       "scan",       "gated_norm",
-    "rope",        "attention", "activation",   "add_branch", "layer",      "final_norm", "logits",
-    "delta_gates", "l2_norm",   "delta_update", "head_norm",  "output_gate"};
+    "in_proj",    "out_proj",    "q",       "k",           "v",         "o",           "gate",
+    "up",         "down",        "lm_head", "expert_gate", "expert_up", "expert_down", "latent_in",
+    "latent_out", "shared_gate", "z",       "b",           "a"};
+constexpr std::array<std::string_view, 23> kWalkOpNames = {
+    "embed",     "norm",       "matmul",      "scale",   "conv",         "scan",      "gated_norm", "rope",
+    "attention", "activation", "add_branch",  "layer",   "final_norm",   "logits",    "route",      "choose",
+    "experts",   "add_routed", "delta_gates", "l2_norm", "delta_update", "head_norm", "output_gate"};
 
 int64_t mamba_width(const MambaConfig& mamba, Buffer buffer) {
     switch (buffer) {
@@ -58,6 +61,19 @@ int64_t mlp_width(const MlpConfig& mlp, Buffer buffer) {
     return buffer == Buffer::kUp ? mlp.d_ff : 0;
 }
 
+int64_t moe_width(const LayerConfig& layer, int32_t hidden_size, Buffer buffer) {
+    const MoeConfig& moe = *layer.moe;
+    switch (buffer) {
+        case Buffer::kRouter: return moe.n_experts;
+        case Buffer::kChosen: return 2 * int64_t{moe.n_chosen};
+        case Buffer::kLatent:
+        case Buffer::kLatentSum: return moe.d_latent;
+        case Buffer::kRouted: return layer.mlp ? hidden_size : 0;
+        case Buffer::kSharedGate: return moe.shared_gate ? 1 : 0;
+        default: return 0;
+    }
+}
+
 // One pass over the model: calls the backend and reports what each call wrote.
 class Walker {
 public:
@@ -78,9 +94,12 @@ private:
         if (layer.mamba) mamba(i, *layer.mamba);
         if (layer.delta) delta(i, *layer.delta);
         if (layer.attention) attention(i, *layer.attention);
-        if (layer.mlp) {
+        if (layer.has_feed_forward()) {
             norm(i, Norm::kMlp);
-            mlp(i, *layer.mlp);
+            if (layer.moe) moe(i, *layer.moe, layer.mlp ? Buffer::kRouted : Buffer::kBranch);
+            if (layer.mlp) mlp(i, *layer.mlp);
+            if (layer.moe && layer.mlp) add_routed(i, *layer.moe);
+            add_branch(i, layer.mlp ? layer.mlp->out_multiplier : 1.0);
         }
         report(i, WalkOp::kLayer, Buffer::kResidual, config_.hidden_size);
     }
@@ -158,7 +177,25 @@ private:
         backend_.activation(i, mlp);
         report(i, WalkOp::kActivation, Buffer::kUp, mlp.d_ff);
         matmul({i, Matrix::kDown}, Buffer::kUp, 1.0, Buffer::kBranch, config_.hidden_size);
-        add_branch(i, mlp.out_multiplier);
+    }
+
+    void moe(int32_t i, const MoeConfig& moe, Buffer out) {
+        backend_.route(i, moe);
+        report(i, WalkOp::kRoute, Buffer::kRouter, moe.n_experts);
+        backend_.choose(i, moe);
+        report(i, WalkOp::kChoose, Buffer::kChosen, 2 * int64_t{moe.n_chosen});
+        const bool latent = moe.d_latent > 0;
+        if (latent) matmul({i, Matrix::kLatentIn}, Buffer::kNormed, 1.0, Buffer::kLatent, moe.d_latent);
+        const Buffer sum = latent ? Buffer::kLatentSum : out;
+        backend_.experts(i, moe, latent ? Buffer::kLatent : Buffer::kNormed, sum);
+        report(i, WalkOp::kExperts, sum, moe.row_width(config_.hidden_size));
+        if (latent) matmul({i, Matrix::kLatentOut}, Buffer::kLatentSum, 1.0, out, config_.hidden_size);
+    }
+
+    void add_routed(int32_t i, const MoeConfig& moe) {
+        if (moe.shared_gate) matmul({i, Matrix::kSharedGate}, Buffer::kNormed, 1.0, Buffer::kSharedGate, 1);
+        backend_.add_routed(moe.shared_gate);
+        report(i, WalkOp::kAddRouted, Buffer::kBranch, config_.hidden_size);
     }
 
     void head() {
@@ -258,6 +295,7 @@ int64_t width_of(const ModelConfig& config, Buffer buffer) {
         if (layer.mamba) width = std::max(width, mamba_width(*layer.mamba, buffer));
         if (layer.attention) width = std::max(width, attention_width(*layer.attention, buffer));
         if (layer.mlp) width = std::max(width, mlp_width(*layer.mlp, buffer));
+        if (layer.moe) width = std::max(width, moe_width(layer, config.hidden_size, buffer));
         if (layer.delta) width = std::max(width, delta_width(*layer.delta, buffer));
     }
     return width;
@@ -283,6 +321,12 @@ Linear linear_of(const ModelWeights& weights, MatrixId id) {
         case Matrix::kGate: return {layer.mlp.gate, layer.mlp.gate_bias};
         case Matrix::kUp: return {layer.mlp.up, layer.mlp.up_bias};
         case Matrix::kDown: return {layer.mlp.down, layer.mlp.down_bias};
+        case Matrix::kExpertGate: return {layer.moe.experts.at(static_cast<size_t>(id.expert)).gate, {}};
+        case Matrix::kExpertUp: return {layer.moe.experts.at(static_cast<size_t>(id.expert)).up, {}};
+        case Matrix::kExpertDown: return {layer.moe.experts.at(static_cast<size_t>(id.expert)).down, {}};
+        case Matrix::kLatentIn: return {layer.moe.latent_in, layer.moe.latent_in_bias};
+        case Matrix::kLatentOut: return {layer.moe.latent_out, layer.moe.latent_out_bias};
+        case Matrix::kSharedGate: return {layer.moe.shared_gate, {}};
         case Matrix::kLmHead: break;
     }
     return {};
@@ -298,8 +342,17 @@ std::vector<MatrixId> matrices_of(const ModelConfig& config) {
         if (layer.mamba) add({Matrix::kInProj, Matrix::kOutProj});
         if (layer.delta) add({Matrix::kInProj, Matrix::kZ, Matrix::kB, Matrix::kA, Matrix::kOutProj});
         if (layer.attention) add({Matrix::kQ, Matrix::kK, Matrix::kV, Matrix::kO});
+        if (layer.moe && layer.moe->d_latent > 0) add({Matrix::kLatentIn});
+        for (int32_t e = 0; layer.moe && e < layer.moe->n_experts; ++e) {
+            const auto of_layer = static_cast<int32_t>(i);
+            if (layer.moe->kind == MlpKind::kGatedSilu) ids.push_back({of_layer, Matrix::kExpertGate, e});
+            ids.push_back({of_layer, Matrix::kExpertUp, e});
+            ids.push_back({of_layer, Matrix::kExpertDown, e});
+        }
+        if (layer.moe && layer.moe->d_latent > 0) add({Matrix::kLatentOut});
         if (layer.mlp && layer.mlp->kind == MlpKind::kGatedSilu) add({Matrix::kGate});
         if (layer.mlp) add({Matrix::kUp, Matrix::kDown});
+        if (layer.moe && layer.moe->shared_gate) add({Matrix::kSharedGate});
     }
     ids.push_back({static_cast<int32_t>(config.layers.size()), Matrix::kLmHead});
     return ids;
@@ -332,6 +385,13 @@ DeltaColumns delta_columns(const DeltaConfig& delta) {
     const int64_t keys = delta.key_rows();
     return {{0, keys}, {keys, keys}, {2 * keys, delta.value_rows()}};
 }
+
+void WalkBackend::route(int32_t layer, const MoeConfig&) { CHECK(false, "layer {}: no router here", layer); }
+void WalkBackend::choose(int32_t layer, const MoeConfig&) { CHECK(false, "layer {}: no router here", layer); }
+void WalkBackend::experts(int32_t layer, const MoeConfig&, Buffer, Buffer) {
+    CHECK(false, "layer {}: no experts here", layer);
+}
+void WalkBackend::add_routed(bool) { CHECK(false, "no experts here"); }
 
 void walk(const ModelConfig& config, const WalkBatch& batch, WalkBackend& backend) {
     check_batch(config, batch);

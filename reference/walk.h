@@ -44,11 +44,21 @@
 //       matmul (o)          mixed -> branch
 //       add_branch          branch -> residual
 //
-//   per layer with an MLP:
+//   per layer with an MLP, experts, or both:
 //     norm (mlp)            residual -> normed
-//     matmul (gate, up)     normed -> gate, up
-//     activation            gate, up -> up
-//     matmul (down)         up -> branch
+//     experts:
+//       route               normed -> router
+//       choose              router -> chosen
+//       matmul (latent_in)  normed -> latent              only with a latent size
+//       experts             normed or latent, chosen -> branch; with a shared expert routed; with a latent size latent_sum
+//       matmul (latent_out) latent_sum -> branch, with a shared expert routed
+//     MLP:
+//       matmul (gate, up)   normed -> gate, up
+//       activation          gate, up -> up
+//       matmul (down)       up -> branch
+//     both:
+//       matmul (shared_gate) normed -> shared_gate        only with a gate
+//       add_routed          routed, shared_gate -> branch
 //     add_branch            branch -> residual
 //
 //   for the rows whose logits are asked, if there are any:
@@ -73,37 +83,64 @@ namespace verbatim::reference {
 
 // Activations between operations, binary32, row-major. `width_of` says how wide they must be for a model.
 enum class Buffer : uint8_t {
-    kResidual,   // [num_rows, hidden]
-    kNormed,     // [num_rows, hidden]
-    kProjected,  // [num_rows, in_rows]     in_proj's output: z, x, B, C, dt; of a delta net q, k, v
-    kConv,       // [num_rows, conv_dim]    x, B, C after conv and silu; of a delta net q, k, v
-    kQ,          // [num_rows, n_heads · head_dim]
-    kK,          // [num_rows, n_kv_heads · head_dim]
-    kV,          // [num_rows, n_kv_heads · head_dim]
-    kMixed,      // [num_rows, d_inner or n_heads · head_dim]   the scan's or attention's output
-    kGate,       // [num_rows, d_ff]
-    kUp,         // [num_rows, d_ff]
-    kBranch,     // [num_rows, hidden]
-    kHead,       // [num_logit_rows, hidden]     final norm of the rows whose logits are asked
-    kLogits,     // [num_logit_rows, vocab]
-    kZ,          // [num_rows, n_value_heads · value_dim]   a delta net's gate
-    kB,          // [num_rows, n_value_heads]    before and after the gates' functions: beta
-    kA,          // [num_rows, n_value_heads]    likewise: decay
-    kQGate,      // [num_rows, n_heads, 2, head_dim]        q and the output gate of each head
+    kResidual,    // [num_rows, hidden]
+    kNormed,      // [num_rows, hidden]
+    kProjected,   // [num_rows, in_rows]     in_proj's output: z, x, B, C, dt; of a delta net q, k, v
+    kConv,        // [num_rows, conv_dim]    x, B, C after conv and silu; of a delta net q, k, v
+    kQ,           // [num_rows, n_heads · head_dim]
+    kK,           // [num_rows, n_kv_heads · head_dim]
+    kV,           // [num_rows, n_kv_heads · head_dim]
+    kMixed,       // [num_rows, d_inner or n_heads · head_dim]   the scan's or attention's output
+    kGate,        // [num_rows, d_ff]
+    kUp,          // [num_rows, d_ff]
+    kBranch,      // [num_rows, hidden]
+    kHead,        // [num_logit_rows, hidden]     final norm of the rows whose logits are asked
+    kLogits,      // [num_logit_rows, vocab]
+    kRouter,      // [num_rows, n_experts]        router logits
+    kChosen,      // [num_rows, 2 · n_chosen]     ids ascending, as binary32, then their weights
+    kLatent,      // [num_rows, d_latent]
+    kLatentSum,   // [num_rows, d_latent]         the experts' sum
+    kRouted,      // [num_rows, hidden]           of the experts, where a shared one is added
+    kSharedGate,  // [num_rows, 1]
+    kZ,           // [num_rows, n_value_heads · value_dim]   a delta net's gate
+    kB,           // [num_rows, n_value_heads]    before and after the gates' functions: beta
+    kA,           // [num_rows, n_value_heads]    likewise: decay
+    kQGate,       // [num_rows, n_heads, 2, head_dim]        q and the output gate of each head
 };
-inline constexpr int kNumBuffers = 17;
+inline constexpr int kNumBuffers = 23;
 std::string_view buffer_name(Buffer buffer);
 // The widest row that any layer writes there; 0 if no layer does. A layer with narrower rows may leave the rest unused.
 int64_t width_of(const ModelConfig& config, Buffer buffer);
 
-enum class Matrix : uint8_t { kInProj, kOutProj, kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead, kZ, kB, kA };
-inline constexpr int kNumMatrices = 13;
+enum class Matrix : uint8_t {
+    kInProj,
+    kOutProj,
+    kQ,
+    kK,
+    kV,
+    kO,
+    kGate,
+    kUp,
+    kDown,
+    kLmHead,
+    kExpertGate,
+    kExpertUp,
+    kExpertDown,
+    kLatentIn,
+    kLatentOut,
+    kSharedGate,
+    kZ,
+    kB,
+    kA,
+};
+inline constexpr int kNumMatrices = 19;
 std::string_view matrix_name(Matrix matrix);
 
 // One matmul's weights. kLmHead: layer = number of layers.
 struct MatrixId {
     int32_t layer = 0;
     Matrix matrix = Matrix::kInProj;
+    int32_t expert = 0;  // of kExpertGate, kExpertUp, kExpertDown
     friend bool operator==(const MatrixId&, const MatrixId&) = default;
 };
 struct Linear {
@@ -111,7 +148,7 @@ struct Linear {
     VectorView bias;    // [N] or empty
 };
 Linear linear_of(const ModelWeights& weights, MatrixId id);
-// Every matmul of a forward pass, in the walk's order: what a backend packs.
+// Every matmul of a forward pass, in the walk's order, and those of every expert, by id: what a backend packs.
 std::vector<MatrixId> matrices_of(const ModelConfig& config);
 
 enum class Norm : uint8_t { kMixer, kMlp, kFinal };
@@ -170,6 +207,10 @@ enum class WalkOp : uint8_t {
     kLayer,  // the layer is complete: kResidual holds its hidden rows
     kFinalNorm,
     kLogits,
+    kRoute,
+    kChoose,
+    kExperts,
+    kAddRouted,
     kDeltaGates,
     kL2Norm,
     kDeltaUpdate,
@@ -208,6 +249,13 @@ public:
     virtual void add_branch(float branch_multiplier, float residual_multiplier) = 0;           // kBranch -> kResidual
     virtual void scale_logits(float multiplier, float divisor) = 0;                            // kLogits in place
     virtual void check_logits() = 0;                                                           // N8
+
+    // A backend without them takes no model with experts, and says so before.
+    virtual void route(int32_t layer, const MoeConfig& moe);   // kNormed -> kRouter
+    virtual void choose(int32_t layer, const MoeConfig& moe);  // kRouter -> kChosen
+    // `in` [num_rows, moe.row_width(hidden)], kChosen -> `out`, as wide
+    virtual void experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out);
+    virtual void add_routed(bool gated);  // kRouted, kSharedGate if gated -> kBranch
 
     // Of delta nets and of attention with norms or gates of its own. A backend that lacks them is never given such a
     // layer: whoever makes it refuses the config.

@@ -308,7 +308,7 @@ void Cache::list_head(Name& name, Head& head) {
     head.names.push_back(&name);
     retain_newest(name, HeadKind::kTurn, config_.keep_turn_heads);
     retain_newest(name, HeadKind::kPrompt, config_.keep_prompt_heads);
-    retain_newest(name, HeadKind::kCheckpoint, config_.keep_checkpoints);
+    retain_checkpoints(name);
     drop_if_empty(name);
 }
 
@@ -322,6 +322,52 @@ void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
         name.note_gone(entry.length, NotReused::kNotRetained);
     }
     CHECK_LE(std::ranges::count(name.heads, kind, &NamedHead::kind), most);
+}
+
+// A history may turn off anywhere. The nearer its turn is to the end, the less it costs, and the less it may cost in
+// vain: so the newest checkpoints stay, and those before them lie the farther apart, the farther they are from the end.
+void Cache::retain_checkpoints(Name& name) {
+    const auto is_checkpoint = [](const NamedHead& entry) { return entry.kind == HeadKind::kCheckpoint; };
+    while (std::ranges::count_if(name.heads, is_checkpoint) > config_.keep_checkpoints) {
+        const size_t entry = least_missed_checkpoint(name);
+        const int64_t length = name.heads[entry].length;
+        let_go(name, entry);
+        name.note_gone(length, NotReused::kNotRetained);
+    }
+    CHECK(std::ranges::is_sorted(name.gone, {}, &GoneHeads::last), "'{}' forgets in no order",
+          name.key.conversation_id);
+}
+
+// Without it, a history that turns off just before the next longer one goes on from the next shorter one: the one for
+// which that is the least beside what such a history has to compute anyway. The shortest one stays: a system prompt.
+size_t Cache::least_missed_checkpoint(const Name& name) const {
+    constexpr size_t kNewest = 4;
+    std::vector<size_t> entries;  // oldest first
+    std::vector<int64_t> lengths = {0};
+    for (size_t i = 0; i < name.heads.size(); ++i) {
+        if (name.heads[i].kind != HeadKind::kCheckpoint) continue;
+        entries.push_back(i);
+        lengths.push_back(name.heads[i].length);
+    }
+    CHECK_GT(entries.size(), static_cast<size_t>(config_.keep_checkpoints));
+    const size_t num_spread = entries.size() - std::min(entries.size() - 1, kNewest);
+    if (num_spread == 1) return entries.front();
+    std::ranges::sort(lengths);
+    const int64_t end = lengths.back() + 1;
+    size_t least = entries.front();
+    int64_t least_cost = 0;  // over `least_anyway`
+    int64_t least_anyway = 0;
+    for (size_t i = 0; i < num_spread; ++i) {
+        const int64_t length = name.heads[entries[i]].length;
+        const auto at = std::ranges::lower_bound(lengths, length);
+        const int64_t cost = end - *(at - 1);
+        const int64_t anyway = end - (at + 1 == lengths.end() ? length : *(at + 1));
+        if (at == lengths.begin() + 1 || (least_anyway > 0 && cost * least_anyway >= least_cost * anyway)) continue;
+        least = entries[i];
+        least_cost = cost;
+        least_anyway = anyway;
+    }
+    return least;
 }
 
 // After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known

@@ -41,7 +41,7 @@ struct CacheConfig {
     LookupMode lookup = LookupMode::kConversation;
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
-    int32_t keep_checkpoints = 4;
+    int32_t keep_checkpoints = 4;  // the newest 4; those beyond are spread over what lies before (retain_checkpoints)
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("has_kv", self.has_kv);
@@ -184,6 +184,8 @@ private:
     void list_head(Name& name, Head& head);
     void let_go(Name& name, size_t entry);
     void retain_newest(Name& name, HeadKind kind, int32_t keep);
+    void retain_checkpoints(Name& name);
+    [[nodiscard]] size_t least_missed_checkpoint(const Name& name) const;
     void keep_prefixes_of(Name& name, const TokenSeq& tokens);
     void disown(Name& name, HeadId id);
     void drop_if_empty(Name& name);

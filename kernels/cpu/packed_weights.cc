@@ -83,7 +83,8 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
     }
     conv_weights_.resize(config.layers.size());
     for (size_t i = 0; i < conv_weights_.size(); ++i) {
-        const auto& [mamba, attention, mlp, delta] = config.layers[i];
+        const auto& mamba = config.layers[i].mamba;
+        const auto& delta = config.layers[i].delta;
         if (!mamba && !delta) continue;
         const int64_t conv_dim = delta ? delta->conv_dim() : mamba->conv_dim();
         const auto weight = delta ? weights.layers[i].delta.conv_weight : weights.layers[i].mamba.conv_weight;

@@ -17,22 +17,40 @@ struct FamilyNames {
     std::string_view mlp;
     std::string_view fused_gate_up;  // gate and up as one matrix of this name; empty if apart
     std::string_view down;
+    std::string_view shared_mlp;  // the MLP beside experts
 };
 
 FamilyNames family_names(Architecture architecture) {
     switch (architecture) {
         case Architecture::kGraniteHybrid:
-            return {"model.", "embed_tokens", "norm",        "input_layernorm", "post_attention_layernorm",
-                    "mamba.", "self_attn.",   "shared_mlp.", "input_linear",    "output_linear"};
+            return {"model.",     "embed_tokens", "norm",        "input_layernorm", "post_attention_layernorm",
+                    "mamba.",     "self_attn.",   "shared_mlp.", "input_linear",    "output_linear",
+                    "shared_mlp."};
         case Architecture::kLlama:
-            return {"model.",     "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm", "mamba.",
-                    "self_attn.", "mlp.",         "",     "down_proj"};
+            return {"model.",
+                    "embed_tokens",
+                    "norm",
+                    "input_layernorm",
+                    "post_attention_layernorm",
+                    "mamba.",
+                    "self_attn.",
+                    "mlp.",
+                    "",
+                    "down_proj",
+                    ""};
         case Architecture::kBamba:
         case Architecture::kFalconH1:
-            return {"model.",          "embed_tokens",     "final_layernorm",
-                    "input_layernorm", "pre_ff_layernorm", "mamba.",
-                    "self_attn.",      "feed_forward.",    "",
-                    "down_proj"};
+            return {"model.",
+                    "embed_tokens",
+                    "final_layernorm",
+                    "input_layernorm",
+                    "pre_ff_layernorm",
+                    "mamba.",
+                    "self_attn.",
+                    "feed_forward.",
+                    "",
+                    "down_proj",
+                    ""};
         case Architecture::kQwen35:
             return {"model.language_model.",
                     "embed_tokens",
@@ -43,11 +61,13 @@ FamilyNames family_names(Architecture architecture) {
                     "self_attn.",
                     "mlp.",
                     "",
-                    "down_proj"};
+                    "down_proj",
+                    ""};
         case Architecture::kNemotronH:
         case Architecture::kMamba2: break;
     }
-    return {"backbone.", "embeddings", "norm_f", "norm", "norm", "mixer.", "mixer.", "mixer.", "", "down_proj"};
+    return {"backbone.", "embeddings",           "norm_f", "norm", "norm", "mixer.", "mixer.", "mixer.", "",
+            "down_proj", "mixer.shared_experts."};
 }
 
 class Lister {
@@ -82,8 +102,10 @@ private:
         if (layer.delta) delta(root, *layer.delta, weights.delta);
         if (layer.attention) attention(root, *layer.attention, weights.attention);
         place_ = root;
-        if (layer.mlp) vector(names_.mlp_norm, ".weight", norm_role_, weights.mlp_norm, {hidden_});
-        if (layer.mlp) mlp(root, *layer.mlp, weights.mlp);
+        if (layer.has_feed_forward()) vector(names_.mlp_norm, ".weight", norm_role_, weights.mlp_norm, {hidden_});
+        if (layer.moe) moe(root, *layer.moe, weights.moe);
+        place_ = root + std::string(layer.moe ? names_.shared_mlp : names_.mlp);
+        if (layer.mlp) mlp(*layer.mlp, weights.mlp);
     }
 
     void mamba(const std::string& root, const MambaConfig& mamba, MambaWeights& weights) {
@@ -132,8 +154,49 @@ private:
         if (attention.o_bias) bias("o_proj", weights.o_bias, hidden_);
     }
 
-    void mlp(const std::string& root, const MlpConfig& mlp, MlpWeights& weights) {
-        place_ = root + std::string(names_.mlp);
+    void moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
+        weights.experts.resize(static_cast<size_t>(moe.n_experts));
+        if (config_.architecture == Architecture::kGraniteHybrid)
+            granite_moe(root + "block_sparse_moe.", moe, weights);
+        else
+            nemotron_moe(root + "mixer.", moe, weights);
+    }
+
+    // All experts in one tensor of three dimensions.
+    void granite_moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
+        place_ = root;
+        const int64_t width = moe.row_width(config_.hidden_size);
+        vector("router.layer", ".weight", TensorRole::kRouter, weights.router, {moe.n_experts, hidden_});
+        CheckpointTensor in{place_ + "input_linear.weight", {moe.n_experts, 2 * int64_t{moe.d_ff}, width}, {}, {}, {}};
+        CheckpointTensor out{place_ + "output_linear.weight", {moe.n_experts, width, moe.d_ff}, {}, {}, {}};
+        for (MlpWeights& expert : weights.experts) {
+            in.matrices.insert(in.matrices.end(), {&expert.gate, &expert.up});
+            out.matrices.push_back(&expert.down);
+        }
+        tensors_.push_back(std::move(in));
+        tensors_.push_back(std::move(out));
+    }
+
+    // A tensor for each matrix of each expert.
+    void nemotron_moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
+        place_ = root;
+        const int64_t width = moe.row_width(config_.hidden_size);
+        vector("gate", ".weight", TensorRole::kRouter, weights.router, {moe.n_experts, hidden_});
+        vector("gate", ".e_score_correction_bias", TensorRole::kBias, weights.choice_bias, {moe.n_experts});
+        for (size_t e = 0; e < weights.experts.size(); ++e) {
+            place_ = fmt::format("{}experts.{}.", root, e);
+            matrix("up_proj", weights.experts[e].up, moe.d_ff, width);
+            matrix("down_proj", weights.experts[e].down, width, moe.d_ff);
+        }
+        place_ = root;
+        if (moe.d_latent == 0) return;
+        matrix("fc1_latent_proj", weights.latent_in, moe.d_latent, hidden_);
+        if (moe.latent_bias) bias("fc1_latent_proj", weights.latent_in_bias, moe.d_latent);
+        matrix("fc2_latent_proj", weights.latent_out, hidden_, moe.d_latent);
+        if (moe.latent_bias) bias("fc2_latent_proj", weights.latent_out_bias, hidden_);
+    }
+
+    void mlp(const MlpConfig& mlp, MlpWeights& weights) {
         const bool gated = mlp.kind == MlpKind::kGatedSilu;
         if (gated && !names_.fused_gate_up.empty()) {
             matrix(names_.fused_gate_up, weights.gate, 2 * int64_t{mlp.d_ff}, hidden_);
@@ -178,10 +241,11 @@ int64_t CheckpointTensor::num_elements() const {
 }
 
 void split_rows(const CheckpointTensor& tensor, const uint16_t* data) {
-    const int64_t rows = tensor.shape[0] / static_cast<int64_t>(tensor.matrices.size());
+    const int64_t cols = tensor.shape.back();
+    const int64_t rows = tensor.num_elements() / cols / static_cast<int64_t>(tensor.matrices.size());
     for (MatrixView* view : tensor.matrices) {
-        *view = {data, rows, tensor.shape[1]};
-        data += rows * tensor.shape[1];
+        *view = {data, rows, cols};
+        data += rows * cols;
     }
 }
 

@@ -1,6 +1,7 @@
 #include "reference/model/config_families.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "reference/model/config_parts.h"
@@ -18,6 +19,7 @@ std::optional<LayerKind> layer_kind(std::string_view name) {
     if (name == "attention" || name == "full_attention") return LayerKind::kAttention;
     if (name == "mlp") return LayerKind::kMlp;
     if (name == "hybrid") return LayerKind::kHybrid;
+    if (name == "moe") return LayerKind::kMoe;
     return std::nullopt;
 }
 
@@ -93,10 +95,10 @@ std::vector<LayerKind> read_layer_list(ConfigFields& fields) {
     for (const Json& name : list) {
         const auto kind = name.is_string() ? layer_kind(name.get_ref<const std::string&>()) : std::nullopt;
         if (!kind) {
-            const bool experts = name == "moe";
-            fields.problem("layer_types[{}] = {}: {}", kinds.size(), quote_json(name),
-                           experts ? "mixture-of-experts layers are not supported"
-                                   : "wanted mamba, attention or mlp (or linear_attention, full_attention)");
+            fields.problem(
+                "layer_types[{}] = {}: wanted mamba, attention, mlp or moe (or linear_attention, "
+                "full_attention)",
+                kinds.size(), quote_json(name));
             return {};
         }
         kinds.push_back(*kind);
@@ -118,10 +120,10 @@ std::vector<LayerKind> require_layer_list(ConfigFields& fields, int32_t num_laye
     return kinds;
 }
 
-void no_experts(ConfigFields& fields, std::string_view count_key) {
-    const Json& count = fields.value(count_key);
-    if (!count.is_null() && count != 0)
-        fields.problem("{} = {}: mixture-of-experts layers are not supported, wanted 0", count_key, quote_json(count));
+// A size that may be 0 for "none"; 0 when absent.
+int32_t read_size_or_none(ConfigFields& fields, std::string_view key) {
+    if (fields.value(key) == 0) return 0;
+    return fields.optional_size({key}).value_or(0);
 }
 
 void read_scaling(ConfigFields& scaling, ConfigFields& fields, RopeConfig& rope) {
@@ -297,12 +299,16 @@ std::vector<LayerKind> read_nemotron_kinds(ConfigFields& fields) {
     const std::vector<LayerKind> listed = read_layer_list(fields);
     std::vector<LayerKind> kinds;
     for (const char c : pattern.value_or("").substr(0, kMaxLayers + 1)) {
-        if (c != 'M' && c != '*' && c != '-') {
-            fields.problem("hybrid_override_pattern[{}] = {}: {}", kinds.size(), quote_text(std::string_view(&c, 1)),
-                           c == 'E' ? "mixture-of-experts layers are not supported" : "wanted M, * or -");
+        constexpr std::string_view kLetters = "M*-E";
+        constexpr std::array<LayerKind, 4> kKinds = {LayerKind::kMamba, LayerKind::kAttention, LayerKind::kMlp,
+                                                     LayerKind::kMoe};
+        const size_t letter = kLetters.find(c);
+        if (letter == std::string_view::npos) {
+            fields.problem("hybrid_override_pattern[{}] = {}: wanted M, *, - or E", kinds.size(),
+                           quote_text(std::string_view(&c, 1)));
             return {};
         }
-        kinds.push_back(c == 'M' ? LayerKind::kMamba : c == '*' ? LayerKind::kAttention : LayerKind::kMlp);
+        kinds.push_back(kKinds[letter]);
     }
     if (pattern && !listed.empty() && listed != kinds)
         fields.problem("hybrid_override_pattern contradicts layers_block_type");
@@ -313,6 +319,46 @@ std::vector<LayerKind> read_nemotron_kinds(ConfigFields& fields) {
     if (num_layers && static_cast<size_t>(*num_layers) != kinds.size())
         fields.problem("num_hidden_layers = {}, the layers' pattern has {}", *num_layers, kinds.size());
     return kinds;
+}
+
+// The layer of Nemotron-H's experts. transformers ignores n_shared_experts: the shared expert has the size that is
+// given, so only 1 says what is computed.
+LayerConfig read_nemotron_moe(ConfigFields& fields, const MlpConfig& dense) {
+    MoeConfig moe;
+    moe.router = RouterKind::kSigmoidBias;
+    moe.n_experts = fields.size({"n_routed_experts", "num_local_experts"});
+    moe.n_chosen = fields.size({"num_experts_per_tok"});
+    moe.n_groups = fields.optional_size({"n_group"}).value_or(1);
+    moe.n_chosen_groups = fields.optional_size({"topk_group"}).value_or(1);
+    moe.normalize = fields.flag_or({"norm_topk_prob"}, true);
+    moe.sum_epsilon = moe.normalize ? 1e-20 : 0.0;
+    moe.scale = fields.number_or({"routed_scaling_factor"}, 1.0);
+    moe.kind = MlpKind::kReluSquared;
+    moe.d_ff = fields.size({"moe_intermediate_size"});
+    moe.d_latent = fields.optional_size({"moe_latent_size"}).value_or(0);
+    moe.latent_bias = moe.d_latent > 0 && dense.up_bias;
+    fields.only_number("n_shared_experts", 1);
+    LayerConfig layer;
+    layer.moe = moe;
+    layer.mlp = dense;
+    layer.mlp->d_ff = fields.size({"moe_shared_expert_intermediate_size"});
+    return layer;
+}
+
+std::optional<MoeConfig> read_granite_moe(ConfigFields& fields) {
+    if (!fields.has("num_local_experts"))
+        fields.problem("num_local_experts is missing, wanted a number, 0 for none: this family means 8 then");
+    const int32_t n_experts = read_size_or_none(fields, "num_local_experts");
+    if (n_experts == 0) {
+        fields.harmless({"intermediate_size", "num_experts_per_tok"});  // the experts' width and choice: there are none
+        return std::nullopt;
+    }
+    MoeConfig moe;
+    moe.router = RouterKind::kSoftmaxChosen;
+    moe.n_experts = n_experts;
+    moe.n_chosen = fields.size({"num_experts_per_tok"});
+    moe.d_ff = fields.size({"intermediate_size"});
+    return moe;
 }
 
 AttentionConfig read_falcon_attention(ConfigFields& fields, int32_t hidden_size) {
@@ -350,7 +396,7 @@ ModelConfig read_granite_hybrid(ConfigFields& fields) {
     config.embedding_multiplier = fields.number_or({"embedding_multiplier"}, 1.0);
     config.residual_multiplier = fields.number_or({"residual_multiplier"}, 1.0);
     config.logits_divisor = fields.number_or({"logits_scaling"}, 1.0);
-    no_experts(fields, "num_local_experts");
+    const std::optional<MoeConfig> moe = read_granite_moe(fields);
     fields.only_text("hidden_act", {"silu", "swish"});
     fields.only_text("normalization_function", {"rmsnorm"});
     fields.only_flag("mlp_bias", false);
@@ -366,14 +412,14 @@ ModelConfig read_granite_hybrid(ConfigFields& fields) {
                         "mamba_expand * hidden_size", mamba);
     MlpConfig mlp;
     mlp.d_ff = fields.size({"shared_intermediate_size"});
-    // intermediate_size is the experts' width: there are none.
-    fields.harmless({"intermediate_size", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"});
+    fields.harmless({"output_router_logits", "router_aux_loss_coef"});  // of training
     const int32_t num_layers = read_num_layers(fields);
     for (const LayerKind kind : require_layer_list(fields, num_layers, {LayerKind::kMamba, LayerKind::kAttention})) {
         LayerConfig& layer = config.layers.emplace_back();
         if (kind == LayerKind::kMamba) layer.mamba = mamba;
         if (kind == LayerKind::kAttention) layer.attention = attention;
         layer.mlp = mlp;
+        layer.moe = moe;
     }
     return config;
 }
@@ -439,20 +485,42 @@ ModelConfig read_nemotron_h(ConfigFields& fields) {
     read_time_step_limit(fields, mamba);
     MlpConfig mlp;
     mlp.kind = MlpKind::kReluSquared;
-    mlp.d_ff = fields.size({"intermediate_size"});
     mlp.up_bias = mlp.down_bias = fields.flag_or({"mlp_bias"}, false);
-    fields.only_number("num_nextn_predict_layers", 0);
+    const std::vector<LayerKind> kinds = read_nemotron_kinds(fields);
+    const auto has = [&](LayerKind kind) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); };
+    LayerConfig experts;
+    if (has(LayerKind::kMoe)) experts = read_nemotron_moe(fields, mlp);
+    const auto d_ff = fields.optional_size({"intermediate_size"});
+    if (has(LayerKind::kMlp) && !d_ff) fields.problem("intermediate_size is missing, wanted an integer");
+    mlp.d_ff = d_ff.value_or(1);
     // d_inner is heads * head_dim, whatever expand says; experts' keys stand in configs without a layer of experts too.
-    fields.harmless({"expand", "mamba_expand", "chunk_size", "mamba_chunk_size", "mamba_ssm_cache_dtype",
-                     "n_routed_experts", "num_local_experts", "n_shared_experts", "moe_intermediate_size",
-                     "moe_shared_expert_intermediate_size", "moe_latent_size", "moe_shared_expert_overlap",
-                     "num_experts_per_tok", "routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob",
-                     "mtp_layers_block_type", "mtp_hybrid_override_pattern"});
-    for (const LayerKind kind : read_nemotron_kinds(fields)) {
+    // Heads that predict several tokens (mtp, nextn) are skipped.
+    fields.harmless({"expand",
+                     "mamba_expand",
+                     "chunk_size",
+                     "mamba_chunk_size",
+                     "mamba_ssm_cache_dtype",
+                     "n_routed_experts",
+                     "num_local_experts",
+                     "n_shared_experts",
+                     "moe_intermediate_size",
+                     "moe_shared_expert_intermediate_size",
+                     "moe_latent_size",
+                     "moe_shared_expert_overlap",
+                     "num_experts_per_tok",
+                     "routed_scaling_factor",
+                     "n_group",
+                     "topk_group",
+                     "norm_topk_prob",
+                     "mtp_layers_block_type",
+                     "mtp_hybrid_override_pattern",
+                     "num_nextn_predict_layers"});
+    for (const LayerKind kind : kinds) {
         LayerConfig& layer = config.layers.emplace_back();
         if (kind == LayerKind::kMamba) layer.mamba = mamba;
         if (kind == LayerKind::kAttention) layer.attention = attention;
         if (kind == LayerKind::kMlp) layer.mlp = mlp;
+        if (kind == LayerKind::kMoe) layer = experts;
     }
     return config;
 }

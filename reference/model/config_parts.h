@@ -12,7 +12,7 @@ namespace verbatim::reference {
 
 // What a layer of a config.json is called, in the one spelling the readers use. kMamba is also what transformers 5
 // calls "linear_attention": the family says which recurrence that is.
-enum class LayerKind { kMamba, kAttention, kMlp, kHybrid };
+enum class LayerKind { kMamba, kAttention, kMlp, kHybrid, kMoe };
 
 // Sizes and the norm's epsilon, and the keys that change nothing in any family.
 void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys eps_keys);

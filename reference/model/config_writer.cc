@@ -1,5 +1,6 @@
 // write_config of reference/model/config_json.h: every family in the dialect of its published checkpoints.
 #include <cmath>
+#include <optional>
 
 #include "reference/model/config_json.h"
 #include "reference/model/strict_json.h"
@@ -26,7 +27,9 @@ std::string_view model_type(Architecture architecture) {
 struct Parts {
     MambaConfig mamba;
     AttentionConfig attention;
-    MlpConfig mlp;
+    MlpConfig mlp;     // of a layer without experts
+    MlpConfig shared;  // of one with experts
+    std::optional<MoeConfig> moe;
     DeltaConfig delta;
 };
 
@@ -45,7 +48,8 @@ Parts first_parts(const ModelConfig& config) {
     for (auto layer = config.layers.rbegin(); layer != config.layers.rend(); ++layer) {
         if (layer->mamba) parts.mamba = *layer->mamba;
         if (layer->attention) parts.attention = *layer->attention;
-        if (layer->mlp) parts.mlp = *layer->mlp;
+        if (layer->mlp) (layer->moe ? parts.shared : parts.mlp) = *layer->mlp;
+        if (layer->moe) parts.moe = *layer->moe;
         if (layer->delta) parts.delta = *layer->delta;
     }
     return parts;
@@ -124,12 +128,13 @@ void write_granite_hybrid(const ModelConfig& config, const Parts& parts, Ordered
     json["logits_scaling"] = config.logits_divisor;
     json["attention_multiplier"] = parts.attention.scale;
     json["position_embedding_type"] = parts.attention.rope.kind == RopeKind::kNone ? "nope" : "rope";
-    json["num_local_experts"] = 0;
-    json["num_experts_per_tok"] = 0;
+    json["num_local_experts"] = parts.moe ? parts.moe->n_experts : 0;
+    json["num_experts_per_tok"] = parts.moe ? parts.moe->n_chosen : 0;
+    if (parts.moe) json["intermediate_size"] = parts.moe->d_ff;
     json["normalization_function"] = "rmsnorm";
     json["num_hidden_layers"] = config.layers.size();
     json["layer_types"] = layer_types(config);
-    json["shared_intermediate_size"] = parts.mlp.d_ff;
+    json["shared_intermediate_size"] = parts.moe ? parts.shared.d_ff : parts.mlp.d_ff;
     write_attention(parts.attention, json);
     write_rope(parts.attention, json);
     write_mamba_prefixed(config, parts.mamba, json);
@@ -154,16 +159,31 @@ void write_bamba(const ModelConfig& config, const Parts& parts, OrderedJson& jso
     write_mamba_prefixed(config, parts.mamba, json);
 }
 
+void write_nemotron_moe(const MoeConfig& moe, const MlpConfig& shared, OrderedJson& json) {
+    json["n_routed_experts"] = moe.n_experts;
+    json["n_shared_experts"] = 1;
+    json["num_experts_per_tok"] = moe.n_chosen;
+    json["moe_intermediate_size"] = moe.d_ff;
+    json["moe_shared_expert_intermediate_size"] = shared.d_ff;
+    if (moe.d_latent > 0) json["moe_latent_size"] = moe.d_latent;
+    json["n_group"] = moe.n_groups;
+    json["topk_group"] = moe.n_chosen_groups;
+    json["norm_topk_prob"] = moe.normalize;
+    json["routed_scaling_factor"] = moe.scale;
+}
+
 void write_nemotron_h(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     std::string pattern;
-    for (const LayerConfig& layer : config.layers) pattern += layer.mamba ? 'M' : layer.attention ? '*' : '-';
+    for (const LayerConfig& layer : config.layers)
+        pattern += layer.mamba ? 'M' : layer.attention ? '*' : layer.moe ? 'E' : '-';
     json["layer_norm_epsilon"] = config.norm_eps;
     json["max_position_embeddings"] = config.max_position_embeddings;
     json["num_hidden_layers"] = config.layers.size();
     json["hybrid_override_pattern"] = pattern;
     json["intermediate_size"] = parts.mlp.d_ff;
     json["mlp_hidden_act"] = "relu2";
-    json["mlp_bias"] = parts.mlp.up_bias;
+    json["mlp_bias"] = parts.mlp.up_bias || parts.shared.up_bias;
+    if (parts.moe) write_nemotron_moe(*parts.moe, parts.shared, json);
     write_attention(parts.attention, json);
     json["mamba_num_heads"] = parts.mamba.n_heads;
     json["mamba_head_dim"] = parts.mamba.head_dim;
@@ -211,6 +231,7 @@ void write_mamba2(const ModelConfig& config, const Parts& parts, OrderedJson& js
 
 // partial_rotary_factor · head_dim = n_rotary_dims after truncation.
 double partial_rotary_factor(const AttentionConfig& attention) {
+    if (attention.rope.kind == RopeKind::kNone) return 1.0;  // there is no layer with attention
     const double whole = static_cast<double>(attention.rope.n_rotary_dims) / attention.head_dim;
     if (std::floor(attention.head_dim * whole) == attention.rope.n_rotary_dims) return whole;
     return (attention.rope.n_rotary_dims + 0.25) / attention.head_dim;
@@ -230,7 +251,7 @@ void write_qwen35(const ModelConfig& config, const Parts& parts, OrderedJson& js
         text["layer_types"].push_back(layer.attention ? "full_attention" : "linear_attention");
     text["intermediate_size"] = parts.mlp.d_ff;
     write_attention(parts.attention, text);
-    text["attn_output_gate"] = parts.attention.output_gate;
+    text["attn_output_gate"] = true;  // of a config without it the reader will say so
     text["rope_parameters"] = {{"rope_type", "default"},
                                {"rope_theta", parts.attention.rope.theta},
                                {"partial_rotary_factor", partial_rotary_factor(parts.attention)}};

@@ -16,10 +16,25 @@ namespace verbatim::reference {
 inline constexpr double kDoubleTolerance = 1e-9;  // on max_error
 inline constexpr double kExactTolerance = 0.05;   // on rms_error
 
+// Chosen experts against the golden file's, position by position, in a position layer by layer, up to the first set that
+// differs: whatever comes behind it has seen other experts. A set may differ where the golden margin is within what the
+// model's own error of that row's choice scores can turn: two scores' errors, of sums of two where there are groups.
+// That error is the distance from the double model's scores; the double model's own counts as kDoubleTolerance.
+struct ChoiceErrors {
+    ErrorMeter scores;            // against the double model's
+    int64_t num_compared = 0;     // sets
+    int64_t num_close_calls = 0;  // that differ within the margin
+    int64_t num_wrong = 0;        // that differ beyond it
+
+    void merge(const ChoiceErrors& other);
+};
+
 // Of one model on one or all prompts.
 struct GoldenErrors {
-    ErrorMeter logits;
-    ErrorMeter states;  // ssm and conv of all layers together
+    ErrorMeter logits;  // of the positions before the first set of experts that differs
+    ErrorMeter states;  // ssm and conv of all layers together, of prompts without a set that differs
+    ChoiceErrors choices;
+    int64_t num_positions = 0;  // those whose logits were compared
     // The smallest K whose hidden rows are beyond the model's bound (0: the embedding; K: after layer K − 1).
     std::optional<int32_t> first_off_hidden;
 
@@ -38,7 +53,8 @@ struct GoldenReport {
     GoldenErrors double_model;
     GoldenErrors exact;
 
-    [[nodiscard]] bool passes() const;  // both logits and states within their bounds, no hidden rows off
+    [[nodiscard]] bool passes() const;  // logits, states and choice scores within their bounds, no hidden rows off, no
+                                        // set of experts wrong
 };
 
 // REQUIRES: the prompts were loaded for model.config, and fit its max_position_embeddings.

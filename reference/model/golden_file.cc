@@ -34,7 +34,8 @@ std::optional<GoldenName> parse_name(std::string_view text) {
         numbers.push_back(value);
         dot = next;
     }
-    const bool with_layer = name.kind == "hidden" || name.kind == "ssm" || name.kind == "conv";
+    const bool with_layer = name.kind == "hidden" || name.kind == "ssm" || name.kind == "conv" ||
+                            name.kind == "experts" || name.kind == "margin";
     if (!with_layer && name.kind != "tokens" && name.kind != "logits") return std::nullopt;
     if (numbers.size() != (with_layer ? 2U : 1U)) return std::nullopt;
     name.prompt = numbers[0];
@@ -93,6 +94,20 @@ std::vector<int64_t> conv_shape(const LayerConfig& layer) {
     return {layer.mamba->conv_dim(), layer.mamba->d_conv};
 }
 
+// [length, n_chosen] ids, ascending in each row.
+Result<std::vector<int32_t>> read_choice(const TensorEntry& tensor, int64_t length, const MoeConfig& moe) {
+    if (tensor.dtype != TensorDtype::kI32 || tensor.shape != std::vector<int64_t>{length, moe.n_chosen})
+        return error("{} is {} {}, wanted I32 {}: is this the right checkpoint?", tensor.name, dtype_name(tensor.dtype),
+                     shape_text(tensor.shape), shape_text(std::vector<int64_t>{length, moe.n_chosen}));
+    auto ids = copy_values<int32_t>(tensor);
+    for (size_t i = 0; i < ids.size(); ++i) {
+        const bool first = i % static_cast<size_t>(moe.n_chosen) == 0;
+        if (ids[i] <= (first ? -1 : ids[i - 1]) || ids[i] >= moe.n_experts)
+            return error("{} has expert {} out of order or beyond the model's {}", tensor.name, ids[i], moe.n_experts);
+    }
+    return ids;
+}
+
 // Adds everything but the tokens, which `prompt` already has.
 Status add_values(const TensorEntry& tensor, const GoldenName& name, const ModelConfig& config, GoldenPrompt& prompt) {
     const auto length = static_cast<int64_t>(prompt.tokens.size());
@@ -105,6 +120,17 @@ Status add_values(const TensorEntry& tensor, const GoldenName& name, const Model
     if (name.kind == "hidden") {
         if (layer > num_layers) return error("{} is of a layer that the config lacks", tensor.name);
         ASSIGN_OR_RETURN(prompt.hidden[layer], read_values(tensor, {length, config.hidden_size}));
+        return {};
+    }
+    if (name.kind == "experts" || name.kind == "margin") {
+        if (layer >= num_layers || !config.layers[static_cast<size_t>(layer)].moe)
+            return error("{} is of a layer that has no experts in the config", tensor.name);
+        if (name.kind == "margin") {
+            ASSIGN_OR_RETURN(prompt.margin[layer], read_values(tensor, {length}));
+            return {};
+        }
+        ASSIGN_OR_RETURN(prompt.experts[layer],
+                         read_choice(tensor, length, *config.layers[static_cast<size_t>(layer)].moe));
         return {};
     }
     const LayerConfig* of = layer < num_layers ? &config.layers[static_cast<size_t>(layer)] : nullptr;
@@ -138,6 +164,9 @@ Result<std::vector<GoldenPrompt>> read_prompts(const std::vector<TensorEntry>& t
     std::vector<GoldenPrompt> list;
     for (auto& [number, prompt] : prompts) {
         if (prompt.logits.empty()) return error("tokens.{} has no logits.{}", number, number);
+        for (const auto& [layer, ids] : prompt.experts)
+            if (!prompt.margin.contains(layer))
+                return error("experts.{}.{} has no margin.{}.{}", number, layer, number, layer);
         list.push_back(std::move(prompt));
     }
     if (list.empty()) return error("has no tokens.0: this is no golden file");

@@ -8,6 +8,8 @@
 //   ssm.I.K      F64 [heads, head_dim, d_state]   state of layer K after the whole prompt; of a delta net [value
 //                heads, key_dim, value_dim]
 //   conv.I.K     F64 [conv_dim, d_conv]           the last d_conv inputs of the conv, oldest first
+//   experts.I.K  I32 [L, n_chosen]                 layer K's chosen experts, ascending
+//   margin.I.K   F64 [L]                           how far the choice was from another set, in choice scores
 // Every prompt has tokens and logits; the others are optional, prompt by prompt and layer by layer.
 #pragma once
 
@@ -24,9 +26,11 @@ namespace verbatim::reference {
 struct GoldenPrompt {
     std::vector<int32_t> tokens;
     std::vector<double> logits;
-    std::map<int32_t, std::vector<double>> hidden;  // by K
-    std::map<int32_t, std::vector<double>> ssm;     // by layer
-    std::map<int32_t, std::vector<double>> conv;    // by layer
+    std::map<int32_t, std::vector<double>> hidden;    // by K
+    std::map<int32_t, std::vector<double>> ssm;       // by layer
+    std::map<int32_t, std::vector<double>> conv;      // by layer
+    std::map<int32_t, std::vector<int32_t>> experts;  // by layer
+    std::map<int32_t, std::vector<double>> margin;    // by layer
 };
 
 // Prompts ascending by I. Errors: anything parse_safetensors refuses; shapes that are not the config's; tokens outside

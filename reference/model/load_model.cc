@@ -31,7 +31,9 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
 
 // Of what a published checkpoint holds beside the language model: images, and the head that predicts further tokens.
 bool is_of_other_part(Architecture architecture, std::string_view name) {
-    return architecture == Architecture::kQwen35 && (name.starts_with("mtp.") || name.starts_with("model.visual."));
+    if (name.starts_with("mtp."))
+        return architecture == Architecture::kQwen35 || architecture == Architecture::kNemotronH;
+    return architecture == Architecture::kQwen35 && name.starts_with("model.visual.");
 }
 
 // The config and which files there are in which state, without reading what is in them: that comes after.

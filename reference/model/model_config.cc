@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/check.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxHidden = int64_t{1} << 17;
 constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;  // d_ff, n_heads · head_dim, n_groups · d_state
 
 class Problems {
@@ -114,6 +116,33 @@ void check_mlp(const MlpConfig& mlp, Problems& problems) {
     problems.finite("mlp out_multiplier", mlp.out_multiplier);
 }
 
+void check_moe(const LayerConfig& layer, Problems& problems) {
+    const MoeConfig& moe = *layer.moe;
+    problems.size("moe n_experts", moe.n_experts, kMaxExperts);
+    problems.size("moe n_chosen", moe.n_chosen, moe.n_experts);
+    problems.size("moe n_groups", moe.n_groups, std::max(moe.n_experts, 1));
+    problems.size("moe n_chosen_groups", moe.n_chosen_groups, moe.n_groups);
+    problems.divides("moe n_groups", moe.n_groups, "n_experts", moe.n_experts);
+    problems.size("moe d_ff", moe.d_ff, kMaxWidth);
+    problems.size("moe d_latent", moe.d_latent, kMaxHidden, 0);
+    problems.finite("moe scale", moe.scale);
+    if (!(std::isfinite(moe.sum_epsilon) && moe.sum_epsilon >= 0))
+        problems.add("moe sum_epsilon = {}, wanted a finite number from 0", moe.sum_epsilon);
+    if (moe.n_groups > 1) {
+        const int64_t per_group = moe.n_experts / moe.n_groups;
+        if (moe.router != RouterKind::kSigmoidBias) problems.add("moe n_groups = {} of a softmax router", moe.n_groups);
+        if (per_group < 2)
+            problems.add("moe n_groups = {} of {} experts: wanted two each", moe.n_groups, moe.n_experts);
+        problems.size("moe n_chosen", moe.n_chosen, per_group * moe.n_chosen_groups);
+    }
+    if (moe.normalize && moe.router == RouterKind::kSoftmaxChosen)
+        problems.add("moe: a softmax of the chosen is not normalised again");
+    if (moe.shared_gate && !layer.mlp) problems.add("moe shared_gate without a shared expert");
+    if (moe.latent_bias && moe.d_latent == 0) problems.add("moe latent_bias without a latent size");
+    if (layer.mlp && layer.mlp->out_multiplier != 1.0)
+        problems.add("mlp out_multiplier = {} beside experts, wanted 1", layer.mlp->out_multiplier);
+}
+
 }  // namespace
 
 std::string_view architecture_name(Architecture architecture) {
@@ -143,12 +172,13 @@ std::vector<std::string> validate(const ModelConfig& config) {
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const LayerConfig& layer = config.layers[i];
         problems.set_place(fmt::format("layer {}: ", i));
-        if (!layer.has_mixer() && !layer.mlp) problems.add("neither a mixer nor an MLP");
+        if (!layer.has_mixer() && !layer.has_feed_forward()) problems.add("neither a mixer nor an MLP nor experts");
         if (layer.mamba) check_mamba(*layer.mamba, problems);
         if (layer.attention) check_attention(*layer.attention, problems);
         if (layer.delta) check_delta(*layer.delta, problems);
         if (layer.delta && (layer.mamba || layer.attention)) problems.add("a delta net beside another mixer");
         if (layer.mlp) check_mlp(*layer.mlp, problems);
+        if (layer.moe) check_moe(layer, problems);
     }
     return problems.take();
 }
@@ -161,6 +191,7 @@ ModelGeometry geometry(const ModelConfig& config) {
         g.num_mamba_layers += layer.mamba ? 1 : 0;
         g.num_delta_layers += layer.delta ? 1 : 0;
         g.num_mlp_layers += layer.mlp ? 1 : 0;
+        g.num_moe_layers += layer.moe ? 1 : 0;
     }
     const StateTensors tensors = state_tensors(config);
     g.kv_bytes_per_token = tensors.num_bytes(StatePer::kToken);
@@ -168,6 +199,14 @@ ModelGeometry geometry(const ModelConfig& config) {
     ModelWeights weights;
     for (const CheckpointTensor& tensor : checkpoint_tensors(config, weights))
         g.num_parameters += tensor.num_elements();
+    g.num_active_parameters = g.num_parameters;
+    for (const LayerConfig& layer : config.layers) {
+        const auto& moe = layer.moe;
+        if (!moe) continue;
+        const int64_t num_matrices = moe->kind == MlpKind::kGatedSilu ? 3 : 2;
+        g.num_active_parameters -=
+            int64_t{moe->n_experts - moe->n_chosen} * num_matrices * moe->d_ff * moe->row_width(config.hidden_size);
+    }
     if (g.kv_bytes_per_token > 0)
         g.break_even_tokens = (g.state_bytes_per_row + g.kv_bytes_per_token - 1) / g.kv_bytes_per_token;
     return g;

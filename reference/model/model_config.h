@@ -4,10 +4,11 @@
 //
 //     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both side by side, added; or a
 //                                                        gated delta net
-//     x = x + residual_multiplier · mlp(norm(x))
+//     x = x + residual_multiplier · ff(norm(x))          ff: an MLP, a mixture of experts, or both, added
 //
 // Granite-4.0-H, Bamba and Llama have both branches in each layer; Falcon-H1 has both mixers in each layer; a
-// Nemotron-H or Mamba-2 layer has one branch only. The family's name (`architecture`) changes nothing but the names of
+// Nemotron-H or Mamba-2 layer has one branch only. An MLP beside a mixture of experts is what others call the shared
+// expert. The family's name (`architecture`) changes nothing but the names of
 // tensors in a checkpoint: whoever computes reads the fields below and nothing else.
 //
 //   M1  validate(config) is empty for every config a loader, a preset or the random generator hands out
@@ -137,7 +138,6 @@ enum class MlpKind : uint8_t {
     kReluSquared,  // down(max(up(x), 0)²) · out_multiplier; there is no gate
 };
 
-// A mixture of experts will be a kind of its own beside these.
 struct MlpConfig {
     MlpKind kind = MlpKind::kGatedSilu;
     int32_t d_ff = 0;
@@ -148,16 +148,52 @@ struct MlpConfig {
     friend bool operator==(const MlpConfig&, const MlpConfig&) = default;
 };
 
+// How a router makes choice scores c and weights w of a row's logits L, one for each expert:
+enum class RouterKind : uint8_t {
+    kSigmoidBias,    // s = sigmoid(L), c = s + choice_bias, w = s: the bias takes part in the choice alone (Nemotron-H)
+    kSoftmaxAll,     // s = softmax(L), c = s, w = s (Qwen)
+    kSoftmaxChosen,  // c = L, w = softmax over the chosen logits (Granite): sums to 1, is not normalised again
+};
+
+// A mixture of experts. Chosen are the n_chosen experts of the greatest c, ties by the lower id; with n_groups > 1 out
+// of the n_chosen_groups equal runs of ids whose two greatest c have the greatest sum. Then
+//     w = w / (sum over the chosen + sum_epsilon) if `normalize`;  w = w · scale
+//     y = sum over the chosen, in ascending id, of w[e] · expert[e](x)
+// An expert is an MLP without bias. With a latent size the experts' rows are latent_in(x), and y = latent_out(sum).
+// An MLP in the same layer, the shared expert, reads x itself; its result is added to y, with `shared_gate` after
+// multiplication by sigmoid(shared_gate(x)).
+struct MoeConfig {
+    RouterKind router = RouterKind::kSigmoidBias;
+    int32_t n_experts = 0;
+    int32_t n_chosen = 0;
+    int32_t n_groups = 1;         // divides n_experts; more than one of kSigmoidBias only, with two experts each
+    int32_t n_chosen_groups = 1;  // their experts are at least n_chosen
+    bool normalize = false;
+    double sum_epsilon = 0.0;
+    double scale = 1.0;
+    MlpKind kind = MlpKind::kGatedSilu;
+    int32_t d_ff = 0;      // of each expert
+    int32_t d_latent = 0;  // 0: the experts read and write rows of hidden_size
+    bool latent_bias = false;
+    bool shared_gate = false;
+    friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
+
+    // Of the rows that the experts read and write.
+    [[nodiscard]] int32_t row_width(int32_t hidden_size) const { return d_latent > 0 ? d_latent : hidden_size; }
+};
+
 // At least one of them. With Mamba and attention, both read the same normed row and their outputs are added
 // (Mamba first: mamba + attention) before the residual. A delta net is its layer's only mixer.
 struct LayerConfig {
     std::optional<MambaConfig> mamba;
     std::optional<AttentionConfig> attention;
     std::optional<MlpConfig> mlp;
+    std::optional<MoeConfig> moe = {};
     std::optional<DeltaConfig> delta = {};
     friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 
     [[nodiscard]] bool has_mixer() const { return mamba.has_value() || attention.has_value() || delta.has_value(); }
+    [[nodiscard]] bool has_feed_forward() const { return mlp.has_value() || moe.has_value(); }
 };
 
 struct ModelConfig {
@@ -186,10 +222,12 @@ struct ModelGeometry {
     int32_t num_attention_layers = 0;  // layers with attention (a Falcon-H1 layer counts here and below)
     int32_t num_mamba_layers = 0;
     int32_t num_delta_layers = 0;
-    int32_t num_mlp_layers = 0;
-    int64_t num_parameters = 0;       // a tied head is counted once
-    int64_t kv_bytes_per_token = 0;   // of all tensors per token (reference/model/state_tensors.h)
-    int64_t state_bytes_per_row = 0;  // of all tensors per sequence
+    int32_t num_mlp_layers = 0;  // those of shared experts too
+    int32_t num_moe_layers = 0;
+    int64_t num_parameters = 0;         // a tied head is counted once
+    int64_t num_active_parameters = 0;  // without the experts that a token does not choose
+    int64_t kv_bytes_per_token = 0;     // of all tensors per token (reference/model/state_tensors.h)
+    int64_t state_bytes_per_row = 0;    // of all tensors per sequence
     // The sequence length from which the KV outweighs the state row: ceil(state / kv per token). Empty without
     // attention.
     std::optional<int64_t> break_even_tokens;

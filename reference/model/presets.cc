@@ -1,6 +1,7 @@
 // Shapes and multipliers are those of the config.json files on the Hugging Face Hub:
-//   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B;
-//   nvidia/Nemotron-H-8B-Base-8K; nvidia/NVIDIA-Nemotron-Nano-9B-v2; tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
+//   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro, -h-tiny, -h-small; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B;
+//   nvidia/Nemotron-H-8B-Base-8K; nvidia/NVIDIA-Nemotron-Nano-9B-v2; nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B;
+//   tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
 //   state-spaces/mamba2-130m, -2.7b; Qwen/Qwen3.5-0.8B, -4B, -9B, -27B (the language models).
 // docs/models.md says what each could be compared with, and what could not be confirmed.
 // The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
@@ -69,7 +70,8 @@ ModelConfig sizes(Architecture architecture, int32_t vocab_size, int32_t hidden_
     return config;
 }
 
-// A layer per character: M Mamba-2, * attention, - MLP. `mlp_in_all` puts an MLP behind each mixer as well.
+// A layer per character: M Mamba-2, * attention, - MLP, another: nothing yet. `mlp_in_all` puts an MLP behind each mixer
+// as well.
 void add_layers(ModelConfig& config, std::string_view pattern, const MambaConfig& mamba,
                 const AttentionConfig& attention, const MlpConfig& mlp, bool mlp_in_all) {
     for (const char c : pattern) {
@@ -115,6 +117,40 @@ ModelConfig granite_micro() {
     return granite(sizes(Architecture::kGraniteHybrid, 100352, 2048, 131072), pattern_of(40, {5, 15, 25, 35}),
                    mamba_heads(64, 64, 128, 1), attention_heads(32, 8, 64), 8192, {0.015625, 0.22, 8});
 }
+
+// `experts` behind every mixer, beside an MLP that all tokens share.
+ModelConfig with_experts(ModelConfig config, const MoeConfig& experts) {
+    for (LayerConfig& layer : config.layers)
+        if (layer.mlp) layer.moe = experts;
+    return config;
+}
+
+MoeConfig granite_experts(int32_t n_experts, int32_t n_chosen, int32_t d_ff) {
+    MoeConfig moe;
+    moe.router = RouterKind::kSoftmaxChosen;
+    moe.n_experts = n_experts;
+    moe.n_chosen = n_chosen;
+    moe.d_ff = d_ff;
+    return moe;
+}
+
+ModelConfig granite_tiny() {
+    return with_experts(
+        granite(sizes(Architecture::kGraniteHybrid, 100352, 1536, 131072), pattern_of(40, {5, 15, 25, 35}),
+                mamba_heads(48, 64, 128, 1), attention_heads(12, 4, 128), 1024, {0.0078125, 0.22, 6}),
+        granite_experts(64, 6, 512));
+}
+ModelConfig granite_small() {
+    return with_experts(
+        granite(sizes(Architecture::kGraniteHybrid, 100352, 4096, 131072), pattern_of(40, {5, 15, 25, 35}),
+                mamba_heads(128, 64, 128, 1), attention_heads(32, 8, 128), 1536, {0.0078125, 0.22, 16}),
+        granite_experts(72, 10, 768));
+}
+ModelConfig tiny_granite_moe() {
+    return with_experts(granite(sizes(Architecture::kGraniteHybrid, 256, 48, 131072), "M*M", mamba_heads(6, 16, 16, 2),
+                                attention_heads(4, 2, 16), 32, {0.0625, 0.246, 3}),
+                        granite_experts(8, 3, 14));
+}
 ModelConfig tiny_granite() {
     return granite(sizes(Architecture::kGraniteHybrid, 256, 48, 131072), "MM*M", mamba_heads(6, 16, 16, 2),
                    attention_heads(4, 2, 16), 64, {0.0625, 0.246, 3});
@@ -156,6 +192,42 @@ ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, const Mamba
                        const AttentionConfig& attention, int32_t d_ff) {
     add_layers(config, pattern, mamba, attention, mlp_width(d_ff, MlpKind::kReluSquared), false);
     return config;
+}
+
+// E in the pattern: experts beside a shared one of `shared_d_ff`.
+ModelConfig nemotron_moe(ModelConfig config, std::string_view pattern, const MambaConfig& mamba,
+                         const AttentionConfig& attention, int32_t d_ff, const MoeConfig& experts,
+                         int32_t shared_d_ff) {
+    config = nemotron_h(config, pattern, mamba, attention, d_ff);
+    for (size_t i = 0; i < pattern.size(); ++i) {
+        if (pattern[i] != 'E') continue;
+        config.layers[i].moe = experts;
+        config.layers[i].mlp = mlp_width(shared_d_ff, MlpKind::kReluSquared);
+    }
+    return config;
+}
+
+MoeConfig nemotron_experts(int32_t n_experts, int32_t n_chosen, int32_t d_ff) {
+    MoeConfig moe;
+    moe.router = RouterKind::kSigmoidBias;
+    moe.n_experts = n_experts;
+    moe.n_chosen = n_chosen;
+    moe.normalize = true;
+    moe.sum_epsilon = 1e-20;
+    moe.scale = 2.5;
+    moe.kind = MlpKind::kReluSquared;
+    moe.d_ff = d_ff;
+    return moe;
+}
+
+ModelConfig nemotron_3_nano_30b() {
+    return nemotron_moe(sizes(Architecture::kNemotronH, 131072, 2688, 262144),
+                        "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", mamba_heads(64, 64, 128, 8),
+                        attention_heads(32, 2, 128), 1856, nemotron_experts(128, 6, 1856), 3712);
+}
+ModelConfig tiny_nemotron_moe() {
+    return nemotron_moe(sizes(Architecture::kNemotronH, 256, 48, 131072), "MEM*E-", mamba_heads(6, 16, 16, 3),
+                        attention_heads(4, 2, 16), 96, nemotron_experts(10, 3, 16), 32);
 }
 
 ModelConfig nemotron_h_8b() {
@@ -316,18 +388,34 @@ struct Preset {
     ModelConfig (*make)();
 };
 
-constexpr std::array<Preset, 23> kPresets = {{
-    {"tiny-granite", tiny_granite},     {"tiny-llama", tiny_llama},
-    {"tiny-bamba", tiny_bamba},         {"tiny-nemotron-h", tiny_nemotron_h},
-    {"tiny-falcon-h1", tiny_falcon_h1}, {"tiny-mamba2", tiny_mamba2},
-    {"tiny-qwen3.5", tiny_qwen35},      {"granite-4.0-h-350m", granite_350m},
-    {"granite-4.0-h-1b", granite_1b},   {"granite-4.0-h-micro", granite_micro},
-    {"llama-3.2-1b", llama_32_1b},      {"bamba-9b", bamba_9b},
-    {"nemotron-h-8b", nemotron_h_8b},   {"nemotron-nano-9b-v2", nemotron_nano_9b_v2},
-    {"falcon-h1-0.5b", falcon_h1_0_5b}, {"falcon-h1-1.5b", falcon_h1_1_5b},
-    {"falcon-h1-7b", falcon_h1_7b},     {"mamba2-130m", mamba2_130m},
-    {"mamba2-2.7b", mamba2_2_7b},       {"qwen3.5-0.8b", qwen35_0_8b},
-    {"qwen3.5-4b", qwen35_4b},          {"qwen3.5-9b", qwen35_9b},
+constexpr std::array<Preset, 28> kPresets = {{
+    {"tiny-granite", tiny_granite},
+    {"tiny-llama", tiny_llama},
+    {"tiny-bamba", tiny_bamba},
+    {"tiny-nemotron-h", tiny_nemotron_h},
+    {"tiny-falcon-h1", tiny_falcon_h1},
+    {"tiny-mamba2", tiny_mamba2},
+    {"tiny-qwen3.5", tiny_qwen35},
+    {"tiny-granite-moe", tiny_granite_moe},
+    {"tiny-nemotron-moe", tiny_nemotron_moe},
+    {"granite-4.0-h-350m", granite_350m},
+    {"granite-4.0-h-1b", granite_1b},
+    {"granite-4.0-h-micro", granite_micro},
+    {"granite-4.0-h-tiny", granite_tiny},
+    {"granite-4.0-h-small", granite_small},
+    {"llama-3.2-1b", llama_32_1b},
+    {"bamba-9b", bamba_9b},
+    {"nemotron-h-8b", nemotron_h_8b},
+    {"nemotron-nano-9b-v2", nemotron_nano_9b_v2},
+    {"nemotron-3-nano-30b", nemotron_3_nano_30b},
+    {"falcon-h1-0.5b", falcon_h1_0_5b},
+    {"falcon-h1-1.5b", falcon_h1_1_5b},
+    {"falcon-h1-7b", falcon_h1_7b},
+    {"mamba2-130m", mamba2_130m},
+    {"mamba2-2.7b", mamba2_2_7b},
+    {"qwen3.5-0.8b", qwen35_0_8b},
+    {"qwen3.5-4b", qwen35_4b},
+    {"qwen3.5-9b", qwen35_9b},
     {"qwen3.5-27b", qwen35_27b},
 }};
 

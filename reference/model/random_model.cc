@@ -27,6 +27,9 @@ float vector_element(const CheckpointTensor& tensor, const RandomStream& stream,
         case TensorRole::kConv: return (2.0F * u - 1.0F) / std::sqrt(static_cast<float>(tensor.shape.back()));
         case TensorRole::kALog: return kMaxALog * u;
         case TensorRole::kDtBias: return kMinDtBias + (kMaxDtBias - kMinDtBias) * u;
+        // bf16, as published routers mostly are; logits of rows near norm 1 have deviation 1.
+        case TensorRole::kRouter:
+            return bf16_value(stream.normal(index) / std::sqrt(static_cast<float>(tensor.shape.back())));
         case TensorRole::kMatrix: break;
     }
     CHECK(false, "{} is a matrix", tensor.name);
@@ -125,6 +128,26 @@ void scale_falcon(ShapeDraw& draw, ModelConfig& config, LayerConfig& layer) {
     layer.mamba->gate = static_cast<MambaGate>(draw.from(0, 2));
     layer.mamba->out_bias = draw.coin();
     if (layer.mamba->gate == MambaGate::kGateOnly) layer.mamba->n_norm_groups = 1;
+}
+
+// What a family's experts have of their own is set by it; the rest is drawn.
+MoeConfig draw_moe(ShapeDraw& draw, Architecture architecture) {
+    MoeConfig moe;
+    const int32_t per_group = draw.from(2, 5);
+    moe.n_groups = architecture == Architecture::kNemotronH ? draw.from(1, 3) : 1;
+    moe.n_chosen_groups = draw.from(1, moe.n_groups);
+    moe.n_experts = per_group * moe.n_groups + (moe.n_groups == 1 ? draw.from(0, 9) : 0);
+    moe.n_chosen = draw.from(1, std::min(4, moe.n_groups == 1 ? moe.n_experts : per_group * moe.n_chosen_groups));
+    moe.d_ff = draw.from(5, 40);
+    moe.router = RouterKind::kSoftmaxChosen;
+    if (architecture != Architecture::kNemotronH) return moe;
+    moe.router = RouterKind::kSigmoidBias;
+    moe.kind = MlpKind::kReluSquared;
+    moe.normalize = draw.coin();
+    moe.sum_epsilon = moe.normalize ? 1e-20 : 0.0;
+    moe.scale = draw.multiplier();
+    if (draw.coin()) moe.d_latent = draw.from(9, 33);
+    return moe;
 }
 
 // The parts that the family's layers are made of.
@@ -257,6 +280,31 @@ ModelConfig draw_small_config(Architecture architecture, uint64_t seed) {
     const Parts parts = draw_parts(draw, config);
     const int32_t num_layers = draw.from(1, 4);
     for (int32_t i = 0; i < num_layers; ++i) config.layers.push_back(draw_layer(draw, parts, config));
+    CHECK(validate(config).empty(), "{}", validate(config).front());
+    return config;
+}
+
+bool has_experts(Architecture architecture) {
+    return architecture == Architecture::kGraniteHybrid || architecture == Architecture::kNemotronH;
+}
+
+ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed) {
+    CHECK(has_experts(architecture));
+    ShapeDraw draw(seed, "experts");
+    ModelConfig config = draw_small_config(architecture, seed);
+    MoeConfig moe = draw_moe(draw, architecture);
+    MlpConfig shared = draw_mlp(draw, false);
+    if (architecture == Architecture::kNemotronH) {
+        shared.kind = MlpKind::kReluSquared;
+        // mlp_bias is one switch for all MLPs of the model and the latent matrices.
+        for (const LayerConfig& layer : config.layers)
+            if (layer.mlp) shared.up_bias = shared.down_bias = layer.mlp->up_bias;
+        moe.latent_bias = moe.d_latent > 0 && shared.up_bias;
+        config.layers.insert(config.layers.begin() + draw.from(0, static_cast<int32_t>(config.layers.size())),
+                             LayerConfig{.mamba = {}, .attention = {}, .mlp = shared, .moe = moe});
+    } else {
+        for (LayerConfig& layer : config.layers) layer.moe = moe;
+    }
     CHECK(validate(config).empty(), "{}", validate(config).front());
     return config;
 }

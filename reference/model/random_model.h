@@ -23,6 +23,10 @@ void fill_random_vector(const CheckpointTensor& tensor, uint64_t seed, int64_t f
 
 // A small config of the family: shapes drawn, odd sizes, groups, biases, multipliers; at most ~100 k parameters.
 ModelConfig draw_small_config(Architecture architecture, uint64_t seed);
+// The same of the families that have them with a mixture of experts in some layer or in all, as the family has it.
+// REQUIRES: has_experts(architecture).
+ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed);
+bool has_experts(Architecture architecture);
 // The same of a family that is drawn, too.
 ModelConfig draw_small_config(uint64_t seed);
 

@@ -2,8 +2,8 @@
 //
 //   W1  matrices are bf16 bits, row-major [rows, cols], one row per output: y[r] = sum over c of W[r, c] · x[c]
 //   W2  no element of a matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is 0x7FC0
-//   W3  vectors (norms, biases, A_log, D, dt_bias) and conv weights are binary32 as stored in the checkpoint: what a
-//       config adds to them (norm_plus_one) is not in them
+//   W3  vectors (norms, biases, A_log, D, dt_bias), conv weights and routers are binary32 as stored in the checkpoint:
+//       what a config adds to them (norm_plus_one) is not in them
 //   W4  shapes agree with the ModelConfig they were made for; a bias that the config switches off is an empty view
 //   W5  views live as long as the ModelWeights they came from, wherever it is moved
 #pragma once
@@ -77,13 +77,24 @@ struct MlpWeights {
     VectorView gate_bias, up_bias, down_bias;
 };
 
+struct MoeWeights {
+    VectorView router;                // [n_experts, hidden]
+    VectorView choice_bias;           // [n_experts] of RouterKind::kSigmoidBias
+    std::vector<MlpWeights> experts;  // by id: gate and up [d_ff, row_width], down [row_width, d_ff], no biases
+    MatrixView latent_in;             // [d_latent, hidden]
+    MatrixView latent_out;            // [hidden, d_latent]
+    VectorView latent_in_bias, latent_out_bias;
+    MatrixView shared_gate;  // [1, hidden]
+};
+
 // A part that LayerConfig lacks has empty views.
 struct LayerWeights {
     VectorView mixer_norm;  // [hidden]; empty for a layer without a mixer
     MambaWeights mamba;
     AttentionWeights attention;
-    VectorView mlp_norm;  // [hidden]; empty for a layer without an MLP
+    VectorView mlp_norm;  // [hidden]; empty for a layer without a feed-forward part
     MlpWeights mlp;
+    MoeWeights moe;
     DeltaWeights delta;
 };
 
@@ -106,8 +117,8 @@ struct ModelWeights {
 struct LoadReport {
     int64_t num_files = 0;
     int64_t num_tensors = 0;
+    int64_t num_skipped = 0;  // tensors of parts that are not computed, such as heads that predict several tokens
     int64_t num_parameters = 0;
-    int64_t num_skipped = 0;           // tensors of parts that are not the language model, left out by name
     int64_t num_float16 = 0;           // matrix elements that were fp16
     int64_t num_float32 = 0;           // matrix elements that were fp32
     int64_t num_rounded = 0;           // elements whose value changed when rounded to bf16 (flushed ones apart)

@@ -27,6 +27,10 @@ public:
     void add_branch(float, float) override {}
     void scale_logits(float, float) override {}
     void check_logits() override {}
+    void route(int32_t, const MoeConfig&) override {}
+    void choose(int32_t, const MoeConfig&) override {}
+    void experts(int32_t, const MoeConfig&, Buffer, Buffer) override {}
+    void add_routed(bool) override {}
     void delta_conv(int32_t, const DeltaConfig&) override {}
     void delta_gates(int32_t, const DeltaConfig&) override {}
     void l2_norm(int32_t, const DeltaConfig&) override {}

@@ -69,7 +69,8 @@ TEST_P(DoubleModelGolden, StatesAgreeInEveryLayerThatHasOne) {
 
 INSTANTIATE_TEST_SUITE_P(AllFamilies, DoubleModelGolden,
                          testing::Values("bamba", "falcon-h1", "falcon-h1-gated", "granite-hybrid", "granite-rope",
-                                         "llama", "mamba2", "mamba2-limit", "nemotron-h", "qwen35"),
+                                         "llama", "mamba2", "mamba2-limit", "nemotron-h", "granite-moe", "nemotron-moe",
+                                         "nemotron-moe-latent", "qwen35"),
                          [](const auto& info) {
                              std::string name = info.param;
                              std::erase(name, '-');

@@ -45,6 +45,12 @@ public:
     void add_branch(float branch, float residual) override { note("add_branch {} {}", branch, residual); }
     void scale_logits(float multiplier, float divisor) override { note("scale_logits {} {}", multiplier, divisor); }
     void check_logits() override { note("check_logits"); }
+    void route(int32_t layer, const MoeConfig&) override { note("route {}", layer); }
+    void choose(int32_t layer, const MoeConfig&) override { note("choose {}", layer); }
+    void experts(int32_t layer, const MoeConfig&, Buffer in, Buffer out) override {
+        note("experts {} {} {}", layer, buffer_name(in), buffer_name(out));
+    }
+    void add_routed(bool gated) override { note("add_routed {}", static_cast<int>(gated)); }
     void delta_conv(int32_t layer, const DeltaConfig&) override { note("delta_conv {}", layer); }
     void delta_gates(int32_t layer, const DeltaConfig&) override { note("delta_gates {}", layer); }
     void l2_norm(int32_t layer, const DeltaConfig&) override { note("l2_norm {}", layer); }
@@ -134,6 +140,28 @@ TEST(Walk, ALayerOfOneBranchHasOneNorm) {
                             "matmul 0 down up*1 branch", "add_branch 1 1", "norm 1 0", "matmul 1 q normed*1 q",
                             "matmul 1 k normed*1 k", "matmul 1 v normed*1 v", "store_kv 1", "attention 1 1",
                             "matmul 1 o mixed*1 branch", "add_branch 1 1"));
+}
+
+TEST(Walk, RoutedExpertsComeBeforeTheSharedOneAndAreAddedToIt) {
+    ModelConfig config = small_config();
+    config.layers.resize(1);
+    config.layers[0].mlp = MlpConfig{.kind = MlpKind::kReluSquared, .d_ff = 5};
+    config.layers[0].moe = MoeConfig{.n_experts = 4, .n_chosen = 2, .d_ff = 3, .d_latent = 2, .shared_gate = true};
+    EXPECT_THAT(entries_of(config, {}),
+                ElementsAre("begin 2 rows 0 logits", "embed 1", "norm 0 1", "route 0", "choose 0",
+                            "matmul 0 latent_in normed*1 latent", "experts 0 latent latent_sum",
+                            "matmul 0 latent_out latent_sum*1 routed", "matmul 0 up normed*1 up", "activation 0",
+                            "matmul 0 down up*1 branch", "matmul 0 shared_gate normed*1 shared_gate", "add_routed 1",
+                            "add_branch 1 1"));
+    config.layers[0].mlp.reset();
+    config.layers[0].moe = MoeConfig{.n_experts = 4, .n_chosen = 2, .d_ff = 3};
+    EXPECT_THAT(entries_of(config, {}), ElementsAre("begin 2 rows 0 logits", "embed 1", "norm 0 1", "route 0",
+                                                    "choose 0", "experts 0 normed branch", "add_branch 1 1"));
+    Diary diary;
+    walk(config, {kTwoTokens, {&kTwoRows, 1}, {}}, diary);
+    EXPECT_THAT(diary.observed, ElementsAre("layer -1 embed residual", "layer 0 norm normed", "layer 0 route router",
+                                            "layer 0 choose chosen", "layer 0 experts branch",
+                                            "layer 0 add_branch residual", "layer 0 layer residual"));
 }
 
 TEST(Walk, ReportsWhatEachOperationWrote) {

@@ -1,6 +1,7 @@
 #include "tools/bench/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/base/check.h"
 
@@ -40,6 +41,12 @@ MatrixShape shape_of(const ModelConfig& config, MatrixId id) {
         case Matrix::kGate:
         case Matrix::kUp: return {layer.mlp->d_ff, hidden, layer.mlp->up_bias};
         case Matrix::kDown: return {hidden, layer.mlp->d_ff, layer.mlp->down_bias};
+        case Matrix::kExpertGate:
+        case Matrix::kExpertUp: return {layer.moe->d_ff, layer.moe->row_width(config.hidden_size), false};
+        case Matrix::kExpertDown: return {layer.moe->row_width(config.hidden_size), layer.moe->d_ff, false};
+        case Matrix::kLatentIn: return {layer.moe->d_latent, hidden, layer.moe->latent_bias};
+        case Matrix::kLatentOut: return {hidden, layer.moe->d_latent, layer.moe->latent_bias};
+        case Matrix::kSharedGate: return {1, hidden, false};
         case Matrix::kLmHead: break;
     }
     return {};
@@ -104,6 +111,20 @@ public:
     void add_branch(float, float) override { add(WalkOp::kAddBranch, 0, 3 * config_.hidden_size * num_rows()); }
     void scale_logits(float, float) override { add(WalkOp::kLogits, 0, 2 * config_.vocab_size * num_logit_rows()); }
     void check_logits() override {}
+    void route(int32_t, const MoeConfig& moe) override {
+        const double elements = static_cast<double>(moe.n_experts) * config_.hidden_size;
+        add(WalkOp::kRoute, elements * kFloatBytes, 2 * elements * num_rows());
+    }
+    void choose(int32_t, const MoeConfig& moe) override { add(WalkOp::kChoose, 0, 5.0 * moe.n_experts * num_rows()); }
+    // The distinct experts that rows hit when each draws n_chosen of n_experts evenly: all of them cross the bus once.
+    void experts(int32_t, const MoeConfig& moe, Buffer, Buffer) override {
+        const double num_matrices = moe.kind == MlpKind::kGatedSilu ? 3 : 2;
+        const double elements = num_matrices * moe.d_ff * static_cast<double>(moe.row_width(config_.hidden_size));
+        const double missed = std::pow(1.0 - static_cast<double>(moe.n_chosen) / moe.n_experts, num_rows());
+        const double distinct = moe.n_experts * (1.0 - missed);
+        add(WalkOp::kExperts, distinct * elements * bytes_per_weight_, 2 * elements * moe.n_chosen * num_rows());
+    }
+    void add_routed(bool) override { add(WalkOp::kAddRouted, 0, config_.hidden_size * num_rows()); }
     void delta_conv(int32_t, const DeltaConfig& delta) override { add_conv(delta.conv_dim(), delta.d_conv); }
     void delta_gates(int32_t, const DeltaConfig& delta) override {
         add(WalkOp::kDeltaGates, 2 * delta.n_value_heads * kFloatBytes, 16.0 * delta.n_value_heads * num_rows());

@@ -90,6 +90,7 @@ Json tensors_json(const ModelConfig& config) {
 Json load_json(const LoadReport& load) {
     return {{"files", load.num_files},
             {"tensors", load.num_tensors},
+            {"skipped_tensors", load.num_skipped},
             {"float16_values", load.num_float16},
             {"float32_values", load.num_float32},
             {"rounded_values", load.num_rounded},
@@ -101,6 +102,7 @@ Json load_json(const LoadReport& load) {
 
 void add_load_rows(const LoadReport& load, Table& table) {
     table.add_row({"files, tensors", fmt::format("{}, {}", load.num_files, load.num_tensors)});
+    if (load.num_skipped > 0) table.add_row({"tensors skipped", fmt::to_string(load.num_skipped)});
     table.add_row({"matrix values that were fp16, fp32", fmt::format("{}, {}", load.num_float16, load.num_float32)});
     table.add_row({"rounded to bf16",
                    fmt::format("{} (by at most {:.3g} of the value)", load.num_rounded, load.max_relative_change)});
@@ -113,6 +115,12 @@ Json errors_json(const GoldenErrors& errors) {
     json["state_max_error"] = errors.states.max_error();
     json["state_rms_error"] = errors.states.rms_error();
     json["first_off_hidden"] = errors.first_off_hidden ? Json(*errors.first_off_hidden) : Json(nullptr);
+    if (errors.choices.num_compared > 0)
+        json["experts"] = {{"positions", errors.num_positions},
+                           {"sets", errors.choices.num_compared},
+                           {"close_calls", errors.choices.num_close_calls},
+                           {"wrong", errors.choices.num_wrong},
+                           {"score_rms_error", errors.choices.scores.rms_error()}};
     return json;
 }
 
@@ -132,6 +140,19 @@ void add_error_row(const std::string& name, int64_t num_positions, const GoldenE
                    error_text(exact.logits.max_error()), error_text(exact.logits.rms_error()), layers_text(exact)});
 }
 
+std::string choices_line(std::string_view model, const GoldenErrors& errors, int64_t num_positions) {
+    return fmt::format("experts, {}: {} of {} positions before a set that differs; {} sets, {} close calls, {} wrong\n",
+                       model, errors.num_positions, num_positions, errors.choices.num_compared,
+                       errors.choices.num_close_calls, errors.choices.num_wrong);
+}
+
+// Nothing of a model without experts.
+std::string choices_text(const GoldenReport& report) {
+    if (report.double_model.choices.num_compared == 0) return {};
+    return choices_line("double", report.double_model, report.num_positions) +
+           choices_line("exact", report.exact, report.num_positions);
+}
+
 }  // namespace
 
 std::string info_table(const ModelInfo& info) {
@@ -143,11 +164,13 @@ std::string info_table(const ModelInfo& info) {
     table.add_row({"  with Mamba-2", fmt::to_string(g.num_mamba_layers)});
     table.add_row({"  with attention", fmt::to_string(g.num_attention_layers)});
     table.add_row({"  with an MLP", fmt::to_string(g.num_mlp_layers)});
+    if (g.num_moe_layers > 0) table.add_row({"  with experts", fmt::to_string(g.num_moe_layers)});
     table.add_row({"hidden size", fmt::to_string(info.config.hidden_size)});
     table.add_row({"vocabulary", fmt::to_string(info.config.vocab_size)});
     table.add_row({"positions", fmt::to_string(info.config.max_position_embeddings)});
     table.add_row({"head", info.config.tie_word_embeddings ? "tied to the embedding" : "its own matrix"});
     table.add_row({"parameters", fmt::to_string(g.num_parameters)});
+    if (g.num_moe_layers > 0) table.add_row({"  active for a token", fmt::to_string(g.num_active_parameters)});
     table.add_row({"weight bytes", with_unit(weight_bytes(info.config))});
     table.add_row({"KV bytes per token", with_unit(g.kv_bytes_per_token)});
     add_tensor_rows(info.config, StatePer::kToken, table);
@@ -175,6 +198,10 @@ std::string info_json(const ModelInfo& info) {
     json["max_position_embeddings"] = info.config.max_position_embeddings;
     json["tied"] = info.config.tie_word_embeddings;
     json["parameters"] = g.num_parameters;
+    if (g.num_moe_layers > 0) {
+        json["layers"]["moe"] = g.num_moe_layers;
+        json["active_parameters"] = g.num_active_parameters;
+    }
     json["weight_bytes"] = weight_bytes(info.config);
     json["kv_bytes_per_token"] = g.kv_bytes_per_token;
     json["state_bytes"] = g.state_bytes_per_row;
@@ -198,9 +225,9 @@ std::string check_table(const std::string& checkpoint, const GoldenReport& repor
     }
     add_error_row("all", report.num_positions, report.double_model, report.exact, table);
     return fmt::format(
-        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}\n",
+        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}{}\n",
         checkpoint, table.to_string(), error_text(report.double_model.states.max_error()),
-        error_text(report.exact.states.rms_error()), report.passes() ? "right" : "WRONG");
+        error_text(report.exact.states.rms_error()), choices_text(report), report.passes() ? "right" : "WRONG");
 }
 
 std::string check_json(const std::string& checkpoint, const GoldenReport& report) {

@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
     Granite, BadConfigField,
     testing::Values(
         BadField{"granite-hybrid", "hidden_act", "gelu", "hidden_act = \"gelu\", wanted silu or swish"},
-        BadField{"granite-hybrid", "num_local_experts", 64, "num_local_experts = 64: mixture-of-experts"},
+        BadField{"granite-hybrid", "num_local_experts", 64, "num_experts_per_tok = 0, wanted an integer from 1"},
         BadField{"granite-hybrid", "normalization_function", "layernorm", "normalization_function = \"layernorm\""},
         BadField{"granite-hybrid", "position_embedding_type", "alibi", "position_embedding_type = \"alibi\""},
         BadField{"granite-hybrid", "vocab_size", 0, "vocab_size = 0, wanted an integer from 1"},
@@ -119,16 +119,15 @@ INSTANTIATE_TEST_SUITE_P(
                  "attn_layer_indices names layer 4, num_hidden_layers = 4"},
         BadField{"bamba", "attn_layer_indices", Json({-1}), "attn_layer_indices names layer -1"},
         BadField{"nemotron-h", "hybrid_override_pattern", "M-M*EM-",
-                 "hybrid_override_pattern[4] = \"E\": mixture-of-experts"},
-        BadField{"nemotron-h", "hybrid_override_pattern", "M-M*xM-", "wanted M, * or -"},
+                 "n_routed_experts or num_local_experts is missing"},
+        BadField{"nemotron-h", "hybrid_override_pattern", "M-M*xM-", "wanted M, *, - or E"},
         BadField{"nemotron-h", "hybrid_override_pattern", "M-M", "num_hidden_layers = 7, the layers' pattern has 3"},
         BadField{"nemotron-h", "hybrid_override_pattern", kRemoved,
                  "hybrid_override_pattern or layers_block_type is missing"},
-        BadField{"nemotron-h", "layers_block_type", Json({"moe", "mamba"}),
-                 "mixture-of-experts layers are not supported"},
+        BadField{"nemotron-h", "layers_block_type", Json({"experts", "mamba"}),
+                 "layer_types[0] = \"experts\": wanted mamba, attention, mlp or moe"},
         BadField{"nemotron-h", "mlp_hidden_act", "silu", "mlp_hidden_act = \"silu\", wanted relu2"},
         BadField{"nemotron-h", "mamba_proj_bias", true, "mamba_proj_bias = true contradicts use_bias = false"},
-        BadField{"nemotron-h", "num_nextn_predict_layers", 1, "num_nextn_predict_layers = 1"},
         BadField{"falcon-h1", "mamba_use_mlp", false, "mamba_use_mlp = false"},
         BadField{"falcon-h1", "ssm_multipliers", Json({1, 1, 1, 1}), "ssm_multipliers = [1,1,1,1], wanted a list of 5"},
         BadField{"falcon-h1", "mlp_multipliers", Json({1, "x"}), "mlp_multipliers = [1,\"x\"], wanted a list of 2"},
@@ -136,6 +135,34 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"mamba2", "rms_norm", false, "rms_norm = false"},
         BadField{"mamba2", "num_heads", 9, "num_heads * head_dim = 9 * 16 is not expand * hidden_size = 128"},
         BadField{"mamba2", "intermediate_size", 256, "intermediate_size = 256 is not expand * hidden_size = 128"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, BadConfigField,
+    testing::Values(
+        BadField{"nemotron-moe", "n_routed_experts", kRemoved, "n_routed_experts or num_local_experts is missing"},
+        BadField{"nemotron-moe", "n_routed_experts", 0, "n_routed_experts = 0, wanted an integer from 1"},
+        BadField{"nemotron-moe", "n_routed_experts", 5000, "layer 1: moe n_experts = 5000, wanted 1..4096"},
+        BadField{"nemotron-moe", "num_experts_per_tok", 13, "layer 1: moe n_chosen = 13, wanted 1..12"},
+        BadField{"nemotron-moe", "num_experts_per_tok", kRemoved, "num_experts_per_tok is missing"},
+        BadField{"nemotron-moe", "moe_intermediate_size", kRemoved, "moe_intermediate_size is missing"},
+        BadField{"nemotron-moe", "moe_shared_expert_intermediate_size", kRemoved,
+                 "moe_shared_expert_intermediate_size is missing"},
+        BadField{"nemotron-moe", "intermediate_size", kRemoved, "intermediate_size is missing"},
+        BadField{"nemotron-moe", "n_shared_experts", 2, "n_shared_experts = 2, wanted 1 (nothing else is supported)"},
+        BadField{"nemotron-moe", "norm_topk_prob", 1, "norm_topk_prob = 1, wanted true or false"},
+        BadField{"nemotron-moe", "routed_scaling_factor", "2.5", "routed_scaling_factor = \"2.5\", wanted a finite"},
+        BadField{"nemotron-moe", "n_group", 5, "moe n_groups = 5 does not divide n_experts = 12"},
+        BadField{"nemotron-moe", "n_group", 12, "n_groups = 12 of 12 experts: wanted two each"},
+        BadField{"nemotron-moe", "topk_group", 2, "moe n_chosen_groups = 2, wanted 1..1"},
+        BadField{"nemotron-moe", "n_group", 6, "moe n_chosen = 3, wanted 1..2"},
+        BadField{"nemotron-moe", "block_configs", Json::array(), "\"block_configs\" = [] is not understood"},
+        BadField{"nemotron-moe-latent", "moe_latent_size", -1, "moe_latent_size = -1, wanted an integer from 1"},
+        BadField{"granite-moe", "num_local_experts", kRemoved, "num_local_experts is missing"},
+        BadField{"granite-moe", "num_local_experts", -1, "num_local_experts = -1, wanted an integer from 1"},
+        BadField{"granite-moe", "num_experts_per_tok", 11, "moe n_chosen = 11, wanted 1..10"},
+        BadField{"granite-moe", "num_experts_per_tok", kRemoved, "num_experts_per_tok is missing"},
+        BadField{"granite-moe", "intermediate_size", kRemoved, "intermediate_size is missing"},
+        BadField{"granite-moe", "shared_intermediate_size", 0, "shared_intermediate_size = 0"}));
 
 TEST(ConfigJson, AWrongPatternIsTheOnlyProblem) {
     Json json = Json::parse(golden_config("nemotron-h"));
@@ -218,6 +245,34 @@ TEST(ConfigJson, BothDialectsGiveTheSameConfig) {
     falcon["layers_block_type"] = {"hybrid", "hybrid", "hybrid"};
     falcon["mamba_d_head"] = "auto";
     same("falcon-h1", falcon);
+}
+
+TEST(ConfigJson, ExpertsAreReadInEverySpelling) {
+    const auto parse = [](const Json& json) { return *parse_config(json.dump(), "config.json"); };
+    Json nemotron = Json::parse(golden_config("nemotron-moe"));
+    const ModelConfig from_pattern = parse(nemotron);
+    nemotron.erase("hybrid_override_pattern");
+    nemotron["layers_block_type"] = {"mamba", "moe", "mamba", "attention", "moe", "mlp"};
+    EXPECT_EQ(parse(nemotron), from_pattern);
+    nemotron["layers_block_type"] = {"linear_attention", "moe", "linear_attention", "full_attention", "moe", "mlp"};
+    EXPECT_EQ(parse(nemotron), from_pattern);
+    nemotron["num_nextn_predict_layers"] = 1;  // heads that predict several tokens are skipped
+    EXPECT_EQ(parse(nemotron), from_pattern);
+    ASSERT_TRUE(from_pattern.layers[1].moe && from_pattern.layers[1].mlp);
+    EXPECT_FALSE(from_pattern.layers[5].moe);
+    EXPECT_EQ(from_pattern.layers[1].mlp->d_ff, 56);
+    EXPECT_EQ(from_pattern.layers[5].mlp->d_ff, 160);
+    EXPECT_EQ(from_pattern.layers[1].moe->scale, 2.5);
+    EXPECT_EQ(from_pattern.layers[1].moe->sum_epsilon, 1e-20);
+    const ModelConfig latent = parse(Json::parse(golden_config("nemotron-moe-latent")));
+    EXPECT_EQ(latent.layers[0].moe->d_latent, 32);
+    EXPECT_EQ(latent.layers[0].moe->n_groups, 3);
+    EXPECT_EQ(latent.layers[0].moe->n_chosen_groups, 2);
+    Json granite = Json::parse(golden_config("granite-moe"));
+    const ModelConfig experts = parse(granite);
+    for (const LayerConfig& layer : experts.layers) EXPECT_TRUE(layer.moe && layer.mlp);
+    granite["layer_types"] = {"linear_attention", "linear_attention", "full_attention", "linear_attention"};
+    EXPECT_EQ(parse(granite), experts);
 }
 
 TEST(ConfigJson, InfinityIsReadAsPythonAndAsTransformers5WriteIt) {

@@ -127,6 +127,19 @@ const std::vector<BadCheckpoint> kBadCheckpoints = {
     {"ShapesOfALargerModel", "llama",
      [](const auto& c) { c.change_json("config.json", [](Json& j) { j["vocab_size"] = 16'000'000; }); },
      "config.json wants [16000000, 64]"},
+    {"MissingExpert", "nemotron-moe",
+     [](const auto& c) {
+         c.change_tensors(kFile, [](auto& t) {
+             std::erase_if(t, [](auto& x) { return x.layout.name.ends_with("experts.7.up_proj.weight"); });
+         });
+     },
+     "tensor backbone.layers.1.mixer.experts.7.up_proj.weight of shape [40, 64] is missing"},
+    {"ExpertBeyondTheLast", "nemotron-moe",
+     [](const auto& c) { c.change_json("config.json", [](Json& j) { j["n_routed_experts"] = 11; }); },
+     "backbone.layers.1.mixer.gate.weight has shape [12, 64], config.json wants [11, 64]"},
+    {"FusedExpertsOfAnotherNumber", "granite-moe",
+     [](const auto& c) { c.change_json("config.json", [](Json& j) { j["num_local_experts"] = 9; }); },
+     "block_sparse_moe.router.layer.weight has shape [10, 64], config.json wants [9, 64]"},
     {"IntegerWeights", "llama",
      [](const auto& c) {
          c.change_tensors(kFile, [](auto& t) { find_tensor(t, "model.norm.weight").layout.dtype = TensorDtype::kI16; });
@@ -236,6 +249,60 @@ TEST(LoadModel, FusedGateAndUpAreTheTwoHalvesOfInputLinear) {
     EXPECT_EQ(mlp.gate.rows, 96);
     EXPECT_EQ(mlp.up.rows, 96);
     EXPECT_EQ(mlp.up.data, mlp.gate.data + 96 * 64);
+}
+
+TEST(LoadModel, FusedExpertsAreGateAndUpOfEachInTurn) {
+    const auto model = load_model(golden_folder("granite-moe"));
+    ASSERT_TRUE(model) << model.error().message;
+    const MoeWeights& moe = model->weights.layers[0].moe;
+    ASSERT_EQ(moe.experts.size(), 10u);
+    for (size_t e = 0; e < moe.experts.size(); ++e) {
+        const MlpWeights& expert = moe.experts[e];
+        EXPECT_EQ(expert.gate.data, moe.experts[0].gate.data + e * 80 * 64);
+        EXPECT_EQ(expert.up.data, expert.gate.data + 40 * 64);
+        EXPECT_EQ(expert.down.data, moe.experts[0].down.data + e * 64 * 40);
+        EXPECT_TRUE(expert.up.rows == 40 && expert.up.cols == 64 && expert.down.rows == 64 && expert.down.cols == 40);
+    }
+    EXPECT_EQ(moe.router.size(), 640u);
+}
+
+// A router stored in binary32 keeps what bf16 would cut off; one in bf16 has the same bits, widened.
+TEST(LoadModel, ARouterIsBinary32AndIsNotRounded) {
+    const Checkpoint checkpoint("nemotron-moe");
+    const std::string name = "backbone.layers.1.mixer.gate.weight";
+    const auto before = load_model(checkpoint.path());
+    ASSERT_TRUE(before);
+    const VectorView router = before->weights.layers[1].moe.router;
+    for (const float weight : router) ASSERT_EQ(weight, bf16_value(weight));
+    checkpoint.change_tensors(kFile, [&](FileTensors& tensors) {
+        FileTensor& tensor = find_tensor(tensors, name);
+        std::string wide(router.size() * 4, '\0');
+        for (size_t i = 0; i < router.size(); ++i) {
+            const uint32_t bits = bits_from_float(router[i]) | 1U;
+            std::memcpy(wide.data() + 4 * i, &bits, 4);
+        }
+        tensor.layout.dtype = TensorDtype::kF32;
+        tensor.bytes = wide;
+    });
+    const auto after = load_model(checkpoint.path());
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_EQ(after->report.num_rounded, 0);
+    for (size_t i = 0; i < router.size(); ++i)
+        EXPECT_EQ(bits_from_float(after->weights.layers[1].moe.router[i]), bits_from_float(router[i]) | 1U);
+}
+
+TEST(LoadModel, HeadsThatPredictSeveralTokensAreSkippedByName) {
+    const auto add = [](const Checkpoint& checkpoint, const std::string& name) {
+        checkpoint.change_tensors(kFile, [&](FileTensors& tensors) {
+            tensors.push_back({{name, TensorDtype::kBf16, {1}}, "00"});
+        });
+        return load_model(checkpoint.path());
+    };
+    const auto nemotron = add(Checkpoint("nemotron-moe"), "mtp.layers.0.norm.weight");
+    ASSERT_TRUE(nemotron) << nemotron.error().message;
+    EXPECT_EQ(nemotron->report.num_skipped, 1);
+    EXPECT_FALSE(add(Checkpoint("nemotron-moe"), "backbone.mtp.layers.0.norm.weight"));
+    EXPECT_FALSE(add(Checkpoint("granite-moe"), "mtp.layers.0.norm.weight"));
 }
 
 // The final norm of the golden files, given another dtype and these values in front.

@@ -43,8 +43,12 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
     EXPECT_EQ(geometry_of("mamba2-130m").num_parameters, 128'989'632);
     EXPECT_EQ(geometry_of("mamba2-2.7b").num_parameters, 2'702'599'680);
     const std::map<std::string_view, double> in_billions = {
-        {"qwen3.5-0.8b", 0.75},     {"qwen3.5-4b", 4.21},          {"qwen3.5-9b", 8.95}, {"qwen3.5-27b", 26.9},
-        {"granite-4.0-h-1b", 1.46}, {"granite-4.0-h-micro", 3.19}, {"bamba-9b", 9.78},   {"nemotron-h-8b", 8.10}};
+        {"qwen3.5-0.8b", 0.75},         {"qwen3.5-4b", 4.21},
+        {"qwen3.5-9b", 8.95},           {"qwen3.5-27b", 26.9},
+        {"granite-4.0-h-tiny", 6.94},   {"granite-4.0-h-small", 32.21},
+        {"nemotron-3-nano-30b", 31.58}, {"granite-4.0-h-1b", 1.46},
+        {"granite-4.0-h-micro", 3.19},  {"bamba-9b", 9.78},
+        {"nemotron-h-8b", 8.10}};
     for (const auto& [name, billions] : in_billions)
         EXPECT_NEAR(static_cast<double>(geometry_of(name).num_parameters) / 1e9, billions, 0.005) << name;
 }
@@ -59,6 +63,13 @@ TEST(Presets, HaveThePublishedLayersByKind) {
     EXPECT_EQ(nemotron.num_mamba_layers, 27);
     EXPECT_EQ(nemotron.num_attention_layers, 4);
     EXPECT_EQ(nemotron.num_mlp_layers, 25);
+    const ModelGeometry nano = geometry_of("nemotron-3-nano-30b");
+    EXPECT_EQ(nano.num_layers, 52);
+    EXPECT_EQ(nano.num_mamba_layers, 23);
+    EXPECT_EQ(nano.num_attention_layers, 6);
+    EXPECT_EQ(nano.num_moe_layers, 23);
+    EXPECT_EQ(nano.state_bytes_per_row, 23 * (2'097'152 + 2 * 36'864));  // the conv window in binary32
+    EXPECT_EQ(nano.kv_bytes_per_token, 6144);
     const ModelGeometry qwen = geometry_of("qwen3.5-27b");
     EXPECT_EQ(qwen.num_layers, 64);
     EXPECT_EQ(qwen.num_delta_layers, 48);
@@ -172,7 +183,7 @@ TEST(ModelConfig, ValidateNamesEveryProblemAtOnce) {
     EXPECT_EQ(problems[1], "layer 0: mamba d_conv = 5, wanted 2..4");
     EXPECT_EQ(problems[2], "layer 0: mamba n_groups = 4 does not divide n_heads = 6");
     EXPECT_EQ(problems[3], "layer 2: attention n_kv_heads = 3 does not divide n_heads = 4");
-    EXPECT_EQ(problems[4], "layer 3: neither a mixer nor an MLP");
+    EXPECT_EQ(problems[4], "layer 3: neither a mixer nor an MLP nor experts");
 }
 
 }  // namespace

@@ -102,7 +102,35 @@ TEST(RandomConfig, OfEveryFamilyIsSmallSoundAndSurvivesItsConfigJson) {
         ASSERT_TRUE(text) << "seed " << seed << ": " << text.error().message;
         EXPECT_EQ(*parse_config(*text, "config.json"), config) << "seed " << seed << *text;
     }
-    EXPECT_EQ(families.size(), 6u);
+    EXPECT_EQ(families.size(), 7u);
+}
+
+TEST(RandomConfig, WithExpertsIsSmallSoundAndSurvivesItsConfigJson) {
+    std::set<int32_t> n_groups, n_chosen;
+    std::set<bool> latent, normalize, latent_bias, other_mlp;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+        const Architecture family = seed % 2 == 0 ? Architecture::kGraniteHybrid : Architecture::kNemotronH;
+        const ModelConfig config = draw_small_moe_config(family, seed);
+        ASSERT_TRUE(validate(config).empty()) << validate(config).front();
+        EXPECT_GT(geometry(config).num_moe_layers, 0);
+        EXPECT_LE(geometry(config).num_parameters, 400'000) << "seed " << seed;
+        const auto text = write_config(config);
+        ASSERT_TRUE(text) << "seed " << seed << ": " << text.error().message;
+        EXPECT_EQ(*parse_config(*text, "config.json"), config) << "seed " << seed << *text;
+        for (const LayerConfig& layer : config.layers) {
+            if (family == Architecture::kNemotronH && layer.mlp) other_mlp.insert(!layer.moe);
+            if (!layer.moe) continue;
+            n_groups.insert(layer.moe->n_groups);
+            n_chosen.insert(layer.moe->n_chosen);
+            if (family != Architecture::kNemotronH) continue;
+            latent.insert(layer.moe->d_latent > 0);
+            latent_bias.insert(layer.moe->latent_bias);
+            normalize.insert(layer.moe->normalize);
+        }
+    }
+    EXPECT_EQ(n_groups, (std::set<int32_t>{1, 2, 3}));
+    EXPECT_EQ(n_chosen, (std::set<int32_t>{1, 2, 3, 4}));
+    for (const auto& both : {latent, normalize, latent_bias, other_mlp}) EXPECT_EQ(both.size(), 2u);
 }
 
 // So that properties over random models meet every switch.
@@ -138,9 +166,11 @@ TEST(RandomConfig, DrawsEverySwitchBothWays) {
 }
 
 TEST(WriteCheckpoint, LoadsBackAsTheModelOfTheSeedBitForBit) {
-    for (uint64_t seed = 0; seed < 18; ++seed) {
+    for (uint64_t seed = 0; seed < 26; ++seed) {
         const tests::ScratchFolder scratch;
-        const ModelConfig config = draw_small_config(seed);
+        const ModelConfig config = seed < 18   ? draw_small_config(seed)
+                                   : seed < 22 ? draw_small_moe_config(Architecture::kNemotronH, seed)
+                                               : draw_small_moe_config(Architecture::kGraniteHybrid, seed);
         const Status written = write_random_checkpoint(config, seed, scratch.path() / "model");
         ASSERT_TRUE(written) << written.error().message;
         auto loaded = load_model(scratch.path() / "model");

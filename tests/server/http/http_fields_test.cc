@@ -48,6 +48,28 @@ TEST(HttpFields, SeveralChoicesAreSeveralSeeds) {
     scene.wait_until_idle();
 }
 
+// Agents send a message's content in parts. Those of text are its lines; others are refused by what they are.
+TEST(HttpFields, ContentMayBePartsOfText) {
+    const HttpScene scene;
+    const auto with_content = [](const json& content) {
+        return hello({{"messages", json::array({{{"role", "user"}, {"content", content}}})}});
+    };
+    const auto part = [](const char* text) { return json{{"type", "text"}, {"text", text}}; };
+    const json plain = scene.chat(with_content("hello\nyou")).json();
+    ASSERT_TRUE(plain.contains("choices")) << plain;
+    const json in_parts = scene.chat(with_content({part("hello"), part("you")})).json();
+    EXPECT_EQ(in_parts["choices"], plain["choices"]) << in_parts;
+    EXPECT_EQ(in_parts["usage"], plain["usage"]);
+    for (const json& wrong : {json{{"type", "image_url"}, {"image_url", "x"}}, json{{"type", "text"}},
+                              json{{"type", "text"}, {"text", 7}}, json("hello")}) {
+        const HttpAnswer refused = scene.chat(with_content({part("hello"), wrong}));
+        EXPECT_EQ(refused.status, 400) << refused.body;
+        EXPECT_EQ(refused.json()["error"]["param"], "messages");
+        EXPECT_THAT(refused.json()["error"]["message"].get<std::string>(), HasSubstr("as every part of a content"));
+    }
+    EXPECT_EQ(scene.chat(hello({{"messages", json::array({{{"role", 7}, {"content", "x"}}})}})).status, 400);
+}
+
 // One row of logits for all: what the probabilities are can be told from it.
 TEST(HttpFields, LogProbabilitiesAreThoseOfTheLogits) {
     HttpSceneConfig config;
