@@ -51,9 +51,9 @@ private:
     void lay_out(const reference::ModelConfig& config, const reference::ModelWeights& weights);
     void pack(reference::MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool);
 
-    std::vector<std::array<int32_t, 10>> place_;    // [layer][matrix] in matrices_
-    std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
-    std::vector<std::vector<float>> conv_weights_;  // by layer
+    std::vector<std::array<int32_t, reference::kNumMatrices>> place_;  // [layer][matrix] in matrices_
+    std::vector<PackedMatrix> matrices_;                               // in the order of matrices_of
+    std::vector<std::vector<float>> conv_weights_;                     // by layer
     std::vector<float> zeros_;
     AlignedArray<Pair> pairs_;           // kBf16
     AlignedArray<Int8Pair> int8_pairs_;  // kInt8

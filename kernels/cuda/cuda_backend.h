@@ -139,8 +139,8 @@ private:
     Device& device_;
     PoolSizes pools_;
     reference::Profile profile_;
-    std::vector<Matrix> matrices_;                // in the order of matrices_of
-    std::vector<std::array<int32_t, 10>> place_;  // [layer][matrix] in matrices_
+    std::vector<Matrix> matrices_;                                     // in the order of matrices_of
+    std::vector<std::array<int32_t, reference::kNumMatrices>> place_;  // [layer][matrix] in matrices_
     std::vector<Layer> layers_;
     std::vector<Angles> angles_;
     DeviceArray<uint16_t> embedding_;

@@ -13,7 +13,8 @@ namespace {
 using reference::Architecture;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
+                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2,
+                                      Architecture::kQwen35};
 
 std::set<int64_t> around(std::initializer_list<int64_t> boundaries) {
     std::set<int64_t> lengths;

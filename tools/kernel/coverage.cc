@@ -9,6 +9,8 @@ constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to
 constexpr std::string_view kRouter = "not here yet: matmul's order, over weights in binary32";
 constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
 
+constexpr std::string_view kDelta = "not there yet: gated delta nets run on the reference and the CPU alone";
+
 constexpr Coverage kCoverage[] = {
     {"activation", "activation", ""},
     {"add_branch", "", kOneRounding},
@@ -20,14 +22,21 @@ constexpr Coverage kCoverage[] = {
     {"conv", "conv", ""},
     {"conv1d", "conv", ""},
     {"copy_tails", "", kBytes},
+    {"delta_conv", "conv", ""},
+    {"delta_gates", "", kDelta},
+    {"delta_norm", "gated_norm", ""},
+    {"delta_update", "", kDelta},
     {"draw", "sampling", ""},
     {"embed", "", kOneRounding},
     {"embedding", "", kOneRounding},
     {"experts", "", "not here yet: an expert is made of matmul and activation, which are"},
     {"gated_norm", "gated_norm", ""},
+    {"head_norm", "rms_norm", ""},
+    {"l2_norm", "", kDelta},
     {"matmul", "matmul", ""},
     {"move_states", "", "scan and conv over tokens that were kept: `kernel invariance` cuts their calls anywhere"},
     {"norm", "rms_norm", ""},
+    {"output_gate", "", kOneRounding},
     {"penalised", "sampling", ""},
     {"relu_squared", "activation", ""},
     {"rms_norm", "rms_norm", ""},
@@ -39,6 +48,7 @@ constexpr Coverage kCoverage[] = {
     {"scale", "", kOneRounding},
     {"scale_logits", "", kOneRounding},
     {"scan", "scan", ""},
+    {"sigmoid_gate", "", kOneRounding},
     {"ssm_scan", "scan", ""},
     {"store_bf16", "", "no sum: every element is rounded to bf16 by itself"},
     {"store_kv", "", "no sum: every element is rounded to bf16 by itself, and put into its page"},

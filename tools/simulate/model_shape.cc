@@ -62,7 +62,9 @@ void add_mlp(ModelShape& shape, int64_t hidden, const MlpConfig& mlp) {
 
 }  // namespace
 
-Result<ModelConfig> choose_config(const std::string& name) {
+namespace {
+
+Result<ModelConfig> named_config(const std::string& name) {
     if (is_preset(name)) return preset(name);
     std::filesystem::path path = name;
     std::error_code ignored;
@@ -75,6 +77,16 @@ Result<ModelConfig> choose_config(const std::string& name) {
     std::ostringstream text;
     text << file.rdbuf();
     return parse_config(text.str(), path.string());
+}
+
+}  // namespace
+
+Result<ModelConfig> choose_config(const std::string& name) {
+    auto config = named_config(name);
+    if (config && geometry(*config).num_delta_layers > 0)
+        return error("--model {}: a {} has gated delta nets, which the simulator cannot price yet", name,
+                     architecture_name(config->architecture));
+    return config;
 }
 
 ModelShape shape_of(const std::string& name, const ModelConfig& config) {
