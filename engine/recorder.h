@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,10 @@ public:
     virtual ~Recorder() = default;
     virtual void on_plan(const StepPlan& plan) = 0;
     virtual void on_token(RequestId request, TokenId token) = 0;
+    // Several of a request in a row: as if each was told.
+    virtual void on_tokens(RequestId request, std::span<const TokenId> tokens) {
+        for (const TokenId token : tokens) on_token(request, token);
+    }
     virtual void on_event(const Event& event) = 0;
     virtual void on_call(const Call& /*call*/) {}            // a submit when it is answered, all others before
     virtual void on_result(const StepResult& /*result*/) {}  // before it is applied

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/model/weights.h"
+#include "reference/walk.h"
 
 namespace verbatim {
 
@@ -37,8 +38,16 @@ public:
 
     [[nodiscard]] const reference::ModelConfig& config() const { return config_; }
     [[nodiscard]] const reference::ModelWeights& weights() const { return weights_; }
-    // −exp(A_log): [n_heads], empty without a Mamba mixer.
+    // −exp(A_log): [n_heads] of Mamba-2, [n_value_heads] of a delta net, empty without either.
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
+    // The weights of norms as they multiply: with norm_plus_one 1 more than what is stored.
+    [[nodiscard]] std::span<const float> norm(int32_t layer, reference::Norm norm) const {
+        return norm == reference::Norm::kFinal ? final_norm_
+               : norm == reference::Norm::kMlp ? norms_[layer].mlp
+                                               : norms_[layer].mixer;
+    }
+    [[nodiscard]] std::span<const float> q_norm(int32_t layer) const { return norms_[layer].q; }
+    [[nodiscard]] std::span<const float> k_norm(int32_t layer) const { return norms_[layer].k; }
     // For positions below `num_positions`; layers that turn alike share one, which stays where it is. REQUIRES: the
     // layer has a rotary embedding.
     const RotaryTable& rotary_table(int32_t layer, int64_t num_positions);
@@ -46,7 +55,15 @@ public:
 private:
     const reference::ModelConfig& config_;
     const reference::ModelWeights& weights_;
+    struct LayerNorms {
+        std::span<const float> mixer, mlp, q, k;
+    };
+    std::span<const float> as_it_multiplies(std::span<const float> stored);
+
     std::vector<std::vector<float>> decay_rates_;  // [layer]
+    std::vector<std::vector<float>> plus_one_;     // behind the spans below, where they are not the stored ones
+    std::vector<LayerNorms> norms_;                // [layer]
+    std::span<const float> final_norm_;
     std::vector<RotaryTable> rotary_;
     std::vector<size_t> rotary_of_layer_;  // in rotary_
 };

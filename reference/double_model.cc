@@ -19,6 +19,7 @@ using RowVector = Eigen::Matrix<double, 1, Eigen::Dynamic>;
 
 double widen(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 double silu(double x) { return x / (1.0 + std::exp(-x)); }
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 // With the threshold of PyTorch's softplus, which the families were trained with.
 double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
 
@@ -26,6 +27,11 @@ RowVector widen(VectorView vector) {
     RowVector row(static_cast<Index>(vector.size()));
     for (Index i = 0; i < row.size(); ++i) row(i) = vector[static_cast<size_t>(i)];
     return row;
+}
+
+// The weight of a norm that a config may add 1 to.
+RowVector norm_weight(const ModelConfig& config, VectorView stored) {
+    return widen(stored).array() + (config.norm_plus_one ? 1.0 : 0.0);
 }
 
 // x · Wᵀ + bias, a block of W's rows at a time so that W is never held in double precision as a whole.
@@ -45,7 +51,7 @@ Matrix project(const Matrix& x, const MatrixView& weight, VectorView bias) {
 }
 
 // x / sqrt(mean(x²) + eps) · weight, the mean over each of `num_groups` equal parts of a row.
-Matrix rms_norm(const Matrix& x, VectorView weight, double eps, int32_t num_groups = 1) {
+Matrix rms_norm(const Matrix& x, const RowVector& weight, double eps, int32_t num_groups = 1) {
     Matrix y(x.rows(), x.cols());
     const Index width = x.cols() / num_groups;
     for (Index t = 0; t < x.rows(); ++t)
@@ -54,7 +60,7 @@ Matrix rms_norm(const Matrix& x, VectorView weight, double eps, int32_t num_grou
             y.row(t).segment(g * width, width) =
                 part / std::sqrt(part.squaredNorm() / static_cast<double>(width) + eps);
         }
-    return y.array().rowwise() * widen(weight).array();
+    return y.array().rowwise() * weight.array();
 }
 
 // Turns per position: inv_freq[i] of Llama 3.1's scaling divides low frequencies and blends between the two bounds.
@@ -92,10 +98,34 @@ void rotate(const RopeConfig& rope, int32_t head_dim, Matrix& x) {
             }
 }
 
-Matrix attention(const AttentionConfig& config, const AttentionWeights& weights, const Matrix& x) {
+// Every head by itself, all with one weight.
+Matrix norm_heads(const Matrix& x, const RowVector& weight, double eps) {
+    const auto heads = static_cast<int32_t>(x.cols() / weight.size());
+    return rms_norm(x, weight.replicate(1, heads), eps, heads);
+}
+
+// Parts `which` of x [num_tokens, heads, 2, head_dim].
+Matrix every_other(const Matrix& x, Index head_dim, Index which) {
+    Matrix y(x.rows(), x.cols() / 2);
+    for (Index from = 0; from < y.cols(); from += head_dim)
+        y.middleCols(from, head_dim) = x.middleCols(2 * from + which * head_dim, head_dim);
+    return y;
+}
+
+Matrix attention(const ModelConfig& model, const AttentionConfig& config, const AttentionWeights& weights,
+                 const Matrix& x) {
     const Matrix input = x * config.in_multiplier;
     Matrix q = project(input, weights.q, weights.q_bias);
+    Matrix gate;
+    if (config.output_gate) {
+        gate = every_other(q, config.head_dim, 1);
+        q = every_other(q, config.head_dim, 0);
+    }
     Matrix k = project(input, weights.k, weights.k_bias) * config.key_multiplier;
+    if (config.qk_norm) {
+        q = norm_heads(q, norm_weight(model, weights.q_norm), model.norm_eps);
+        k = norm_heads(k, norm_weight(model, weights.k_norm), model.norm_eps);
+    }
     const Matrix v = project(input, weights.v, weights.v_bias);
     rotate(config.rope, config.head_dim, q);
     rotate(config.rope, config.head_dim, k);
@@ -111,18 +141,19 @@ Matrix attention(const AttentionConfig& config, const AttentionWeights& weights,
             mixed.row(t).segment(from, config.head_dim) = p / p.sum() * v.block(0, kv_from, t + 1, config.head_dim);
         }
     }
+    if (config.output_gate) mixed = mixed.cwiseProduct(gate.unaryExpr(&sigmoid));
     return project(mixed, weights.o, weights.o_bias) * config.out_multiplier;
 }
 
 // Depthwise causal convolution and silu: y[t, c] = silu(bias[c] + Σ_j w[c, j] · x[t − (d_conv − 1) + j, c]).
-Matrix convolve(const MambaConfig& config, const MambaWeights& weights, const Matrix& x) {
+Matrix convolve(Index d_conv, VectorView weight, VectorView bias, const Matrix& x) {
     Matrix y(x.rows(), x.cols());
     for (Index t = 0; t < x.rows(); ++t)
         for (Index c = 0; c < x.cols(); ++c) {
-            double sum = weights.conv_bias.empty() ? 0.0 : weights.conv_bias[static_cast<size_t>(c)];
-            for (Index j = 0; j < config.d_conv; ++j) {
-                const Index source = t - (config.d_conv - 1) + j;
-                if (source >= 0) sum += weights.conv_weight[static_cast<size_t>(c * config.d_conv + j)] * x(source, c);
+            double sum = bias.empty() ? 0.0 : bias[static_cast<size_t>(c)];
+            for (Index j = 0; j < d_conv; ++j) {
+                const Index source = t - (d_conv - 1) + j;
+                if (source >= 0) sum += weight[static_cast<size_t>(c * d_conv + j)] * x(source, c);
             }
             y(t, c) = silu(sum);
         }
@@ -154,8 +185,10 @@ Matrix gate(const MambaConfig& config, const MambaWeights& weights, double eps, 
     const Matrix open = z.unaryExpr(&silu);
     switch (config.gate) {
         case MambaGate::kGateOnly: return y.cwiseProduct(open);
-        case MambaGate::kGateThenNorm: return rms_norm(y.cwiseProduct(open), weights.norm, eps, config.n_norm_groups);
-        case MambaGate::kNormThenGate: return rms_norm(y, weights.norm, eps, config.n_norm_groups).cwiseProduct(open);
+        case MambaGate::kGateThenNorm:
+            return rms_norm(y.cwiseProduct(open), widen(weights.norm), eps, config.n_norm_groups);
+        case MambaGate::kNormThenGate:
+            return rms_norm(y, widen(weights.norm), eps, config.n_norm_groups).cwiseProduct(open);
     }
     CHECK(false, "gate {}", static_cast<int>(config.gate));
 }
@@ -170,7 +203,7 @@ Matrix mamba(const MambaConfig& config, const MambaWeights& weights, double eps,
     projected.middleCols(2 * inner + bc, bc) *= config.multipliers.c;
     projected.rightCols(config.n_heads) *= config.multipliers.dt;
     const Matrix conv_input = projected.middleCols(inner, config.conv_dim());
-    const Matrix conv = convolve(config, weights, conv_input);
+    const Matrix conv = convolve(config.d_conv, weights.conv_weight, weights.conv_bias, conv_input);
     state.conv = last_inputs(conv_input, config.d_conv);
     Matrix y(x.rows(), inner);
     for (Index head = 0; head < config.n_heads; ++head) {
@@ -184,10 +217,55 @@ Matrix mamba(const MambaConfig& config, const MambaWeights& weights, double eps,
         Matrix last;
         y.middleCols(head * config.head_dim, config.head_dim) =
             scan(head_x, b, c, dt, -std::exp(static_cast<double>(weights.a_log[h])), weights.d[h], last);
-        state.ssm.insert(state.ssm.end(), last.data(), last.data() + last.size());
+        state.recurrent.insert(state.recurrent.end(), last.data(), last.data() + last.size());
     }
     const Matrix gated = gate(config, weights, eps, y, projected.leftCols(inner));
     return project(gated, weights.out_proj, weights.out_bias) * config.out_multiplier;
+}
+
+// A row's length becomes 1, but for the constant under the root (families' published code).
+RowVector of_length_one(const RowVector& x) { return x / std::sqrt(x.squaredNorm() + 1e-6); }
+
+// One head of a gated delta net over all tokens (Yang, Kautz and Hatamizadeh 2024, eq. 10, transposed), o [num_tokens,
+// value_dim]; leaves the state s [key_dim, value_dim].
+Matrix delta_rule(const Matrix& q, const Matrix& k, const Matrix& v, const Eigen::VectorXd& beta,
+                  const Eigen::VectorXd& log_decay, Matrix& s) {
+    const double scale = 1.0 / std::sqrt(static_cast<double>(q.cols()));
+    Matrix o(v.rows(), v.cols());
+    s = Matrix::Zero(q.cols(), v.cols());
+    for (Index t = 0; t < v.rows(); ++t) {
+        const RowVector key = of_length_one(k.row(t));
+        s *= std::exp(log_decay(t));
+        const RowVector error = v.row(t) - key * s;
+        s += key.transpose() * (error * beta(t));
+        o.row(t) = of_length_one(q.row(t)) * scale * s;
+    }
+    return o;
+}
+
+Matrix delta_net(const DeltaConfig& config, const DeltaWeights& weights, double eps, const Matrix& x,
+                 DoubleState& state) {
+    const Matrix projected = project(x, weights.in_proj, {});
+    const Matrix conv = convolve(config.d_conv, weights.conv_weight, {}, projected);
+    state.conv = last_inputs(projected, config.d_conv);
+    const Matrix beta = project(x, weights.b, {}).unaryExpr(&sigmoid);
+    const Matrix step = project(x, weights.a, {});
+    Matrix y(x.rows(), config.value_rows());
+    for (Index head = 0; head < config.n_value_heads; ++head) {
+        const auto h = static_cast<size_t>(head);
+        const Index key = head / config.values_per_key() * config.key_dim;
+        Eigen::VectorXd log_decay = step.col(head);
+        for (double& g : log_decay)
+            g = -std::exp(static_cast<double>(weights.a_log[h])) * softplus(g + weights.dt_bias[h]);
+        Matrix last;
+        y.middleCols(head * config.value_dim, config.value_dim) =
+            delta_rule(conv.middleCols(key, config.key_dim), conv.middleCols(config.key_rows() + key, config.key_dim),
+                       conv.middleCols(2 * config.key_rows() + head * config.value_dim, config.value_dim),
+                       beta.col(head), log_decay, last);
+        state.recurrent.insert(state.recurrent.end(), last.data(), last.data() + last.size());
+    }
+    const Matrix gate = project(x, weights.z, {}).unaryExpr(&silu);
+    return project(norm_heads(y, widen(weights.norm), eps).cwiseProduct(gate), weights.out_proj, {});
 }
 
 Matrix mlp(const MlpConfig& config, const MlpWeights& weights, const Matrix& x) {
@@ -200,8 +278,6 @@ Matrix mlp(const MlpConfig& config, const MlpWeights& weights, const Matrix& x) 
     }
     return project(inner, weights.down, weights.down_bias) * config.out_multiplier;
 }
-
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 RowVector softmax(const RowVector& logits) {
     const RowVector p = (logits.array() - logits.maxCoeff()).exp();
@@ -306,18 +382,23 @@ Matrix embed(const Model& model, std::span<const int32_t> tokens) {
 void run_layer(const ModelConfig& config, size_t index, const LayerWeights& weights, Matrix& x, DoubleOutput& output) {
     const LayerConfig& layer = config.layers[index];
     if (layer.has_mixer()) {
-        const Matrix normed = rms_norm(x, weights.mixer_norm, config.norm_eps);
+        const Matrix normed = rms_norm(x, norm_weight(config, weights.mixer_norm), config.norm_eps);
         Matrix sum = Matrix::Zero(x.rows(), x.cols());
         if (layer.mamba) {
             DoubleState& state = output.states.emplace_back();
             state.layer = static_cast<int32_t>(index);
             sum += mamba(*layer.mamba, weights.mamba, config.norm_eps, normed, state);
         }
-        if (layer.attention) sum += attention(*layer.attention, weights.attention, normed);
+        if (layer.delta) {
+            DoubleState& state = output.states.emplace_back();
+            state.layer = static_cast<int32_t>(index);
+            sum += delta_net(*layer.delta, weights.delta, config.norm_eps, normed, state);
+        }
+        if (layer.attention) sum += attention(config, *layer.attention, weights.attention, normed);
         x += sum * config.residual_multiplier;
     }
     if (layer.has_feed_forward()) {
-        const Matrix normed = rms_norm(x, weights.mlp_norm, config.norm_eps);
+        const Matrix normed = rms_norm(x, norm_weight(config, weights.mlp_norm), config.norm_eps);
         DoubleChoice* choice = nullptr;
         if (layer.moe) {
             choice = &output.choices.emplace_back();
@@ -349,7 +430,7 @@ DoubleOutput run_double_model(const Model& model, std::span<const int32_t> token
         output.hidden.push_back(flat(x));
         run_layer(config, i, model.weights.layers[i], x, output);
     }
-    x = rms_norm(x, model.weights.final_norm, config.norm_eps);
+    x = rms_norm(x, norm_weight(config, model.weights.final_norm), config.norm_eps);
     output.hidden.push_back(flat(x));
     const Matrix logits = project(x, model.weights.lm_head, {});
     output.logits = flat(logits * (config.logits_multiplier / config.logits_divisor));

@@ -12,11 +12,12 @@
 
 namespace verbatim::reference {
 
-// The state of one Mamba-2 layer after the last token. Mind the order: that of golden files, not of state_tensors().
+// The state of one Mamba-2 layer or delta net after the last token. Mind the order: that of golden files, not of
+// state_tensors().
 struct DoubleState {
     int32_t layer = 0;
-    std::vector<double> ssm;   // [n_heads, head_dim, d_state]
-    std::vector<double> conv;  // [conv_dim, d_conv]: the last d_conv inputs, oldest first; 0 before position 0
+    std::vector<double> recurrent;  // [n_heads, head_dim, d_state]; [n_value_heads, key_dim, value_dim]
+    std::vector<double> conv;       // [conv_dim, d_conv]: the last d_conv inputs, oldest first; 0 before position 0
 };
 
 // Of a layer with experts, token by token.

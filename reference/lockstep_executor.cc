@@ -52,8 +52,9 @@ int64_t activation_bytes(const ModelConfig& config) {
     for (const LayerConfig& layer : config.layers) {
         floats += 6 * int64_t{config.hidden_size};
         if (layer.mamba) floats += 7 * layer.mamba->in_rows() + config.hidden_size;
+        if (layer.delta) floats += 3 * layer.delta->conv_dim() + 5 * layer.delta->value_rows() + config.hidden_size;
         if (layer.attention)
-            floats += 3 * layer.attention->q_rows() + 4 * layer.attention->kv_rows() + config.hidden_size;
+            floats += 6 * layer.attention->q_rows() + 5 * layer.attention->kv_rows() + config.hidden_size;
         if (layer.mlp) floats += 3 * int64_t{layer.mlp->d_ff} + config.hidden_size;
         if (layer.moe)
             floats += layer.moe->n_experts + 2 * int64_t{layer.moe->n_chosen} + 2 * int64_t{layer.moe->d_latent} +

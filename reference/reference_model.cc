@@ -9,6 +9,7 @@
 #include "reference/numerics/float_environment.h"
 #include "reference/ops/attention.h"
 #include "reference/ops/conv1d.h"
+#include "reference/ops/delta.h"
 #include "reference/ops/elementwise.h"
 #include "reference/ops/embedding.h"
 #include "reference/ops/experts.h"
@@ -31,10 +32,29 @@ ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& we
     CHECK(profile != Profile::kFast, "the reference has no fast profile");
     CHECK_EQ(weights.layers.size(), config.layers.size());
     for (size_t i = 0; i < config.layers.size(); ++i) {
-        const VectorView a_log = weights.layers[i].mamba.a_log;
+        const LayerWeights& layer = weights.layers[i];
+        const VectorView a_log = config.layers[i].delta ? layer.delta.a_log : layer.mamba.a_log;
         decay_rates_[i].resize(a_log.size());
         reference::decay_rates(a_log, decay_rates_[i]);
     }
+    if (config.norm_plus_one) add_ones();
+}
+
+void ReferenceModel::add_ones() {
+    const auto add = [&](VectorView stored) {
+        std::vector<float>& weight = plus_one_[stored.data()];
+        for (const float w : stored) weight.push_back(1.0F + w);
+    };
+    add(weights_.final_norm);
+    for (const LayerWeights& layer : weights_.layers) {
+        for (const VectorView stored :
+             {layer.mixer_norm, layer.mlp_norm, layer.attention.q_norm, layer.attention.k_norm})
+            if (!stored.empty()) add(stored);
+    }
+}
+
+const float* ReferenceModel::norm_weight(VectorView stored) const {
+    return config_.norm_plus_one ? plus_one_.at(stored.data()).data() : stored.data();
 }
 
 const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions) const {
@@ -86,7 +106,7 @@ public:
     }
 
     void norm(int32_t layer, Norm norm, float eps) override {
-        const float* weight = norm_of(weights(), layer, norm).data();
+        const float* weight = model_.norm_weight(norm_of(weights(), layer, norm));
         const FloatRows x = rows(Buffer::kResidual, config().hidden_size);
         if (norm != Norm::kFinal) {
             rms_norm({.x = x, .weight = weight, .eps = eps, .out = fresh(Buffer::kNormed, config().hidden_size)});
@@ -166,6 +186,98 @@ public:
                                .weight = weights().layers[layer].mamba.norm.data(),
                                .eps = eps,
                                .y = rows(Buffer::kMixed, mamba.d_inner())});
+    }
+
+    void delta_conv(int32_t layer, const DeltaConfig& delta) override {
+        float* window = state<float>(layer, StateKind::kConv).data();
+        conv1d({.d_conv = delta.d_conv,
+                .x = rows(Buffer::kProjected, delta.conv_dim()),
+                .weight = weights().layers[layer].delta.conv_weight.data(),
+                .bias = nullptr,
+                .window_in = window,
+                .window_out = window,
+                .snapshots = {},
+                .out = fresh(Buffer::kConv, delta.conv_dim())});
+    }
+
+    void delta_gates(int32_t layer, const DeltaConfig& delta) override {
+        reference::delta_gates({.rate = model_.decay_rates(layer).data(),
+                                .dt_bias = weights().layers[layer].delta.dt_bias.data(),
+                                .b = rows(Buffer::kB, delta.n_value_heads),
+                                .a = rows(Buffer::kA, delta.n_value_heads)});
+    }
+
+    void l2_norm(int32_t, const DeltaConfig& delta) override {
+        const FloatRows conv = rows(Buffer::kConv, delta.conv_dim());
+        const DeltaColumns columns = delta_columns(delta);
+        const auto norm = [&](Columns part, float scale) {
+            reference::l2_norm({.n_heads = delta.n_key_heads,
+                                .dim = delta.key_dim,
+                                .scale = scale,
+                                .x = conv.columns(part.first, part.count)});
+        };
+        norm(columns.q, static_cast<float>(delta.q_scale()));
+        norm(columns.k, 1.0F);
+    }
+
+    void delta_update(int32_t layer, const DeltaConfig& delta) override {
+        const ConstFloatRows conv = rows(Buffer::kConv, delta.conv_dim());
+        const auto [q, k, v] = delta_columns(delta);
+        float* s = state<float>(layer, StateKind::kDelta).data();
+        reference::delta_update({.n_key_heads = delta.n_key_heads,
+                                 .n_value_heads = delta.n_value_heads,
+                                 .key_dim = delta.key_dim,
+                                 .value_dim = delta.value_dim,
+                                 .q = conv.columns(q.first, q.count),
+                                 .k = conv.columns(k.first, k.count),
+                                 .v = conv.columns(v.first, v.count),
+                                 .beta = rows(Buffer::kB, delta.n_value_heads),
+                                 .decay = rows(Buffer::kA, delta.n_value_heads),
+                                 .state_in = s,
+                                 .state_out = s,
+                                 .snapshots = {},
+                                 .y = fresh(Buffer::kMixed, delta.value_rows())});
+    }
+
+    // The norm of each head by itself, all with one weight.
+    void delta_norm(int32_t layer, const DeltaConfig& delta, float eps) override {
+        const FloatRows y = rows(Buffer::kMixed, delta.value_rows());
+        const ConstFloatRows z = rows(Buffer::kZ, delta.value_rows());
+        for (int64_t head = 0; head < delta.n_value_heads; ++head) {
+            const int64_t first = head * delta.value_dim;
+            reference::gated_norm({.gate = MambaGate::kNormThenGate,
+                                   .n_groups = 1,
+                                   .z = z.columns(first, delta.value_dim),
+                                   .weight = weights().layers[layer].delta.norm.data(),
+                                   .eps = eps,
+                                   .y = y.columns(first, delta.value_dim)});
+        }
+    }
+
+    void head_norm(int32_t layer, const AttentionConfig& attention, float eps) override {
+        const AttentionWeights& w = weights().layers[layer].attention;
+        const int64_t dim = attention.head_dim;
+        const auto norm = [&](const FloatRows& x, int64_t n_heads, VectorView weight, const FloatRows& out) {
+            for (int64_t head = 0; head < n_heads; ++head) {
+                rms_norm({.x = x.columns(head * (x.width / n_heads), dim),
+                          .weight = model_.norm_weight(weight),
+                          .eps = eps,
+                          .out = out.columns(head * dim, dim)});
+            }
+        };
+        const FloatRows k = rows(Buffer::kK, attention.kv_rows());
+        const FloatRows q =
+            attention.output_gate ? fresh(Buffer::kQ, attention.q_rows()) : rows(Buffer::kQ, attention.q_rows());
+        norm(attention.output_gate ? rows(Buffer::kQGate, attention.q_proj_rows()) : q, attention.n_heads, w.q_norm, q);
+        norm(k, attention.n_kv_heads, w.k_norm, k);
+    }
+
+    void output_gate(int32_t, const AttentionConfig& attention) override {
+        const ConstFloatRows gate = rows(Buffer::kQGate, attention.q_proj_rows());
+        const FloatRows mixed = rows(Buffer::kMixed, attention.q_rows());
+        const int64_t dim = attention.head_dim;
+        for (int64_t head = 0; head < attention.n_heads; ++head)
+            sigmoid_gate({.gate = gate.columns((2 * head + 1) * dim, dim), .x = mixed.columns(head * dim, dim)});
     }
 
     void rope(int32_t layer, const AttentionConfig& attention) override {
@@ -354,6 +466,10 @@ std::span<const float> ReferenceSequence::ssm_state(int32_t layer) const {
 }
 std::span<const float> ReferenceSequence::conv_window(int32_t layer) const {
     return backend_->state<float>(layer, StateKind::kConv);
+}
+
+std::span<const float> ReferenceSequence::delta_state(int32_t layer) const {
+    return backend_->state<float>(layer, StateKind::kDelta);
 }
 
 Digest ReferenceSequence::digest() const {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,16 +36,22 @@ public:
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
     [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] Profile profile() const { return profile_; }
-    [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }  // [n_heads]
+    // [n_heads] of Mamba-2, [n_value_heads] of a delta net
+    [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
+    // A norm's weight as it multiplies: what is stored, or 1 + that. `stored` is one of the model's.
+    [[nodiscard]] const float* norm_weight(VectorView stored) const;
     // Of an attention layer with rotary embedding, for positions below `num_positions`.
     const RopeTable& rope_table(int32_t layer, int64_t num_positions) const;
 
 private:
+    void add_ones();
+
     const ModelConfig& config_;
     const ModelWeights& weights_;
     StateTensors tensors_;
     Profile profile_;
     std::vector<std::vector<float>> decay_rates_;                  // [layer]
+    std::map<const float*, std::vector<float>> plus_one_;          // by what is stored; empty unless norm_plus_one
     mutable std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
 };
 
@@ -77,6 +84,7 @@ public:
     [[nodiscard]] std::span<const uint16_t> v(int32_t layer) const;         // [length, n_kv_heads, head_dim]
     [[nodiscard]] std::span<const float> ssm_state(int32_t layer) const;    // [n_heads, d_state, head_dim]
     [[nodiscard]] std::span<const float> conv_window(int32_t layer) const;  // [d_conv - 1, conv_dim], oldest first
+    [[nodiscard]] std::span<const float> delta_state(int32_t layer) const;  // [n_value_heads, key_dim, value_dim]
     // Of everything up to length() (reference/head_digest.h).
     [[nodiscard]] Digest digest() const;
 

@@ -12,14 +12,17 @@ namespace verbatim::reference {
 namespace {
 
 constexpr std::array<std::string_view, kNumBuffers> kBufferNames = {
-    "residual", "normed", "projected", "conv",   "q",      "k",      "v",          "mixed",  "gate",       "up",
-    "branch",   "head",   "logits",    "router", "chosen", "latent", "latent_sum", "routed", "shared_gate"};
+    "residual",   "normed", "projected",   "conv", "q",      "k",      "v",      "mixed",
+    "gate",       "up",     "branch",      "head", "logits", "router", "chosen", "latent",
+    "latent_sum", "routed", "shared_gate", "z",    "b",      "a",      "q_gate"};
 constexpr std::array<std::string_view, kNumMatrices> kMatrixNames = {
-    "in_proj", "out_proj", "q",           "k",         "v",           "o",         "gate",       "up",
-    "down",    "lm_head",  "expert_gate", "expert_up", "expert_down", "latent_in", "latent_out", "shared_gate"};
-constexpr std::array<std::string_view, 18> kWalkOpNames = {
-    "embed",      "norm",       "matmul", "scale",      "conv",   "scan",  "gated_norm", "rope",    "attention",
-    "activation", "add_branch", "layer",  "final_norm", "logits", "route", "choose",     "experts", "add_routed"};
+    "in_proj",    "out_proj",    "q",       "k",           "v",         "o",           "gate",
+    "up",         "down",        "lm_head", "expert_gate", "expert_up", "expert_down", "latent_in",
+    "latent_out", "shared_gate", "z",       "b",           "a"};
+constexpr std::array<std::string_view, 23> kWalkOpNames = {
+    "embed",     "norm",       "matmul",      "scale",   "conv",         "scan",      "gated_norm", "rope",
+    "attention", "activation", "add_branch",  "layer",   "final_norm",   "logits",    "route",      "choose",
+    "experts",   "add_routed", "delta_gates", "l2_norm", "delta_update", "head_norm", "output_gate"};
 
 int64_t mamba_width(const MambaConfig& mamba, Buffer buffer) {
     switch (buffer) {
@@ -36,6 +39,19 @@ int64_t attention_width(const AttentionConfig& attention, Buffer buffer) {
         case Buffer::kMixed: return attention.q_rows();
         case Buffer::kK:
         case Buffer::kV: return attention.kv_rows();
+        case Buffer::kQGate: return attention.output_gate ? attention.q_proj_rows() : 0;
+        default: return 0;
+    }
+}
+
+int64_t delta_width(const DeltaConfig& delta, Buffer buffer) {
+    switch (buffer) {
+        case Buffer::kProjected:
+        case Buffer::kConv: return delta.conv_dim();
+        case Buffer::kZ:
+        case Buffer::kMixed: return delta.value_rows();
+        case Buffer::kB:
+        case Buffer::kA: return delta.n_value_heads;
         default: return 0;
     }
 }
@@ -76,6 +92,7 @@ private:
     void layer(int32_t i, const LayerConfig& layer) {
         if (layer.has_mixer()) norm(i, Norm::kMixer);
         if (layer.mamba) mamba(i, *layer.mamba);
+        if (layer.delta) delta(i, *layer.delta);
         if (layer.attention) attention(i, *layer.attention);
         if (layer.has_feed_forward()) {
             norm(i, Norm::kMlp);
@@ -106,11 +123,38 @@ private:
         add_branch(i, mamba.out_multiplier);
     }
 
+    void delta(int32_t i, const DeltaConfig& delta) {
+        matmul({i, Matrix::kInProj}, Buffer::kNormed, 1.0, Buffer::kProjected, delta.conv_dim());
+        matmul({i, Matrix::kZ}, Buffer::kNormed, 1.0, Buffer::kZ, delta.value_rows());
+        matmul({i, Matrix::kB}, Buffer::kNormed, 1.0, Buffer::kB, delta.n_value_heads);
+        matmul({i, Matrix::kA}, Buffer::kNormed, 1.0, Buffer::kA, delta.n_value_heads);
+        backend_.delta_conv(i, delta);
+        report(i, WalkOp::kConv, Buffer::kConv, delta.conv_dim());
+        backend_.delta_gates(i, delta);
+        report(i, WalkOp::kDeltaGates, Buffer::kB, delta.n_value_heads);
+        report(i, WalkOp::kDeltaGates, Buffer::kA, delta.n_value_heads);
+        backend_.l2_norm(i, delta);
+        backend_.observe({i, WalkOp::kL2Norm, Buffer::kConv, {0, 2 * delta.key_rows()}});
+        backend_.delta_update(i, delta);
+        report(i, WalkOp::kDeltaUpdate, Buffer::kMixed, delta.value_rows());
+        backend_.check_state(i);
+        backend_.delta_norm(i, delta, norm_eps_);
+        report(i, WalkOp::kGatedNorm, Buffer::kMixed, delta.value_rows());
+        matmul({i, Matrix::kOutProj}, Buffer::kMixed, 1.0, Buffer::kBranch, config_.hidden_size);
+        add_branch(i, 1.0);
+    }
+
     void attention(int32_t i, const AttentionConfig& attention) {
-        matmul({i, Matrix::kQ}, Buffer::kNormed, attention.in_multiplier, Buffer::kQ, attention.q_rows());
+        const Buffer q = attention.output_gate ? Buffer::kQGate : Buffer::kQ;
+        matmul({i, Matrix::kQ}, Buffer::kNormed, attention.in_multiplier, q, attention.q_proj_rows());
         matmul({i, Matrix::kK}, Buffer::kNormed, attention.in_multiplier, Buffer::kK, attention.kv_rows());
         matmul({i, Matrix::kV}, Buffer::kNormed, attention.in_multiplier, Buffer::kV, attention.kv_rows());
         scale(i, Buffer::kK, {0, attention.kv_rows()}, attention.key_multiplier);
+        if (attention.qk_norm) {
+            backend_.head_norm(i, attention, norm_eps_);
+            report(i, WalkOp::kHeadNorm, Buffer::kQ, attention.q_rows());
+            report(i, WalkOp::kHeadNorm, Buffer::kK, attention.kv_rows());
+        }
         if (attention.rope.kind != RopeKind::kNone) {
             backend_.rope(i, attention);
             report(i, WalkOp::kRope, Buffer::kQ, attention.q_rows());
@@ -119,6 +163,10 @@ private:
         backend_.store_kv(i, attention);
         backend_.attention(i, attention, static_cast<float>(attention.scale));
         report(i, WalkOp::kAttention, Buffer::kMixed, attention.q_rows());
+        if (attention.output_gate) {
+            backend_.output_gate(i, attention);
+            report(i, WalkOp::kOutputGate, Buffer::kMixed, attention.q_rows());
+        }
         matmul({i, Matrix::kO}, Buffer::kMixed, 1.0, Buffer::kBranch, config_.hidden_size);
         add_branch(i, attention.out_multiplier);
     }
@@ -211,7 +259,19 @@ void check_batch(const ModelConfig& config, const WalkBatch& batch) {
     }
 }
 
+[[noreturn]] void not_there(std::string_view operation, int32_t layer) {
+    CHECK(false, "layer {} asks for {}, which this backend lacks", layer, operation);
+}
+
 }  // namespace
+
+void WalkBackend::delta_conv(int32_t layer, const DeltaConfig&) { not_there("delta_conv", layer); }
+void WalkBackend::delta_gates(int32_t layer, const DeltaConfig&) { not_there("delta_gates", layer); }
+void WalkBackend::l2_norm(int32_t layer, const DeltaConfig&) { not_there("l2_norm", layer); }
+void WalkBackend::delta_update(int32_t layer, const DeltaConfig&) { not_there("delta_update", layer); }
+void WalkBackend::delta_norm(int32_t layer, const DeltaConfig&, float) { not_there("delta_norm", layer); }
+void WalkBackend::head_norm(int32_t layer, const AttentionConfig&, float) { not_there("head_norm", layer); }
+void WalkBackend::output_gate(int32_t layer, const AttentionConfig&) { not_there("output_gate", layer); }
 
 std::string_view buffer_name(Buffer buffer) { return kBufferNames[static_cast<size_t>(buffer)]; }
 std::string_view matrix_name(Matrix matrix) { return kMatrixNames[static_cast<size_t>(matrix)]; }
@@ -236,6 +296,7 @@ int64_t width_of(const ModelConfig& config, Buffer buffer) {
         if (layer.attention) width = std::max(width, attention_width(*layer.attention, buffer));
         if (layer.mlp) width = std::max(width, mlp_width(*layer.mlp, buffer));
         if (layer.moe) width = std::max(width, moe_width(layer, config.hidden_size, buffer));
+        if (layer.delta) width = std::max(width, delta_width(*layer.delta, buffer));
     }
     return width;
 }
@@ -244,8 +305,15 @@ Linear linear_of(const ModelWeights& weights, MatrixId id) {
     if (id.matrix == Matrix::kLmHead) return {weights.lm_head, {}};
     const LayerWeights& layer = weights.layers.at(static_cast<size_t>(id.layer));
     switch (id.matrix) {
-        case Matrix::kInProj: return {layer.mamba.in_proj, layer.mamba.in_bias};
-        case Matrix::kOutProj: return {layer.mamba.out_proj, layer.mamba.out_bias};
+        case Matrix::kInProj:
+            return layer.delta.in_proj.empty() ? Linear{layer.mamba.in_proj, layer.mamba.in_bias}
+                                               : Linear{layer.delta.in_proj, {}};
+        case Matrix::kOutProj:
+            return layer.delta.out_proj.empty() ? Linear{layer.mamba.out_proj, layer.mamba.out_bias}
+                                                : Linear{layer.delta.out_proj, {}};
+        case Matrix::kZ: return {layer.delta.z, {}};
+        case Matrix::kB: return {layer.delta.b, {}};
+        case Matrix::kA: return {layer.delta.a, {}};
         case Matrix::kQ: return {layer.attention.q, layer.attention.q_bias};
         case Matrix::kK: return {layer.attention.k, layer.attention.k_bias};
         case Matrix::kV: return {layer.attention.v, layer.attention.v_bias};
@@ -272,6 +340,7 @@ std::vector<MatrixId> matrices_of(const ModelConfig& config) {
             for (const Matrix matrix : matrices) ids.push_back({static_cast<int32_t>(i), matrix});
         };
         if (layer.mamba) add({Matrix::kInProj, Matrix::kOutProj});
+        if (layer.delta) add({Matrix::kInProj, Matrix::kZ, Matrix::kB, Matrix::kA, Matrix::kOutProj});
         if (layer.attention) add({Matrix::kQ, Matrix::kK, Matrix::kV, Matrix::kO});
         if (layer.moe && layer.moe->d_latent > 0) add({Matrix::kLatentIn});
         for (int32_t e = 0; layer.moe && e < layer.moe->n_experts; ++e) {
@@ -310,6 +379,11 @@ ProjectedColumns projected_columns(const MambaConfig& mamba) {
     columns.dt = take(mamba.n_heads);
     columns.conv = {columns.x.first, mamba.conv_dim()};
     return columns;
+}
+
+DeltaColumns delta_columns(const DeltaConfig& delta) {
+    const int64_t keys = delta.key_rows();
+    return {{0, keys}, {keys, keys}, {2 * keys, delta.value_rows()}};
 }
 
 void WalkBackend::route(int32_t layer, const MoeConfig&) { CHECK(false, "layer {}: no router here", layer); }

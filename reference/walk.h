@@ -22,12 +22,25 @@
 //       gated_norm          projected, mixed -> mixed
 //       matmul (out_proj)   mixed -> branch
 //       add_branch          branch -> residual
+//     delta net:
+//       matmul (in_proj)    normed -> projected
+//       matmul (z, b, a)    normed -> z, b, a
+//       delta_conv          projected -> conv, window
+//       delta_gates         b, a
+//       l2_norm             conv's q and k
+//       delta_update        conv, b, a -> mixed, state
+//       check_state
+//       delta_norm          z, mixed -> mixed
+//       matmul (out_proj)   mixed -> branch
+//       add_branch          branch -> residual
 //     attention:
-//       matmul (q, k, v)    normed -> q, k, v
+//       matmul (q, k, v)    normed -> q, k, v; with an output gate q_gate, k, v
 //       scale               k
+//       head_norm           q (with an output gate q_gate -> q), k
 //       rope                q, k
 //       store_kv            k, v -> KV
 //       attention           q, KV -> mixed
+//       output_gate         q_gate, mixed -> mixed
 //       matmul (o)          mixed -> branch
 //       add_branch          branch -> residual
 //
@@ -72,8 +85,8 @@ namespace verbatim::reference {
 enum class Buffer : uint8_t {
     kResidual,    // [num_rows, hidden]
     kNormed,      // [num_rows, hidden]
-    kProjected,   // [num_rows, in_rows]     in_proj's output: z, x, B, C, dt
-    kConv,        // [num_rows, conv_dim]    x, B, C after conv and silu
+    kProjected,   // [num_rows, in_rows]     in_proj's output: z, x, B, C, dt; of a delta net q, k, v
+    kConv,        // [num_rows, conv_dim]    x, B, C after conv and silu; of a delta net q, k, v
     kQ,           // [num_rows, n_heads · head_dim]
     kK,           // [num_rows, n_kv_heads · head_dim]
     kV,           // [num_rows, n_kv_heads · head_dim]
@@ -89,8 +102,12 @@ enum class Buffer : uint8_t {
     kLatentSum,   // [num_rows, d_latent]         the experts' sum
     kRouted,      // [num_rows, hidden]           of the experts, where a shared one is added
     kSharedGate,  // [num_rows, 1]
+    kZ,           // [num_rows, n_value_heads · value_dim]   a delta net's gate
+    kB,           // [num_rows, n_value_heads]    before and after the gates' functions: beta
+    kA,           // [num_rows, n_value_heads]    likewise: decay
+    kQGate,       // [num_rows, n_heads, 2, head_dim]        q and the output gate of each head
 };
-inline constexpr int kNumBuffers = 19;
+inline constexpr int kNumBuffers = 23;
 std::string_view buffer_name(Buffer buffer);
 // The widest row that any layer writes there; 0 if no layer does. A layer with narrower rows may leave the rest unused.
 int64_t width_of(const ModelConfig& config, Buffer buffer);
@@ -112,8 +129,11 @@ enum class Matrix : uint8_t {
     kLatentIn,
     kLatentOut,
     kSharedGate,
+    kZ,
+    kB,
+    kA,
 };
-inline constexpr int kNumMatrices = 16;
+inline constexpr int kNumMatrices = 19;
 std::string_view matrix_name(Matrix matrix);
 
 // One matmul's weights. kLmHead: layer = number of layers.
@@ -146,6 +166,12 @@ struct ProjectedColumns {
     Columns conv;  // x, b and c together
 };
 ProjectedColumns projected_columns(const MambaConfig& mamba);
+
+// A part of kConv's columns.
+struct DeltaColumns {
+    Columns q, k, v;
+};
+DeltaColumns delta_columns(const DeltaConfig& delta);
 
 // Rows [first_row, first_row + num_rows) are the sequence's positions [first_position, first_position + num_rows).
 struct WalkSequence {
@@ -185,6 +211,11 @@ enum class WalkOp : uint8_t {
     kChoose,
     kExperts,
     kAddRouted,
+    kDeltaGates,
+    kL2Norm,
+    kDeltaUpdate,
+    kHeadNorm,
+    kOutputGate,
 };
 std::string_view walk_op_name(WalkOp op);
 
@@ -225,6 +256,16 @@ public:
     // `in` [num_rows, moe.row_width(hidden)], kChosen -> `out`, as wide
     virtual void experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out);
     virtual void add_routed(bool gated);  // kRouted, kSharedGate if gated -> kBranch
+
+    // Of delta nets and of attention with norms or gates of its own. A backend that lacks them is never given such a
+    // layer: whoever makes it refuses the config.
+    virtual void delta_conv(int32_t layer, const DeltaConfig& delta);             // kProjected -> kConv, window
+    virtual void delta_gates(int32_t layer, const DeltaConfig& delta);            // kB, kA in place
+    virtual void l2_norm(int32_t layer, const DeltaConfig& delta);                // kConv's q and k in place
+    virtual void delta_update(int32_t layer, const DeltaConfig& delta);           // kConv, kB, kA -> kMixed, state
+    virtual void delta_norm(int32_t layer, const DeltaConfig& delta, float eps);  // kZ, kMixed -> kMixed
+    virtual void head_norm(int32_t layer, const AttentionConfig& attention, float eps);  // kQ or kQGate -> kQ; kK
+    virtual void output_gate(int32_t layer, const AttentionConfig& attention);           // kQGate, kMixed -> kMixed
 
     // Called after each operation; the buffer holds its result until a later operation writes it.
     virtual void observe(const WalkPoint& /*point*/) {}

@@ -38,7 +38,8 @@ struct HostRequest {
     std::optional<std::string> conversation_id;  // none: it is forgotten when it ends
     bool id_is_hint = false;  // a conversation that has a writer is not written to, rather than refused
     CacheSalt salt;
-    std::vector<TokenId> prompt;  // the whole conversation
+    std::vector<TokenId> prompt;       // the whole conversation
+    std::vector<int64_t> checkpoints;  // places in it whose states are kept for histories that turn off; ascending
     int64_t max_tokens = 0;
     SamplingParams sampling;
     std::optional<uint64_t> seed;

@@ -8,6 +8,16 @@
 #include "engine/base/prng.h"
 
 namespace verbatim {
+namespace {
+
+uint64_t seed_of(RequestId request) { return static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u; }
+
+// Any but kStopToken.
+TokenId any_token(uint64_t seed, int32_t vocab_size) {
+    return 1 + static_cast<TokenId>(Prng(seed).below(static_cast<uint64_t>(vocab_size) - 1));
+}
+
+}  // namespace
 
 CostExecutor::CostExecutor(CostModel* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
     CHECK_GT(vocab_size, 1);
@@ -65,11 +75,13 @@ void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t
         steps.elapsed_ns += priced_ns();
         work.decode_context += work.num_decodes;
     }
-    steps.tokens.clear();
+    steps.tokens.resize(slots.size() * static_cast<size_t>(steps.num_steps));
+    std::span<TokenId> tokens(steps.tokens);
     for (const SequenceSlot id : slots) {
         Slot& decoding = slot(id);
         decoding.num_tokens += steps.num_steps;
-        for (int64_t step = 0; step < steps.num_steps; ++step) steps.tokens.push_back(draw(decoding));
+        draw(decoding, tokens.first(static_cast<size_t>(steps.num_steps)));
+        tokens = tokens.subspan(static_cast<size_t>(steps.num_steps));
     }
 }
 
@@ -108,12 +120,25 @@ void CostExecutor::start(const SequenceStart& start) {
 TokenId CostExecutor::token_of(RequestId request, const Answer& answer, int64_t place) const {
     if (place < static_cast<int64_t>(answer.recorded.size())) return answer.recorded[static_cast<size_t>(place)];
     if (place + 1 >= answer.num_tokens) return kStopToken;
-    const auto mixed = static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(place);
-    return 1 + static_cast<TokenId>(Prng(mixed).below(static_cast<uint64_t>(vocab_size_) - 1));
+    return any_token(seed_of(request) + static_cast<uint64_t>(place), vocab_size_);
 }
 
 TokenId CostExecutor::token_at(RequestId request, int64_t place) const {
     return token_of(request, answer_to(request), place);
+}
+
+// As many as there is room for, one after the other. None of them ends the answer.
+void CostExecutor::draw(Slot& slot, std::span<TokenId> tokens) const {
+    if (!slot.answer->recorded.empty()) {
+        for (TokenId& token : tokens) token = draw(slot);
+        return;
+    }
+    uint64_t seed = seed_of(slot.request) + static_cast<uint64_t>(slot.num_drawn);
+    const int32_t vocab_size = vocab_size_;
+    for (TokenId& token : tokens) token = any_token(seed++, vocab_size);
+    slot.num_drawn += std::ssize(tokens);
+    CHECK(slot.num_drawn < slot.answer->num_tokens, "request {} draws {} of {} tokens", index(slot.request),
+          slot.num_drawn, slot.answer->num_tokens);
 }
 
 TokenId CostExecutor::draw(Slot& slot) const { return token_of(slot.request, *slot.answer, slot.num_drawn++); }

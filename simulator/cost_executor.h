@@ -67,6 +67,7 @@ private:
     [[nodiscard]] const Answer& answer_to(RequestId request) const;
     [[nodiscard]] TokenId token_of(RequestId request, const Answer& answer, int64_t place) const;
     [[nodiscard]] TokenId draw(Slot& slot) const;
+    void draw(Slot& slot, std::span<TokenId> tokens) const;
     void draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result);
     void price_work();
     [[nodiscard]] int64_t priced_ns() const;

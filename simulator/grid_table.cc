@@ -10,8 +10,9 @@ namespace {
 
 constexpr size_t kNoCell = std::numeric_limits<size_t>::max();
 
-// Place of the last value that is <= x; 0 when none is.
-size_t place_below(const std::vector<double>& axis, double x) {
+// Place of the last value that is <= x; 0 when none is. `near` is looked at first.
+size_t place_below(const std::vector<double>& axis, double x, size_t near = 0) {
+    if (near + 1 < axis.size() && axis[near] <= x && x < axis[near + 1]) return near;
     const auto above = std::ranges::upper_bound(axis, x);
     return above == axis.begin() ? 0 : static_cast<size_t>(above - axis.begin()) - 1;
 }
@@ -21,10 +22,11 @@ size_t place_below(const std::vector<double>& axis, double x) {
 GridTable::GridTable(const std::map<GridPoint, double>& measured, GridPoint weights) : weights_(weights) {
     CHECK(!measured.empty());
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-        for (const auto& [point, value] : measured) axes_[axis].push_back(point[axis]);
-        std::ranges::sort(axes_[axis]);
-        const auto repeated = std::ranges::unique(axes_[axis]);
-        axes_[axis].erase(repeated.begin(), repeated.end());
+        std::vector<double>& values = axes_[axis];
+        for (const auto& [point, value] : measured) {
+            const auto place = std::ranges::lower_bound(values, point[axis]);
+            if (place == values.end() || *place != point[axis]) values.insert(place, point[axis]);
+        }
     }
     measured_.assign(axes_[0].size() * axes_[1].size() * axes_[2].size(), 0);
     for (const auto& [point, value] : measured) {
@@ -90,26 +92,33 @@ std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
     GridPoint share{};
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
         const std::vector<double>& values = axes_[axis];
+        if (values.size() == 1 && values.front() == point[axis]) continue;
         if (point[axis] < values.front() || point[axis] > values.back()) return std::nullopt;
-        low[axis] = place_below(values, point[axis]);
+        low[axis] = asked_[axis] = place_below(values, point[axis], asked_[axis]);
         if (values[low[axis]] == point[axis]) continue;
         share[axis] = (point[axis] - values[low[axis]]) / (values[low[axis] + 1] - values[low[axis]]);
     }
-    GridEstimate estimate{.kind = GridEstimate::Kind::kBetween, .at = point};
-    for (size_t corner = 0; corner < size_t{1} << kMaxAxes; ++corner) {
-        Place place = low;
-        double weight = 1;
-        for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-            const bool high = (corner >> axis & 1) != 0;
-            weight *= high ? share[axis] : 1 - share[axis];
-            if (high && share[axis] > 0) ++place[axis];
+    // The corners around it; along an axis whose value it has there is only one.
+    std::array<double, size_t{1} << kMaxAxes> weights{1};
+    std::array<size_t, size_t{1} << kMaxAxes> cells{cell(low)};
+    const std::array<size_t, kMaxAxes> stride = {axes_[1].size() * axes_[2].size(), axes_[2].size(), 1};
+    size_t num_corners = 1;
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        if (share[axis] == 0) continue;
+        for (size_t corner = 0; corner < num_corners; ++corner) {
+            weights[num_corners + corner] = weights[corner] * share[axis];
+            cells[num_corners + corner] = cells[corner] + stride[axis];
+            weights[corner] *= 1 - share[axis];
         }
-        if (weight == 0) continue;
-        const double value = filled_[cell(place)];
-        if (value == 0) return std::nullopt;
-        estimate.value += weight * value;
-        if (weight == 1 && measured_[cell(place)] > 0) estimate.kind = GridEstimate::Kind::kMeasured;
+        num_corners *= 2;
     }
+    GridEstimate estimate{.kind = GridEstimate::Kind::kBetween, .at = point};
+    for (size_t corner = 0; corner < num_corners; ++corner) {
+        const double value = filled_[cells[corner]];
+        if (value == 0) return std::nullopt;
+        estimate.value += weights[corner] * value;
+    }
+    if (num_corners == 1 && measured_[cells.front()] > 0) estimate.kind = GridEstimate::Kind::kMeasured;
     return estimate;
 }
 
@@ -129,16 +138,19 @@ auto GridTable::nearest_place(const GridPoint& point) const -> Place {
 size_t GridTable::nearest_measured(const Place& wanted, size_t except) const {
     size_t best = kNoCell;
     size_t best_distance = kNoCell;
-    for (size_t i = 0; i < measured_.size(); ++i) {
-        if (measured_[i] == 0 || i == except) continue;
-        const Place place = place_of(i);
-        size_t distance = 0;
-        for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-            distance += std::max(place[axis], wanted[axis]) - std::min(place[axis], wanted[axis]);
+    const auto steps = [&](size_t place, size_t axis) {
+        return std::max(place, wanted[axis]) - std::min(place, wanted[axis]);
+    };
+    for (size_t row = 0; row < measured_.size(); row += axes_[2].size()) {
+        const Place place = place_of(row);
+        const size_t beside = steps(place[0], 0) + steps(place[1], 1);
+        if (beside >= best_distance) continue;
+        for (size_t in_row = 0; in_row < axes_[2].size(); ++in_row) {
+            const size_t distance = beside + steps(in_row, 2);
+            if (distance >= best_distance || measured_[row + in_row] == 0 || row + in_row == except) continue;
+            best = row + in_row;
+            best_distance = distance;
         }
-        if (distance >= best_distance) continue;
-        best = i;
-        best_distance = distance;
     }
     return best;
 }

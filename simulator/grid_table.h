@@ -55,6 +55,7 @@ private:
     std::vector<double> measured_;         // per cell; 0: a hole
     std::vector<double> filled_;           // per cell; 0: nobody knows
     mutable std::vector<size_t> nearest_;  // per cell: the measured one nearest to it, once somebody has asked
+    mutable Place asked_{};                // below the point that was asked for last: the next is near it
 };
 
 }  // namespace verbatim

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -24,15 +27,15 @@ public:
         TableFile file(std::move(input));
         ASSIGN_OR_RETURN(const auto header, file.input_.next_line());
         if (!header) return error("{}: got an empty file, wanted a header line", path);
-        file.names_ = split(*header);
+        split(*header, file.fields_);
+        file.names_.assign(file.fields_.begin(), file.fields_.end());
         return file;
     }
     // False at the end.
     Result<bool> next() {
         ASSIGN_OR_RETURN(const auto line, input_.next_line());
         if (!line) return false;
-        line_ = *line;
-        fields_ = split_views(line_);
+        split(*line, fields_);
         if (fields_.size() != names_.size())
             return error("{}:{}: got {} fields, wanted {}", input_.path(), input_.line_number(), fields_.size(),
                          names_.size());
@@ -45,6 +48,7 @@ public:
     }
     [[nodiscard]] std::string_view text(size_t column) const { return fields_[column]; }
     [[nodiscard]] Result<double> number(size_t column) const {
+        if (const auto count = whole_number(fields_[column])) return *count;
         const auto value = traces::parse_number<double>(fields_[column]);
         if (value && *value >= 0) return *value;
         return error("{}:{}: column {}: got {}, wanted a number from 0 on", input_.path(), input_.line_number(),
@@ -53,43 +57,62 @@ public:
 
 private:
     explicit TableFile(traces::TextInput input) : input_(std::move(input)) {}
-    static std::vector<std::string_view> split_views(std::string_view line) {
-        std::vector<std::string_view> fields;
+    static void split(std::string_view line, std::vector<std::string_view>& fields) {
+        fields.clear();
         for (size_t begin = 0; begin <= line.size();) {
             const size_t end = std::min(line.find(',', begin), line.size());
             fields.push_back(line.substr(begin, end - begin));
             begin = end + 1;
         }
-        return fields;
     }
-    static std::vector<std::string> split(std::string_view line) {
-        const auto views = split_views(line);
-        return {views.begin(), views.end()};
+    // Most columns are counts; so few digits are a double exactly.
+    static std::optional<double> whole_number(std::string_view text) {
+        if (text.empty() || text.size() > 15) return std::nullopt;
+        int64_t value = 0;
+        for (const char digit : text) {
+            if (digit < '0' || digit > '9') return std::nullopt;
+            value = value * 10 + (digit - '0');
+        }
+        return real(value);
     }
     traces::TextInput input_;
     std::vector<std::string> names_;
-    std::string line_;
-    std::vector<std::string_view> fields_;
+    std::vector<std::string_view> fields_;  // of the line that was read last
 };
 
 // All rows' values of some columns, the last of which is the latency.
-Result<std::vector<std::vector<double>>> read_columns(const std::string& path, const std::vector<std::string>& names) {
+class Rows {
+public:
+    explicit Rows(size_t num_columns) : num_columns_(num_columns) {}
+    void push_back(double value) { values_.push_back(value); }
+    [[nodiscard]] size_t size() const { return values_.size() / num_columns_; }
+    [[nodiscard]] std::span<const double> operator[](size_t row) const {
+        return std::span(values_).subspan(row * num_columns_, num_columns_);
+    }
+
+private:
+    size_t num_columns_;
+    std::vector<double> values_;  // row by row
+};
+
+Result<Rows> read_columns(const std::string& path, const std::vector<std::string>& names) {
     ASSIGN_OR_RETURN(TableFile file, TableFile::open(path));
     std::vector<size_t> columns;
     for (const std::string& name : names) {
         ASSIGN_OR_RETURN(columns.emplace_back(), file.column(name));
     }
-    std::vector<std::vector<double>> rows;
+    Rows rows(columns.size());
     while (true) {
         ASSIGN_OR_RETURN(const bool more, file.next());
         if (!more) break;
-        auto& row = rows.emplace_back();
+        double value = 0;
         for (const size_t column : columns) {
-            ASSIGN_OR_RETURN(row.emplace_back(), file.number(column));
+            ASSIGN_OR_RETURN(value, file.number(column));
+            rows.push_back(value);
         }
-        if (row.back() <= 0) return error("{}: row {}: a kernel that takes no time", path, rows.size());
+        if (value <= 0) return error("{}: row {}: a kernel that takes no time", path, rows.size());
     }
-    if (rows.empty()) return error("{}: got no rows", path);
+    if (rows.size() == 0) return error("{}: got no rows", path);
     return rows;
 }
 
@@ -145,7 +168,10 @@ Result<TableTimes> TableTimes::read(const std::string& prefix, const Device& dev
 Status TableTimes::read_matmuls(const std::string& path) {
     ASSIGN_OR_RETURN(const auto rows, read_columns(path, {"m", "n", "k", "latency_ms"}));
     Points points;
-    for (const auto& row : rows) add_point(points, {row[0], row[1], row[2]}, row[3] * kNsPerMs);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const auto row = rows[i];
+        add_point(points, {row[0], row[1], row[2]}, row[3] * kNsPerMs);
+    }
     matmuls_.emplace(points, GridPoint{1, 1, 2});  // along k they lie straightest: docs/simulator.md
     return {};
 }
@@ -155,14 +181,15 @@ Status TableTimes::read_attention(const std::string& path, const char* varying, 
                                                           varying, "latency_ms"}));
     const bool decodes = std::string_view(varying) == "step";
     std::map<Heads, Points> points;
-    for (const auto& row : rows) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const auto row = rows[i];
         const Heads heads{static_cast<int32_t>(row[2]), static_cast<int32_t>(row[1]), static_cast<int32_t>(row[0])};
         // A step's own position is read, too.
         const double place = decodes ? row[4] + 1 : visible_pairs(row[4], 0);
         add_point(points[heads], {row[3], place, 0}, row[5] * kNsPerMs);
     }
     const GridPoint weights = decodes ? GridPoint{1, 2, 0} : GridPoint{2, 1, 0};
-    for (const auto& [heads, measured] : points) tables.emplace(heads, GridTable(measured, weights));
+    for (auto& [heads, measured] : points) tables.by_heads.emplace(heads, LazyTable(std::move(measured), weights));
     return {};
 }
 
@@ -173,7 +200,8 @@ Status TableTimes::read_convs(const std::string& path) {
     ASSIGN_OR_RETURN(const size_t phase, file.column("phase"));
     Points prefills;
     Points decodes;
-    for (const auto& row : rows) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const auto row = rows[i];
         RETURN_IF_ERROR(file.next());
         const double channels = row[0] * row[1] + 2 * row[2] * row[3];
         const bool is_prefill = file.text(phase) == "context";
@@ -195,22 +223,30 @@ KernelPrice TableTimes::matmul(int64_t m, int64_t n, int64_t k) const {
 }
 
 // The same head_dim first, then the same KV heads, then the nearest number of heads.
-auto TableTimes::choose(const HeadTables& tables, const AttentionShape& shape) -> Chosen {
+auto TableTimes::choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape) -> Chosen {
     const auto distance = [&](const Heads& heads) {
         return std::tuple(std::abs(heads.head_dim - shape.head_dim), std::abs(heads.n_kv_heads - shape.n_kv_heads),
                           std::abs(heads.n_heads - shape.n_heads));
     };
     const auto exact = tables.find({shape.head_dim, shape.n_kv_heads, shape.n_heads});
-    if (exact != tables.end()) return {&exact->second, shape, true};
+    if (exact != tables.end()) return {&exact->second.table(), shape, true};
     const auto best = std::ranges::min_element(
         tables, [&](const auto& a, const auto& b) { return distance(a.first) < distance(b.first); });
     CHECK(best != tables.end());
     const Heads& heads = best->first;
-    return {&best->second, {heads.n_heads, heads.n_kv_heads, heads.head_dim, shape.count}, false};
+    return {&best->second.table(), {heads.n_heads, heads.n_kv_heads, heads.head_dim, shape.count}, false};
+}
+
+auto TableTimes::choose(const HeadTables& tables, const AttentionShape& shape) -> const Chosen& {
+    if (tables.chosen.table == nullptr || tables.asked != shape) {
+        tables.chosen = choose(tables.by_heads, shape);
+        tables.asked = shape;
+    }
+    return tables.chosen;
 }
 
 KernelPrice TableTimes::context_attention(const AttentionShape& shape, int64_t num_new, int64_t past) const {
-    const Chosen chosen = choose(contexts_, shape);
+    const Chosen& chosen = choose(contexts_, shape);
     const int64_t all = num_new + past;
     const GridPoint point{1, visible_pairs(real(all), 0), 0};
     const auto roofline = [&](const GridPoint& p) {
@@ -227,7 +263,7 @@ KernelPrice TableTimes::context_attention(const AttentionShape& shape, int64_t n
 }
 
 KernelPrice TableTimes::decode_attention(const AttentionShape& shape, int64_t batch, int64_t context) const {
-    const Chosen chosen = choose(decodes_, shape);
+    const Chosen& chosen = choose(decodes_, shape);
     const GridPoint point{real(batch), real(context), 0};
     const auto roofline = [&](const GridPoint& p) {
         return roofline_.decode_attention(chosen.shape, whole(p[0]), whole(p[1])).ns;
@@ -292,17 +328,17 @@ std::vector<LeaveOutError> TableTimes::leave_out_errors() const {
                                                   return roofline_.matmul(whole(p[0]), whole(p[1]), whole(p[2])).ns;
                                               }}}));
     std::vector<Checked> contexts;
-    for (const auto& [heads, table] : contexts_) {
+    for (const auto& [heads, table] : contexts_.by_heads) {
         const AttentionShape shape{heads.n_heads, heads.n_kv_heads, heads.head_dim};
-        contexts.push_back({&table, [this, shape](const GridPoint& p) {
+        contexts.push_back({&table.table(), [this, shape](const GridPoint& p) {
                                 return p[0] * roofline_.context_attention(shape, prompt_of(p[1]), 0).ns;
                             }});
     }
     errors.push_back(check_tables("context attention", contexts));
     std::vector<Checked> decodes;
-    for (const auto& [heads, table] : decodes_) {
+    for (const auto& [heads, table] : decodes_.by_heads) {
         const AttentionShape shape{heads.n_heads, heads.n_kv_heads, heads.head_dim};
-        decodes.push_back({&table, [this, shape](const GridPoint& p) {
+        decodes.push_back({&table.table(), [this, shape](const GridPoint& p) {
                                return roofline_.decode_attention(shape, whole(p[0]), whole(p[1])).ns;
                            }});
     }

@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -57,18 +58,38 @@ private:
         int32_t n_heads = 0;
         friend auto operator<=>(const Heads&, const Heads&) = default;
     };
-    using HeadTables = std::map<Heads, GridTable>;
+    // Made when somebody asks: a model has one kind of heads, a device was measured with many.
+    class LazyTable {
+    public:
+        LazyTable(std::map<GridPoint, double> measured, GridPoint weights)
+            : measured_(std::move(measured)), weights_(weights) {}
+        [[nodiscard]] const GridTable& table() const {
+            if (!table_) table_.emplace(measured_, weights_);
+            return *table_;
+        }
+
+    private:
+        std::map<GridPoint, double> measured_;
+        GridPoint weights_;
+        mutable std::optional<GridTable> table_;
+    };
     // Tables of the nearest heads, and whether they are the asked ones.
     struct Chosen {
         const GridTable* table = nullptr;
         AttentionShape shape;
         bool exact = false;
     };
+    struct HeadTables {
+        std::map<Heads, LazyTable> by_heads;
+        mutable AttentionShape asked;  // last
+        mutable Chosen chosen;         // for it
+    };
     explicit TableTimes(const Device& device) : roofline_(device) {}
     Status read_matmuls(const std::string& path);
     Status read_attention(const std::string& path, const char* varying, HeadTables& tables);
     Status read_convs(const std::string& path);
-    [[nodiscard]] static Chosen choose(const HeadTables& tables, const AttentionShape& shape);
+    [[nodiscard]] static Chosen choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape);
+    [[nodiscard]] static const Chosen& choose(const HeadTables& tables, const AttentionShape& shape);
 
     RooflineTimes roofline_;
     std::optional<GridTable> matmuls_;        // m, n, k

@@ -1,6 +1,7 @@
 #include "simulator/simulation.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "simulator/cost_drafter.h"
@@ -60,6 +61,7 @@ class EventDigest final : public Recorder {
 public:
     void on_plan(const StepPlan&) override {}
     void on_token(RequestId, TokenId) override {}
+    void on_tokens(RequestId, std::span<const TokenId>) override {}
     void on_event(const Event& event) override { inner_.on_event(event); }
     [[nodiscard]] Digest digest() const { return inner_.digest(); }
 

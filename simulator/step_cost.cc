@@ -1,5 +1,8 @@
 #include "simulator/step_cost.h"
 
+#include <cstddef>
+#include <optional>
+
 #include "engine/base/check.h"
 
 namespace verbatim {
@@ -31,7 +34,7 @@ void StepWork::add(const StepPlan& plan) {
 }
 
 StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels)
-    : model_(model), device_(device), kernels_(kernels), roofline_(device) {}
+    : model_(model), device_(device), kernels_(kernels), roofline_(device), decode_convs_(model.mambas.size()) {}
 
 Price StepCost::price(const StepWork& work) {
     Price price;
@@ -86,12 +89,21 @@ void StepCost::add_attention(const StepWork& work, Price& price) const {
     }
 }
 
-void StepCost::add_mamba(const StepWork& work, Price& price) const {
+const KernelPrice& StepCost::decode_conv(size_t shape, int64_t num_sequences) {
+    std::vector<std::optional<KernelPrice>>& known = decode_convs_[shape];
+    const auto place = static_cast<size_t>(num_sequences);
+    if (known.size() <= place) known.resize(place + 1);
+    if (!known[place]) known[place] = kernels_.conv(model_.mambas[shape], num_sequences, num_sequences);
+    return *known[place];
+}
+
+void StepCost::add_mamba(const StepWork& work, Price& price) {
     const auto num_chunks = static_cast<int64_t>(work.chunks.size());
     const int64_t num_chunk_tokens = work.num_tokens - work.num_decodes;
-    for (const MambaShape& shape : model_.mambas) {
+    for (size_t i = 0; i < model_.mambas.size(); ++i) {
+        const MambaShape& shape = model_.mambas[i];
         if (num_chunks > 0) price.add(kernels_.conv(shape, num_chunks, num_chunk_tokens), shape.count);
-        if (work.num_decodes > 0) price.add(kernels_.conv(shape, work.num_decodes, work.num_decodes), shape.count);
+        if (work.num_decodes > 0) price.add(decode_conv(i, work.num_decodes), shape.count);
         const double elements = real(shape.scan_elements());
         const double states = real(2 * (num_chunks + work.num_decodes) + work.num_state_writes);
         const double rows = real(work.num_tokens) * real(shape.conv_dim() + shape.d_inner() + shape.n_heads);

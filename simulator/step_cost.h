@@ -11,7 +11,9 @@
 // One GPU: nothing is sharded, nothing is sent.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/step_plan.h"
@@ -60,7 +62,8 @@ private:
     const Price& by_logit_rows(int64_t num_rows);
     [[nodiscard]] Price dense(int64_t num_rows, bool on_logits) const;
     void add_attention(const StepWork& work, Price& price) const;
-    void add_mamba(const StepWork& work, Price& price) const;
+    const KernelPrice& decode_conv(size_t shape, int64_t num_sequences);
+    void add_mamba(const StepWork& work, Price& price);
 
     ModelShape model_;
     Device device_;
@@ -68,6 +71,7 @@ private:
     RooflineTimes roofline_;
     std::vector<Known> by_tokens_;
     std::vector<Known> by_logit_rows_;
+    std::vector<std::vector<std::optional<KernelPrice>>> decode_convs_;  // per shape, by sequences
 };
 
 }  // namespace verbatim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -258,14 +259,18 @@ void TraceDriver::leave() {
 
 void TraceDriver::read_events() {
     for (const EngineEvent& event : engine_.take_events()) {
-        if (event.kind == EngineEvent::Kind::kToken) {
-            Running& running = running_.at(event.request);
-            if (running.text.empty()) times(running.row).first_token_ns = now_ns_;
-            running.text.push_back(event.token);
-            continue;
+        switch (event.kind) {
+            case EngineEvent::Kind::kToken: received(event.request, {&event.token, 1}); break;
+            case EngineEvent::Kind::kTokens: received(event.request, engine_.tokens_of(event)); break;
+            case EngineEvent::Kind::kFinished: ended(event); break;
         }
-        ended(event);
     }
+}
+
+void TraceDriver::received(RequestId request, std::span<const TokenId> tokens) {
+    Running& running = running_.at(request);
+    if (running.text.empty()) times(running.row).first_token_ns = now_ns_;
+    running.text.insert(running.text.end(), tokens.begin(), tokens.end());
 }
 
 void TraceDriver::ended(const EngineEvent& event) {

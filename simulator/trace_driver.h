@@ -20,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -126,6 +127,7 @@ private:
     void tell_how_long_clients_are_still() const;
     void leave();
     void read_events();
+    void received(RequestId request, std::span<const TokenId> tokens);
     void ended(const EngineEvent& event);
     void over(RowIndex row, RowOutcome outcome);
     RowOutcome refused(RowIndex row, const Refusal& refusal);

@@ -44,10 +44,9 @@ Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
 
 // --- lookup and attach
 
-HeadId Cache::deepest_of_name(const LookupQuery& query) const {
+HeadId Cache::deepest_of_name(const LookupQuery& query, const Name* name) const {
     HeadId deepest = kNoHead;
     int64_t length = -1;
-    const Name* name = find(query.key);
     if (name == nullptr) return kNoHead;
     for (const NamedHead& entry : name->heads) {
         if (entry.length > query.max_length() || entry.length < length) continue;
@@ -62,13 +61,12 @@ HeadId Cache::deepest_of_name(const LookupQuery& query) const {
 
 // The longest head of the name that lay inside the committed tokens and could not be used, if it is longer than what is
 // reused.
-NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) const {
+NotReusedRange Cache::missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const {
     const int64_t max_length = std::min(query.max_length(), query.num_committed);
     NotReusedRange missed;
     const auto miss = [&](int64_t length, NotReused reason) {
         if (length > std::max(missed.end, reused) && length <= max_length) missed = {length, reason};
     };
-    const Name* name = find(query.key);
     if (name == nullptr) return missed;
     for (const GoneHeads& gone : name->gone) {
         if (gone.first <= max_length) miss(std::min(gone.last, max_length), gone.reason);
@@ -79,9 +77,9 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, int64_t reused) c
     return missed;
 }
 
-LookupResult Cache::find_reusable(const LookupQuery& query) const {
+LookupResult Cache::find_reusable(const LookupQuery& query, const Name* name) const {
     LookupResult result;
-    result.head = deepest_of_name(query);
+    result.head = deepest_of_name(query, name);
     if (result.head != kNoHead) result.length = find(result.head)->length();
     if (config_.lookup != LookupMode::kPrefix) return result;
     const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(),
@@ -119,8 +117,9 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
     LookupResult result;
     NotReusedRange missed;
     if (query.use_cache) {
-        result = config_.lookup == LookupMode::kBlocks ? find_blocks(query) : find_reusable(query);
-        missed = missed_of_name(query, result.length);
+        const Name* name = find(query.key);
+        result = config_.lookup == LookupMode::kBlocks ? find_blocks(query) : find_reusable(query, name);
+        missed = missed_of_name(query, name, result.length);
     }
     CHECK(result.length <= query.max_length(), "head {} of {} tokens for {}", index(result.head), result.length,
           query.tokens.size());
@@ -308,7 +307,7 @@ void Cache::list_head(Name& name, Head& head) {
     head.names.push_back(&name);
     retain_newest(name, HeadKind::kTurn, config_.keep_turn_heads);
     retain_newest(name, HeadKind::kPrompt, config_.keep_prompt_heads);
-    retain_newest(name, HeadKind::kCheckpoint, config_.keep_checkpoints);
+    retain_checkpoints(name);
     drop_if_empty(name);
 }
 
@@ -322,6 +321,52 @@ void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
         name.note_gone(entry.length, NotReused::kNotRetained);
     }
     CHECK_LE(std::ranges::count(name.heads, kind, &NamedHead::kind), most);
+}
+
+// A history may turn off anywhere. The nearer its turn is to the end, the less it costs, and the less it may cost in
+// vain: so the newest checkpoints stay, and those before them lie the farther apart, the farther they are from the end.
+void Cache::retain_checkpoints(Name& name) {
+    const auto is_checkpoint = [](const NamedHead& entry) { return entry.kind == HeadKind::kCheckpoint; };
+    while (std::ranges::count_if(name.heads, is_checkpoint) > config_.keep_checkpoints) {
+        const size_t entry = least_missed_checkpoint(name);
+        const int64_t length = name.heads[entry].length;
+        let_go(name, entry);
+        name.note_gone(length, NotReused::kNotRetained);
+    }
+    CHECK(std::ranges::is_sorted(name.gone, {}, &GoneHeads::last), "'{}' forgets in no order",
+          name.key.conversation_id);
+}
+
+// Without it, a history that turns off just before the next longer one goes on from the next shorter one: the one for
+// which that is the least beside what such a history has to compute anyway. The shortest one stays: a system prompt.
+size_t Cache::least_missed_checkpoint(const Name& name) const {
+    constexpr size_t kNewest = 4;
+    std::vector<size_t> entries;  // oldest first
+    std::vector<int64_t> lengths = {0};
+    for (size_t i = 0; i < name.heads.size(); ++i) {
+        if (name.heads[i].kind != HeadKind::kCheckpoint) continue;
+        entries.push_back(i);
+        lengths.push_back(name.heads[i].length);
+    }
+    CHECK_GT(entries.size(), static_cast<size_t>(config_.keep_checkpoints));
+    const size_t num_spread = entries.size() - std::min(entries.size() - 1, kNewest);
+    if (num_spread == 1) return entries.front();
+    std::ranges::sort(lengths);
+    const int64_t end = lengths.back() + 1;
+    size_t least = entries.front();
+    int64_t least_cost = 0;  // over `least_anyway`
+    int64_t least_anyway = 0;
+    for (size_t i = 0; i < num_spread; ++i) {
+        const int64_t length = name.heads[entries[i]].length;
+        const auto at = std::ranges::lower_bound(lengths, length);
+        const int64_t cost = end - *(at - 1);
+        const int64_t anyway = end - (at + 1 == lengths.end() ? length : *(at + 1));
+        if (at == lengths.begin() + 1 || (least_anyway > 0 && cost * least_anyway >= least_cost * anyway)) continue;
+        least = entries[i];
+        least_cost = cost;
+        least_anyway = anyway;
+    }
+    return least;
 }
 
 // After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +30,7 @@
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
 #include "engine/pool_sizes.h"
+#include "engine/request/key_map.h"
 
 namespace verbatim {
 
@@ -41,7 +41,7 @@ struct CacheConfig {
     LookupMode lookup = LookupMode::kConversation;
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
-    int32_t keep_checkpoints = 4;
+    int32_t keep_checkpoints = 4;  // the newest 4; those beyond are spread over what lies before (retain_checkpoints)
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("has_kv", self.has_kv);
@@ -172,11 +172,11 @@ public:
 
 private:
     [[nodiscard]] std::optional<SequenceMemory> go_on_from(const BlockTable& blocks, StateIndex state, int64_t length);
-    [[nodiscard]] LookupResult find_reusable(const LookupQuery& query) const;
+    [[nodiscard]] LookupResult find_reusable(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
     [[nodiscard]] bool is_found_by_tokens(const Head& head) const;
-    [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query) const;
-    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, int64_t reused) const;
+    [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, const Name* name) const;
+    [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
     [[nodiscard]] size_t max_heads() const;
     void verify_names(const Head& head) const;
@@ -184,6 +184,8 @@ private:
     void list_head(Name& name, Head& head);
     void let_go(Name& name, size_t entry);
     void retain_newest(Name& name, HeadKind kind, int32_t keep);
+    void retain_checkpoints(Name& name);
+    [[nodiscard]] size_t least_missed_checkpoint(const Name& name) const;
     void keep_prefixes_of(Name& name, const TokenSeq& tokens);
     void disown(Name& name, HeadId id);
     void drop_if_empty(Name& name);
@@ -195,7 +197,7 @@ private:
     StateGroup state_;
     EvictionOrder order_;
     std::unordered_map<HeadId, std::unique_ptr<Head>> heads_;
-    std::map<ConversationKey, std::unique_ptr<Name>> names_;
+    KeyMap<std::unique_ptr<Name>> names_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix and kBlocks
     int64_t next_head_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;

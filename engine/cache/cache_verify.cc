@@ -84,7 +84,8 @@ void Cache::verify(std::span<const Holder> holders) {
     }
     for (const auto& [id, count] : pins) CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
     CHECK_LE(heads_.size(), max_heads());
-    for (const auto& [key, name] : names_) {
+    for (const auto& [numbered, name] : names_) {
+        const ConversationKey& key = numbered.key;
         CHECK(name->committed || name->has_heads(), "name '{}' is nobody's", key.conversation_id);
         CHECK_LE(name->gone.size(), Name::kMaxGone);
         for (const NamedHead& entry : name->heads) {

@@ -13,53 +13,60 @@ IdPool<Id>::IdPool(int32_t num_units) : free_(num_units), fenced_ids_(num_units)
 
 template <typename Id>
 auto IdPool<Id>::allocate(int32_t count, std::optional<Id> after) -> std::optional<std::vector<Run>> {
-    CHECK_GE(count, 0);
-    if (count > num_free_) return std::nullopt;
     std::vector<Run> runs;
-    const auto take_from = [&](int32_t first) {
-        runs.push_back(take(first, count));
-        count -= runs.back().count;
-    };
-    if (after && count > 0) {
-        const int32_t next = index(*after) + 1;
-        if (next < num_units() && free_.contains(next)) take_from(next);
-    }
-    while (count > 0) take_from(*free_.lowest());
-    CHECK_EQ(count, 0);
+    if (!allocate(count, after, runs)) return std::nullopt;
     return runs;
 }
 
 template <typename Id>
-auto IdPool<Id>::take(int32_t first, int32_t count) -> Run {
-    const int32_t end = free_.end_of_run(first, first + std::min(count, num_units() - first));
-    CHECK_GT(end, first);
-    free_.erase(first, end);
-    num_free_ -= end - first;
-    CHECK_GE(num_free_, 0);
-    return {static_cast<Id>(first), end - first};
+bool IdPool<Id>::allocate(int32_t count, std::optional<Id> after, std::vector<Run>& runs) {
+    CHECK_GE(count, 0);
+    if (count > num_free_) return false;
+    num_free_ -= count;
+    const int32_t next = after ? index(*after) + 1 : num_units();
+    if (count > 0 && next < num_units() && free_.contains(next)) {
+        const int32_t end = free_.erase_run(next, next + std::min(count, num_units() - next));
+        CHECK_GT(end, next);
+        runs.push_back({static_cast<Id>(next), end - next});
+        count -= end - next;
+    }
+    const size_t first_low = runs.size();
+    free_.erase_lowest(count, [&](int32_t begin, int32_t end) {
+        if (runs.size() > first_low && index(runs.back().first) + runs.back().count == begin) {
+            runs.back().count += end - begin;
+        } else {
+            runs.push_back({static_cast<Id>(begin), end - begin});
+        }
+    });
+    return true;
 }
 
 template <typename Id>
-void IdPool<Id>::release(Run run, int64_t busy_through) {
-    const int32_t first = index(run.first);
-    CHECK(run.count > 0 && first >= 0 && first + run.count <= num_units(), "units [{}, +{}) of {}", first, run.count,
-          num_units());
-    CHECK(are_used(run), "one of units [{}, +{}) is free already", first, run.count);
-    if (busy_through > complete_step_) {
+void IdPool<Id>::release(std::span<const Run> runs, int64_t busy_through) {
+    const bool is_busy = busy_through > complete_step_;
+    for (const Run& run : runs) {
+        const int32_t first = index(run.first);
+        CHECK(run.count > 0 && first >= 0 && first + run.count <= num_units(), "units [{}, +{}) of {}", first,
+              run.count, num_units());
+        const bool was_fenced = num_fenced_ > 0 && !fenced_ids_.contains_none(first, first + run.count);
+        const bool was_free = is_busy && !free_.contains_none(first, first + run.count);
+        CHECK(!was_fenced && !was_free, "one of units [{}, +{}) is free already", first, run.count);
+        if (!is_busy) {
+            make_free(run);
+            continue;
+        }
         fenced_.push_back({busy_through, run});
         fenced_ids_.insert(first, first + run.count);
         num_fenced_ += run.count;
-    } else {
-        make_free(run);
     }
     CHECK_GE(num_used(), 0);
 }
 
 template <typename Id>
-void IdPool<Id>::make_free(Run run) {
-    free_.insert(index(run.first), index(run.first) + run.count);
+void IdPool<Id>::make_free(const Run& run) {
+    const int32_t first = index(run.first);
+    CHECK(free_.insert_new(first, first + run.count), "one of units [{}, +{}) is free already", first, run.count);
     num_free_ += run.count;
-    CHECK_LE(num_free_ + num_fenced_, num_units());
 }
 
 template <typename Id>

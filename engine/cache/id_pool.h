@@ -28,8 +28,11 @@ public:
     // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when fewer than
     // `count` are free, and then nothing has changed: the caller evicts or preempts.
     [[nodiscard]] std::optional<std::vector<Run>> allocate(int32_t count, std::optional<Id> after = {});
+    // The same, to the end of `runs`. False: nothing has changed.
+    [[nodiscard]] bool allocate(int32_t count, std::optional<Id> after, std::vector<Run>& runs);
     // Steps up to `busy_through` may still write the units. REQUIRES: every unit is used.
-    void release(Run run, int64_t busy_through = kNoStep);
+    void release(Run run, int64_t busy_through = kNoStep) { release(std::span(&run, 1), busy_through); }
+    void release(std::span<const Run> runs, int64_t busy_through);
     // Steps up to this one are complete: what they fenced is free. REQUIRES: not descending.
     void complete_step(int64_t step);
 
@@ -47,9 +50,7 @@ private:
         int64_t busy_through;
         Run run;
     };
-    // Takes up to `count` units of the free run, from `first` on.
-    Run take(int32_t first, int32_t count);
-    void make_free(Run run);
+    void make_free(const Run& run);
     [[nodiscard]] bool are_used(Run run) const;  // neither free nor fenced, any of them
 
     IdSet free_;

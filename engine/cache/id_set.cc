@@ -6,15 +6,6 @@
 #include "engine/base/check.h"
 
 namespace verbatim {
-namespace {
-
-// Bits [begin, end) of a word. REQUIRES: 0 <= begin < end <= 64
-uint64_t mask_of(int32_t begin, int32_t end) {
-    const uint64_t up_to_end = end == 64 ? ~uint64_t{0} : (uint64_t{1} << end) - 1;
-    return up_to_end & ~((uint64_t{1} << begin) - 1);
-}
-
-}  // namespace
 
 IdSet::IdSet(int32_t size)
     : size_(size),
@@ -25,29 +16,47 @@ IdSet::IdSet(int32_t size)
 
 template <typename Visit>
 void IdSet::for_words(int32_t begin, int32_t end, const Visit& visit) {
-    while (begin < end) {
-        const int32_t base = begin - bit_of(begin);
-        const int32_t stop = std::min(end, base + kBits);
-        visit(word_of(begin), mask_of(begin - base, stop - base));
-        begin = stop;
+    if (begin >= end) return;
+    const size_t last = word_of(end - 1);
+    uint64_t mask = ~uint64_t{0} << bit_of(begin);
+    for (size_t word = word_of(begin); word < last; ++word) {
+        visit(word, mask);
+        mask = ~uint64_t{0};
     }
+    visit(last, mask & ~uint64_t{0} >> (kBits - 1 - bit_of(end - 1)));
 }
 
-void IdSet::insert(int32_t begin, int32_t end) {
+void IdSet::insert(int32_t begin, int32_t end) { (void)insert_new(begin, end); }
+
+bool IdSet::insert_new(int32_t begin, int32_t end) {
     CHECK(0 <= begin && begin <= end && end <= size_, "ids [{}, {}) of {}", begin, end, size_);
+    uint64_t before = 0;
     for_words(begin, end, [&](size_t word, uint64_t mask) {
+        before |= words_[word] & mask;
         words_[word] |= mask;
         nonzero_[word / kBits] |= uint64_t{1} << word % kBits;
     });
     if (begin < end) first_group_ = std::min(first_group_, word_of(begin) / kBits);
+    return before == 0;
 }
 
 void IdSet::erase(int32_t begin, int32_t end) {
     CHECK(0 <= begin && begin <= end && end <= size_, "ids [{}, {}) of {}", begin, end, size_);
-    for_words(begin, end, [&](size_t word, uint64_t mask) {
-        words_[word] &= ~mask;
-        if (words_[word] == 0) nonzero_[word / kBits] &= ~(uint64_t{1} << word % kBits);
-    });
+    for_words(begin, end, [&](size_t word, uint64_t mask) { set_word(word, words_[word] & ~mask); });
+}
+
+int32_t IdSet::erase_run(int32_t begin, int32_t limit) {
+    CHECK(0 <= begin && begin <= limit && limit <= size_, "ids [{}, {}) of {}", begin, limit, size_);
+    while (begin < limit) {
+        const size_t word = word_of(begin);
+        const int32_t bit = bit_of(begin);
+        const int32_t members = std::min(std::countr_one(words_[word] >> bit), limit - begin);
+        if (members == 0) break;
+        set_word(word, words_[word] & ~(~uint64_t{0} >> (kBits - members) << bit));
+        begin += members;
+        if (bit_of(begin) != 0) break;
+    }
+    return begin;
 }
 
 bool IdSet::contains_none(int32_t begin, int32_t end) const {
@@ -56,22 +65,12 @@ bool IdSet::contains_none(int32_t begin, int32_t end) const {
     return none;
 }
 
-std::optional<int32_t> IdSet::lowest() {
+size_t IdSet::lowest_word() {
     while (first_group_ < nonzero_.size() && nonzero_[first_group_] == 0) ++first_group_;
-    if (first_group_ == nonzero_.size()) return std::nullopt;
+    CHECK_LT(first_group_, nonzero_.size());
     const size_t word = first_group_ * kBits + static_cast<size_t>(std::countr_zero(nonzero_[first_group_]));
     CHECK(words_[word] != 0, "word {} is marked and has no member", word);
-    return static_cast<int32_t>(word) * kBits + std::countr_zero(words_[word]);
-}
-
-int32_t IdSet::end_of_run(int32_t begin, int32_t limit) const {
-    CHECK(0 <= begin && begin <= limit && limit <= size_, "ids [{}, {}) of {}", begin, limit, size_);
-    while (begin < limit) {
-        const int32_t members = std::countr_one(words_[word_of(begin)] >> bit_of(begin));
-        begin += members;
-        if (members == 0 || bit_of(begin) != 0) break;
-    }
-    return std::min(begin, limit);
+    return word;
 }
 
 void IdSet::verify() const {

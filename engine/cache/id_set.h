@@ -4,8 +4,10 @@
 // of free runs take and give units back at the same cost.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace verbatim {
@@ -15,21 +17,31 @@ public:
     explicit IdSet(int32_t size);  // empty. REQUIRES: size >= 0
 
     void insert(int32_t begin, int32_t end);  // all of [begin, end)
+    // The same. False when one of them was a member.
+    [[nodiscard]] bool insert_new(int32_t begin, int32_t end);
     void erase(int32_t begin, int32_t end);
+    // Erases what is a member from `begin` on: up to the first that is none, or `limit`. Returns where it stopped.
+    int32_t erase_run(int32_t begin, int32_t limit);
+    // Erases the lowest `count` members; take(begin, end) is told them, ascending. What goes on in the next word is
+    // told in parts. REQUIRES: there are so many.
+    template <typename Take>
+    void erase_lowest(int32_t count, const Take& take);
     [[nodiscard]] bool contains(int32_t id) const { return (words_[word_of(id)] >> bit_of(id) & 1) != 0; }
-    [[nodiscard]] bool contains_all(int32_t begin, int32_t end) const { return end_of_run(begin, end) == end; }
     [[nodiscard]] bool contains_none(int32_t begin, int32_t end) const;
-    [[nodiscard]] std::optional<int32_t> lowest();
-    // The first id in [begin, limit) that is no member; limit when all are.
-    [[nodiscard]] int32_t end_of_run(int32_t begin, int32_t limit) const;
     [[nodiscard]] int32_t size() const { return size_; }
     // The second level follows from the first, and nothing lies beyond the end. O(size).
     void verify() const;
 
 private:
     static constexpr int32_t kBits = 64;
-    [[nodiscard]] static size_t word_of(int32_t id) { return static_cast<size_t>(id) / kBits; }
-    [[nodiscard]] static int32_t bit_of(int32_t id) { return id % kBits; }
+    [[nodiscard]] static size_t word_of(int32_t id) { return static_cast<uint32_t>(id) / kBits; }
+    [[nodiscard]] static int32_t bit_of(int32_t id) { return static_cast<int32_t>(static_cast<uint32_t>(id) % kBits); }
+    // The first word that has members. REQUIRES: there are any.
+    [[nodiscard]] size_t lowest_word();
+    void set_word(size_t word, uint64_t members) {
+        words_[word] = members;
+        if (members == 0) nonzero_[word / kBits] &= ~(uint64_t{1} << word % kBits);
+    }
     // Calls visit(word, mask) for every word that [begin, end) touches.
     template <typename Visit>
     static void for_words(int32_t begin, int32_t end, const Visit& visit);
@@ -39,5 +51,22 @@ private:
     std::vector<uint64_t> nonzero_;  // per word: whether it has a member
     size_t first_group_ = 0;         // of nonzero_: those before it are empty
 };
+
+template <typename Take>
+void IdSet::erase_lowest(int32_t count, const Take& take) {
+    while (count > 0) {
+        const size_t word = lowest_word();
+        const int32_t base = static_cast<int32_t>(word) * kBits;
+        uint64_t left = words_[word];
+        while (left != 0 && count > 0) {
+            const int32_t bit = std::countr_zero(left);
+            const int32_t members = std::min(std::countr_one(left >> bit), count);
+            left &= ~(~uint64_t{0} >> (kBits - members) << bit);
+            count -= members;
+            take(base + bit, base + bit + members);
+        }
+        set_word(word, left);
+    }
+}
 
 }  // namespace verbatim

@@ -45,15 +45,33 @@ bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
     Segment& own = segment(table.segment);
     CHECK(own.end() == table.num_blocks, "a table of {} blocks grows in a segment that ends at {}", table.num_blocks,
           own.end());
-    const auto allocated = pool_.allocate(missing, last_block(table));
-    CHECK(allocated.has_value(), "{} of {} free blocks were refused", missing, pool_.num_free());
-    for (const BlockRun& run : *allocated) append(own, run);
-    // The sequence's hold moves on to the new end. What it leaves keeps the others that held there.
-    const BlockTable before = std::exchange(table, {table.segment, own.end()});
-    hold(table, true);
-    unhold(before, true);
+    allocated_.clear();
+    CHECK(pool_.allocate(missing, last_block(table), allocated_), "{} of {} free blocks were refused", missing,
+          pool_.num_free());
+    append(own, allocated_);
+    move_hold_to_end(table);
     CHECK_GE(table.num_blocks, blocks_for(num_tokens));
     return true;
+}
+
+// A sequence's hold, to the new end of its segment. What it leaves keeps the others that held there; mostly there are
+// none.
+void KvGroup::move_hold_to_end(BlockTable& table) {
+    Segment& own = segment(table.segment);
+    const BlockTable before = std::exchange(table, {table.segment, own.end()});
+    Hold& last = own.holds.back();
+    CHECK_EQ(last.end, before.num_blocks);
+    if (last.num_others > 1 || !last.heads.empty()) {
+        hold(table, true);
+        return unhold(before, true);
+    }
+    CHECK(last.num_active == 1 && own.is_active && own.active_end == last.end,
+          "segment {} is active up to {}, its sequence's table has {} blocks", index(table.segment), own.active_end,
+          last.end);
+    last.end = own.active_end = table.num_blocks;
+    num_active_ += table.num_blocks - before.num_blocks;
+    CHECK_LE(num_active_, pool_.num_used());
+    note_change(table.segment);
 }
 
 BlockTable KvGroup::share(const BlockTable& sequence, int64_t length) {
@@ -223,18 +241,19 @@ void KvGroup::settle(SegmentId id) {
 void KvGroup::truncate(Segment& segment, int32_t end) {
     CHECK(end >= segment.begin && segment.runs.size() == segment.ends.size(), "{} of a segment [{}, {})", end,
           segment.begin, segment.end());
-    while (segment.end() > end) {
-        const int32_t begin = segment.begin_of(segment.runs.size() - 1);
-        const int32_t kept = std::max(begin, end) - begin;
-        BlockRun& last = segment.runs.back();
-        pool_.release({static_cast<BlockId>(index(last.first) + kept), last.count - kept}, segment.busy_through);
-        last.count = kept;
-        segment.ends.back() = begin + kept;
-        if (kept > 0) continue;
-        segment.runs.pop_back();
-        segment.ends.pop_back();
-    }
-    CHECK(segment.runs.empty() || segment.runs.back().count > 0, "a run of no blocks ends at {}", segment.end());
+    if (segment.end() == end) return;
+    const size_t cut = segment.run_at(end);
+    const int32_t kept = end - segment.begin_of(cut);
+    BlockRun& first = segment.runs[cut];
+    const BlockRun beginning{first.first, kept};
+    first = {static_cast<BlockId>(index(first.first) + kept), first.count - kept};
+    pool_.release(std::span(segment.runs).subspan(cut), segment.busy_through);
+    first = beginning;
+    const size_t num_runs = cut + (kept > 0 ? 1 : 0);
+    segment.runs.resize(num_runs);
+    segment.ends.resize(num_runs);
+    if (kept > 0) segment.ends.back() = end;
+    CHECK_EQ(segment.end(), end);
 }
 
 void KvGroup::destroy(SegmentId id) {
@@ -244,7 +263,7 @@ void KvGroup::destroy(SegmentId id) {
     truncate(destroyed, destroyed.begin);
     CHECK(destroyed.holds.empty() && destroyed.runs.empty(), "segment {} goes with blocks", index(id));
     const BlockTable parent{destroyed.parent, destroyed.begin};
-    destroyed = {};
+    destroyed.clear();
     free_segments_.push_back(id);
     if (parent.segment == kNoSegment) return;
     Segment& before = segment(parent.segment);
@@ -268,32 +287,49 @@ void KvGroup::merge_into_child(SegmentId id) {
     std::swap(merged.ends, child.ends);
     child.parent = merged.parent;
     child.begin = merged.begin;
-    for (const BlockRun& run : merged.runs) append(child, run);
+    append(child, merged.runs);
     CHECK_EQ(child.end(), end);
     if (!child.is_active) child.active_end = child.begin;
     child.busy_through = std::max(child.busy_through, merged.busy_through);
     if (merged.parent != kNoSegment) segment(merged.parent).child_sum += index(child_id) - index(id);
-    merged = {};
+    merged.clear();
     free_segments_.push_back(id);
     note_change(child_id);
 }
 
-void KvGroup::append(Segment& segment, BlockRun run) {
-    CHECK_GT(run.count, 0);
-    const int32_t end = segment.end() + run.count;
-    if (!segment.runs.empty() && index(segment.runs.back().first) + segment.runs.back().count == index(run.first)) {
-        segment.runs.back().count += run.count;
-        segment.ends.back() = end;
-    } else {
-        segment.runs.push_back(run);
-        segment.ends.push_back(end);
-    }
+void KvGroup::append(Segment& segment, std::span<const BlockRun> runs) {
     CHECK_EQ(segment.runs.size(), segment.ends.size());
+    int32_t end = segment.end();
+    if (!runs.empty() && !segment.runs.empty()) {
+        BlockRun& last = segment.runs.back();
+        const bool goes_on = index(last.first) + last.count == index(runs.front().first);
+        if (goes_on) {
+            last.count += runs.front().count;
+            segment.ends.back() = end += runs.front().count;
+            runs = runs.subspan(1);
+        }
+    }
+    segment.runs.insert(segment.runs.end(), runs.begin(), runs.end());
+    size_t place = segment.ends.size();
+    segment.ends.resize(segment.runs.size());
+    for (const BlockRun& run : runs) segment.ends[place++] = end += run.count;
+    CHECK(runs.empty() || runs.back().count > 0, "a run of no blocks ends at {}", end);
 }
 
 size_t KvGroup::Segment::run_at(int32_t place) const {
     CHECK(begin <= place && place < end(), "place {} of a segment [{}, {})", place, begin, end());
     return static_cast<size_t>(std::ranges::upper_bound(ends, place) - ends.begin());
+}
+
+void KvGroup::Segment::clear() {
+    Segment fresh;
+    std::swap(fresh.runs, runs);
+    std::swap(fresh.ends, ends);
+    std::swap(fresh.holds, holds);
+    fresh.runs.clear();
+    fresh.ends.clear();
+    fresh.holds.clear();
+    *this = std::move(fresh);
 }
 
 // --- reading
@@ -343,7 +379,9 @@ void KvGroup::append_runs(const BlockTable& table, int32_t first, int32_t last, 
 // What a table's next block follows best; empty when it has none.
 std::optional<BlockId> KvGroup::last_block(const BlockTable& table) const {
     if (table.num_blocks == 0) return std::nullopt;
-    return at(table, table.num_blocks - 1);
+    const Segment& last = segment(table.segment);
+    if (last.runs.empty() || last.end() != table.num_blocks) return at(table, table.num_blocks - 1);
+    return static_cast<BlockId>(index(last.runs.back().first) + last.runs.back().count - 1);
 }
 
 BlockId KvGroup::at(const BlockTable& table, int32_t block) const {

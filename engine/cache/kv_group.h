@@ -115,6 +115,7 @@ private:
         [[nodiscard]] int32_t end() const { return ends.empty() ? begin : ends.back(); }
         [[nodiscard]] int32_t begin_of(size_t run) const { return run == 0 ? begin : ends[run - 1]; }
         [[nodiscard]] size_t run_at(int32_t place) const;  // that holds the block; REQUIRES: begin <= place < end()
+        void clear();                                      // as new; its lists keep their room for the next one
     };
 
     Segment& segment(SegmentId id);
@@ -122,6 +123,7 @@ private:
     [[nodiscard]] BlockTable prefix(BlockTable table, int32_t num_blocks) const;
     SegmentId make_segment(BlockTable parent);
     Hold& hold_at(Segment& segment, int32_t end);
+    void move_hold_to_end(BlockTable& table);
     void hold(BlockTable table, bool active);
     void unhold(BlockTable table, bool active, HeadId head = kNoHead);
     void update_active(SegmentId id);
@@ -129,7 +131,7 @@ private:
     void truncate(Segment& segment, int32_t end);
     void destroy(SegmentId id);
     void merge_into_child(SegmentId id);
-    void append(Segment& segment, BlockRun run);
+    static void append(Segment& segment, std::span<const BlockRun> runs);
     void note_change(SegmentId id);
     [[nodiscard]] std::optional<BlockId> last_block(const BlockTable& table) const;
     void verify_segment(SegmentId id, Segment& expected) const;
@@ -141,6 +143,7 @@ private:
     std::vector<SegmentId> free_segments_;  // last freed first
     std::vector<SegmentId> changed_;
     std::vector<uint8_t> is_changed_;  // per segment: it is in changed_
+    std::vector<BlockRun> allocated_;  // grow's
     int32_t num_active_ = 0;
 };
 

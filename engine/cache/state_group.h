@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "engine/cache/id_pool.h"
 
@@ -16,9 +17,9 @@ public:
     // A row, or kNoState where the model has none. Empty when no row is free.
     [[nodiscard]] std::optional<StateIndex> allocate() {
         if (!enabled_) return kNoState;
-        const auto runs = pool_.allocate(1);
-        if (!runs) return std::nullopt;
-        return runs->front().first;
+        allocated_.clear();
+        if (!pool_.allocate(1, {}, allocated_)) return std::nullopt;
+        return allocated_.front().first;
     }
     // Gives the row back and leaves kNoState. Steps up to `busy_through` may still write it.
     void release(StateIndex& row, int64_t busy_through = kNoStep) {
@@ -32,6 +33,7 @@ public:
 private:
     bool enabled_;
     StatePool pool_;
+    std::vector<StatePool::Run> allocated_;  // allocate's
 };
 
 }  // namespace verbatim

@@ -547,6 +547,8 @@ bool Engine::idle() const {
 std::vector<EngineEvent> Engine::take_events() {
     std::vector<EngineEvent> taken = std::exchange(events_, {});
     events_.reserve(taken.size());  // the next step tells about as much
+    std::swap(told_, taken_told_);
+    told_.clear();
     return taken;
 }
 

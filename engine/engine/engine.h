@@ -6,9 +6,11 @@
 //   E4  within a finished turn, reused + first-time computed prompt tokens = prompt tokens             (I10)
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -50,7 +52,11 @@ struct EngineConfig {
 
 // What a client sees of its request.
 struct EngineEvent {
-    enum class Kind : uint8_t { kToken, kFinished };
+    enum class Kind : uint8_t {
+        kToken,
+        kFinished,
+        kTokens,  // of equal steps, which only some executors take: Engine::tokens_of has them
+    };
     Kind kind = Kind::kToken;
     RequestId request{};
     TokenId token = 0;                            // kToken
@@ -64,6 +70,8 @@ struct EngineEvent {
     uint64_t seed = 0;              // that the tokens were drawn with
     int32_t fault_layer = -1;       // kNonFinite: where
     int64_t step = -1;              // the last one
+    size_t first_token = 0;         // kTokens: among those that were told together
+    size_t num_tokens = 0;          // kTokens
     friend bool operator==(const EngineEvent&, const EngineEvent&) = default;
 };
 
@@ -121,6 +129,8 @@ public:
     void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices = {});
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
+    // Of a kTokens event, until events are taken again.
+    [[nodiscard]] std::span<const TokenId> tokens_of(const EngineEvent& event) const;
 
     OrRefusal<int64_t> fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns = {});
     OrRefusal<int64_t> rewind(const ConversationKey& key, size_t num_turns);
@@ -158,6 +168,7 @@ private:
     [[nodiscard]] int64_t num_equal_steps() const;
     bool take_equal_steps();
     void grow_for_equal_steps(int64_t num_steps);
+    void take_equal_tokens(Sequence& sequence, std::span<const TokenId> tokens);
     void account(Sequence& sequence, int64_t num_new_tokens);
     void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                      const DrawnTokens& drawn);
@@ -192,6 +203,8 @@ private:
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<FailedTurn> failed_turns_;
     std::vector<EngineEvent> events_;
+    std::vector<TokenId> told_;        // of events_ that are kTokens
+    std::vector<TokenId> taken_told_;  // of the events that were taken last
     Drafter* drafter_ = nullptr;
     int32_t max_window_ = 1;
     bool paced_windows_ = false;

@@ -66,9 +66,7 @@ bool Engine::take_equal_steps() {
     stats_.steps += num_steps;
     std::span<const TokenId> tokens(equal_steps_.tokens);
     for (Sequence* sequence : running) {
-        for (const TokenId token : tokens.first(static_cast<size_t>(num_steps))) {
-            CHECK(take_token(*sequence, token), "request {} ends among equal steps", index(sequence->id));
-        }
+        take_equal_tokens(*sequence, tokens.first(static_cast<size_t>(num_steps)));
         account(*sequence, num_steps);
         tokens = tokens.subspan(static_cast<size_t>(num_steps));
         scheduler_.has_decoded(*sequence, plan_.step);
@@ -77,6 +75,40 @@ bool Engine::take_equal_steps() {
     elapsed_ns_ = equal_steps_.elapsed_ns;
     cache_.complete_step(materialised_);
     return true;
+}
+
+// As take_token() takes each of them, for tokens that end nothing and are told as they come.
+void Engine::take_equal_tokens(Sequence& sequence, std::span<const TokenId> tokens) {
+    const ChatRequest& request = sequence.request;
+    std::vector<TokenId>& output = sequence.output;
+    CHECK(static_cast<int64_t>(output.size() + tokens.size()) < sequence.max_tokens && !sequence.ending &&
+              sequence.num_emitted == output.size(),
+          "request {} has {} of {} tokens, {} told, and is told {} more", index(sequence.id), output.size(),
+          sequence.max_tokens, sequence.num_emitted, tokens.size());
+    const int32_t vocab_size = store_.vocab_size();
+    int outside = 0;
+    for (const TokenId token : tokens) outside += static_cast<int>(token < 0) | static_cast<int>(token >= vocab_size);
+    CHECK(outside == 0, "the executor drew {} tokens that are none of {}", outside, vocab_size);
+    if (!request.ignore_stop) {
+        for (const TokenId stop : request.stop_tokens)
+            CHECK(std::ranges::count(tokens, stop) == 0, "request {} ends among equal steps", index(sequence.id));
+    }
+    output.insert(output.end(), tokens.begin(), tokens.end());
+    stats_.generated_tokens += static_cast<int64_t>(tokens.size());
+    EngineEvent& told = events_.emplace_back();
+    told.kind = EngineEvent::Kind::kTokens;
+    told.request = sequence.id;
+    told.first_token = told_.size();
+    told.num_tokens = tokens.size();
+    told_.insert(told_.end(), tokens.begin(), tokens.end());
+    recorder_.on_tokens(sequence.id, tokens);
+    sequence.num_emitted = output.size();
+}
+
+std::span<const TokenId> Engine::tokens_of(const EngineEvent& event) const {
+    CHECK(event.kind == EngineEvent::Kind::kTokens && event.first_token + event.num_tokens <= taken_told_.size(),
+          "tokens [{}, +{}) of {} that were told", event.first_token, event.num_tokens, taken_told_.size());
+    return std::span(taken_told_).subspan(event.first_token, event.num_tokens);
 }
 
 // In the order in which the steps would have asked for blocks: step by step, and in each by sequence.

@@ -294,7 +294,8 @@ size_t Ledger::num_leases() const {
 }
 
 void Ledger::verify() const {
-    for (const auto& [key, conversation] : conversations_) {
+    for (const auto& [numbered, conversation] : conversations_) {
+        const ConversationKey& key = numbered.key;
         int64_t end = 0;
         Version version = kNoVersion;
         for (const Turn& turn : conversation->turns) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/request/key_map.h"
 #include "engine/request/request.h"
 #include "engine/tokens/token_seq.h"
 
@@ -145,7 +146,7 @@ private:
     void remember_deleted(const ConversationKey& key, const Conversation& conversation);
 
     LedgerConfig config_;
-    std::map<ConversationKey, std::unique_ptr<Conversation>> conversations_;
+    KeyMap<std::unique_ptr<Conversation>> conversations_;
     // Turn ids of deleted conversations, with nothing of what they said.
     std::set<std::pair<ConversationKey, std::string>> deleted_;
     std::deque<std::pair<ConversationKey, std::string>> deleted_in_order_;  // oldest first

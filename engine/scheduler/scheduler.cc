@@ -133,6 +133,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     KvGroup& kv = cache_.kv();
     const int64_t target = sequence.num_computed_tokens + wanted;
     const int32_t missing = kv.blocks_missing(sequence.memory.blocks, target);
+    if (missing == 0) return wanted;
     if (missing <= kv.pool().num_free()) {
         CHECK(cache_.grow(sequence.memory, target));
         return wanted;
@@ -156,6 +157,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
 // How many of the drafts there are tokens of the budget and blocks for, that nobody is owed.
 int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
     CHECK_GE(budget, 0);
+    if (sequence.drafts.empty()) return 0;
     KvGroup& kv = cache_.kv();
     const int32_t num_free = std::max(0, kv.pool().num_free() - owed_blocks_);
     int64_t num_drafts = std::min<int64_t>(static_cast<int64_t>(sequence.drafts.size()), budget);

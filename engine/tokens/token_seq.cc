@@ -39,7 +39,9 @@ TokenStore::~TokenStore() { CHECK_EQ(num_live_, 0u); }
 TokenSeq TokenStore::store(std::span<const TokenId> tokens) {
     TokenSeq seq;
     if (tokens.empty()) return seq;
-    for (const TokenId token : tokens) CHECK(token >= 0 && token < vocab_size_, "token {} of {}", token, vocab_size_);
+    int outside = 0;  // counted, not stopped at: many at once
+    for (const TokenId token : tokens) outside += static_cast<int>(token < 0) | static_cast<int>(token >= vocab_size_);
+    CHECK(outside == 0, "{} of {} tokens are none of {}", outside, tokens.size(), vocab_size_);
     size_t slot = stored_.size();
     if (free_.empty()) {
         stored_.emplace_back();

@@ -120,7 +120,7 @@ void CpuBackend::embed(float multiplier) {
 }
 
 void CpuBackend::norm(int32_t layer, reference::Norm norm, float eps) {
-    const float* weight = norm_of(model_.weights(), layer, norm).data();
+    const float* weight = model_.norm(layer, norm).data();
     const ConstFloatRows x = rows(Buffer::kResidual, config().hidden_size);
     const bool final = norm == reference::Norm::kFinal;
     const FloatRows out = fresh(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size);
@@ -147,6 +147,71 @@ void CpuBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, 
             row_ops().rms_norm(row + i, weight + i, eps, width, row + i);
         }
         if (mamba.gate == reference::MambaGate::kNormThenGate) row_ops().silu_gate(z.row(r), y.width, row);
+    });
+}
+
+void CpuBackend::delta_gates(int32_t layer, const reference::DeltaConfig& delta) {
+    const FloatRows b = changing(Buffer::kB, delta.n_value_heads);
+    const FloatRows a = changing(Buffer::kA, delta.n_value_heads);
+    for_rows(b.num_rows, [&](int64_t r) {
+        row_ops().delta_gates({.bias = model_.weights().layers[layer].delta.dt_bias.data(),
+                               .rate = model_.decay_rates(layer).data(),
+                               .n_heads = delta.n_value_heads,
+                               .beta = b.row(r),
+                               .decay = a.row(r)});
+    });
+}
+
+void CpuBackend::l2_norm(int32_t, const reference::DeltaConfig& delta) {
+    const FloatRows conv = changing(Buffer::kConv, delta.conv_dim());
+    const auto q_scale = static_cast<float>(delta.q_scale());
+    for_rows(conv.num_rows, [&](int64_t r) {
+        for (int64_t head = 0; head < 2 * int64_t{delta.n_key_heads}; ++head) {
+            float* x = conv.row(r) + head * delta.key_dim;
+            row_ops().l2_norm(head < delta.n_key_heads ? q_scale : 1.0F, delta.key_dim, x);
+        }
+    });
+}
+
+void CpuBackend::delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) {
+    const ConstFloatRows z = rows(Buffer::kZ, delta.value_rows());
+    const FloatRows y = changing(Buffer::kMixed, delta.value_rows());
+    const float* weight = model_.weights().layers[layer].delta.norm.data();
+    for_rows(y.num_rows, [&](int64_t r) {
+        for (float* head = y.row(r); head < y.row(r) + y.width; head += delta.value_dim) {
+            row_ops().rms_norm(head, weight, eps, delta.value_dim, head);
+        }
+        row_ops().silu_gate(z.row(r), y.width, y.row(r));
+    });
+}
+
+// With an output gate, the heads of kQGate that are q's.
+void CpuBackend::head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) {
+    const int64_t dim = attention.head_dim;
+    const FloatRows k = changing(Buffer::kK, attention.kv_rows());
+    const FloatRows q =
+        attention.output_gate ? fresh(Buffer::kQ, attention.q_rows()) : changing(Buffer::kQ, attention.q_rows());
+    const ConstFloatRows from = attention.output_gate ? rows(Buffer::kQGate, attention.q_proj_rows()) : q;
+    const int64_t step = attention.output_gate ? 2 * dim : dim;
+    for_rows(q.num_rows, [&](int64_t r) {
+        for (int64_t head = 0; head < attention.n_heads; ++head) {
+            row_ops().rms_norm(from.row(r) + head * step, model_.q_norm(layer).data(), eps, dim, q.row(r) + head * dim);
+        }
+        for (int64_t head = 0; head < attention.n_kv_heads; ++head) {
+            float* x = k.row(r) + head * dim;
+            row_ops().rms_norm(x, model_.k_norm(layer).data(), eps, dim, x);
+        }
+    });
+}
+
+void CpuBackend::output_gate(int32_t, const reference::AttentionConfig& attention) {
+    const int64_t dim = attention.head_dim;
+    const ConstFloatRows gate = rows(Buffer::kQGate, attention.q_proj_rows());
+    const FloatRows mixed = changing(Buffer::kMixed, attention.q_rows());
+    for_rows(mixed.num_rows, [&](int64_t r) {
+        for (int64_t head = 0; head < attention.n_heads; ++head) {
+            row_ops().sigmoid_gate(gate.row(r) + (2 * head + 1) * dim, dim, mixed.row(r) + head * dim);
+        }
     });
 }
 

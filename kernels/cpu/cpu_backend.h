@@ -36,6 +36,34 @@ struct ScanScratch {
     AlignedArray<float> window;
 };
 
+// What the mixers that carry a state over tokens have in common: a conv over some columns of kProjected, and a state
+// for each of their heads.
+struct Recurrence {
+    reference::StateKind kind;
+    int64_t d_conv = 0;
+    int64_t conv_dim = 0;
+    int64_t projected = 0;    // kProjected's width
+    reference::Columns conv;  // of it
+    int64_t n_heads = 0;
+    int64_t head_floats = 0;  // of a head's state
+    int64_t out_dim = 0;      // columns of kMixed that a head writes
+
+    [[nodiscard]] int64_t window_floats() const { return (d_conv - 1) * conv_dim; }
+};
+// REQUIRES: the layer has Mamba-2 or a delta net.
+[[nodiscard]] Recurrence recurrence_of(const reference::LayerConfig& layer);
+
+// Tokens of one sequence, as one head of a layer takes them.
+struct HeadTokens {
+    int64_t count = 0;
+    const float* conv = nullptr;  // the first token's row of kConv
+    int64_t conv_stride = 0;
+    const float* steps = nullptr;  // [2, n_heads]: dt and decay; of a delta net beta and decay
+    int64_t steps_stride = 0;
+    float* y = nullptr;  // the head's columns
+    int64_t y_stride = 0;
+};
+
 // Some rows of one sequence, whose attention one thread computes.
 struct AttentionPart {
     size_t sequence = 0;
@@ -109,6 +137,13 @@ public:
     void choose(int32_t layer, const reference::MoeConfig& moe) override;
     void experts(int32_t layer, const reference::MoeConfig& moe, reference::Buffer in, reference::Buffer out) override;
     void add_routed(bool gated) override;
+    void delta_conv(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_gates(int32_t layer, const reference::DeltaConfig& delta) override;
+    void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_update(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
+    void head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) override;
+    void output_gate(int32_t layer, const reference::AttentionConfig& attention) override;
 
 protected:
     reference::ConstFloatRows host_rows(reference::Buffer buffer) override;
@@ -149,22 +184,24 @@ private:
     RoundedRows round_part(const ExpertPart& part, const PackedMatrix& matrix, reference::ConstFloatRows x);
     void multiply_parts(int32_t layer, reference::ConstFloatRows x, std::span<const ExpertProduct> products);
     void combine(const reference::MoeConfig& moe, reference::ConstFloatRows results, reference::FloatRows out);
-    // cpu_mamba.cc
+    // cpu_recurrence.cc
     void list_snapshots(int32_t layer, reference::StateKind kind);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
     void find_time_steps(int32_t layer, const reference::MambaConfig& mamba);
-    [[nodiscard]] reference::ConstFloatRows conv_inputs(size_t sequence, const reference::MambaConfig& mamba) const;
+    [[nodiscard]] reference::ConstFloatRows conv_inputs(size_t sequence, const Recurrence& of) const;
     void copy_window(int32_t layer, const PooledSequence& of, reference::ConstFloatRows inputs, int64_t num_rows,
                      float* out);
-    void read_logged_windows(int32_t layer, const reference::MambaConfig& mamba);
-    void keep_windows(int32_t layer, const reference::MambaConfig& mamba);
+    void read_logged_windows(int32_t layer, const Recurrence& shape);
+    void keep_windows(int32_t layer, const Recurrence& shape);
+    void convolve(int32_t layer, const Recurrence& shape, const float* bias);
     void move_rows(std::span<const PooledSequence> moves);
-    [[nodiscard]] float* head_state(StateIndex row, int32_t layer, const reference::MambaConfig& mamba, int64_t head);
-    bool replay_head(int32_t layer, const reference::MambaConfig& mamba, const PooledSequence& of, int64_t head,
-                     float* out);
-    void scan_head(int32_t layer, const reference::MambaConfig& mamba, size_t sequence, int64_t head);
-    void log_rows(int32_t layer, const reference::MambaConfig& mamba);
-    void check_windows(int32_t layer, const reference::MambaConfig& mamba);
+    [[nodiscard]] float* head_state(StateIndex row, int32_t layer, const Recurrence& shape, int64_t head);
+    bool take_tokens(int32_t layer, int64_t head, const HeadTokens& tokens, const float* state_in, float* state_out);
+    bool replay_head(int32_t layer, const Recurrence& shape, const PooledSequence& of, int64_t head, float* out);
+    void scan_heads(int32_t layer, const Recurrence& shape);
+    void scan_head(int32_t layer, const Recurrence& shape, size_t sequence, int64_t head);
+    void log_rows(int32_t layer, const Recurrence& shape);
+    void check_windows(int32_t layer, const Recurrence& shape);
 
     KernelModel& model_;
     const PackedWeights& weights_;
@@ -183,7 +220,7 @@ private:
     Rounded rounded_;
     AlignedArray<float> rounded_floats_;
     AlignedArray<Pair> rounded_pairs_;
-    AlignedArray<float> time_steps_;         // [num_rows, 2, n_heads]: dt, decay
+    AlignedArray<float> time_steps_;         // [num_rows, 2, n_heads]: dt, decay; or beta, decay
     std::vector<int32_t> finite_draws_;      // [num_sequences, n_heads]: the first ones, whose state is finite
     std::vector<uint8_t> window_is_finite_;  // by logit row, behind it
     std::vector<float> logged_windows_;      // [num_sequences, d_conv - 1, conv_dim], of those with a log

@@ -93,9 +93,12 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
     conv_weights_.resize(config.layers.size());
     for (size_t i = 0; i < conv_weights_.size(); ++i) {
         const auto& mamba = config.layers[i].mamba;
-        if (!mamba) continue;
-        conv_weights_[i] = taps_first(weights.layers[i].mamba.conv_weight.data(), mamba->conv_dim(), mamba->d_conv);
-        zeros_.resize(std::max(zeros_.size(), static_cast<size_t>(mamba->conv_dim())));
+        const auto& delta = config.layers[i].delta;
+        if (!mamba && !delta) continue;
+        const int64_t conv_dim = delta ? delta->conv_dim() : mamba->conv_dim();
+        const auto weight = delta ? weights.layers[i].delta.conv_weight : weights.layers[i].mamba.conv_weight;
+        conv_weights_[i] = taps_first(weight.data(), conv_dim, delta ? delta->d_conv : mamba->d_conv);
+        zeros_.resize(std::max(zeros_.size(), static_cast<size_t>(conv_dim)));
     }
 }
 

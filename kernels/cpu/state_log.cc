@@ -15,10 +15,11 @@ StateLog::StateLog(const reference::ModelConfig& config, int32_t max_tokens) : m
     CHECK_GE(max_tokens, 0);
     for (const reference::LayerConfig& layer : config.layers) {
         Layer& of = layers_.emplace_back();
-        if (!layer.mamba) continue;
+        if (!layer.mamba && !layer.delta) continue;
+        const int64_t n_heads = layer.delta ? layer.delta->n_value_heads : layer.mamba->n_heads;
         of.first = slot_floats_;
-        of.conv_dim = whole_lines(layer.mamba->conv_dim());
-        of.stride = 2 * of.conv_dim + whole_lines(2 * int64_t{layer.mamba->n_heads});
+        of.conv_dim = whole_lines(layer.delta ? layer.delta->conv_dim() : layer.mamba->conv_dim());
+        of.stride = 2 * of.conv_dim + whole_lines(2 * n_heads);
         slot_floats_ += of.stride * max_tokens;
     }
 }

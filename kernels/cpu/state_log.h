@@ -1,5 +1,5 @@
-// kernels/cpu/state_log.h: what a slot's Mamba layers took in since its state row was written: the conv's and the
-// scan's inputs. A state cannot be cut back, but what it has not taken in yet can: rolling back shortens the log, and
+// kernels/cpu/state_log.h: what a slot's Mamba layers and delta nets took in since its state row was written: the
+// conv's and the scan's inputs. A state cannot be cut back, but what it has not taken in yet can: rolling back shortens the log, and
 // going on replays it.
 //
 //   G1  entry i of a log is the token that came i tokens behind the row's state
@@ -18,8 +18,8 @@ namespace verbatim::cpu {
 // One token of one layer.
 struct LoggedToken {
     float* conv_in = nullptr;   // [conv_dim], before the convolution
-    float* conv_out = nullptr;  // [conv_dim], x, B and C as the scan reads them
-    float* steps = nullptr;     // [2, n_heads], dt and decay
+    float* conv_out = nullptr;  // [conv_dim], x, B and C as the scan reads them; q, k and v
+    float* steps = nullptr;     // [2, n_heads], dt and decay; beta and decay
 };
 
 class StateLog {
@@ -29,7 +29,7 @@ public:
 
     [[nodiscard]] int32_t max_tokens() const { return max_tokens_; }
     void make_room(SequenceSlot slot);
-    // REQUIRES: room was made for the slot; 0 <= i < max_tokens(); a Mamba layer. Entries lie token_stride(layer)
+    // REQUIRES: room was made for the slot; 0 <= i < max_tokens(); a layer with a state. Entries lie token_stride(layer)
     // apart.
     [[nodiscard]] LoggedToken at(SequenceSlot slot, int32_t layer, int64_t i);
     [[nodiscard]] int64_t token_stride(int32_t layer) const { return layers_[layer].stride; }

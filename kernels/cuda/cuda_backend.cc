@@ -99,9 +99,17 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
         problems.push_back(
             fmt::format("layer {}: {} = {}, the CUDA kernels take up to {}", layer, field, value, limit));
     };
+    const auto lacks = [&](size_t layer, std::string_view what) {
+        problems.push_back(
+            fmt::format("layer {}: there are no CUDA kernels for {} yet: a {} runs on the executors "
+                        "reference and cpu",
+                        layer, what, architecture_name(config.architecture)));
+    };
     for (size_t i = 0; i < config.layers.size(); ++i) {
-        if (config.layers[i].moe) problems.push_back(fmt::format("layer {}: there are no CUDA kernels for experts", i));
+        if (config.layers[i].moe) lacks(i, "experts");
+        if (config.layers[i].delta) lacks(i, "gated delta nets");
         if (const auto& attention = config.layers[i].attention) {
+            if (attention->qk_norm) lacks(i, "norms on q and k");
             most(i, "head_dim", attention->head_dim, limits.head_dim);
             most(i, "num_blocks · block_size · n_kv_heads",
                  int64_t{pools.num_blocks} * pools.block_size * attention->n_kv_heads, limits.kv_slots);

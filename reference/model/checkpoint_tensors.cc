@@ -12,7 +12,7 @@ struct FamilyNames {
     std::string_view final_norm;
     std::string_view mixer_norm;
     std::string_view mlp_norm;
-    std::string_view mamba;
+    std::string_view mamba;  // or the delta net
     std::string_view attention;
     std::string_view mlp;
     std::string_view fused_gate_up;  // gate and up as one matrix of this name; empty if apart
@@ -51,6 +51,18 @@ FamilyNames family_names(Architecture architecture) {
                     "",
                     "down_proj",
                     ""};
+        case Architecture::kQwen35:
+            return {"model.language_model.",
+                    "embed_tokens",
+                    "norm",
+                    "input_layernorm",
+                    "post_attention_layernorm",
+                    "linear_attn.",
+                    "self_attn.",
+                    "mlp.",
+                    "",
+                    "down_proj",
+                    ""};
         case Architecture::kNemotronH:
         case Architecture::kMamba2: break;
     }
@@ -61,7 +73,11 @@ FamilyNames family_names(Architecture architecture) {
 class Lister {
 public:
     Lister(const ModelConfig& config, ModelWeights& weights)
-        : config_(config), weights_(weights), names_(family_names(config.architecture)), hidden_(config.hidden_size) {}
+        : config_(config),
+          weights_(weights),
+          names_(family_names(config.architecture)),
+          norm_role_(config.norm_plus_one ? TensorRole::kNormOffset : TensorRole::kNorm),
+          hidden_(config.hidden_size) {}
 
     std::vector<CheckpointTensor> list() {
         weights_.layers.resize(config_.layers.size());
@@ -69,7 +85,7 @@ public:
         matrix(names_.embedding, weights_.embedding, config_.vocab_size, hidden_);
         for (size_t i = 0; i < config_.layers.size(); ++i) layer(i);
         place_ = names_.root;
-        vector(names_.final_norm, ".weight", TensorRole::kNorm, weights_.final_norm, {hidden_});
+        vector(names_.final_norm, ".weight", norm_role_, weights_.final_norm, {hidden_});
         place_ = "";
         if (!config_.tie_word_embeddings) matrix("lm_head", weights_.lm_head, config_.vocab_size, hidden_);
         return std::move(tensors_);
@@ -81,12 +97,12 @@ private:
         LayerWeights& weights = weights_.layers[index];
         const std::string root = fmt::format("{}layers.{}.", names_.root, index);
         place_ = root;
-        if (layer.has_mixer()) vector(names_.mixer_norm, ".weight", TensorRole::kNorm, weights.mixer_norm, {hidden_});
+        if (layer.has_mixer()) vector(names_.mixer_norm, ".weight", norm_role_, weights.mixer_norm, {hidden_});
         if (layer.mamba) mamba(root, *layer.mamba, weights.mamba);
+        if (layer.delta) delta(root, *layer.delta, weights.delta);
         if (layer.attention) attention(root, *layer.attention, weights.attention);
         place_ = root;
-        if (layer.has_feed_forward())
-            vector(names_.mlp_norm, ".weight", TensorRole::kNorm, weights.mlp_norm, {hidden_});
+        if (layer.has_feed_forward()) vector(names_.mlp_norm, ".weight", norm_role_, weights.mlp_norm, {hidden_});
         if (layer.moe) moe(root, *layer.moe, weights.moe);
         place_ = root + std::string(layer.moe ? names_.shared_mlp : names_.mlp);
         if (layer.mlp) mlp(*layer.mlp, weights.mlp);
@@ -107,14 +123,31 @@ private:
         if (mamba.out_bias) bias("out_proj", weights.out_bias, hidden_);
     }
 
+    void delta(const std::string& root, const DeltaConfig& delta, DeltaWeights& weights) {
+        place_ = root + std::string(names_.mamba);
+        matrix("in_proj_qkv", weights.in_proj, delta.conv_dim(), hidden_);
+        matrix("in_proj_z", weights.z, delta.value_rows(), hidden_);
+        matrix("in_proj_b", weights.b, delta.n_value_heads, hidden_);
+        matrix("in_proj_a", weights.a, delta.n_value_heads, hidden_);
+        vector("conv1d", ".weight", TensorRole::kConv, weights.conv_weight, {delta.conv_dim(), 1, delta.d_conv});
+        vector("A_log", "", TensorRole::kALog, weights.a_log, {delta.n_value_heads});
+        vector("dt_bias", "", TensorRole::kDtBias, weights.dt_bias, {delta.n_value_heads});
+        vector("norm", ".weight", TensorRole::kNorm, weights.norm, {delta.value_dim});
+        matrix("out_proj", weights.out_proj, hidden_, delta.value_rows());
+    }
+
     void attention(const std::string& root, const AttentionConfig& attention, AttentionWeights& weights) {
         place_ = root + std::string(names_.attention);
-        matrix("q_proj", weights.q, attention.q_rows(), hidden_);
+        matrix("q_proj", weights.q, attention.q_proj_rows(), hidden_);
         matrix("k_proj", weights.k, attention.kv_rows(), hidden_);
         matrix("v_proj", weights.v, attention.kv_rows(), hidden_);
         matrix("o_proj", weights.o, hidden_, attention.q_rows());
+        if (attention.qk_norm) {
+            vector("q_norm", ".weight", norm_role_, weights.q_norm, {attention.head_dim});
+            vector("k_norm", ".weight", norm_role_, weights.k_norm, {attention.head_dim});
+        }
         if (attention.qkv_bias) {
-            bias("q_proj", weights.q_bias, attention.q_rows());
+            bias("q_proj", weights.q_bias, attention.q_proj_rows());
             bias("k_proj", weights.k_bias, attention.kv_rows());
             bias("v_proj", weights.v_bias, attention.kv_rows());
         }
@@ -193,6 +226,7 @@ private:
     const ModelConfig& config_;
     ModelWeights& weights_;
     FamilyNames names_;
+    TensorRole norm_role_;
     int64_t hidden_;
     std::string place_;
     std::vector<CheckpointTensor> tensors_;

@@ -11,7 +11,7 @@
 namespace verbatim::reference {
 
 // What random weights a tensor gets (reference/model/random_model.h).
-enum class TensorRole : uint8_t { kMatrix, kNorm, kBias, kConv, kALog, kD, kDtBias, kRouter };
+enum class TensorRole : uint8_t { kMatrix, kNorm, kNormOffset, kBias, kConv, kALog, kD, kDtBias, kRouter };
 
 struct CheckpointTensor {
     std::string name;            // "model.layers.3.mamba.A_log"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "reference/model/config_parts.h"
 #include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
@@ -13,9 +14,6 @@ using Json = nlohmann::json;
 
 constexpr int32_t kMaxLayers = 4096;
 
-// What a layer of a config.json is called, in the one spelling the readers below use.
-enum class LayerKind { kMamba, kAttention, kMlp, kHybrid, kMoe };
-
 std::optional<LayerKind> layer_kind(std::string_view name) {
     if (name == "mamba" || name == "linear_attention") return LayerKind::kMamba;
     if (name == "attention" || name == "full_attention") return LayerKind::kAttention;
@@ -24,6 +22,8 @@ std::optional<LayerKind> layer_kind(std::string_view name) {
     if (name == "moe") return LayerKind::kMoe;
     return std::nullopt;
 }
+
+}  // namespace
 
 void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys eps_keys) {
     config.vocab_size = fields.size({"vocab_size"});
@@ -80,7 +80,6 @@ int32_t read_num_layers(ConfigFields& fields) {
     return std::min(count, kMaxLayers);
 }
 
-// A list of names under either key; they must agree. Empty when absent.
 std::vector<LayerKind> read_layer_list(ConfigFields& fields) {
     const bool newer = fields.has("layers_block_type");
     const Json& list = fields.value(newer ? "layers_block_type" : "layer_types");
@@ -106,6 +105,8 @@ std::vector<LayerKind> read_layer_list(ConfigFields& fields) {
     }
     return kinds;
 }
+
+namespace {
 
 // The same, required, one per layer, each of a kind that the family has.
 std::vector<LayerKind> require_layer_list(ConfigFields& fields, int32_t num_layers,
@@ -142,9 +143,9 @@ void read_scaling(ConfigFields& scaling, ConfigFields& fields, RopeConfig& rope)
     }
 }
 
-// Both dialects: rope_theta and rope_scaling beside rope_parameters. `default_partial` is the family's
-// partial_rotary_factor where the config has none.
-RopeConfig read_rope(ConfigFields& fields, int32_t head_dim, double default_partial) {
+}  // namespace
+
+RopeConfig read_rope(ConfigFields& fields, int32_t head_dim, double default_partial, ConfigFields::Keys harmless) {
     RopeConfig rope;
     rope.kind = RopeKind::kDefault;
     auto theta = fields.optional_number({"rope_theta"});
@@ -158,6 +159,7 @@ RopeConfig read_rope(ConfigFields& fields, int32_t head_dim, double default_part
     if (object.is_object()) {
         ConfigFields scaling(object, fmt::format("{}.", key));
         read_scaling(scaling, fields, rope);
+        scaling.harmless(harmless);
         const auto inner_theta = scaling.optional_number({"rope_theta"});
         const auto inner_partial = scaling.optional_number({"partial_rotary_factor"});
         if (inner_theta && theta && *inner_theta != *theta) fields.problem("rope_theta contradicts {}.rope_theta", key);
@@ -175,6 +177,8 @@ RopeConfig read_rope(ConfigFields& fields, int32_t head_dim, double default_part
     rope.n_rotary_dims = static_cast<int32_t>(std::clamp(dims, 2.0, static_cast<double>(std::max(2, head_dim))));
     return rope;
 }
+
+namespace {
 
 // Families that always turn the whole head.
 RopeConfig read_whole_rope(ConfigFields& fields, int32_t head_dim) {
@@ -195,7 +199,8 @@ RopeConfig read_bamba_rope(ConfigFields& fields, int32_t head_dim) {
     return rope;
 }
 
-// Heads of a family whose head_dim may be apart from hidden_size / num_attention_heads.
+}  // namespace
+
 AttentionConfig read_attention(ConfigFields& fields, int32_t hidden_size) {
     AttentionConfig attention;
     attention.n_heads = fields.size({"num_attention_heads"});
@@ -210,6 +215,8 @@ AttentionConfig read_attention(ConfigFields& fields, int32_t hidden_size) {
     attention.o_bias = attention.qkv_bias;
     return attention;
 }
+
+namespace {
 
 // A bound of dt: a number, or Python's Infinity (J2 of strict_json.h), or how transformers 5 spells it. NaN if neither.
 double read_bound(const Json& item) {

@@ -15,5 +15,7 @@ ModelConfig read_bamba(ConfigFields& fields);
 ModelConfig read_nemotron_h(ConfigFields& fields);
 ModelConfig read_falcon_h1(ConfigFields& fields);
 ModelConfig read_mamba2(ConfigFields& fields);
+ModelConfig read_qwen35(ConfigFields& fields);       // as published: the language model is a text_config
+ModelConfig read_qwen35_text(ConfigFields& fields);  // saved without the other modalities
 
 }  // namespace verbatim::reference

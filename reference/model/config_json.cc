@@ -14,23 +14,26 @@ using Json = nlohmann::json;
 
 struct Family {
     Architecture architecture;
+    std::string_view name;  // in architectures
     std::string_view model_type;
     ModelConfig (*read)(ConfigFields& fields);
 };
 
-constexpr std::array<Family, 6> kFamilies = {{
-    {Architecture::kGraniteHybrid, "granitemoehybrid", read_granite_hybrid},
-    {Architecture::kLlama, "llama", read_llama},
-    {Architecture::kBamba, "bamba", read_bamba},
-    {Architecture::kNemotronH, "nemotron_h", read_nemotron_h},
-    {Architecture::kFalconH1, "falcon_h1", read_falcon_h1},
-    {Architecture::kMamba2, "mamba2", read_mamba2},
+// A family may have two names: that of its published checkpoints is architecture_name().
+constexpr std::array<Family, 8> kFamilies = {{
+    {Architecture::kGraniteHybrid, "GraniteMoeHybridForCausalLM", "granitemoehybrid", read_granite_hybrid},
+    {Architecture::kLlama, "LlamaForCausalLM", "llama", read_llama},
+    {Architecture::kBamba, "BambaForCausalLM", "bamba", read_bamba},
+    {Architecture::kNemotronH, "NemotronHForCausalLM", "nemotron_h", read_nemotron_h},
+    {Architecture::kFalconH1, "FalconH1ForCausalLM", "falcon_h1", read_falcon_h1},
+    {Architecture::kMamba2, "Mamba2ForCausalLM", "mamba2", read_mamba2},
+    {Architecture::kQwen35, "Qwen3_5ForConditionalGeneration", "qwen3_5", read_qwen35},
+    {Architecture::kQwen35, "Qwen3_5ForCausalLM", "qwen3_5_text", read_qwen35_text},
 }};
 
 std::string supported_families() {
     std::string names;
-    for (const Family& family : kFamilies)
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", architecture_name(family.architecture));
+    for (const Family& family : kFamilies) names += fmt::format("{}{}", names.empty() ? "" : ", ", family.name);
     return names;
 }
 
@@ -42,7 +45,7 @@ Result<const Family*> find_family(const Json& object, std::string_view source) {
                      architectures == object.end() ? "(missing)" : quote_json(*architectures), supported_families());
     const auto& name = architectures->front().get_ref<const std::string&>();
     for (const Family& family : kFamilies) {
-        if (architecture_name(family.architecture) != name) continue;
+        if (family.name != name) continue;
         const auto type = object.find("model_type");
         if (type != object.end() && *type != family.model_type)
             return error("{}: model_type = {} contradicts architectures = {}, wanted \"{}\"", source, quote_json(*type),

@@ -17,9 +17,10 @@ std::string_view model_type(Architecture architecture) {
         case Architecture::kBamba: return "bamba";
         case Architecture::kNemotronH: return "nemotron_h";
         case Architecture::kFalconH1: return "falcon_h1";
-        case Architecture::kMamba2: break;
+        case Architecture::kMamba2: return "mamba2";
+        case Architecture::kQwen35: break;
     }
-    return "mamba2";
+    return "qwen3_5";
 }
 
 // The first layer's part of each kind; config.json has one shape for all layers of a kind.
@@ -29,6 +30,7 @@ struct Parts {
     MlpConfig mlp;     // of a layer without experts
     MlpConfig shared;  // of one with experts
     std::optional<MoeConfig> moe;
+    DeltaConfig delta;
 };
 
 Parts first_parts(const ModelConfig& config) {
@@ -42,11 +44,13 @@ Parts first_parts(const ModelConfig& config) {
     parts.attention.head_dim = config.hidden_size;
     parts.attention.scale = 1.0;
     parts.mlp.d_ff = 1;
+    parts.delta = {.n_key_heads = 1, .n_value_heads = 1, .key_dim = 1, .value_dim = 1};
     for (auto layer = config.layers.rbegin(); layer != config.layers.rend(); ++layer) {
         if (layer->mamba) parts.mamba = *layer->mamba;
         if (layer->attention) parts.attention = *layer->attention;
         if (layer->mlp) (layer->moe ? parts.shared : parts.mlp) = *layer->mlp;
         if (layer->moe) parts.moe = *layer->moe;
+        if (layer->delta) parts.delta = *layer->delta;
     }
     return parts;
 }
@@ -225,6 +229,44 @@ void write_mamba2(const ModelConfig& config, const Parts& parts, OrderedJson& js
     write_time_step_limit(parts.mamba, json);
 }
 
+// partial_rotary_factor · head_dim = n_rotary_dims after truncation.
+double partial_rotary_factor(const AttentionConfig& attention) {
+    if (attention.rope.kind == RopeKind::kNone) return 1.0;  // there is no layer with attention
+    const double whole = static_cast<double>(attention.rope.n_rotary_dims) / attention.head_dim;
+    if (std::floor(attention.head_dim * whole) == attention.rope.n_rotary_dims) return whole;
+    return (attention.rope.n_rotary_dims + 0.25) / attention.head_dim;
+}
+
+// As published: everything about the language model in an object of its own.
+void write_qwen35(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
+    const OrderedJson architectures = json["architectures"];
+    OrderedJson text = std::move(json);
+    text.erase("architectures");
+    text["model_type"] = "qwen3_5_text";
+    text["rms_norm_eps"] = config.norm_eps;
+    text["max_position_embeddings"] = config.max_position_embeddings;
+    text["num_hidden_layers"] = config.layers.size();
+    text["layer_types"] = OrderedJson::array();
+    for (const LayerConfig& layer : config.layers)
+        text["layer_types"].push_back(layer.attention ? "full_attention" : "linear_attention");
+    text["intermediate_size"] = parts.mlp.d_ff;
+    write_attention(parts.attention, text);
+    text["attn_output_gate"] = true;  // of a config without it the reader will say so
+    text["rope_parameters"] = {{"rope_type", "default"},
+                               {"rope_theta", parts.attention.rope.theta},
+                               {"partial_rotary_factor", partial_rotary_factor(parts.attention)}};
+    text["linear_num_key_heads"] = parts.delta.n_key_heads;
+    text["linear_num_value_heads"] = parts.delta.n_value_heads;
+    text["linear_key_head_dim"] = parts.delta.key_dim;
+    text["linear_value_head_dim"] = parts.delta.value_dim;
+    text["linear_conv_kernel_dim"] = parts.delta.d_conv;
+    json = OrderedJson::object();
+    json["architectures"] = architectures;
+    json["model_type"] = model_type(config.architecture);
+    json["tie_word_embeddings"] = config.tie_word_embeddings;
+    json["text_config"] = std::move(text);
+}
+
 }  // namespace
 
 Result<std::string> write_config(const ModelConfig& config) {
@@ -238,6 +280,7 @@ Result<std::string> write_config(const ModelConfig& config) {
         case Architecture::kNemotronH: write_nemotron_h(config, parts, json); break;
         case Architecture::kFalconH1: write_falcon_h1(config, parts, json); break;
         case Architecture::kMamba2: write_mamba2(config, parts, json); break;
+        case Architecture::kQwen35: write_qwen35(config, parts, json); break;
     }
     const std::string text = json.dump(2) + "\n";
     // The reader is the judge of what this dialect can say.

@@ -15,7 +15,7 @@ namespace {
 struct Computed {
     std::vector<double> logits;                   // [num_tokens, vocab]
     std::vector<std::vector<double>> hidden;      // [K] of [num_tokens, hidden]
-    std::map<int32_t, std::vector<double>> ssm;   // by layer: [n_heads, head_dim, d_state]
+    std::map<int32_t, std::vector<double>> ssm;   // by layer: [n_heads, head_dim, d_state] or as a delta net's
     std::map<int32_t, std::vector<double>> conv;  // by layer: [conv_dim, d_conv]
     bool oldest_conv_input = true;                // false: conv's first column was not kept
     std::map<int32_t, DoubleChoice> choices;      // by layer
@@ -26,7 +26,7 @@ Computed compute_double(const Model& model, std::span<const int32_t> tokens) {
     Computed computed{std::move(output.logits), std::move(output.hidden), {}, {}, true, {}};
     for (DoubleChoice& choice : output.choices) computed.choices[choice.layer] = std::move(choice);
     for (DoubleState& state : output.states) {
-        computed.ssm[state.layer] = std::move(state.ssm);
+        computed.ssm[state.layer] = std::move(state.recurrent);
         computed.conv[state.layer] = std::move(state.conv);
     }
     return computed;
@@ -49,12 +49,11 @@ std::vector<double> transpose_ssm(const MambaConfig& mamba, std::span<const floa
 }
 
 // [d_conv − 1, conv_dim] -> [conv_dim, d_conv], the oldest column 0.
-std::vector<double> transpose_conv(const MambaConfig& mamba, std::span<const float> window) {
+std::vector<double> transpose_conv(int64_t conv_dim, int64_t d_conv, std::span<const float> window) {
     std::vector<double> values;
-    for (int64_t c = 0; c < mamba.conv_dim(); ++c) {
+    for (int64_t c = 0; c < conv_dim; ++c) {
         values.push_back(0.0);
-        for (int64_t j = 0; j + 1 < mamba.d_conv; ++j)
-            values.push_back(window[static_cast<size_t>(j * mamba.conv_dim() + c)]);
+        for (int64_t j = 0; j + 1 < d_conv; ++j) values.push_back(window[static_cast<size_t>(j * conv_dim + c)]);
     }
     return values;
 }
@@ -89,10 +88,17 @@ Computed compute_exact(const ReferenceModel& model, std::span<const int32_t> tok
     CHECK_EQ(static_cast<int32_t>(computed.hidden.size()), num_layers + 1);
     computed.logits = widen(sequence.logits());
     for (int32_t i = 0; i < num_layers; ++i) {
-        const auto& mamba = model.config().layers[static_cast<size_t>(i)].mamba;
-        if (!mamba) continue;
-        computed.ssm[i] = transpose_ssm(*mamba, sequence.ssm_state(i));
-        computed.conv[i] = transpose_conv(*mamba, sequence.conv_window(i));
+        const LayerConfig& layer = model.config().layers[static_cast<size_t>(i)];
+        const auto conv = sequence.conv_window(i);
+        if (layer.mamba) {
+            computed.ssm[i] = transpose_ssm(*layer.mamba, sequence.ssm_state(i));
+            computed.conv[i] = transpose_conv(layer.mamba->conv_dim(), layer.mamba->d_conv, conv);
+        }
+        if (layer.delta) {
+            const auto state = sequence.delta_state(i);
+            computed.ssm[i].assign(state.begin(), state.end());
+            computed.conv[i] = transpose_conv(layer.delta->conv_dim(), layer.delta->d_conv, conv);
+        }
     }
     return computed;
 }
@@ -144,12 +150,13 @@ int64_t compare_choices(const ModelConfig& config, const Computed& computed, con
     return num_tokens;
 }
 
-void compare_conv(const MambaConfig& mamba, const Computed& computed, int32_t layer, std::span<const double> truth,
+void compare_conv(const LayerConfig& of, const Computed& computed, int32_t layer, std::span<const double> truth,
                   ErrorMeter& meter) {
+    const auto d_conv = static_cast<size_t>(of.delta ? of.delta->d_conv : of.mamba->d_conv);
     const std::vector<double>& values = computed.conv.at(layer);
     CHECK_EQ(values.size(), truth.size());
     for (size_t i = 0; i < truth.size(); ++i)
-        if (computed.oldest_conv_input || i % static_cast<size_t>(mamba.d_conv) != 0) meter.add(values[i], truth[i]);
+        if (computed.oldest_conv_input || i % d_conv != 0) meter.add(values[i], truth[i]);
 }
 
 bool within(const ErrorMeter& meter, bool exact) {
@@ -160,7 +167,7 @@ void compare_states(const ModelConfig& config, const Computed& computed, const G
                     ErrorMeter& meter) {
     for (const auto& [layer, truth] : prompt.ssm) compare(computed.ssm.at(layer), truth, meter);
     for (const auto& [layer, truth] : prompt.conv)
-        compare_conv(*config.layers[static_cast<size_t>(layer)].mamba, computed, layer, truth, meter);
+        compare_conv(config.layers[static_cast<size_t>(layer)], computed, layer, truth, meter);
 }
 
 GoldenErrors errors_of(const ModelConfig& config, const Computed& computed, const Computed& true_scores,

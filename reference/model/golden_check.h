@@ -32,7 +32,7 @@ struct ChoiceErrors {
 // Of one model on one or all prompts.
 struct GoldenErrors {
     ErrorMeter logits;  // of the positions before the first set of experts that differs
-    ErrorMeter states;  // ssm and conv of all Mamba layers together, of prompts without a set that differs
+    ErrorMeter states;  // ssm and conv of all layers together, of prompts without a set that differs
     ChoiceErrors choices;
     int64_t num_positions = 0;  // those whose logits were compared
     // The smallest K whose hidden rows are beyond the model's bound (0: the embedding; K: after layer K − 1).

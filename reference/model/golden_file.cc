@@ -84,6 +84,16 @@ Result<std::vector<double>> read_values(const TensorEntry& tensor, const std::ve
     return values;
 }
 
+// REQUIRES, both: Mamba-2 or a delta net.
+std::vector<int64_t> recurrent_shape(const LayerConfig& layer) {
+    if (layer.delta) return {layer.delta->n_value_heads, layer.delta->key_dim, layer.delta->value_dim};
+    return {layer.mamba->n_heads, layer.mamba->head_dim, layer.mamba->d_state};
+}
+std::vector<int64_t> conv_shape(const LayerConfig& layer) {
+    if (layer.delta) return {layer.delta->conv_dim(), layer.delta->d_conv};
+    return {layer.mamba->conv_dim(), layer.mamba->d_conv};
+}
+
 // [length, n_chosen] ids, ascending in each row.
 Result<std::vector<int32_t>> read_choice(const TensorEntry& tensor, int64_t length, const MoeConfig& moe) {
     if (tensor.dtype != TensorDtype::kI32 || tensor.shape != std::vector<int64_t>{length, moe.n_chosen})
@@ -123,13 +133,13 @@ Status add_values(const TensorEntry& tensor, const GoldenName& name, const Model
                          read_choice(tensor, length, *config.layers[static_cast<size_t>(layer)].moe));
         return {};
     }
-    if (layer >= num_layers || !config.layers[static_cast<size_t>(layer)].mamba)
-        return error("{} is of a layer that is no Mamba-2 layer in the config", tensor.name);
-    const MambaConfig& mamba = *config.layers[static_cast<size_t>(layer)].mamba;
+    const LayerConfig* of = layer < num_layers ? &config.layers[static_cast<size_t>(layer)] : nullptr;
+    if (of == nullptr || !(of->mamba || of->delta))
+        return error("{} is of a layer that is neither Mamba-2 nor a delta net in the config", tensor.name);
     if (name.kind == "ssm") {
-        ASSIGN_OR_RETURN(prompt.ssm[layer], read_values(tensor, {mamba.n_heads, mamba.head_dim, mamba.d_state}));
+        ASSIGN_OR_RETURN(prompt.ssm[layer], read_values(tensor, recurrent_shape(*of)));
     } else {
-        ASSIGN_OR_RETURN(prompt.conv[layer], read_values(tensor, {mamba.conv_dim(), mamba.d_conv}));
+        ASSIGN_OR_RETURN(prompt.conv[layer], read_values(tensor, conv_shape(*of)));
     }
     return {};
 }

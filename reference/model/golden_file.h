@@ -5,7 +5,8 @@
 //   logits.I     F64 [L, vocab]              at every position
 //   hidden.I.K   F64 [L, hidden]             K = 0 after the embedding, K after layer K − 1, the last after the final
 //                norm
-//   ssm.I.K      F64 [heads, head_dim, d_state]   state of layer K after the whole prompt
+//   ssm.I.K      F64 [heads, head_dim, d_state]   state of layer K after the whole prompt; of a delta net [value
+//                heads, key_dim, value_dim]
 //   conv.I.K     F64 [conv_dim, d_conv]           the last d_conv inputs of the conv, oldest first
 //   experts.I.K  I32 [L, n_chosen]                 layer K's chosen experts, ascending
 //   margin.I.K   F64 [L]                           how far the choice was from another set, in choice scores

@@ -29,6 +29,13 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
     return {};
 }
 
+// Of what a published checkpoint holds beside the language model: images, and the head that predicts further tokens.
+bool is_of_other_part(Architecture architecture, std::string_view name) {
+    if (name.starts_with("mtp."))
+        return architecture == Architecture::kQwen35 || architecture == Architecture::kNemotronH;
+    return architecture == Architecture::kQwen35 && name.starts_with("model.visual.");
+}
+
 // The config and which files there are in which state, without reading what is in them: that comes after.
 Digest source_digest(std::string_view config_text, const CheckpointFiles& files) {
     Digester digester;
@@ -61,16 +68,25 @@ void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& 
     *wanted.vector = owned;
 }
 
-// Parts of a family's checkpoints that take no part in predicting the next token.
-bool is_skipped(std::string_view name, const ModelConfig& config) {
-    return config.architecture == Architecture::kNemotronH && name.starts_with("mtp.");
+// A Qwen3.5 saved without its other modalities has model.layers where a published one has model.language_model.layers.
+void name_as_published(Architecture architecture, CheckpointFiles& files) {
+    constexpr std::string_view kText = "model.";
+    constexpr std::string_view kPublished = "model.language_model.";
+    if (architecture != Architecture::kQwen35) return;
+    const auto first = files.tensors.lower_bound(kPublished);
+    if (first != files.tensors.end() && first->first.starts_with(kPublished)) return;
+    std::map<std::string, TensorEntry, std::less<>> renamed;
+    for (auto& [name, entry] : files.tensors) {
+        const bool is_text = name.starts_with(kText) && !is_of_other_part(architecture, name);
+        renamed.emplace(is_text ? std::string(kPublished) + name.substr(kText.size()) : name, std::move(entry));
+    }
+    files.tensors = std::move(renamed);
 }
 
 // Tensors that a checkpoint may have beside those of its config without changing what it means.
 Status check_extra(const std::string& name, const TensorEntry& got, const CheckpointFiles& files,
                    const ModelConfig& config, const std::string& embedding_name, std::string_view folder) {
     if (name.ends_with(".rotary_emb.inv_freq")) return {};  // old Llamas store the table that rope_theta gives
-    if (is_skipped(name, config)) return {};
     if (name == "lm_head.weight" && config.tie_word_embeddings) {
         const TensorEntry& embedding = files.tensors.find(embedding_name)->second;
         if (std::ranges::equal(got.bytes, embedding.bytes) && got.dtype == embedding.dtype) return {};
@@ -92,8 +108,10 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadO
         extra.erase(wanted.name);
     }
     for (const auto& [name, got] : extra) {
-        RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
-        model.report.num_skipped += is_skipped(name, model.config) ? 1 : 0;
+        if (is_of_other_part(model.config.architecture, name))
+            ++model.report.num_skipped;
+        else
+            RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
     }
     const bool known_canonical = options.known_canonical == model.source;
     if (!known_canonical) {
@@ -127,6 +145,7 @@ Result<Model> load_model(const std::filesystem::path& folder, const LoadOptions&
     ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
     model.source = source_digest(text, files);
+    name_as_published(model.config.architecture, files);
     RETURN_IF_ERROR(fill_weights(files, folder.string(), options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
     model.report.num_files = static_cast<int64_t>(files.files.size());

@@ -77,6 +77,7 @@ void check_attention(const AttentionConfig& attention, Problems& problems) {
     problems.finite("attention in_multiplier", attention.in_multiplier);
     problems.finite("attention key_multiplier", attention.key_multiplier);
     problems.finite("attention out_multiplier", attention.out_multiplier);
+    if (attention.output_gate && !attention.qk_norm) problems.add("attention output_gate without qk_norm");
     check_rope(attention.rope, attention.head_dim, problems);
 }
 
@@ -96,6 +97,17 @@ void check_mamba(const MambaConfig& mamba, Problems& problems) {
     const MambaMultipliers& m = mamba.multipliers;
     for (double value : {mamba.in_multiplier, m.z, m.x, m.b, m.c, m.dt, mamba.out_multiplier})
         problems.finite("mamba multiplier", value);
+}
+
+void check_delta(const DeltaConfig& delta, Problems& problems) {
+    problems.size("delta n_key_heads", delta.n_key_heads, kMaxWidth);
+    problems.size("delta n_value_heads", delta.n_value_heads, kMaxWidth);
+    problems.size("delta key_dim", delta.key_dim, kMaxWidth);
+    problems.size("delta value_dim", delta.value_dim, kMaxWidth);
+    problems.size("delta n_key_heads * key_dim", delta.key_rows(), kMaxWidth);
+    problems.size("delta n_value_heads * value_dim", delta.value_rows(), kMaxWidth);
+    problems.size("delta d_conv", delta.d_conv, 4, 2);
+    problems.divides("delta n_key_heads", delta.n_key_heads, "n_value_heads", delta.n_value_heads);
 }
 
 void check_mlp(const MlpConfig& mlp, Problems& problems) {
@@ -141,6 +153,7 @@ std::string_view architecture_name(Architecture architecture) {
         case Architecture::kNemotronH: return "NemotronHForCausalLM";
         case Architecture::kFalconH1: return "FalconH1ForCausalLM";
         case Architecture::kMamba2: return "Mamba2ForCausalLM";
+        case Architecture::kQwen35: return "Qwen3_5ForConditionalGeneration";
     }
     CHECK(false, "architecture {}", static_cast<int>(architecture));
 }
@@ -162,6 +175,8 @@ std::vector<std::string> validate(const ModelConfig& config) {
         if (!layer.has_mixer() && !layer.has_feed_forward()) problems.add("neither a mixer nor an MLP nor experts");
         if (layer.mamba) check_mamba(*layer.mamba, problems);
         if (layer.attention) check_attention(*layer.attention, problems);
+        if (layer.delta) check_delta(*layer.delta, problems);
+        if (layer.delta && (layer.mamba || layer.attention)) problems.add("a delta net beside another mixer");
         if (layer.mlp) check_mlp(*layer.mlp, problems);
         if (layer.moe) check_moe(layer, problems);
     }
@@ -174,6 +189,7 @@ ModelGeometry geometry(const ModelConfig& config) {
     for (const LayerConfig& layer : config.layers) {
         g.num_attention_layers += layer.attention ? 1 : 0;
         g.num_mamba_layers += layer.mamba ? 1 : 0;
+        g.num_delta_layers += layer.delta ? 1 : 0;
         g.num_mlp_layers += layer.mlp ? 1 : 0;
         g.num_moe_layers += layer.moe ? 1 : 0;
     }

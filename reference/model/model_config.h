@@ -2,7 +2,8 @@
 //
 // A model is: embedding, layers, final norm, head. A layer is two residual branches, each optional:
 //
-//     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both side by side, added
+//     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both side by side, added; or a
+//                                                        gated delta net
 //     x = x + residual_multiplier · ff(norm(x))          ff: an MLP, a mixture of experts, or both, added
 //
 // Granite-4.0-H, Bamba and Llama have both branches in each layer; Falcon-H1 has both mixers in each layer; a
@@ -15,6 +16,7 @@
 //   M3  real-valued fields are binary64 as written in config.json; the exact profile rounds each once to binary32
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -24,7 +26,7 @@
 
 namespace verbatim::reference {
 
-enum class Architecture : uint8_t { kGraniteHybrid, kLlama, kBamba, kNemotronH, kFalconH1, kMamba2 };
+enum class Architecture : uint8_t { kGraniteHybrid, kLlama, kBamba, kNemotronH, kFalconH1, kMamba2, kQwen35 };
 std::string_view architecture_name(Architecture architecture);  // as in config.json: "LlamaForCausalLM"
 
 enum class RopeKind : uint8_t {
@@ -49,6 +51,8 @@ struct RopeConfig {
 
 // q = q_proj(in_multiplier · x), k = key_multiplier · k_proj(in_multiplier · x), v = v_proj(in_multiplier · x);
 // softmax(scale · q·k) · v; out_multiplier · o_proj. Query head h reads KV head h / (n_heads / n_kv_heads).
+// With qk_norm, q and k are normed head by head, before any rotation. With output_gate, q_proj has for each head the
+// rows of q and behind them those of a gate: softmax(...) · v is multiplied by sigmoid(gate), element by element.
 struct AttentionConfig {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;  // divides n_heads
@@ -57,6 +61,8 @@ struct AttentionConfig {
     RopeConfig rope;
     bool qkv_bias = false;
     bool o_bias = false;
+    bool qk_norm = false;
+    bool output_gate = false;  // only with qk_norm
     double in_multiplier = 1.0;
     double key_multiplier = 1.0;
     double out_multiplier = 1.0;
@@ -64,6 +70,7 @@ struct AttentionConfig {
 
     [[nodiscard]] int64_t q_rows() const { return int64_t{n_heads} * head_dim; }
     [[nodiscard]] int64_t kv_rows() const { return int64_t{n_kv_heads} * head_dim; }
+    [[nodiscard]] int64_t q_proj_rows() const { return output_gate ? 2 * q_rows() : q_rows(); }
 };
 
 enum class MambaGate : uint8_t {
@@ -103,6 +110,27 @@ struct MambaConfig {
     [[nodiscard]] int64_t bc_rows() const { return int64_t{n_groups} * d_state; }
     [[nodiscard]] int64_t conv_dim() const { return d_inner() + 2 * bc_rows(); }
     [[nodiscard]] int64_t in_rows() const { return d_inner() + conv_dim() + n_heads; }
+};
+
+// A gated delta net (Yang, Kautz and Hatamizadeh 2024). The conv runs over q, k and v (conv_dim channels), has no bias,
+// and is followed by silu. Value head j reads q and k of key head j / (n_value_heads / n_key_heads). Per value head, with
+// q and k normed to length 1 and q divided by sqrt(key_dim), and a state S [key_dim, value_dim]:
+//     beta = sigmoid(b), decay = exp(−exp(A_log) · softplus(a + dt_bias))
+//     S = decay · S + k ⊗ beta · (v − decay · Sᵀk),  o = Sᵀq,  out_proj(norm(o) · silu(z)), the norm per head
+struct DeltaConfig {
+    int32_t n_key_heads = 0;
+    int32_t n_value_heads = 0;  // a multiple of n_key_heads
+    int32_t key_dim = 0;
+    int32_t value_dim = 0;
+    int32_t d_conv = 4;  // taps: 2..4
+    friend bool operator==(const DeltaConfig&, const DeltaConfig&) = default;
+
+    [[nodiscard]] int64_t key_rows() const { return int64_t{n_key_heads} * key_dim; }
+    [[nodiscard]] int64_t value_rows() const { return int64_t{n_value_heads} * value_dim; }
+    [[nodiscard]] int64_t conv_dim() const { return 2 * key_rows() + value_rows(); }
+    [[nodiscard]] int32_t values_per_key() const { return n_value_heads / n_key_heads; }
+    [[nodiscard]] int64_t state_elements() const { return int64_t{n_value_heads} * key_dim * value_dim; }
+    [[nodiscard]] double q_scale() const { return 1.0 / std::sqrt(static_cast<double>(key_dim)); }
 };
 
 enum class MlpKind : uint8_t {
@@ -154,16 +182,17 @@ struct MoeConfig {
     [[nodiscard]] int32_t row_width(int32_t hidden_size) const { return d_latent > 0 ? d_latent : hidden_size; }
 };
 
-// At least one of the four. With both mixers, both read the same normed row and their outputs are added
-// (Mamba first: mamba + attention) before the residual. Further mixers (gated delta nets) will be further members.
+// At least one of them. With Mamba and attention, both read the same normed row and their outputs are added
+// (Mamba first: mamba + attention) before the residual. A delta net is its layer's only mixer.
 struct LayerConfig {
     std::optional<MambaConfig> mamba;
     std::optional<AttentionConfig> attention;
     std::optional<MlpConfig> mlp;
     std::optional<MoeConfig> moe = {};
+    std::optional<DeltaConfig> delta = {};
     friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 
-    [[nodiscard]] bool has_mixer() const { return mamba.has_value() || attention.has_value(); }
+    [[nodiscard]] bool has_mixer() const { return mamba.has_value() || attention.has_value() || delta.has_value(); }
     [[nodiscard]] bool has_feed_forward() const { return mlp.has_value() || moe.has_value(); }
 };
 
@@ -173,6 +202,7 @@ struct ModelConfig {
     int32_t hidden_size = 0;
     int32_t max_position_embeddings = 0;  // positions 0 .. max − 1 exist; a model without a limit has 2^31 − 1
     double norm_eps = 1e-5;               // of every norm: norm(x) = x / sqrt(mean(x²) + eps) · weight
+    bool norm_plus_one = false;           // weight = 1 + what is stored, of every norm but those behind a scan
     double embedding_multiplier = 1.0;    // on the embedding's row
     double residual_multiplier = 1.0;     // on each branch before it is added
     double logits_multiplier = 1.0;       // logits = lm_head(x) · logits_multiplier (Falcon-H1's lm_head_multiplier)
@@ -191,6 +221,7 @@ struct ModelGeometry {
     int32_t num_layers = 0;
     int32_t num_attention_layers = 0;  // layers with attention (a Falcon-H1 layer counts here and below)
     int32_t num_mamba_layers = 0;
+    int32_t num_delta_layers = 0;
     int32_t num_mlp_layers = 0;  // those of shared experts too
     int32_t num_moe_layers = 0;
     int64_t num_parameters = 0;         // a tied head is counted once

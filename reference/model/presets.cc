@@ -1,7 +1,8 @@
 // Shapes and multipliers are those of the config.json files on the Hugging Face Hub:
 //   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro, -h-tiny, -h-small; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B;
-//   nvidia/Nemotron-H-8B-Base-8K; nvidia/NVIDIA-Nemotron-Nano-9B-v2; nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B; tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
-//   state-spaces/mamba2-130m, -2.7b.
+//   nvidia/Nemotron-H-8B-Base-8K; nvidia/NVIDIA-Nemotron-Nano-9B-v2; nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B;
+//   tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
+//   state-spaces/mamba2-130m, -2.7b; Qwen/Qwen3.5-0.8B, -4B, -9B, -27B (the language models).
 // docs/models.md says what each could be compared with, and what could not be confirmed.
 // The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
 #include "reference/model/presets.h"
@@ -69,7 +70,8 @@ ModelConfig sizes(Architecture architecture, int32_t vocab_size, int32_t hidden_
     return config;
 }
 
-// A layer per character: M Mamba-2, * attention, - MLP, another: nothing yet. `mlp_in_all` puts an MLP behind each mixer as well.
+// A layer per character: M Mamba-2, * attention, - MLP, another: nothing yet. `mlp_in_all` puts an MLP behind each mixer
+// as well.
 void add_layers(ModelConfig& config, std::string_view pattern, const MambaConfig& mamba,
                 const AttentionConfig& attention, const MlpConfig& mlp, bool mlp_in_all) {
     for (const char c : pattern) {
@@ -338,18 +340,62 @@ ModelConfig mamba2_130m() { return mamba2(50288, 768, 24, mamba_heads(24, 64, 12
 ModelConfig mamba2_2_7b() { return mamba2(50288, 2560, 64, mamba_heads(80, 64, 128, 1)); }
 ModelConfig tiny_mamba2() { return mamba2(256, 48, 3, mamba_heads(6, 16, 16, 2)); }
 
+struct QwenSizes {
+    int32_t hidden_size, num_layers, n_heads, n_kv_heads, n_key_heads, n_value_heads, d_ff;
+};
+
+DeltaConfig delta_heads(int32_t n_key_heads, int32_t n_value_heads, int32_t key_dim, int32_t value_dim) {
+    return {.n_key_heads = n_key_heads, .n_value_heads = n_value_heads, .key_dim = key_dim, .value_dim = value_dim};
+}
+
+// Three delta nets, then attention; a quarter of each head is turned.
+ModelConfig qwen35(ModelConfig config, int32_t num_layers, const DeltaConfig& delta, AttentionConfig attention,
+                   int32_t d_ff) {
+    constexpr int32_t kInterval = 4;
+    config.norm_eps = 1e-6;
+    config.norm_plus_one = true;
+    attention.qk_norm = attention.output_gate = true;
+    attention.rope = whole_rope(attention.head_dim / 4, 1e7);
+    for (int32_t i = 1; i <= num_layers; ++i) {
+        LayerConfig& layer = config.layers.emplace_back();
+        if (i % kInterval == 0)
+            layer.attention = attention;
+        else
+            layer.delta = delta;
+        layer.mlp = mlp_width(d_ff);
+    }
+    return config;
+}
+
+ModelConfig qwen35_published(const QwenSizes& of, bool tied) {
+    ModelConfig config = sizes(Architecture::kQwen35, 248320, of.hidden_size, 262144);
+    config.tie_word_embeddings = tied;
+    return qwen35(config, of.num_layers, delta_heads(of.n_key_heads, of.n_value_heads, 128, 128),
+                  attention_heads(of.n_heads, of.n_kv_heads, 256), of.d_ff);
+}
+
+ModelConfig qwen35_0_8b() { return qwen35_published({1024, 24, 8, 2, 16, 16, 3584}, true); }
+ModelConfig qwen35_4b() { return qwen35_published({2560, 32, 16, 4, 16, 32, 9216}, true); }
+ModelConfig qwen35_9b() { return qwen35_published({4096, 32, 16, 4, 16, 32, 12288}, false); }
+ModelConfig qwen35_27b() { return qwen35_published({5120, 64, 24, 4, 16, 48, 17408}, false); }
+ModelConfig tiny_qwen35() {
+    ModelConfig config = sizes(Architecture::kQwen35, 256, 48, 131072);
+    return qwen35(config, 4, delta_heads(2, 4, 16, 24), attention_heads(4, 2, 16), 56);
+}
+
 struct Preset {
     std::string_view name;
     ModelConfig (*make)();
 };
 
-constexpr std::array<Preset, 23> kPresets = {{
+constexpr std::array<Preset, 28> kPresets = {{
     {"tiny-granite", tiny_granite},
     {"tiny-llama", tiny_llama},
     {"tiny-bamba", tiny_bamba},
     {"tiny-nemotron-h", tiny_nemotron_h},
     {"tiny-falcon-h1", tiny_falcon_h1},
     {"tiny-mamba2", tiny_mamba2},
+    {"tiny-qwen3.5", tiny_qwen35},
     {"tiny-granite-moe", tiny_granite_moe},
     {"tiny-nemotron-moe", tiny_nemotron_moe},
     {"granite-4.0-h-350m", granite_350m},
@@ -367,6 +413,10 @@ constexpr std::array<Preset, 23> kPresets = {{
     {"falcon-h1-7b", falcon_h1_7b},
     {"mamba2-130m", mamba2_130m},
     {"mamba2-2.7b", mamba2_2_7b},
+    {"qwen3.5-0.8b", qwen35_0_8b},
+    {"qwen3.5-4b", qwen35_4b},
+    {"qwen3.5-9b", qwen35_9b},
+    {"qwen3.5-27b", qwen35_27b},
 }};
 
 constexpr auto kNames = [] {

@@ -22,6 +22,7 @@ float vector_element(const CheckpointTensor& tensor, const RandomStream& stream,
     switch (tensor.role) {
         case TensorRole::kNorm:
         case TensorRole::kD: return 0.9F + 0.2F * u;
+        case TensorRole::kNormOffset:  // beside a 1
         case TensorRole::kBias: return 0.2F * u - 0.1F;
         case TensorRole::kConv: return (2.0F * u - 1.0F) / std::sqrt(static_cast<float>(tensor.shape.back()));
         case TensorRole::kALog: return kMaxALog * u;
@@ -87,6 +88,16 @@ MambaConfig draw_mamba(ShapeDraw& draw) {
     return mamba;
 }
 
+DeltaConfig draw_delta(ShapeDraw& draw) {
+    DeltaConfig delta;
+    delta.n_key_heads = draw.from(1, 3);
+    delta.n_value_heads = delta.n_key_heads * draw.from(1, 3);
+    delta.key_dim = draw.from(3, 33);
+    delta.value_dim = draw.from(3, 20);
+    delta.d_conv = draw.from(2, 4);
+    return delta;
+}
+
 MlpConfig draw_mlp(ShapeDraw& draw, bool with_bias) {
     MlpConfig mlp;
     mlp.d_ff = draw.from(9, 70);
@@ -144,7 +155,18 @@ struct Parts {
     MambaConfig mamba;
     AttentionConfig attention;
     MlpConfig mlp;
+    DeltaConfig delta = {};
 };
+
+// What Qwen3.5 has instead of Mamba-2, and of its own in attention and norms.
+void gate_attention(ShapeDraw& draw, ModelConfig& config, Parts& parts) {
+    config.norm_plus_one = true;
+    parts.attention.qk_norm = parts.attention.output_gate = true;
+    parts.attention.rope.kind = RopeKind::kDefault;
+    parts.attention.rope.n_rotary_dims = 2 * draw.from(1, parts.attention.head_dim / 2);
+    parts.mlp.up_bias = parts.mlp.down_bias = false;
+    parts.delta = draw_delta(draw);
+}
 
 Parts draw_parts(ShapeDraw& draw, ModelConfig& config) {
     Parts parts{draw_mamba(draw), draw_attention(draw),
@@ -158,6 +180,7 @@ Parts draw_parts(ShapeDraw& draw, ModelConfig& config) {
             break;
         case Architecture::kNemotronH: parts.mlp.kind = MlpKind::kReluSquared; break;
         case Architecture::kMamba2: break;
+        case Architecture::kQwen35: gate_attention(draw, config, parts); break;
     }
     return parts;
 }
@@ -198,6 +221,12 @@ LayerConfig draw_layer(ShapeDraw& draw, const Parts& parts, ModelConfig& config)
                 layer = config.layers.front();
             break;
         case Architecture::kMamba2: layer.mamba = parts.mamba; break;
+        case Architecture::kQwen35:
+            layer = draw_mixed_layer(draw, parts);
+            if (layer.mamba) layer.delta = parts.delta;
+            layer.mamba.reset();
+            layer.mlp = parts.mlp;
+            break;
     }
     return layer;
 }
@@ -281,7 +310,7 @@ ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed) {
 }
 
 ModelConfig draw_small_config(uint64_t seed) {
-    const auto family = RandomStream(seed, "family").word(0) % 6;
+    const auto family = RandomStream(seed, "family").word(0) % 7;
     return draw_small_config(static_cast<Architecture>(family), seed);
 }
 

@@ -106,6 +106,11 @@ StateTensors state_tensors(const ModelConfig& config) {
                 {mamba->n_heads, mamba->d_state, mamba->head_dim});
             add(StateKind::kConv, StatePer::kSequence, StateDtype::kFloat32, {mamba->d_conv - 1, mamba->conv_dim()});
         }
+        if (const auto& delta = config.layers[i].delta) {
+            add(StateKind::kDelta, StatePer::kSequence, StateDtype::kFloat32,
+                {delta->n_value_heads, delta->key_dim, delta->value_dim});
+            add(StateKind::kConv, StatePer::kSequence, StateDtype::kFloat32, {delta->d_conv - 1, delta->conv_dim()});
+        }
         if (const auto& attention = config.layers[i].attention) {
             add(StateKind::kK, StatePer::kToken, StateDtype::kBf16, {attention->n_kv_heads, attention->head_dim});
             add(StateKind::kV, StatePer::kToken, StateDtype::kBf16, {attention->n_kv_heads, attention->head_dim});

@@ -32,15 +32,17 @@ struct StateKind {
     friend bool operator==(const StateKind& a, const StateKind& b) { return a.number == b.number; }
     friend auto operator<=>(const StateKind& a, const StateKind& b) { return a.number <=> b.number; }
 
-    static const StateKind kSsm;   // binary32 [n_heads, d_state, head_dim]
-    static const StateKind kConv;  // binary32 [d_conv − 1, conv_dim]: the conv's last inputs, oldest first; x, B, C
-    static const StateKind kK;     // bf16 [n_kv_heads, head_dim]
-    static const StateKind kV;     // bf16 [n_kv_heads, head_dim]
+    static const StateKind kSsm;    // binary32 [n_heads, d_state, head_dim]
+    static const StateKind kConv;   // binary32 [d_conv − 1, conv_dim]: the conv's last inputs, oldest first; x, B, C
+    static const StateKind kK;      // bf16 [n_kv_heads, head_dim]
+    static const StateKind kV;      // bf16 [n_kv_heads, head_dim]
+    static const StateKind kDelta;  // binary32 [n_value_heads, key_dim, value_dim]; its layer's kConv has q, k, v
 };
 inline constexpr StateKind StateKind::kSsm{0, "ssm"};
 inline constexpr StateKind StateKind::kConv{1, "conv"};
 inline constexpr StateKind StateKind::kK{2, "k"};
 inline constexpr StateKind StateKind::kV{3, "v"};
+inline constexpr StateKind StateKind::kDelta{4, "delta"};
 
 enum class StatePer : uint8_t {
     kSequence,  // one in a state row

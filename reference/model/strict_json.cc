@@ -42,16 +42,17 @@ Result<std::string> quote_infinities(std::string_view text, std::string_view sou
 }
 
 // Sees every key as it is parsed; remembers the first that its object already has.
+template <typename Json>
 class DuplicateKeys {
 public:
-    bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
-        using Event = nlohmann::json::parse_event_t;
+    bool operator()(int depth, typename Json::parse_event_t event, const Json& parsed) {
+        using Event = typename Json::parse_event_t;
         const auto level = static_cast<size_t>(depth);
         if (event == Event::object_start) {
             if (keys_.size() <= level + 1) keys_.resize(level + 2);
             keys_[level + 1].clear();
         } else if (event == Event::key && !duplicate_) {
-            const auto& key = parsed.get_ref<const std::string&>();
+            const auto& key = parsed.template get_ref<const std::string&>();
             if (!keys_[level].insert(key).second) duplicate_ = key;
         }
         return true;
@@ -75,14 +76,13 @@ std::string printable(std::string_view text) {
     return escaped;
 }
 
-}  // namespace
-
-Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view source) {
+template <typename Json>
+Result<Json> parse_strictly(std::string_view text, std::string_view source) {
     ASSIGN_OR_RETURN(const std::string quoted, quote_infinities(text, source));
-    DuplicateKeys duplicates;
-    nlohmann::json value;
+    DuplicateKeys<Json> duplicates;
+    Json value;
     try {
-        value = nlohmann::json::parse(quoted, std::ref(duplicates));
+        value = Json::parse(quoted, std::ref(duplicates));
     } catch (const nlohmann::json::exception& problem) {
         // "[json.exception.parse_error.101] parse error at line 1, column 9: ..." without its bracket.
         std::string_view what = problem.what();
@@ -91,6 +91,16 @@ Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view
     }
     if (duplicates.duplicate()) return error("{}: key {} occurs twice", source, quote_text(*duplicates.duplicate()));
     return value;
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view source) {
+    return parse_strictly<nlohmann::json>(text, source);
+}
+
+Result<nlohmann::ordered_json> parse_strict_ordered_json(std::string_view text, std::string_view source) {
+    return parse_strictly<nlohmann::ordered_json>(text, source);
 }
 
 std::string quote_text(std::string_view text) {

@@ -13,6 +13,8 @@ namespace verbatim::reference {
 
 // `source` names the file in errors, which say line and column.
 Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view source);
+// The same, with members in the order of the text.
+Result<nlohmann::ordered_json> parse_strict_ordered_json(std::string_view text, std::string_view source);
 
 // A value as it is quoted in an error: one line, at most ~60 characters, control characters escaped.
 std::string quote_json(const nlohmann::json& value);

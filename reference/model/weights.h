@@ -2,7 +2,8 @@
 //
 //   W1  matrices are bf16 bits, row-major [rows, cols], one row per output: y[r] = sum over c of W[r, c] · x[c]
 //   W2  no element of a matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is 0x7FC0
-//   W3  vectors (norms, biases, A_log, D, dt_bias), conv weights and routers are binary32 as stored in the checkpoint
+//   W3  vectors (norms, biases, A_log, D, dt_bias), conv weights and routers are binary32 as stored in the checkpoint:
+//       what a config adds to them (norm_plus_one) is not in them
 //   W4  shapes agree with the ModelConfig they were made for; a bias that the config switches off is an empty view
 //   W5  views live as long as the ModelWeights they came from, wherever it is moved
 #pragma once
@@ -36,11 +37,12 @@ struct MatrixView {
 using VectorView = std::span<const float>;
 
 struct AttentionWeights {
-    MatrixView q;  // [n_heads · head_dim, hidden]
+    MatrixView q;  // [n_heads · head_dim, hidden]; with output_gate [n_heads, 2, head_dim, hidden]: q, then the gate
     MatrixView k;  // [n_kv_heads · head_dim, hidden]
     MatrixView v;  // [n_kv_heads · head_dim, hidden]
     MatrixView o;  // [hidden, n_heads · head_dim]
     VectorView q_bias, k_bias, v_bias, o_bias;
+    VectorView q_norm, k_norm;  // [head_dim]; empty without qk_norm
 };
 
 struct MambaWeights {
@@ -54,6 +56,18 @@ struct MambaWeights {
     VectorView norm;         // [d_inner]; empty for MambaGate::kGateOnly
     MatrixView out_proj;     // [hidden, d_inner]
     VectorView out_bias;     // [hidden]
+};
+
+struct DeltaWeights {
+    MatrixView in_proj;      // [conv_dim, hidden], rows q, k, v
+    MatrixView z;            // [n_value_heads · value_dim, hidden]
+    MatrixView b;            // [n_value_heads, hidden]
+    MatrixView a;            // [n_value_heads, hidden]
+    VectorView conv_weight;  // [conv_dim, d_conv], oldest tap first
+    VectorView a_log;        // [n_value_heads]
+    VectorView dt_bias;      // [n_value_heads]
+    VectorView norm;         // [value_dim], of every head; never with a 1 added
+    MatrixView out_proj;     // [hidden, n_value_heads · value_dim]
 };
 
 struct MlpWeights {
@@ -81,6 +95,7 @@ struct LayerWeights {
     VectorView mlp_norm;  // [hidden]; empty for a layer without a feed-forward part
     MlpWeights mlp;
     MoeWeights moe;
+    DeltaWeights delta;
 };
 
 class WeightStorage;  // mapped files and owned buffers (reference/model/weight_storage.h)

@@ -17,6 +17,7 @@ inline constexpr int64_t kRunTiles = 8;    // N5: tiles in a run; runs are merge
 inline constexpr int64_t kRunPositions = kKvTile * kRunTiles;
 inline constexpr int64_t kNormPartials = 64;  // N4: partial sums, halved 64 -> 32 -> ... -> 1
 inline constexpr int64_t kScanChunk = 16;     // N6: state elements in a chunk of y = C·h
+inline constexpr float kL2Eps = 1e-6F;        // N11: under the root of a key's length, whatever a norm_eps is
 
 static_assert(kDotChunk % 2 == 0, "N3 takes pairs");
 static_assert(kKvTile == kNormPartials, "a tile's sum of p is one N4 sum with one element in each partial");

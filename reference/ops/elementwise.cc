@@ -30,6 +30,20 @@ void add_branch(const AddBranchArgs& args) {
     }
 }
 
+void check(const SigmoidGateArgs& args) {
+    check_rows(args.gate, args.x.num_rows, args.x.width);
+    check_rows(args.x, args.x.num_rows, args.x.width);
+}
+
+void sigmoid_gate(const SigmoidGateArgs& args) {
+    check(args);
+    for (int64_t r = 0; r < args.x.num_rows; ++r) {
+        const float* gate = args.gate.row(r);
+        float* x = args.x.row(r);
+        for (int64_t i = 0; i < args.x.width; ++i) x[i] = x[i] * sigmoid_f32(gate[i]);
+    }
+}
+
 void check(const SwigluArgs& args) {
     check_rows(args.gate, args.up.num_rows, args.up.width);
     check_rows(args.up, args.up.num_rows, args.up.width);

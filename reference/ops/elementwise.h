@@ -37,6 +37,14 @@ struct SwigluArgs {
 void check(const SwigluArgs& args);
 void swiglu(const SwigluArgs& args);
 
+// x[i] = x[i] · sigmoid(gate[i]), sigmoid(v) = 1 ÷ (1 + exp(-v)) (numerics/math.h); in place.
+struct SigmoidGateArgs {
+    ConstFloatRows gate;
+    FloatRows x;
+};
+void check(const SigmoidGateArgs& args);
+void sigmoid_gate(const SigmoidGateArgs& args);
+
 // r = up[i] > 0 ? up[i] : +0 (NaN stays NaN);  up[i] = r · r; in place.
 struct ReluSquaredArgs {
     FloatRows up;

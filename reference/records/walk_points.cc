@@ -31,6 +31,13 @@ public:
     void choose(int32_t, const MoeConfig&) override {}
     void experts(int32_t, const MoeConfig&, Buffer, Buffer) override {}
     void add_routed(bool) override {}
+    void delta_conv(int32_t, const DeltaConfig&) override {}
+    void delta_gates(int32_t, const DeltaConfig&) override {}
+    void l2_norm(int32_t, const DeltaConfig&) override {}
+    void delta_update(int32_t, const DeltaConfig&) override {}
+    void delta_norm(int32_t, const DeltaConfig&, float) override {}
+    void head_norm(int32_t, const AttentionConfig&, float) override {}
+    void output_gate(int32_t, const AttentionConfig&) override {}
     void observe(const WalkPoint& point) override { points_.push_back(point); }
 
 private:

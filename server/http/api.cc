@@ -85,11 +85,34 @@ FieldStatus read_prompt(const std::string& field, const Json& value, GenerateReq
     return take(request.prompt_ids, token_ids(field, value, kWanted));
 }
 
+// A content of parts becomes their text, a line for each: templates need not know of parts.
+ApiResult<std::string> joined_parts(const std::string& field, const Json& parts) {
+    std::string text;
+    for (const Json& part : parts) {
+        const bool is_text = part.is_object() && part.value("type", Json()) == "text" && part.contains("text");
+        if (!is_text || !part["text"].is_string())
+            return tl::unexpected(wrong(field, part, R"({"type": "text", "text": a text} as every part of a content)"));
+        if (&part != &parts.front()) text += '\n';
+        text += part["text"].get_ref<const std::string&>();
+    }
+    return text;
+}
+
 ApiResult<Json> messages_of(const std::string& field, const Json& value) {
-    bool objects = value.is_array() && !value.empty();
-    for (const Json& message : value) objects = objects && message.is_object() && message.contains("role");
-    if (!objects) return tl::unexpected(wrong(field, value, "a list of objects with a role"));
-    return value;
+    const auto has_role = [](const Json& message) {
+        return message.is_object() && message.contains("role") && message["role"].is_string();
+    };
+    if (!value.is_array() || value.empty() || !std::ranges::all_of(value, has_role))
+        return tl::unexpected(wrong(field, value, "a list of objects with a role"));
+    Json messages = value;
+    for (Json& message : messages) {
+        const auto content = message.find("content");
+        if (content == message.end() || !content->is_array()) continue;
+        auto text = joined_parts(field, *content);
+        if (!text) return tl::unexpected(text.error());
+        *content = *std::move(text);
+    }
+    return messages;
 }
 
 FieldStatus read_messages(const std::string& field, const Json& value, GenerateRequest& request) {
@@ -232,11 +255,10 @@ FieldStatus read_field(const std::string& field, const Json& value, GenerateRequ
 
 // The body as an object with nothing ambiguous in it.
 ApiResult<Json> object_of(std::string_view body) {
-    if (const auto strict = reference::parse_strict_json(body, "the body"); !strict)
-        return tl::unexpected(ApiError{400, strict.error().message, "", "invalid_json"});
-    Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
-    return json;
+    auto json = reference::parse_strict_ordered_json(body, "the body");
+    if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
+    if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
+    return *std::move(json);
 }
 
 FieldStatus check_model(const Json& json, const std::string& model) {
@@ -324,7 +346,7 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
     const char* input = kind == ApiKind::kChat ? "messages" : "prompt";
     if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
     if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
-    request.content = content_of(kind, json);
+    if (request.turn_id) request.content = content_of(kind, json);
     if (json.contains("top_logprobs") && json.value("logprobs", Json()) != true && request.num_log_probs)
         return tl::unexpected(wrong("top_logprobs", json["top_logprobs"], "logprobs = true beside it"));
     return request;

@@ -60,7 +60,7 @@ struct GenerateRequest {
     bool suffix_only = false;  // what goes on from what the conversation has committed
     std::optional<std::string> turn_id;
     std::optional<std::string> parent_head;
-    Digest content;  // of what is asked, whichever way it is to be told
+    Digest content;  // with a turn_id: of what is asked, whichever way it is to be told
 };
 
 // Errors have the status and the field. `model`: what this server calls its model.

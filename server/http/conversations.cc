@@ -10,9 +10,9 @@
 namespace verbatim::server {
 namespace {
 
-using Kind = ConversationCall::Kind;
+using Verb = ConversationCall::Kind;
 
-tl::unexpected<ApiError> wrong(std::string message, std::string param) {
+tl::unexpected<ApiError> wrong_call(std::string message, std::string param) {
     return tl::unexpected(ApiError{400, std::move(message), std::move(param), "invalid_value"});
 }
 
@@ -43,7 +43,8 @@ std::optional<std::string> percent_decoded(std::string_view text) {
 ApiResult<std::string> name_of(std::string_view text, const char* param) {
     const auto decoded = percent_decoded(text);
     if (!decoded || !is_identifier(*decoded))
-        return wrong(fmt::format("{} is no name: 1 to 256 bytes of UTF-8 without control characters", param), param);
+        return wrong_call(fmt::format("{} is no name: 1 to 256 bytes of UTF-8 without control characters", param),
+                          param);
     return *decoded;
 }
 
@@ -54,7 +55,7 @@ ApiResult<std::optional<std::string>> salt_of_query(std::string_view query) {
         const std::string_view field = query.substr(0, query.find('&'));
         query.remove_prefix(std::min(query.size(), field.size() + 1));
         const std::string_view name = field.substr(0, field.find('='));
-        if (name != "cache_salt") return wrong(fmt::format("{} is not supported", name), std::string(name));
+        if (name != "cache_salt") return wrong_call(fmt::format("{} is not supported", name), std::string(name));
         auto value = name_of(field.substr(std::min(field.size(), name.size() + 1)), "cache_salt");
         if (!value) return tl::unexpected(value.error());
         salt = *std::move(value);
@@ -71,21 +72,21 @@ struct CallFields {
 
 ApiResult<std::string> text_field(const std::string& field, const Json& value) {
     if (value.is_string() && is_identifier(value.get_ref<const std::string&>())) return value.get<std::string>();
-    return wrong(fmt::format("{} is wanted to be 1 to 256 bytes of text without control characters", field), field);
+    return wrong_call(fmt::format("{} is wanted to be 1 to 256 bytes of text without control characters", field),
+                      field);
 }
 
 ApiResult<CallFields> read_body(std::string_view body) {
     CallFields fields;
     if (body.empty()) return fields;
-    if (const auto strict = reference::parse_strict_json(body, "the body"); !strict)
-        return tl::unexpected(ApiError{400, strict.error().message, "", "invalid_json"});
-    const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
-    for (const auto& [field, value] : json.items()) {
+    const auto json = reference::parse_strict_ordered_json(body, "the body");
+    if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
+    if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
+    for (const auto& [field, value] : json->items()) {
         if (value.is_null()) continue;
         if (field == "num_turns") {
             const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{1} << 32;
-            if (!fits) return wrong("num_turns is wanted to be a whole number from 0", field);
+            if (!fits) return wrong_call("num_turns is wanted to be a whole number from 0", field);
             fields.num_turns = value.get<int64_t>();
             continue;
         }
@@ -103,13 +104,13 @@ ApiResult<CallFields> read_body(std::string_view body) {
     return fields;
 }
 
-std::optional<ApiError> missing(const CallFields& fields, Kind kind) {
+std::optional<ApiError> field_problem(const CallFields& fields, Verb verb) {
     const auto absent = [](const char* field) {
         return ApiError{400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
     };
-    if (kind == Kind::kFork && !fields.to) return absent("to");
-    if (kind == Kind::kRewind && !fields.num_turns) return absent("num_turns");
-    if (kind == Kind::kRewind && fields.to) return ApiError{400, "to is a fork's", "to", "unsupported_parameter"};
+    if (verb == Verb::kFork && !fields.to) return absent("to");
+    if (verb == Verb::kRewind && !fields.num_turns) return absent("num_turns");
+    if (verb == Verb::kRewind && fields.to) return ApiError{400, "to is a fork's", "to", "unsupported_parameter"};
     return std::nullopt;
 }
 
@@ -129,10 +130,10 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     ConversationCall call;
     if (deed.empty()) {
         if (method != "GET" && method != "DELETE") return takes("GET, DELETE");
-        call.kind = method == "GET" ? Kind::kShow : Kind::kRemove;
+        call.kind = method == "GET" ? Verb::kShow : Verb::kRemove;
     } else if (deed == "/fork" || deed == "/rewind") {
         if (method != "POST") return takes("POST");
-        call.kind = deed == "/fork" ? Kind::kFork : Kind::kRewind;
+        call.kind = deed == "/fork" ? Verb::kFork : Verb::kRewind;
     } else {
         return unknown;
     }
@@ -148,7 +149,7 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
         if (!read) return tl::unexpected(read.error());
         if (!read->cache_salt) read->cache_salt = fields.cache_salt;
         fields = *std::move(read);
-        if (auto absent = missing(fields, call.kind)) return tl::unexpected(*std::move(absent));
+        if (auto absent = field_problem(fields, call.kind)) return tl::unexpected(*std::move(absent));
     }
     call.key.salt = salt_of(tenant, fields.cache_salt);
     call.to = fields.to.value_or("");

@@ -258,14 +258,14 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     if (auto wrong = conversation_problem(*parsed, conversation)) co_return wrong;
     const auto history = history_of(*service_, *parsed, conversation, salt);
     if (!history) co_return history.error();
-    std::function<ApiResult<Prompt>(text::WordCache&)> work = [this, asked = *parsed,
-                                                               now = *history](text::WordCache& words) {
-        return prompt_of(*service_, asked, now, words);
+    const auto asked = std::make_shared<GenerateRequest>(*std::move(parsed));  // long histories are not copied
+    std::function<ApiResult<Prompt>(text::WordCache&)> work = [this, asked, now = *history](text::WordCache& words) {
+        return prompt_of(*service_, *asked, now, words);
     };
     auto prompt = co_await on_text_thread<Prompt>(std::move(work));
     if (!prompt) co_return prompt.error();
     const auto num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
-    auto requests = host_requests(*service_, *parsed, conversation, salt, *std::move(prompt));
+    auto requests = host_requests(*service_, *asked, conversation, salt, *std::move(prompt));
     if (!requests) co_return requests.error();
 
     const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
@@ -274,7 +274,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         claim->answer_id = frame.id;
         claim->created = frame.created;
     }
-    parsed->conversation_id = conversation.id;
+    asked->conversation_id = conversation.id;
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
     auto updates = std::make_shared<Updates>(loop_, max_waiting, [connection = std::weak_ptr(call.connection)] {
@@ -288,7 +288,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
         co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
     }
-    turn.emplace(Turn{.generation = Generation(*service_->tokenizer, *std::move(parsed), frame, num_prompt_tokens),
+    turn.emplace(Turn{.generation = Generation(*service_->tokenizer, std::move(*asked), frame, num_prompt_tokens),
                       .updates = std::move(updates),
                       .tickets = *std::move(tickets),
                       .began = began,

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "server/checkpoints.h"
 #include "server/ledger/history.h"
 #include "server/text/decoder.h"
 #include "server/text/known_ids.h"
@@ -71,6 +72,11 @@ ApiResult<Json> whole_chat(const Service& service, const GenerateRequest& reques
     asked.num_equal = before ? num_equal_messages(*before, messages) : 0;
     for (const Json& message : messages) asked.all.push_back(message.dump());
     return messages;
+}
+
+std::vector<int64_t> checkpoints_of(const Service& service, std::span<const TokenId> prompt) {
+    const auto is_special = [&](TokenId id) { return service.tokenizer->is_special(id); };
+    return spread_checkpoints(message_ends(prompt, is_special), static_cast<int64_t>(prompt.size()), kMaxCheckpoints);
 }
 
 }  // namespace
@@ -155,6 +161,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.id_is_hint = !conversation.is_said && !request.suffix_only && !request.turn_id && !request.parent_head;
     host.salt = salt;
     host.prompt = std::move(prompt.ids);
+    if (conversation.id) host.checkpoints = checkpoints_of(service, host.prompt);
     host.messages = std::move(prompt.messages);
     host.version = prompt.version;
     host.parent_head = request.parent_head;
@@ -170,6 +177,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     for (size_t i = 1; i < all.size(); ++i) {
         all[i].conversation_id.reset();
         all[i].parent_head.reset();
+        all[i].checkpoints.clear();
         if (all[i].seed) *all[i].seed += i;
     }
     return all;

@@ -1,38 +1,60 @@
 #include "server/text/known_ids.h"
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 #include "server/text/decoder.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::text {
-size_t KnownIds::take_text(std::string_view text, std::vector<TokenId>& ids) {
-    if (ids_.empty()) return 0;
+
+// Tokens whose bytes are the text's. Empty: they are not, or end inside a character, and have to be decoded.
+std::optional<KnownIds::Taken> KnownIds::take_bytes(std::string_view text) const {
+    Taken taken;
+    for (; taken.count < ids_.size(); ++taken.count) {
+        const TokenId id = ids_[taken.count];
+        if (!tokenizer_->has(id) || tokenizer_->is_special(id)) break;
+        const std::string& bytes = tokenizer_->bytes_of(id);
+        if (!text.substr(taken.end).starts_with(bytes)) return std::nullopt;
+        taken.end += bytes.size();
+    }
+    const bool is_inside = taken.end < text.size() && (static_cast<unsigned char>(text[taken.end]) & 0xC0) == 0x80;
+    return is_inside ? std::nullopt : std::optional(taken);
+}
+
+// The same of what tokens show, which may be replacement characters.
+std::optional<KnownIds::Taken> KnownIds::take_decoded(std::string_view text) const {
     Decoder decoder(*tokenizer_);
-    size_t count = 0;
-    size_t end = 0;
+    Taken taken;
     const auto goes_on_with = [&](const std::string& piece) {
-        if (!text.substr(end).starts_with(piece)) return false;
-        end += piece.size();
+        if (!text.substr(taken.end).starts_with(piece)) return false;
+        taken.end += piece.size();
         return true;
     };
-    bool equal = true;
-    for (; equal && count < ids_.size(); ++count) {
-        const TokenId id = ids_[count];
+    for (; taken.count < ids_.size(); ++taken.count) {
+        const TokenId id = ids_[taken.count];
         if (!tokenizer_->has(id) || tokenizer_->is_special(id)) break;
-        equal = goes_on_with(decoder.add(id));
+        if (!goes_on_with(decoder.add(id))) return std::nullopt;
     }
-    equal = equal && goes_on_with(decoder.finish());
-    const bool known_ends = count == ids_.size();
-    const bool text_ends = end == text.size() && (known_ends || tokenizer_->is_special(ids_[count]));
-    if (!equal || (!text_ends && !known_ends)) {
+    return goes_on_with(decoder.finish()) ? std::optional(taken) : std::nullopt;
+}
+
+size_t KnownIds::take_text(std::string_view text, std::vector<TokenId>& ids) {
+    if (ids_.empty()) return 0;
+    std::optional<Taken> taken = take_bytes(text);
+    if (!taken) taken = take_decoded(text);
+    const bool known_ends = taken && taken->count == ids_.size();
+    const bool text_ends =
+        taken && taken->end == text.size() && (known_ends || tokenizer_->is_special(ids_[taken->count]));
+    if (!text_ends && !known_ends) {
         forget();
         return 0;
     }
-    ids.insert(ids.end(), ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(count));
-    ids_ = ids_.subspan(count);
-    num_taken_ += count;
-    return end;
+    ids.insert(ids.end(), ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(taken->count));
+    ids_ = ids_.subspan(taken->count);
+    num_taken_ += taken->count;
+    return taken->end;
 }
 
 void KnownIds::take_special(TokenId id) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,13 @@ public:
     [[nodiscard]] size_t num_taken() const { return num_taken_; }  // ids
 
 private:
+    // So many ids, so many bytes of the text.
+    struct Taken {
+        size_t count = 0;
+        size_t end = 0;
+    };
+    [[nodiscard]] std::optional<Taken> take_bytes(std::string_view text) const;
+    [[nodiscard]] std::optional<Taken> take_decoded(std::string_view text) const;
     void forget() { ids_ = {}; }
     const Tokenizer* tokenizer_ = nullptr;
     std::span<const TokenId> ids_;  // what is left

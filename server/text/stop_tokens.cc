@@ -10,7 +10,7 @@
 namespace verbatim::text {
 namespace {
 
-constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+constexpr size_t kMaxStopTokensBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folde
     for (const char* name : {"generation_config.json", "config.json"}) {
         const std::filesystem::path path = folder / name;
         if (!std::filesystem::exists(path)) continue;
-        ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxConfigBytes));
+        ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxStopTokensBytes));
         ASSIGN_OR_RETURN(const nlohmann::json config, reference::parse_strict_json(text, path.string()));
         if (!config.is_object()) return error("{}: it is no object", path.string());
         const nlohmann::json eos = config.value("eos_token_id", nlohmann::json());

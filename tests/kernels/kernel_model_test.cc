@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
 
@@ -30,6 +33,16 @@ void expect_those_of_the_reference(const reference::Model& model, int64_t num_po
     for (size_t i = 0; i < model.config.layers.size(); ++i) {
         const auto layer = static_cast<int32_t>(i);
         EXPECT_TRUE(std::ranges::equal(kernels.decay_rates(layer), reference.decay_rates(layer))) << layer;
+        const reference::LayerWeights& weights = model.weights.layers[i];
+        const auto expect_norm = [&](std::span<const float> norm, reference::VectorView stored) {
+            ASSERT_EQ(norm.size(), stored.size()) << layer;
+            if (!stored.empty()) EXPECT_TRUE(std::equal(norm.begin(), norm.end(), reference.norm_weight(stored)));
+        };
+        expect_norm(kernels.norm(layer, reference::Norm::kMixer), weights.mixer_norm);
+        expect_norm(kernels.norm(layer, reference::Norm::kMlp), weights.mlp_norm);
+        expect_norm(kernels.norm(layer, reference::Norm::kFinal), model.weights.final_norm);
+        expect_norm(kernels.q_norm(layer), weights.attention.q_norm);
+        expect_norm(kernels.k_norm(layer), weights.attention.k_norm);
         const auto& attention = model.config.layers[i].attention;
         if (!attention || attention->rope.kind == RopeKind::kNone) continue;
         const RotaryTable& rotary = kernels.rotary_table(layer, num_positions);
@@ -47,6 +60,15 @@ TEST(KernelModel, TablesAreThoseOfTheReferenceInEveryFamily) {
     for (uint64_t seed = 0; seed < 12; ++seed) {
         expect_those_of_the_reference(reference::make_random_model(reference::draw_small_config(seed), seed), 70);
     }
+}
+
+TEST(KernelModel, ANormWithAOneIsOneMoreThanWhatIsStored) {
+    const reference::Model model = reference::make_random_model(*reference::preset("tiny-qwen3.5"), 1);
+    const KernelModel kernels(model.config, model.weights);
+    const reference::LayerWeights& layer = model.weights.layers[3];
+    EXPECT_EQ(kernels.norm(3, reference::Norm::kMlp)[5], 1.0F + layer.mlp_norm[5]);
+    EXPECT_EQ(kernels.q_norm(3)[7], 1.0F + layer.attention.q_norm[7]);
+    EXPECT_LT(std::abs(layer.mlp_norm[5]), 0.2F);  // so that the one is not in it already
 }
 
 TEST(KernelModel, EveryRotaryScalingIsThatOfTheReference) {

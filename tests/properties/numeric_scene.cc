@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "engine/base/prng.h"
 #include "reference/model/weight_storage.h"
 #include "reference/ops/sampling.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::tests {
 namespace {
@@ -61,9 +63,11 @@ Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
 
 namespace {
 
-// Of every family; every fourth one has experts where the machine computes them.
+// Of every family that the machine computes; every fourth one has experts on the CPU.
 reference::ModelConfig world_config(uint64_t seed, Machine machine) {
-    if (seed % 4 != 3 || machine != Machine::kCpu) return reference::draw_small_config(seed);
+    if (machine != Machine::kCpu)
+        return reference::draw_small_config(kSandboxFamilies[seed % std::size(kSandboxFamilies)], seed);
+    if (seed % 4 != 3) return reference::draw_small_config(seed);
     return reference::draw_small_moe_config(
         seed % 8 == 3 ? reference::Architecture::kGraniteHybrid : reference::Architecture::kNemotronH, seed);
 }

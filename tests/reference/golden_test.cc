@@ -21,6 +21,7 @@ constexpr GoldenCheckpoint kCheckpoints[] = {
     {"bamba", 0.0219},        {"falcon-h1", 0.0129},   {"falcon-h1-gated", 0.0123}, {"granite-hybrid", 0.0101},
     {"granite-rope", 0.0082}, {"llama", 0.0235},       {"mamba2", 0.0113},          {"mamba2-limit", 0.0068},
     {"nemotron-h", 0.0124},   {"granite-moe", 0.0315}, {"nemotron-moe", 0.1006},    {"nemotron-moe-latent", 0.0849},
+    {"qwen35", 0.0312},
 };
 
 class ExactGolden : public testing::TestWithParam<GoldenCheckpoint> {

@@ -11,7 +11,8 @@ using tests::iota;
 using tests::Scene;
 using tests::SceneModel;
 
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kMamba2};
+constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kMamba2,
+                                      Architecture::kQwen35};
 
 SceneModel model_of(Architecture family) { return SceneModel(draw_small_config(family, 11), 11); }
 

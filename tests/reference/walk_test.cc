@@ -51,6 +51,13 @@ public:
         note("experts {} {} {}", layer, buffer_name(in), buffer_name(out));
     }
     void add_routed(bool gated) override { note("add_routed {}", static_cast<int>(gated)); }
+    void delta_conv(int32_t layer, const DeltaConfig&) override { note("delta_conv {}", layer); }
+    void delta_gates(int32_t layer, const DeltaConfig&) override { note("delta_gates {}", layer); }
+    void l2_norm(int32_t layer, const DeltaConfig&) override { note("l2_norm {}", layer); }
+    void delta_update(int32_t layer, const DeltaConfig&) override { note("delta_update {}", layer); }
+    void delta_norm(int32_t layer, const DeltaConfig&, float) override { note("delta_norm {}", layer); }
+    void head_norm(int32_t layer, const AttentionConfig&, float) override { note("head_norm {}", layer); }
+    void output_gate(int32_t layer, const AttentionConfig&) override { note("output_gate {}", layer); }
     void observe(const WalkPoint& point) override { observed.push_back(to_string(point)); }
 
 private:

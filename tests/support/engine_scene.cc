@@ -143,9 +143,12 @@ EngineEvent EngineRig::complete(ChatRequest request) {
 
 void EngineRig::take_events() {
     for (const EngineEvent& event : engine.take_events()) {
-        if (event.kind == EngineEvent::Kind::kToken) {
+        if (event.kind != EngineEvent::Kind::kFinished) {
             CHECK(!is_finished(event.request), "a token after the end");
-            streamed_[event.request].push_back(event.token);
+            const bool one = event.kind == EngineEvent::Kind::kToken;
+            const auto tokens = one ? std::span(&event.token, 1) : engine.tokens_of(event);
+            std::vector<TokenId>& streamed = streamed_[event.request];
+            streamed.insert(streamed.end(), tokens.begin(), tokens.end());
         } else {
             CHECK(finished_.emplace(event.request, event).second, "finished twice");
         }

@@ -25,9 +25,16 @@ MatrixShape shape_of(const ModelConfig& config, MatrixId id) {
     if (id.matrix == Matrix::kLmHead) return {config.vocab_size, hidden, false};
     const LayerConfig& layer = config.layers[id.layer];
     switch (id.matrix) {
-        case Matrix::kInProj: return {layer.mamba->in_rows(), hidden, layer.mamba->in_bias};
-        case Matrix::kOutProj: return {hidden, layer.mamba->d_inner(), layer.mamba->out_bias};
-        case Matrix::kQ: return {layer.attention->q_rows(), hidden, layer.attention->qkv_bias};
+        case Matrix::kInProj:
+            return layer.delta ? MatrixShape{layer.delta->conv_dim(), hidden}
+                               : MatrixShape{layer.mamba->in_rows(), hidden, layer.mamba->in_bias};
+        case Matrix::kOutProj:
+            return layer.delta ? MatrixShape{hidden, layer.delta->value_rows()}
+                               : MatrixShape{hidden, layer.mamba->d_inner(), layer.mamba->out_bias};
+        case Matrix::kZ: return {layer.delta->value_rows(), hidden};
+        case Matrix::kB:
+        case Matrix::kA: return {layer.delta->n_value_heads, hidden};
+        case Matrix::kQ: return {layer.attention->q_proj_rows(), hidden, layer.attention->qkv_bias};
         case Matrix::kK:
         case Matrix::kV: return {layer.attention->kv_rows(), hidden, layer.attention->qkv_bias};
         case Matrix::kO: return {hidden, layer.attention->q_rows(), layer.attention->o_bias};
@@ -70,12 +77,7 @@ public:
     void scale(Buffer, Columns columns, float) override {
         add(WalkOp::kScale, 0, num_rows() * static_cast<double>(columns.count));
     }
-    void conv(int32_t, const MambaConfig& mamba) override {
-        const auto channels = static_cast<double>(mamba.conv_dim());
-        const double window_bytes = (mamba.d_conv - 1) * channels * kFloatBytes;
-        add(WalkOp::kConv, (mamba.d_conv + 1) * channels * kFloatBytes + window_bytes * state_passes(),
-            num_rows() * channels * (2 * mamba.d_conv + 4));  // 4: silu
-    }
+    void conv(int32_t, const MambaConfig& mamba) override { add_conv(mamba.conv_dim(), mamba.d_conv); }
     void scan(int32_t, const MambaConfig& mamba) override {
         const auto elements = static_cast<double>(mamba.d_inner() * mamba.d_state);
         add(WalkOp::kScan, elements * kFloatBytes * state_passes(), 5 * elements * num_rows());
@@ -123,8 +125,36 @@ public:
         add(WalkOp::kExperts, distinct * elements * bytes_per_weight_, 2 * elements * moe.n_chosen * num_rows());
     }
     void add_routed(bool) override { add(WalkOp::kAddRouted, 0, config_.hidden_size * num_rows()); }
+    void delta_conv(int32_t, const DeltaConfig& delta) override { add_conv(delta.conv_dim(), delta.d_conv); }
+    void delta_gates(int32_t, const DeltaConfig& delta) override {
+        add(WalkOp::kDeltaGates, 2 * delta.n_value_heads * kFloatBytes, 16.0 * delta.n_value_heads * num_rows());
+    }
+    void l2_norm(int32_t, const DeltaConfig& delta) override {
+        add(WalkOp::kL2Norm, 0, 8 * static_cast<double>(delta.key_rows()) * num_rows());
+    }
+    void delta_update(int32_t, const DeltaConfig& delta) override {
+        const auto elements = static_cast<double>(delta.state_elements());
+        add(WalkOp::kDeltaUpdate, elements * kFloatBytes * state_passes(), 7 * elements * num_rows());
+    }
+    void delta_norm(int32_t, const DeltaConfig& delta, float) override {
+        add(WalkOp::kGatedNorm, delta.value_dim * kFloatBytes,
+            9 * static_cast<double>(delta.value_rows()) * num_rows());
+    }
+    void head_norm(int32_t, const AttentionConfig& attention, float) override {
+        const auto elements = static_cast<double>(attention.q_rows() + attention.kv_rows());
+        add(WalkOp::kHeadNorm, 2 * attention.head_dim * kFloatBytes, 4 * elements * num_rows());
+    }
+    void output_gate(int32_t, const AttentionConfig& attention) override {
+        add(WalkOp::kOutputGate, 0, 5 * static_cast<double>(attention.q_rows()) * num_rows());
+    }
 
 private:
+    void add_conv(int64_t conv_dim, int32_t d_conv) {
+        const auto channels = static_cast<double>(conv_dim);
+        const double window_bytes = (d_conv - 1) * channels * kFloatBytes;
+        add(WalkOp::kConv, (d_conv + 1) * channels * kFloatBytes + window_bytes * state_passes(),
+            num_rows() * channels * (2 * d_conv + 4));  // 4: silu
+    }
     void add(WalkOp op, double bytes, double operations) { ops_.push_back({op, bytes, operations}); }
     [[nodiscard]] double num_rows() const { return static_cast<double>(batch_.num_rows()); }
     [[nodiscard]] double num_logit_rows() const { return static_cast<double>(batch_.num_logit_rows()); }

@@ -96,8 +96,7 @@ private:
                 if (i == 0) plain_ = timed;
                 rows[i].wrong |= timed.answers != plain_.answers;
                 if (round == 0) continue;
-                rows[i].num_tokens = timed.num_tokens;
-                rows[i].times_s.push_back(timed.seconds);
+                rows[i].tokens_per_s.push_back(static_cast<double>(timed.num_tokens) / timed.seconds);
                 rows[i].of_plain.push_back(plain_.seconds / timed.seconds);
                 rows[i].steps += timed.steps;
                 rows[i].windows += timed.windows;
@@ -346,8 +345,8 @@ std::string speculate_table(const SpeculateReport& report) {
         };
         table.add_row({fmt::format("{}", row.batch), name_of(row),
                        row.window == 0 ? "auto" : fmt::format("{}", row.window),
-                       fmt::format("{:.1f}", static_cast<double>(row.num_tokens) / median(row.times_s)),
-                       fmt::format("{:.2f}", median(row.of_plain)), share(row.accepted_tokens, row.drafted_tokens),
+                       fmt::format("{:.1f}", median(row.tokens_per_s)), fmt::format("{:.2f}", median(row.of_plain)),
+                       share(row.accepted_tokens, row.drafted_tokens),
                        share(row.accepted_tokens + row.windows, row.windows), row.wrong ? "WRONG" : "same tokens"});
     }
     const std::string prompts = report.trace.empty() ? fmt::format("contexts of {}", report.config.contexts.front())
@@ -376,7 +375,7 @@ nlohmann::ordered_json speculate_json(const SpeculateReport& report) {
         one["mismatch_rate"] =
             row.mismatch_rate < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(row.mismatch_rate);
         one["window"] = row.window == 0 ? nlohmann::ordered_json("auto") : nlohmann::ordered_json(row.window);
-        one["tokens_per_s"] = static_cast<double>(row.num_tokens) / median(row.times_s);
+        one["tokens_per_s"] = median(row.tokens_per_s);
         one["of_plain"] = median(row.of_plain);
         one["windows"] = row.windows;
         one["drafted_tokens"] = row.drafted_tokens;

@@ -28,10 +28,9 @@ struct SpeculateRow {
     double mismatch_rate = -1;  // of "adversary"
     int64_t window = 1;         // 0: paced
     int64_t batch = 1;
-    std::vector<double> times_s;   // by round
-    std::vector<double> of_plain;  // by round: the plain run's time over its own
-    int64_t num_tokens = 0;        // that are timed, of a round
-    int64_t steps = 0;             // of all rounds, like the rest
+    std::vector<double> tokens_per_s;  // by round: each answers requests of its own
+    std::vector<double> of_plain;      // by round: the plain run's time over its own
+    int64_t steps = 0;                 // of all rounds, like the rest
     int64_t windows = 0;
     int64_t drafted_tokens = 0;
     int64_t accepted_tokens = 0;

@@ -7,6 +7,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/number_check.h"
 #include "tools/simulate/device_file.h"
 
 namespace verbatim::tools {
@@ -56,6 +57,7 @@ void add_fidelity_command(CLI::App& app, int& exit_code) {
     verb->add_option("--load", config.loads, "shares of capacity")
         ->delimiter(',')
         ->check(CLI::Range(0.01, 10.0))
+        ->check(finite_number())
         ->capture_default_str();
     const auto count = [&](const char* flag, auto& value, int least, int most, const char* what) {
         verb->add_option(flag, value, what)->check(CLI::Range(least, most))->capture_default_str();

@@ -65,6 +65,13 @@ void fill_values(Tensor& tensor, ValueClass values, Prng& prng) {
         CHECK(tensor.spec.dtype == Dtype::kF32, "{} is filled with values", tensor.spec.name);
         for (float& value : tensor.as<float>()) value = value_of(values, prng);
     }
+    // Small rows have one, too; of weights one would be in every row.
+    const bool has_one = values == ValueClass::kNotFinite && tensor.spec.dtype == Dtype::kF32;
+    if (!has_one || tensor.spec.axis == Axis::kCall || tensor.bytes.empty()) return;
+    const auto elements = tensor.as<float>();
+    if (std::ranges::all_of(elements, [](float value) { return std::isfinite(value); })) {
+        elements[prng.below(elements.size())] = not_finite(prng);
+    }
 }
 
 int64_t units_of(const TensorSpec& spec, const Arguments& call) {

@@ -16,8 +16,8 @@ namespace verbatim::tools {
 
 enum class Effort : uint8_t { kShort, kFull };
 
-// Every size at each of its edges, every class of values in each placing, sizes by chance, shapes of published models.
-// Of a machine and profile: the emulator gets little work at once, the fast profile no values but plain ones.
+// Every size at each of its edges, every class of values in each placing, sizes by chance, shapes of published models
+// (cut where they are too much work). Of a machine: the emulator gets little work at once.
 std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed);
 // Batches of several items, for `kernel invariance`.
 std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,

@@ -69,7 +69,8 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
                                       const ScratchFolder& folder) {
     const fs::path path = file;
     std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored)) return error("{}: there is no such file", file);
+    if (!fs::exists(path, ignored)) return error("{}: there is no such file", file);
+    if (!fs::is_regular_file(path, ignored)) return error("{}: is no file", file);
     if (path.extension() == ".so") return CompiledKernel{fs::absolute(path).string(), {}};
     constexpr const char* kEndings[] = {".c", ".cc", ".cpp", ".cu"};
     if (std::ranges::find(kEndings, path.extension()) == std::end(kEndings)) {

@@ -15,7 +15,7 @@ namespace {
 constexpr float kEps = 1e-5F;
 
 double rounded(float x) { return reference::bf16_value(x); }
-double silu(double x) { return x / (1.0 + std::exp(-x)); }
+double silu(double x) { return x < -700 ? -0.0 : x / (1.0 + std::exp(-x)); }  // of -infinity, too
 float multiplier(Prng& prng) { return prng.below(2) == 0 ? 1.0F : 0.75F; }
 
 // --- matmul: rows, n, k, bias
@@ -84,8 +84,8 @@ Operation matmul() {
     return {.name = "matmul",
             .contract = kMatmulContract,
             .sums_exactly = true,
-            .sizes = {{"rows", 1, 3, edges_up_to(33)},
-                      {"n", 1, 65, edges_up_to(257)},
+            .sizes = {{"rows", 1, 3, edges_up_to(33), false, true},
+                      {"n", 1, 65, edges_up_to(257), false, true},
                       {"k", 1, 70, {1, 2, 3, 31, 64, 255, 256, 257, 511, 512, 513, 770, 1025}},
                       {"bias", 0, 0, {0, 1}, true}},
             .published = matmul_published,
@@ -152,7 +152,7 @@ Operation rms_norm() {
     return {.name = "rms_norm",
             .contract = kRmsNormContract,
             .sums_exactly = true,
-            .sizes = {{"rows", 1, 3, edges_up_to(17)}, {"width", 1, 70, edges_up_to(513)}},
+            .sizes = {{"rows", 1, 3, edges_up_to(17), false, true}, {"width", 1, 70, edges_up_to(513)}},
             .published = rms_norm_published,
             .tensors = rms_norm_tensors,
             .items = single_rows,
@@ -221,8 +221,8 @@ std::vector<Sizes> gated_norm_published() {
 Operation gated_norm() {
     return {.name = "gated_norm",
             .contract = kGatedNormContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9)},
-                      {"groups", 1, 2, {1, 2, 3, 8}},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+                      {"groups", 1, 2, {1, 2, 3, 8}, false, true},
                       {"group_width", 1, 33, edges_up_to(257)},
                       {"gate", 0, 1, {0, 1, 2}, true}},
             .published = gated_norm_published,
@@ -308,8 +308,8 @@ std::vector<Sizes> rope_published() {
 Operation rope() {
     return {.name = "rope",
             .contract = kRopeContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9)},
-                      {"heads", 1, 2, {1, 2, 3, 5}},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+                      {"heads", 1, 2, {1, 2, 3, 5}, false, true},
                       {"pairs", 1, 5, edges_up_to(65)},
                       {"rest", 0, 3, {0, 1, 3, 16}},
                       {"positions", 1, kPositions, {1, 2, 80, 129, 512}}},
@@ -353,7 +353,7 @@ std::vector<std::vector<double>> activation_doubles(const AbiArgs& abi) {
     for (int64_t r = 0; r < op.up.num_rows; ++r) {
         for (int64_t i = 0; i < op.up.width; ++i) {
             const double up = row_of(op.up, r)[i];
-            const double rectified = up > 0 ? up : 0;
+            const double rectified = up <= 0 ? 0 : up;
             out.push_back(op.kind == VERBATIM_SWIGLU ? up * silu(row_of(op.gate, r)[i] * op.gate_multiplier)
                                                      : rectified * rectified);
         }
@@ -370,7 +370,9 @@ std::vector<Sizes> activation_published() {
 Operation activation() {
     return {.name = "activation",
             .contract = kActivationContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9)}, {"width", 1, 70, edges_up_to(513)}, {"kind", 0, 0, {0, 1}, true}},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+                      {"width", 1, 70, edges_up_to(513), false, true},
+                      {"kind", 0, 0, {0, 1}, true}},
             .published = activation_published,
             .tensors = activation_tensors,
             .items = single_rows,

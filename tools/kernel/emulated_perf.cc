@@ -1,6 +1,6 @@
 // `kernel perf` of a CUDA kernel without a GPU: no time, but what its accesses would move, and what nvcc says of its
 // code.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -52,8 +52,9 @@ Result<KernelReport> emulated_perf(const KernelOptions& options, const Operation
                          name(verdict_of(result)), result.detail);
         }
         EmulatedRow row{describe(operation, one), operation.work(call), result.counts, true};
-        row.right = kernel.profile == "fast" || first_difference(result.after, defined(call, kernel.profile)).empty();
-        if (!row.right) report.verdict = Verdict::kWrongBits;
+        const Fault fault = fault_of(kernel, result.after, call);
+        row.right = fault.verdict == Verdict::kPass;
+        if (!row.right) report.verdict = fault.verdict;
         report.emulated.push_back(std::move(row));
     }
     report.cases = std::ssize(report.emulated);
@@ -64,6 +65,9 @@ Result<KernelReport> emulated_perf(const KernelOptions& options, const Operation
     }
     const auto codes = machine_code(options.file, options.flags, session.folder());
     if (!codes) report.notes.push_back(fmt::format("machine code: unknown: {}", codes.error().message));
+    if (codes) {
+        report.notes.push_back(fmt::format("{}", fmt::join(nvcc_command(options.file, options.flags), " ")));
+    }
     for (const MachineCode& code : codes ? *codes : std::vector<MachineCode>()) report.notes.push_back(code_note(code));
     return report;
 }

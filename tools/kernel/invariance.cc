@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 #include <span>
+#include <utility>
 
 namespace verbatim::tools {
 namespace {
@@ -130,6 +131,17 @@ private:
         }
     }
 
+    // A kernel need not take every size of blocks.
+    void in_other_pages(const Arguments& whole) {
+        if (call_.operation->paged_otherwise == nullptr) return;
+        for (const Arguments& call : call_.operation->paged_otherwise(call_)) {
+            if (stopped()) return;
+            const Arguments got = run(call);
+            if (!std::exchange(unsupported_, false))
+                expect_same(got, whole, fmt::format("pages elsewhere, in blocks of {}", call.sizes[6]));
+        }
+    }
+
     void in_other_ways(const Arguments& whole) {
         const auto expect = [&](const CallOptions& options, const std::string& what) {
             if (!stopped()) expect_same(run(call_, options), whole, what, options);
@@ -147,6 +159,7 @@ private:
             options.placing = placing;
             expect(options, "elsewhere in memory");
         }
+        in_other_pages(whole);
         if (kernel_.machine != "cuda") return;
         for (const int32_t block : {32, 64, 128, 256}) {
             CallOptions options;

@@ -18,7 +18,7 @@ enum class Property : uint8_t {
     kBatch,     // an item alone, or in less company
     kPosition,  // the same items in another order
     kChunk,     // a sequence in several calls; rows that know nothing of each other have no chunks
-    kThreads,   // number of threads, order of tasks, size and order of blocks, alignment
+    kThreads,   // number of threads, order of tasks, size and order of blocks, pages, alignment
 };
 inline constexpr Property kProperties[] = {Property::kRun, Property::kBatch, Property::kPosition, Property::kChunk,
                                            Property::kThreads};

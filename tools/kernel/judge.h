@@ -59,6 +59,13 @@ Arguments defined(const Arguments& call, std::string_view profile);
 // "" when all outputs have the same bits, NaN like NaN.
 std::string first_difference(const Arguments& got, const Arguments& wanted);
 
+// What a kernel leaves of a call, held against the definition in its profile; kPass: nothing is wrong with it.
+struct Fault {
+    Verdict verdict = Verdict::kPass;
+    std::string detail;
+};
+Fault fault_of(const KernelInfo& kernel, const Arguments& got, const Arguments& call);
+
 // Of a call that did not end well. REQUIRES: result.end is neither kDone nor kUnsupported.
 Verdict verdict_of(const CallResult& result);
 
@@ -70,7 +77,8 @@ struct Judgement {
 Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const CheckCase& check);
 
 // The fast profile. An output's error is its distance from the binary64 model in ulps of the tensor's greatest value;
-// it may be four times the worst of the exact definition, and at least this much.
+// it may be four times the worst of the exact definition, and at least this much. An operation without a model (its
+// results are integers) has the definition's bits in every profile.
 inline constexpr double kFastUlps = 256;
 inline constexpr double kFastTimesExact = 4;
 

@@ -54,7 +54,8 @@ struct Board {
     int64_t num_tensors;
     std::array<std::byte*, kMaxGuards> guards;  // pages that cannot be touched
     int64_t num_guards;
-    std::byte* tensors_end;
+    // What the kernel can reach of this memory: tensors and nothing else.
+    std::byte *board_end, *tensors_begin, *tensors_end, *shared_end;
     CallOptions options;
     TimingRequest timing;
     // Answered.

@@ -1,17 +1,23 @@
 // The process that runs kernels (tools/kernel/kernel_host.h).
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +52,19 @@ void catch_signals() {
     action.sa_sigaction = note_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
+}
+
+// What the kernel starts cannot leave the group, and is this process's own when whoever started it has gone.
+void keep_in_group() {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    constexpr uint32_t kNo = SECCOMP_RET_ERRNO | EPERM;
+    sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsid, 1, 0),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setpgid, 0, 1), BPF_STMT(BPF_RET | BPF_K, kNo),
+                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+    // A machine that knows no filters runs the kernel as well.
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
 void limit_memory(uint64_t bytes) {
@@ -231,8 +250,12 @@ private:
     }
 
     void protect() const {
-        auto* const begin = reinterpret_cast<std::byte*>(&board_);
-        mprotect(begin, static_cast<size_t>(board_.tensors_end - begin), PROT_READ | PROT_WRITE);
+        const auto set = [](std::byte* from, const std::byte* to, int rights) {
+            mprotect(from, static_cast<size_t>(to - from), rights);
+        };
+        set(board_.board_end, board_.tensors_begin, PROT_NONE);
+        set(board_.tensors_begin, board_.tensors_end, PROT_READ | PROT_WRITE);
+        set(board_.tensors_end, board_.shared_end, PROT_NONE);
         for (int64_t i = 0; i < board_.num_guards; ++i) mprotect(board_.guards[i], kPage, PROT_NONE);
     }
 
@@ -391,6 +414,7 @@ private:
 
 void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits, BoardPipes pipes) noexcept {
     setpgid(0, 0);  // what the kernel starts ends with it
+    keep_in_group();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     the_board = &board;
     catch_signals();

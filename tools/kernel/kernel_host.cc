@@ -21,8 +21,9 @@ namespace {
 
 constexpr int64_t kBefore = 64;  // known bytes before a tensor
 constexpr auto kKnown = static_cast<std::byte>(0xA5);
-constexpr size_t kSharedBytes = size_t{6} << 30;  // of addresses; memory is taken when it is touched
-constexpr int64_t kRowGap = 3;                    // elements between rows of Placing::kOdd
+constexpr size_t kSharedBytes = size_t{6} << 30;   // of addresses; memory is taken when it is touched
+constexpr int64_t kBeforeAll = int64_t{16} << 20;  // that cannot be touched, between the board and the first tensor
+constexpr int64_t kRowGap = 3;                     // elements between rows of Placing::kOdd
 
 int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -47,7 +48,9 @@ class Layout {
 public:
     Layout(Board& board, const Arguments& call, const CallOptions& options)
         : board_(board), call_(call), options_(options), areas_(call.tensors.size()) {
-        next_ = reinterpret_cast<std::byte*>(&board) + round_up(sizeof(Board), kPage);
+        board.board_end = reinterpret_cast<std::byte*>(&board) + round_up(sizeof(Board), kPage);
+        board.shared_end = reinterpret_cast<std::byte*>(&board) + kSharedBytes;
+        next_ = board.tensors_begin = board.board_end + kBeforeAll;
         board.placed = {};
         board.placed.sizes = call.sizes;
         board.placed.scalars = call.scalars;
@@ -227,9 +230,9 @@ public:
     Result<std::vector<KernelInfo>> kernels() {
         board_->question = Question::kDescribe;
         if (const auto ended = ask(limits_.seconds)) {
-            return error("{}: {} while it is loaded", library_, ended->detail);
+            return error("{} while it is loaded", ended->detail);
         }
-        if (board_->answer != Answer::kYes) return error("{}: {}", library_, board_->detail.get());
+        if (board_->answer != Answer::kYes) return error("{}", board_->detail.get());
         std::vector<KernelInfo> infos;
         for (int64_t i = 0; i < board_->num_kernels; ++i) {
             const Board::Kernel& kernel = board_->kernels[i];

@@ -2,7 +2,7 @@
 // the child calls the kernel; whatever the kernel does, the parent finds out and goes on.
 //
 //   H1  every tensor lies between bytes that are known and pages that cannot be touched: a write outside of it is
-//       found, and so is a read that goes a page too far
+//       found, and so is a read that goes a page too far; nothing else of what the processes share can be touched
 //   H2  inputs, and what lies between rows, are compared afterwards; outputs and workspace hold what the caller says
 //   H3  a call that crashes, hangs or takes too much memory ends the child; the next call starts another one
 //   H4  CUDA kernels run on the emulator, in memory of its own, and what it finds is told

@@ -134,10 +134,7 @@ std::vector<MachineCode> read_machine_code(std::string_view words, std::string_v
     return found;
 }
 
-Result<std::vector<MachineCode>> machine_code(const std::string& file, const std::vector<std::string>& extra_flags,
-                                              const ScratchFolder& folder) {
-    const std::filesystem::path ptx = folder.path() / "kernel.ptx";
-    const std::filesystem::path words = folder.path() / "nvcc.txt";
+std::vector<std::string> nvcc_command(const std::string& file, const std::vector<std::string>& extra_flags) {
     // The arithmetic of kernels/CMakeLists.txt: nothing is fused, subnormals stay.
     std::vector<std::string> command = {nvcc(),
                                         "-std=c++20",
@@ -149,8 +146,15 @@ Result<std::vector<MachineCode>> machine_code(const std::string& file, const std
                                         "-I" + repository_path("")};
     std::ranges::copy(extra_flags, std::back_inserter(command));
     command.push_back(file);
-    const auto compile = [&](std::vector<std::string> more) -> Status {
-        std::vector<std::string> all = command;
+    return command;
+}
+
+Result<std::vector<MachineCode>> machine_code(const std::string& file, const std::vector<std::string>& extra_flags,
+                                              const ScratchFolder& folder) {
+    const std::filesystem::path ptx = folder.path() / "kernel.ptx";
+    const std::filesystem::path words = folder.path() / "nvcc.txt";
+    const auto compile = [&](const std::vector<std::string>& more) -> Status {
+        std::vector<std::string> all = nvcc_command(file, extra_flags);
         std::ranges::copy(more, std::back_inserter(all));
         const int code = run_command(all, words);
         if (code == -1) return error("nvcc cannot be started");

@@ -24,6 +24,9 @@ struct MachineCode {
 // The machine whose code is looked at.
 inline constexpr const char* kMachineCodeOf = "sm_90";
 
+// What nvcc is asked, for people.
+std::vector<std::string> nvcc_command(const std::string& file, const std::vector<std::string>& extra_flags);
+
 // Errors: no nvcc, and what it says.
 Result<std::vector<MachineCode>> machine_code(const std::string& file, const std::vector<std::string>& extra_flags,
                                               const ScratchFolder& folder);

@@ -58,6 +58,7 @@ struct SizeSpec {
     int64_t usual = 1;           // where another size is at its edges
     std::vector<int64_t> edges;  // 1, odd, block ± 1, chunk ± 1, ...
     bool is_choice = false;      // it has no other values
+    bool is_cut = false;         // of a published shape that is too much work: halved until it is not
 };
 
 // What a call must move and compute at least, by the contract.
@@ -130,6 +131,8 @@ struct Operation {
     void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
     // Of a call whose values are there: what must not be read is made unreadable. Null: everything may be.
     void (*settle)(Arguments& arguments) = nullptr;
+    // The same call with its pages elsewhere, in blocks of other sizes; null: it has no pages.
+    std::vector<Arguments> (*paged_otherwise)(const Arguments& arguments) = nullptr;
     // Whether the contract allows such values, whoever made them; null: it allows all.
     Status (*admits)(const Arguments& arguments) = nullptr;
     // The C struct, in `abi`. Tensors are numbered as tensors() lists them.

@@ -51,9 +51,8 @@ public:
         }
         timed.times.insert(timed.times.end(), times.begin(), times.end());
         std::ranges::sort(timed.times);
-        timed.right =
-            !judge(host, kernel, operation_, {one, call_}).failure.has_value() &&
-            (kernel.profile == "fast" || first_difference(result.after, defined(call, kernel.profile)).empty());
+        timed.right = !judge(host, kernel, operation_, {one, call_}).failure.has_value() &&
+                      fault_of(kernel, result.after, call).verdict == Verdict::kPass;
         return {};
     }
 

@@ -51,9 +51,9 @@ public:
                 if (result.end == CallEnd::kUnsupported) break;
                 if (!std::exchange(counted, true)) ++num_cases;
                 if (result.end != CallEnd::kDone) return failed(check.one, options, result);
-                std::string difference = first_difference(result.after, defined(call, kernel_.profile));
-                if (kernel_.profile == "fast" || difference.empty()) continue;
-                return Failure{Verdict::kWrongBits, std::move(difference), check.one, options, "", ""};
+                Fault fault = fault_of(kernel_, result.after, call);
+                if (fault.verdict == Verdict::kPass) continue;
+                return Failure{fault.verdict, std::move(fault.detail), check.one, options, "", ""};
             }
         }
         return std::nullopt;
@@ -149,6 +149,7 @@ Result<KernelReports> race_verb(const KernelOptions& given, const Operation& ope
     ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
     KernelReports reports = session->reports_of("race", options);
     for (const KernelInfo& kernel : session->kernels()) {
+        if (kernel.machine != "cuda" && options.kernel == "all") continue;
         if (kernel.machine != "cuda") {
             return error("kernel {:?} is for {}: races are looked for in CUDA kernels", kernel.name, kernel.machine);
         }
@@ -165,6 +166,8 @@ Result<KernelReports> race_verb(const KernelOptions& given, const Operation& ope
         if (report.first_failure) report.verdict = report.first_failure->verdict;
         reports.reports.push_back(std::move(report));
     }
+    if (reports.reports.empty())
+        return error("--kernel all: none is for cuda, and races are looked for in CUDA kernels");
     return reports;
 }
 

@@ -8,13 +8,14 @@
 
 #include "engine/base/result.h"
 #include "reference/numerics/bf16.h"
+#include "tools/kernel/arguments.h"
 #include "tools/kernel/operation_parts.h"
 
 namespace verbatim::tools {
 namespace {
 
 double widened(uint16_t bits) { return reference::bf16_to_float(bits); }
-double silu64(double x) { return x / (1.0 + std::exp(-x)); }
+double silu64(double x) { return x < -700 ? -0.0 : x / (1.0 + std::exp(-x)); }  // of -infinity, too
 
 // --- conv: sequences, tokens, channels, taps, bias, window
 
@@ -92,8 +93,8 @@ Operation conv() {
             .contract = kConvContract,
             .sums_exactly = true,
             .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
-                      {"tokens", 1, 5, {1, 2, 3, 4, 7, 16, 17, 33}},
-                      {"channels", 1, 20, {1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257}},
+                      {"tokens", 1, 5, {1, 2, 3, 4, 7, 16, 17, 33}, false, true},
+                      {"channels", 1, 20, {1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257}, false, true},
                       {"taps", 2, 4, {2, 3, 4}, true},
                       {"bias", 0, 1, {0, 1}, true},
                       {"window", 0, 1, {0, 1}, true}},
@@ -224,9 +225,9 @@ Operation scan() {
     return {.name = "scan",
             .contract = kScanContract,
             .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
-                      {"tokens", 1, 5, {1, 2, 3, 15, 16, 17, 63, 64, 65, 129}},
-                      {"groups", 1, 1, {1, 2, 3}},
-                      {"heads", 1, 2, {1, 2, 3}},
+                      {"tokens", 1, 5, {1, 2, 3, 15, 16, 17, 63, 64, 65, 129}, false, true},
+                      {"groups", 1, 1, {1, 2, 3}, false, true},
+                      {"heads", 1, 2, {1, 2, 3}, false, true},
                       {"head_dim", 1, 8, {1, 3, 7, 8, 16, 17, 33, 64, 65, 80}},
                       {"d_state", 1, 16, {1, 2, 3, 15, 16, 17, 31, 33, 64, 128, 129, 256}},
                       {"state", 0, 1, {0, 1}, true}},
@@ -320,6 +321,43 @@ void attention_finish(Arguments& arguments, Prng& prng) {
         }
     }
     arguments.scalars[0] = 1.0F / std::sqrt(static_cast<float>(sizes[5]));
+}
+// The same positions in blocks of this size, the last block first.
+Arguments in_blocks_of(const Arguments& call, int64_t block_size) {
+    Sizes sizes = call.sizes;
+    sizes[6] = block_size;
+    Arguments other = empty_arguments(*call.operation, sizes, call.item_rows);
+    other.scalars = call.scalars;
+    for (const char* name : {"first_position", "q"}) other.tensor(name).bytes = call.tensor(name).bytes;
+    for (const char* name : {"k", "v"}) std::ranges::fill(other.tensor(name).as<uint16_t>(), uint16_t{0x7FC0});
+    const int64_t slot = sizes[3] * sizes[5];
+    const auto place = [&](const Arguments& in, size_t s, int64_t i) {
+        const auto table = in.tensor("block_tables").as<int32_t>();
+        const int64_t block = table[s * static_cast<size_t>(max_blocks_of(in.sizes)) + i / in.sizes[6]];
+        return (block * in.sizes[6] + i % in.sizes[6]) * slot;
+    };
+    const auto positions = call.tensor("first_position").as<int64_t>();
+    const auto tables = other.tensor("block_tables").as<int32_t>();
+    std::ranges::fill(tables, -1);
+    auto next = static_cast<int32_t>(num_blocks_of(sizes));
+    for (size_t s = 0; s < call.item_rows.size(); ++s) {
+        for (int64_t i = 0; i < positions[s] + call.item_rows[s]; ++i) {
+            int32_t& block = tables[s * static_cast<size_t>(max_blocks_of(sizes)) + i / block_size];
+            if (block < 0) block = --next;
+            for (const char* name : {"k", "v"}) {
+                std::copy_n(&call.tensor(name).as<uint16_t>()[place(call, s, i)], slot,
+                            &other.tensor(name).as<uint16_t>()[place(other, s, i)]);
+            }
+        }
+    }
+    return other;
+}
+std::vector<Arguments> attention_paged_otherwise(const Arguments& arguments) {
+    std::vector<Arguments> calls;
+    for (const int64_t block_size : {arguments.sizes[6], int64_t{16}, int64_t{7}, int64_t{64}}) {
+        calls.push_back(in_blocks_of(arguments, block_size));
+    }
+    return calls;
 }
 Status attention_admits(const Arguments& arguments) {
     const Sizes& sizes = arguments.sizes;
@@ -422,9 +460,9 @@ Operation attention() {
             .contract = kAttentionContract,
             .sizes = {{"sequences", 1, 2, {1, 2, 3}},
                       {"tokens", 1, 3, {1, 2, 3, 9, 16, 17}},
-                      {"context", 0, 5, {0, 1, 15, 62, 63, 64, 65, 127, 510, 511, 512, 575, 1100}},
-                      {"kv_heads", 1, 1, {1, 2, 3}},
-                      {"heads", 1, 2, {1, 2, 3, 4, 8}},
+                      {"context", 0, 5, {0, 1, 15, 62, 63, 64, 65, 127, 510, 511, 512, 575, 1100}, false, true},
+                      {"kv_heads", 1, 1, {1, 2, 3}, false, true},
+                      {"heads", 1, 2, {1, 2, 3, 4, 8}, false, true},
                       {"head_dim", 1, 8, {1, 3, 8, 15, 16, 33, 64, 128, 256}},
                       {"block_size", 1, 16, {1, 3, 16, 20, 64}}},
             .published = attention_published,
@@ -432,6 +470,7 @@ Operation attention() {
             .items = sequences_of_tokens,
             .finish = attention_finish,
             .settle = attention_settle,
+            .paged_otherwise = attention_paged_otherwise,
             .admits = attention_admits,
             .bind = attention_bind,
             .work = attention_work,

@@ -100,7 +100,9 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
     }
     ASSIGN_OR_RETURN(session->compiled_, compile_kernel(options.file, options.flags, session->folder_));
     session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);
-    ASSIGN_OR_RETURN(std::vector<KernelInfo> infos, session->host_->kernels());
+    auto loaded = session->host_->kernels();
+    if (!loaded) return error("{}: {}", options.file, loaded.error().message);
+    std::vector<KernelInfo> infos = *std::move(loaded);
     RETURN_IF_ERROR(of_operation(options.file, operation, infos));
     RETURN_IF_ERROR(session->choose(options, operation, std::move(infos)));
     return session;

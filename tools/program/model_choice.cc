@@ -29,6 +29,11 @@ void add(Digester& digester, const LayerConfig& config, const LayerWeights& weig
          {mamba.conv_weight, mamba.conv_bias, mamba.a_log, mamba.d, mamba.dt_bias, mamba.norm}) {
         digester.add_all(vector);
     }
+    const DeltaWeights& delta = weights.delta;
+    for (const VectorView vector : {delta.conv_weight, delta.a_log, delta.dt_bias, delta.norm})
+        if (!vector.empty()) digester.add_all(vector);
+    for (const VectorView vector : {weights.attention.q_norm, weights.attention.k_norm})
+        if (!vector.empty()) digester.add_all(vector);
     if (config.attention && config.attention->rope.kind != RopeKind::kNone) {
         constexpr int64_t kPositions = 4096;
         digester.add(RopeTable(config.attention->rope, kPositions).digest(kPositions));

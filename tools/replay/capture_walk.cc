@@ -106,7 +106,10 @@ void CaptureWalk::norm(int32_t layer, reference::Norm norm, float eps) {
             }
             put_values<float>(captured, "x", values);
         }
-        put_values<float>(captured, "weight", norm_of(model_.weights, layer, norm));
+        const reference::VectorView stored = norm_of(model_.weights, layer, norm);
+        std::vector<float> weight(stored.begin(), stored.end());
+        for (float& w : weight) w = model_.config.norm_plus_one ? 1.0F + w : w;
+        put_values<float>(captured, "weight", weight);
         return captured;
     });
 }

@@ -49,6 +49,14 @@ public:
     void choose(int32_t, const reference::MoeConfig&) override {}
     void experts(int32_t, const reference::MoeConfig&, reference::Buffer, reference::Buffer) override {}
     void add_routed(bool) override {}
+    // Not kept: layers of these kinds have no calls of their own in the sandbox yet.
+    void delta_conv(int32_t, const reference::DeltaConfig&) override {}
+    void delta_gates(int32_t, const reference::DeltaConfig&) override {}
+    void l2_norm(int32_t, const reference::DeltaConfig&) override {}
+    void delta_update(int32_t, const reference::DeltaConfig&) override {}
+    void delta_norm(int32_t, const reference::DeltaConfig&, float) override {}
+    void head_norm(int32_t, const reference::AttentionConfig&, float) override {}
+    void output_gate(int32_t, const reference::AttentionConfig&) override {}
     void observe(const reference::WalkPoint& point) override;
 
 private:

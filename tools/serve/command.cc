@@ -20,6 +20,7 @@
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
 #include "engine/recorder.h"
+#include "server/checkpoints.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
 #include "server/http/tenants.h"
@@ -70,6 +71,7 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
+    keep_checkpoints(engine);
     engine.max_model_len = model.max_position_embeddings;
     engine.seed = options.seed;
     RETURN_IF_ERROR(validate(engine));

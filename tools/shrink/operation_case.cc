@@ -95,6 +95,10 @@ public:
     }
 
     Result<Arguments> call() const {
+        const bool in_layer = point().layer >= 0 && std::cmp_less(point().layer, model_.config.layers.size());
+        if (in_layer && (layer().delta || (layer().attention && layer().attention->qk_norm)))
+            return error("{}: layers with a delta net or gated attention have no cases of their own yet",
+                         to_string(point()));
         switch (point().op) {
             case WalkOp::kNorm:
             case WalkOp::kFinalNorm: return rms_norm();
@@ -136,7 +140,9 @@ private:
                           : next == Buffer::kGate || next == Buffer::kUp || next == Buffer::kRouter ? Norm::kMlp
                                                                                                     : Norm::kMixer;
         set(call, "x", before_.get(Buffer::kResidual, {0, config.hidden_size}));
-        set(call, "weight", norm_of(model_.weights, point().layer, norm));
+        const VectorView stored = norm_of(model_.weights, point().layer, norm);
+        const float* weight = reference_.norm_weight(stored);
+        set(call, "weight", VectorView(weight, stored.size()));
         call.scalars[0] = static_cast<float>(config.norm_eps);
         return call;
     }

@@ -2,12 +2,15 @@
 // the memory goes. The engine's own scheduler and cache decide; durations are modelled (docs/simulator.md).
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "reference/model/regular_file.h"
 #include "simulator/kernel_tables.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/simulate/cache_only.h"
 #include "tools/simulate/choices.h"
@@ -26,7 +29,7 @@ struct SimulateOptions {
     std::string trace;
     std::string model = "granite-4.0-h-micro";
     std::string device = "h100_sxm";
-    std::string slo;
+    std::optional<std::string> slo;
     std::string requests_file;
     std::string steps_file;
     std::string perfetto_file;
@@ -136,8 +139,8 @@ int run_simulate_command(SimulateOptions options) {
     if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     Slo slo;
-    if (!options.slo.empty()) {
-        const auto parsed = parse_slo(options.slo);
+    if (options.slo) {
+        const auto parsed = parse_slo(*options.slo);
         if (!parsed) return report_error(parsed.error(), kExitBadUsage);
         slo = *parsed;
     }
@@ -199,6 +202,7 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--draft-acceptance", config.draft_acceptance,
                     "chance of a draft to be right when all before it are; drafting itself takes no time")
         ->check(CLI::Range(0.0, 1.0))
+        ->check(finite_number())
         ->capture_default_str()
         ->needs(window);
     options.has_max_tokens =

@@ -60,7 +60,7 @@ void add_mlp(ModelShape& shape, int64_t hidden, const MlpConfig& mlp) {
     add_elementwise(shape, kBytes * (num_up + 1) * mlp.d_ff);
 }
 
-Result<ModelConfig> read_config(const std::string& name) {
+Result<ModelConfig> named_config(const std::string& name) {
     if (is_preset(name)) return preset(name);
     std::filesystem::path path = name;
     std::error_code ignored;
@@ -78,11 +78,13 @@ Result<ModelConfig> read_config(const std::string& name) {
 }  // namespace
 
 Result<ModelConfig> choose_config(const std::string& name) {
-    ASSIGN_OR_RETURN(ModelConfig config, read_config(name));
-    for (size_t i = 0; i < config.layers.size(); ++i)
-        if (config.layers[i].moe)
-            return error("--model {}: layer {} has experts, whose steps are not priced yet: choose a dense model", name,
-                         i);
+    auto config = named_config(name);
+    if (config && geometry(*config).num_delta_layers > 0)
+        return error("--model {}: a {} has gated delta nets, which the simulator cannot price yet", name,
+                     architecture_name(config->architecture));
+    if (config && geometry(*config).num_moe_layers > 0)
+        return error("--model {}: a {} has experts, whose steps are not priced yet: choose a dense model", name,
+                     architecture_name(config->architecture));
     return config;
 }
 

@@ -1,12 +1,15 @@
 // `verbatim sweep`: `verbatim simulate` at many points, on all cores, resumable, in shards.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 
 #include "reference/model/regular_file.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/device_file.h"
@@ -23,8 +26,8 @@ struct SweepOptions {
     std::string model = "granite-4.0-h-micro";
     std::string device = "h100_sxm";
     std::string to;
-    std::string slo;
-    std::string shard;
+    std::optional<std::string> slo;
+    std::optional<std::string> shard;
     std::vector<std::string> memories;
     std::vector<std::string> cache_modes = {"exact"};
     std::vector<std::string> evictions = {"lru"};
@@ -60,7 +63,6 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
 
 // "2/8".
 Result<Shard> parse_shard(const std::string& text) {
-    if (text.empty()) return Shard{};
     const size_t slash = text.find('/');
     const auto number = traces::parse_number<int64_t>(std::string_view(text).substr(0, slash));
     const auto count = slash == std::string::npos
@@ -84,15 +86,15 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
     ASSIGN_OR_RETURN(sweep.device, read_device(options.device));
     sweep.config = options.config;
     sweep.config.max_context = options.read.context;
-    if (!options.slo.empty()) {
-        ASSIGN_OR_RETURN(sweep.slo, parse_slo(options.slo));
+    if (options.slo) {
+        ASSIGN_OR_RETURN(sweep.slo, parse_slo(*options.slo));
     }
     ASSIGN_OR_RETURN(sweep.points, points_of(options));
     return sweep;
 }
 
 int run_sweep_command(const SweepOptions& options) {
-    const auto shard = parse_shard(options.shard);
+    const auto shard = options.shard ? parse_shard(*options.shard) : Shard{};
     if (!shard) return report_error(shard.error(), kExitBadUsage);
     if (const auto points = points_of(options); !points) return report_error(points.error(), kExitBadUsage);
     const auto sweep = sweep_of(options);
@@ -143,9 +145,11 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     verb->add_option("--limit", options->read.read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
     verb->add_option("--session-rate", options->read.read.session_rate, "agentic: sessions started per second")
         ->check(CLI::PositiveNumber)
+        ->check(finite_number())
         ->capture_default_str();
     verb->add_option("--think-scale", options->read.read.think_scale, "think times so many times as long")
         ->check(CLI::NonNegativeNumber)
+        ->check(finite_number())
         ->capture_default_str();
     add_seed_option(*verb, options->config.seed);
     CLI::App* merge = verb->add_subcommand("merge", "put the result files of shards together");

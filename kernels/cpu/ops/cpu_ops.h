@@ -121,6 +121,26 @@ struct ScanArgs {
     int64_t y_stride = 0;
 };
 
+// One value head over some tokens in order, per column j of the state s [key_dim, value_dim]:
+//   u = Σ (decay · s[i][j]) · k[i], d = beta · (v[j] − u), s[i][j] = fma(k[i], d, decay · s[i][j]),
+//   y[j] = Σ s[i][j] · q[i], sums by fma in ascending i from +0; reference/ops/delta.h.
+struct DeltaArgs {
+    int64_t key_dim = 0;
+    int64_t value_dim = 0;
+    int64_t num_tokens = 0;
+    const float* q = nullptr;  // [num_tokens, key_dim]
+    const float* k = nullptr;  // [num_tokens, key_dim]
+    const float* v = nullptr;  // [num_tokens, value_dim]
+    int64_t stride = 0;        // of q, k and v
+    const float* beta = nullptr;
+    const float* decay = nullptr;
+    int64_t gate_stride = 0;          // of beta and decay
+    const float* state_in = nullptr;  // [key_dim, value_dim]; null: zeros
+    float* state_out = nullptr;       // [key_dim, value_dim]; may be state_in
+    float* y = nullptr;               // [num_tokens, value_dim]; apart from q, k and v
+    int64_t y_stride = 0;
+};
+
 struct CpuOps {
     Isa isa = Isa::kPortable;
     bool takes_pairs = false;  // which form of RoundedRows panel() reads
@@ -133,6 +153,7 @@ struct CpuOps {
     void (*merge_run)(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) = nullptr;
     // False when the state that it leaves holds a NaN or an infinity.
     bool (*scan)(const ScanArgs& args) = nullptr;
+    bool (*delta)(const DeltaArgs& args) = nullptr;  // likewise
     const RowOps* rows = nullptr;
 };
 using reference::Profile;

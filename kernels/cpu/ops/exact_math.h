@@ -10,6 +10,7 @@ namespace loop_math {
 
 inline float exp(float x) { return reference::exp_f32(x); }
 inline float silu(float x) { return reference::silu_f32(x); }
+inline float sigmoid(float x) { return reference::sigmoid_f32(x); }
 inline float softplus(float x) { return reference::softplus_f32(x); }
 
 }  // namespace loop_math

@@ -22,6 +22,7 @@ inline float exp(float x) {
     return reference::float_from_bits(reference::bits_from_float(q) + (reference::bits_from_float(shifted) << 23));
 }
 inline float silu(float x) { return x / (1.0F + exp(-x)); }
+inline float sigmoid(float x) { return 1.0F / (1.0F + exp(-x)); }
 inline float softplus(float x) { return reference::softplus_f32(x); }
 
 }  // namespace loop_math

@@ -206,12 +206,55 @@ bool scan_portable(const ScanArgs& args) {
     return is_finite_row(args.state_out, size);
 }
 
+namespace {
+
+// One token, `width` columns from first_j on.
+VERBATIM_CLONES void delta_token(const DeltaArgs& args, int64_t t, const float* state_in, int64_t first_j,
+                                 int64_t width) {
+    float d[kWidth] = {};
+    float o[kWidth] = {};
+    const float* k = args.k + t * args.stride;
+    const float* q = args.q + t * args.stride;
+    const float* v = args.v + t * args.stride + first_j;
+    const float decay = args.decay[t * args.gate_stride];
+    for (int64_t i = 0; i < args.key_dim; ++i) {
+        const float* before = state_in + i * args.value_dim + first_j;
+        for (int64_t j = 0; j < width; ++j) d[j] = fma_f32(decay * before[j], k[i], d[j]);
+    }
+    for (int64_t j = 0; j < width; ++j) d[j] = args.beta[t * args.gate_stride] * (v[j] - d[j]);
+    for (int64_t i = 0; i < args.key_dim; ++i) {
+        const float* before = state_in + i * args.value_dim + first_j;
+        float* s = args.state_out + i * args.value_dim + first_j;
+        for (int64_t j = 0; j < width; ++j) {
+            s[j] = fma_f32(k[i], d[j], decay * before[j]);
+            o[j] = fma_f32(s[j], q[i], o[j]);
+        }
+    }
+    std::copy_n(o, width, args.y + t * args.y_stride + first_j);
+}
+
+}  // namespace
+
+// Columns are independent of each other, so they are vectorised; i is in order.
+bool delta_portable(const DeltaArgs& args) {
+    const int64_t size = args.key_dim * args.value_dim;
+    if (args.state_in == nullptr) std::fill_n(args.state_out, size, 0.0F);
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+        const float* state_in = t == 0 && args.state_in != nullptr ? args.state_in : args.state_out;
+        for (int64_t j = 0; j < args.value_dim; j += kWidth) {
+            delta_token(args, t, state_in, j, std::min(kWidth, args.value_dim - j));
+        }
+    }
+    return is_finite_row(args.state_out, size);
+}
+
 const CpuOps kPortableOps{.isa = Isa::kPortable,
                           .takes_pairs = false,
                           .panel = panel_portable,
                           .attend_tile = attend_tile_portable,
                           .merge_run = merge_run,
                           .scan = scan_portable,
+                          .delta = delta_portable,
                           .rows = &kRowOps};
 
 }  // namespace verbatim::cpu

@@ -11,5 +11,6 @@ extern const CpuOps kPortableOps;
 void attend_tile_portable(const AttendTileArgs& args);
 void attend_tile_tensor(const AttendTileArgs& args);  // in tensor.sm90
 bool scan_portable(const ScanArgs& args);
+bool delta_portable(const DeltaArgs& args);
 
 }  // namespace verbatim::cpu

@@ -101,6 +101,24 @@ VERBATIM_LOOP void rms_norm(const float* x, const float* weight, float eps, int6
     for (int64_t i = 0; i < count; ++i) out[i] = (x[i] * scale) * weight[i];
 }
 
+VERBATIM_LOOP void l2_norm(float scale, int64_t count, float* x) {
+    constexpr int64_t kPartials = reference::kNormPartials;
+    float partial[kPartials] = {};
+    const int64_t whole = count - count % kPartials;
+    for (int64_t first = 0; first < whole; first += kPartials) {
+        for (int64_t j = 0; j < kPartials; ++j) {
+            partial[j] = reference::fma_f32(x[first + j], x[first + j], partial[j]);
+        }
+    }
+    for (int64_t i = whole; i < count; ++i) partial[i - whole] = reference::fma_f32(x[i], x[i], partial[i - whole]);
+    const float root = reference::sqrt_f32(halve(partial) + reference::kL2Eps);
+    for (int64_t i = 0; i < count; ++i) x[i] = (x[i] / root) * scale;
+}
+
+VERBATIM_LOOP void sigmoid_gate(const float* __restrict gate, int64_t count, float* __restrict x) {
+    for (int64_t i = 0; i < count; ++i) x[i] = x[i] * loop_math::sigmoid(gate[i]);
+}
+
 VERBATIM_LOOP void silu_gate(const float* __restrict z, int64_t count, float* __restrict y) {
     for (int64_t i = 0; i < count; ++i) y[i] = y[i] * loop_math::silu(z[i]);
 }
@@ -192,6 +210,15 @@ VERBATIM_LOOP void time_steps(const TimeStepArgs& args) {
     }
 }
 
+VERBATIM_LOOP void delta_gates(const DeltaGateArgs& args) {
+    float* __restrict beta = args.beta;
+    float* __restrict decay = args.decay;
+    for (int64_t h = 0; h < args.n_heads; ++h) {
+        beta[h] = loop_math::sigmoid(beta[h]);
+        decay[h] = loop_math::exp(loop_math::softplus(decay[h] + args.bias[h]) * args.rate[h]);
+    }
+}
+
 VERBATIM_LOOP bool is_finite_row(const float* x, int64_t count) {
     constexpr uint32_t kExponent = 0x7F800000U;
     uint32_t greatest = 0;
@@ -232,6 +259,9 @@ constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
                          .route = route_row,
                          .conv = conv_row,
                          .time_steps = time_steps,
+                         .delta_gates = delta_gates,
+                         .l2_norm = l2_norm,
+                         .sigmoid_gate = sigmoid_gate,
                          .is_finite = is_finite_row,
                          .arg_max = arg_max};
 

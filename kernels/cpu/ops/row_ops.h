@@ -60,6 +60,15 @@ struct RouteArgs {
     float* out = nullptr;           // [64]
 };
 
+// One token's gates of a delta net, by value head, in place: reference/ops/delta.h.
+struct DeltaGateArgs {
+    const float* bias = nullptr;  // [n_heads]
+    const float* rate = nullptr;  // [n_heads]
+    int64_t n_heads = 0;
+    float* beta = nullptr;   // [n_heads], from b
+    float* decay = nullptr;  // [n_heads], from a
+};
+
 struct RowOps {
     // out[k] = bf16(x[k] · multiplier), padded with +0 to whole pairs: as binary32, [2 · num_pairs(count)], or as
     // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
@@ -82,8 +91,11 @@ struct RowOps {
     void (*route)(const RouteArgs& args) = nullptr;
     void (*conv)(const ConvRowArgs& args) = nullptr;
     void (*time_steps)(const TimeStepArgs& args) = nullptr;
-    bool (*is_finite)(const float* x, int64_t count) = nullptr;   // N8: no NaN, no infinity
-    int32_t (*arg_max)(const float* x, int64_t count) = nullptr;  // lowest index of the greatest; no NaN
+    void (*delta_gates)(const DeltaGateArgs& args) = nullptr;
+    void (*l2_norm)(float scale, int64_t count, float* x) = nullptr;             // one head, reference/ops/delta.h
+    void (*sigmoid_gate)(const float* gate, int64_t count, float* x) = nullptr;  // reference/ops/elementwise.h
+    bool (*is_finite)(const float* x, int64_t count) = nullptr;                  // N8: no NaN, no infinity
+    int32_t (*arg_max)(const float* x, int64_t count) = nullptr;                 // lowest index of the greatest; no NaN
 };
 
 }  // namespace verbatim::cpu

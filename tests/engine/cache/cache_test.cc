@@ -70,6 +70,30 @@ struct Scene {
 
 NotReusedRange range(int64_t end, NotReused reason) { return {end, reason}; }
 
+// Wherever a history turns off, what is computed again is little beside what it has to compute anyway.
+TEST(Cache, CheckpointsBeyondTheNewestFourAreSpread) {
+    constexpr int64_t kApart = 10;
+    CacheConfig config = config_of(0, 16);
+    config.keep_checkpoints = 12;
+    Scene scene(config);
+    scene.publish("a", 1);
+    for (int64_t length = kApart; length <= 90 * kApart; length += kApart) {
+        scene.publish("a", length, HeadKind::kCheckpoint);
+        std::vector<int64_t> kept = scene.lengths("a");
+        kept.erase(kept.begin());  // the turn's
+        ASSERT_LE(kept.size(), 12u);
+        EXPECT_EQ(kept.front(), kApart) << "the first one stays";
+        if (length < 4 * kApart) continue;
+        EXPECT_THAT(std::vector(kept.end() - 4, kept.end()),
+                    ElementsAre(length - 3 * kApart, length - 2 * kApart, length - kApart, length));
+        for (size_t i = 1; i < kept.size(); ++i) {
+            const int64_t anyway = length - kept[i] + kApart;  // of a history that turns off in the message before
+            EXPECT_LE(length - kept[i - 1], 3 * anyway) << kept[i - 1] << " and " << kept[i] << " of " << length;
+        }
+    }
+    EXPECT_EQ(scene.lookup("a", 500, 500).not_reused.front().reason, NotReused::kNotRetained);
+}
+
 TEST(Cache, AttachesAtEveryLengthAndGivesEverythingBack) {
     for (int64_t length = 1; length <= 13; ++length) {
         SCOPED_TRACE(length);

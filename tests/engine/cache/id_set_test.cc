@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <vector>
 
 #include "engine/base/prng.h"
 
@@ -13,16 +14,40 @@ namespace {
 
 void expect_equal(IdSet& set, const std::set<int32_t>& model, int32_t begin, int32_t end) {
     set.verify();
-    const auto lowest = set.lowest();
-    ASSERT_EQ(lowest.has_value(), !model.empty());
-    if (lowest) ASSERT_EQ(*lowest, *model.begin());
-    int32_t run_end = begin;
-    while (run_end < end && model.contains(run_end)) ++run_end;
-    ASSERT_EQ(set.end_of_run(begin, end), run_end);
-    ASSERT_EQ(set.contains_all(begin, end), run_end == end);
     const auto next = model.lower_bound(begin);
     ASSERT_EQ(set.contains_none(begin, end), next == model.end() || *next >= end);
     if (begin < set.size()) ASSERT_EQ(set.contains(begin), model.contains(begin));
+}
+
+void change(IdSet& set, std::set<int32_t>& model, int32_t begin, int32_t end, uint64_t how) {
+    const auto first = model.lower_bound(begin);
+    const bool any = first != model.end() && *first < end;
+    if (how < 2) {
+        if (how == 0) {
+            set.insert(begin, end);
+        } else {
+            ASSERT_EQ(set.insert_new(begin, end), !any);
+        }
+        for (int32_t id = begin; id < end; ++id) model.insert(id);
+    } else if (how == 2) {
+        set.erase(begin, end);
+        model.erase(first, model.lower_bound(end));
+    } else if (how == 3) {
+        int32_t stop = begin;
+        for (; stop < end && model.contains(stop); ++stop) model.erase(stop);
+        ASSERT_EQ(set.erase_run(begin, end), stop);
+    } else {
+        const auto count = std::min<int32_t>(end - begin, static_cast<int32_t>(model.size()));
+        std::vector<int32_t> taken;
+        set.erase_lowest(count, [&](int32_t from, int32_t until) {
+            for (int32_t id = from; id < until; ++id) taken.push_back(id);
+        });
+        ASSERT_EQ(static_cast<int32_t>(taken.size()), count);
+        for (const int32_t id : taken) {
+            ASSERT_EQ(id, *model.begin());
+            model.erase(model.begin());
+        }
+    }
 }
 
 // Sizes around words, groups of words, and none.
@@ -36,15 +61,7 @@ TEST(IdSet, IsASetOfNumbers) {
         for (int step = 0; step < 400; ++step) {
             const int32_t begin = below(size + 1);
             const int32_t end = begin + below(std::min(size - begin, step % 3 == 0 ? size : 70) + 1);
-            const bool inserts = prng.below(2) == 0;
-            inserts ? set.insert(begin, end) : set.erase(begin, end);
-            for (int32_t id = begin; id < end; ++id) {
-                if (inserts) {
-                    model.insert(id);
-                } else {
-                    model.erase(id);
-                }
-            }
+            change(set, model, begin, end, prng.below(5));
             const int32_t from = below(size + 1);
             expect_equal(set, model, from, from + below(size - from + 1));
             expect_equal(set, model, begin, end);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "reference/lockstep_executor.h"
+#include "reference/model/presets.h"
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/head_case.h"
 #include "tests/kernels/cuda/schedules.h"
@@ -371,6 +372,16 @@ TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
             EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         }
     }
+}
+
+TEST(CudaExecutor, AFamilyWithoutKernelsIsRefusedByName) {
+    const reference::ModelConfig config = *reference::preset("tiny-qwen3.5");
+    const auto problems = unsupported(config, {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}, {});
+    ASSERT_EQ(problems.size(), 4u);
+    EXPECT_EQ(problems[0],
+              "layer 0: there are no CUDA kernels for gated delta nets yet: a Qwen3_5ForConditionalGeneration runs on "
+              "the executors reference and cpu");
+    EXPECT_TRUE(problems[3].starts_with("layer 3: there are no CUDA kernels for norms on q and k yet")) << problems[3];
 }
 
 TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {

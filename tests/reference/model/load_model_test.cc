@@ -431,7 +431,7 @@ const std::vector<BadGolden> kBadGoldens = {
      },
      "logits.0 is F32 [2, 160], wanted F64 [1, 160]"},
     {"StateOfAnAttentionLayer", [](FileTensors& t) { find_tensor(t, "ssm.3.0").layout.name = "ssm.3.2"; },
-     "ssm.3.2 is of a layer that is no Mamba-2 layer"},
+     "ssm.3.2 is of a layer that is neither Mamba-2 nor a delta net"},
     {"HiddenOfALayerBeyondTheLast", [](FileTensors& t) { find_tensor(t, "hidden.3.4").layout.name = "hidden.3.5"; },
      "hidden.3.5 is of a layer that the config lacks"},
     {"NaN", [](FileTensors& t) { std::memset(find_tensor(t, "logits.0").bytes.data(), 0xFF, 8); }, "not finite"},
@@ -452,6 +452,63 @@ TEST_P(MalformedGolden, IsAnErrorThatSaysWhat) {
 
 INSTANTIATE_TEST_SUITE_P(Files, MalformedGolden, testing::ValuesIn(kBadGoldens),
                          [](const auto& info) { return info.param.claim; });
+
+// Parts that are not the language model are left out by name, and counted.
+TEST(LoadQwen, PartsOfOtherModalitiesAreLeftOutByName) {
+    const Checkpoint checkpoint("qwen35");
+    const Model whole = *load_model(checkpoint.path());
+    EXPECT_EQ(whole.report.num_skipped, 2);
+    checkpoint.change_tensors(kFile, [](auto& t) {
+        std::erase_if(t, [](auto& x) { return !x.layout.name.starts_with("model.language_model."); });
+    });
+    const auto without = load_model(checkpoint.path());
+    ASSERT_TRUE(without) << without.error().message;
+    EXPECT_EQ(without->report.num_skipped, 0);
+    EXPECT_EQ(without->report.num_parameters, whole.report.num_parameters);
+    checkpoint.change_tensors(kFile, [](auto& t) {
+        t.push_back({{"model.language_model.visual.norm.weight", TensorDtype::kBf16, {1}}, "00"});
+    });
+    const auto extra = load_model(checkpoint.path());
+    ASSERT_FALSE(extra);
+    EXPECT_NE(extra.error().message.find("visual.norm.weight\" of shape [1] is not part of"), std::string::npos);
+}
+
+// As transformers saves the language model alone.
+TEST(LoadQwen, ATextOnlyCheckpointIsTheSameModel) {
+    const Checkpoint checkpoint("qwen35");
+    const Model published = *load_model(golden_folder("qwen35"));
+    checkpoint.change_json("config.json", [](Json& json) {
+        json = Json(json["text_config"]);
+        json["architectures"] = {"Qwen3_5ForCausalLM"};
+    });
+    checkpoint.change_tensors(kFile, [](FileTensors& tensors) {
+        std::erase_if(tensors, [](auto& t) { return t.layout.name.find("visual") != std::string::npos; });
+        for (FileTensor& tensor : tensors) {
+            const size_t at = tensor.layout.name.find("language_model.");
+            if (at != std::string::npos) tensor.layout.name.erase(at, std::string("language_model.").size());
+        }
+    });
+    const auto text = load_model(checkpoint.path());
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_EQ(text->config, published.config);
+    EXPECT_EQ(text->report.num_skipped, 1);
+    const auto& [got, wanted] = std::pair(text->weights.layers[1].delta.z, published.weights.layers[1].delta.z);
+    EXPECT_TRUE(std::equal(got.data, got.data + got.rows * got.cols, wanted.data));
+}
+
+// Vectors that are binary32 in the file are not rounded, matrices that are become bf16, and that is said.
+TEST(LoadQwen, VectorsKeepTheirBinary32) {
+    const Checkpoint checkpoint("qwen35");
+    const float a_log[] = {0.1F, 0.2F, 0.3F, 0.4F};  // none of them a bf16
+    checkpoint.change_tensors(kFile, [&](FileTensors& tensors) {
+        FileTensor& tensor = find_tensor(tensors, "model.language_model.layers.0.linear_attn.A_log");
+        ASSERT_EQ(tensor.layout.dtype, TensorDtype::kF32);
+        tensor.bytes.assign(reinterpret_cast<const char*>(a_log), sizeof(a_log));
+    });
+    const Model model = *load_model(checkpoint.path());
+    EXPECT_TRUE(std::ranges::equal(model.weights.layers[0].delta.a_log, a_log));
+    EXPECT_EQ(model.report.num_rounded, 0);
+}
 
 }  // namespace
 }  // namespace verbatim::reference

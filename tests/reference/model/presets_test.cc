@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <cmath>
 #include <map>
 
@@ -41,8 +43,11 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
     EXPECT_EQ(geometry_of("mamba2-130m").num_parameters, 128'989'632);
     EXPECT_EQ(geometry_of("mamba2-2.7b").num_parameters, 2'702'599'680);
     const std::map<std::string_view, double> in_billions = {
-        {"granite-4.0-h-tiny", 6.94}, {"granite-4.0-h-small", 32.21}, {"nemotron-3-nano-30b", 31.58},
-        {"granite-4.0-h-1b", 1.46},   {"granite-4.0-h-micro", 3.19},  {"bamba-9b", 9.78},
+        {"qwen3.5-0.8b", 0.75},         {"qwen3.5-4b", 4.21},
+        {"qwen3.5-9b", 8.95},           {"qwen3.5-27b", 26.9},
+        {"granite-4.0-h-tiny", 6.94},   {"granite-4.0-h-small", 32.21},
+        {"nemotron-3-nano-30b", 31.58}, {"granite-4.0-h-1b", 1.46},
+        {"granite-4.0-h-micro", 3.19},  {"bamba-9b", 9.78},
         {"nemotron-h-8b", 8.10}};
     for (const auto& [name, billions] : in_billions)
         EXPECT_NEAR(static_cast<double>(geometry_of(name).num_parameters) / 1e9, billions, 0.005) << name;
@@ -65,6 +70,10 @@ TEST(Presets, HaveThePublishedLayersByKind) {
     EXPECT_EQ(nano.num_moe_layers, 23);
     EXPECT_EQ(nano.state_bytes_per_row, 23 * (2'097'152 + 2 * 36'864));  // the conv window in binary32
     EXPECT_EQ(nano.kv_bytes_per_token, 6144);
+    const ModelGeometry qwen = geometry_of("qwen3.5-27b");
+    EXPECT_EQ(qwen.num_layers, 64);
+    EXPECT_EQ(qwen.num_delta_layers, 48);
+    EXPECT_EQ(qwen.num_attention_layers, 16);
     const ModelGeometry falcon = geometry_of("falcon-h1-1.5b");
     EXPECT_EQ(falcon.num_mamba_layers, 24);
     EXPECT_EQ(falcon.num_attention_layers, 24);
@@ -128,6 +137,37 @@ TEST(ModelGeometry, CountsBytesOfKvAndStateByHand) {
     EXPECT_EQ(g.break_even_tokens, (24192 + 127) / 128);
     EXPECT_EQ(geometry(*preset("tiny-mamba2")).break_even_tokens, std::nullopt);
     EXPECT_EQ(geometry(*preset("tiny-llama")).break_even_tokens, 0);
+}
+
+// Of Qwen3.5 as engines count them: a state in binary32, a window of three columns, KV in bf16.
+TEST(ModelGeometry, StatesOfDeltaNetsAreThePublishedSizes) {
+    const auto row = [](const char* name) {
+        const ModelConfig config = *preset(name);
+        const DeltaConfig& delta = *config.layers[0].delta;
+        return std::array<int64_t, 4>{4 * delta.state_elements(), 2 * 3 * delta.conv_dim(),
+                                      geometry(config).num_delta_layers, geometry(config).kv_bytes_per_token};
+    };
+    EXPECT_EQ(row("qwen3.5-0.8b"), (std::array<int64_t, 4>{1'048'576, 36'864, 18, 12'288}));
+    EXPECT_EQ(row("qwen3.5-4b"), (std::array<int64_t, 4>{2'097'152, 49'152, 24, 32'768}));
+    EXPECT_EQ(row("qwen3.5-9b"), (std::array<int64_t, 4>{2'097'152, 49'152, 24, 32'768}));
+    EXPECT_EQ(row("qwen3.5-27b"), (std::array<int64_t, 4>{3'145'728, 61'440, 48, 65'536}));
+    // Ours: the window is binary32, too.
+    const ModelConfig tiny = *preset("tiny-qwen3.5");
+    EXPECT_EQ(geometry(tiny).state_bytes_per_row, 3 * (4 * 16 * 24 + 3 * (2 * 2 * 16 + 4 * 24)) * 4);
+}
+
+TEST(ModelConfig, ValidateNamesEveryProblemOfADeltaNet) {
+    ModelConfig config = *preset("tiny-qwen3.5");
+    config.layers[0].delta->n_value_heads = 5;
+    config.layers[0].delta->d_conv = 5;
+    config.layers[1].attention = config.layers[3].attention;
+    config.layers[3].attention->qk_norm = false;
+    std::string all;
+    for (const std::string& problem : validate(config)) all += problem + "\n";
+    for (const char* wanted :
+         {"layer 0: delta n_key_heads = 2 does not divide n_value_heads = 5", "layer 0: delta d_conv = 5, wanted 2..4",
+          "layer 1: a delta net beside another mixer", "layer 3: attention output_gate without qk_norm"})
+        EXPECT_NE(all.find(wanted), std::string::npos) << wanted << " in " << all;
 }
 
 TEST(ModelConfig, ValidateNamesEveryProblemAtOnce) {

@@ -102,7 +102,7 @@ TEST(RandomConfig, OfEveryFamilyIsSmallSoundAndSurvivesItsConfigJson) {
         ASSERT_TRUE(text) << "seed " << seed << ": " << text.error().message;
         EXPECT_EQ(*parse_config(*text, "config.json"), config) << "seed " << seed << *text;
     }
-    EXPECT_EQ(families.size(), 6u);
+    EXPECT_EQ(families.size(), 7u);
 }
 
 TEST(RandomConfig, WithExpertsIsSmallSoundAndSurvivesItsConfigJson) {

@@ -279,8 +279,11 @@ TEST(HttpConversations, ARewrittenHistoryCostsWhatDiverged) {
     EXPECT_GT(grown(NotReused::kBetweenHeads), 0) << "the prompt's last token, which every request computes";
     EXPECT_EQ(cached(rewritten) + grown(NotReused::kNewTokens) + grown(NotReused::kBetweenHeads), num_prompt);
     EXPECT_EQ(scene.ask(get("/v1/conversations/c")).json()["turns"].size(), 1u) << "the turn that it left is gone";
-    // Back again: the first prompt's state was let go meanwhile, and that is the reason that is counted.
-    EXPECT_EQ(cached(ask_with(answer)), 0);
+    // Back again: the first prompt's state was let go meanwhile, and that is the reason that is counted. The one behind
+    // the message before, the template's own, is there.
+    const int64_t left = cached(ask_with(answer));
+    EXPECT_GT(left, 0);
+    EXPECT_LT(left, num_first_prompt - 1);
     EXPECT_GT(grown(NotReused::kNotRetained), 0);
     EXPECT_EQ(grown(NotReused::kNewConversation), 0);
 }

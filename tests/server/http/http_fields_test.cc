@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "server/http/http_server.h"
 #include "server/http/tenants.h"
@@ -46,6 +48,28 @@ TEST(HttpFields, SeveralChoicesAreSeveralSeeds) {
         EXPECT_TRUE(joined(stream, i).done);
     }
     scene.wait_until_idle();
+}
+
+// Agents send a message's content in parts. Those of text are its lines; others are refused by what they are.
+TEST(HttpFields, ContentMayBePartsOfText) {
+    const HttpScene scene;
+    const auto with_content = [](const json& content) {
+        return hello({{"messages", json::array({{{"role", "user"}, {"content", content}}})}});
+    };
+    const auto part = [](const char* text) { return json{{"type", "text"}, {"text", text}}; };
+    const json plain = scene.chat(with_content("hello\nyou")).json();
+    ASSERT_TRUE(plain.contains("choices")) << plain;
+    const json in_parts = scene.chat(with_content({part("hello"), part("you")})).json();
+    EXPECT_EQ(in_parts["choices"], plain["choices"]) << in_parts;
+    EXPECT_EQ(in_parts["usage"], plain["usage"]);
+    for (const json& wrong : {json{{"type", "image_url"}, {"image_url", "x"}}, json{{"type", "text"}},
+                              json{{"type", "text"}, {"text", 7}}, json("hello")}) {
+        const HttpAnswer refused = scene.chat(with_content({part("hello"), wrong}));
+        EXPECT_EQ(refused.status, 400) << refused.body;
+        EXPECT_EQ(refused.json()["error"]["param"], "messages");
+        EXPECT_THAT(refused.json()["error"]["message"].get<std::string>(), HasSubstr("as every part of a content"));
+    }
+    EXPECT_EQ(scene.chat(hello({{"messages", json::array({{{"role", 7}, {"content", "x"}}})}})).status, 400);
 }
 
 // One row of logits for all: what the probabilities are can be told from it.
@@ -206,6 +230,23 @@ TEST(HttpFields, MetricsCountWhatHappened) {
     EXPECT_EQ(metric(scene, "verbatim:conversations" + model), 1);
     EXPECT_GT(metric(scene, "verbatim:heads" + model), 0);
     EXPECT_GT(metric(scene, "verbatim:http_responses_total{model_name=\"tiny-python\",status=\"200\"}"), 5);
+}
+
+// Other threads change what they count meanwhile (ThreadSanitizer looks on).
+TEST(HttpFields, MetricsAreReadWhileTurnsRun) {
+    HttpScene scene;
+    std::atomic<bool> is_over = false;
+    std::thread client([&] {
+        for (int turn = 0; turn < 4; ++turn)
+            EXPECT_EQ(scene.chat(hello({{"max_tokens", 200}, {"conversation_id", "c"}})).status, 200);
+        is_over = true;
+    });
+    while (!is_over) {
+        EXPECT_EQ(scene.ask(get("/metrics")).status, 200);
+        EXPECT_NE(scene.ask(get("/v1/conversations/c")).status, 500);
+    }
+    client.join();
+    EXPECT_GE(metric(scene, "vllm:generation_tokens_total{model_name=\"tiny-python\"}"), 4);
 }
 
 TEST(HttpFields, ItIsReadyWhenTheModelIsLoaded) {

@@ -11,7 +11,9 @@
 #include <chrono>
 #include <utility>
 
+#include "server/checkpoints.h"
 #include "server/text/tokenizer_json.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
 namespace {
@@ -22,6 +24,8 @@ EngineConfig scene_engine(const HttpSceneConfig& config) {
     EngineConfig engine;
     engine.cache.pools = config.executor.pools;
     engine.max_model_len = 4096;
+    server::keep_checkpoints(engine);
+    if (!config.has_checkpoints) engine.scheduler.max_checkpoints = 0;
     return engine;
 }
 
@@ -182,7 +186,9 @@ HttpScene::HttpScene(HttpSceneConfig config)
       engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),
       ledger_(config.ledger ? config.ledger() : nullptr, {.pause_ms = 1, .max_pause_ms = 1}) {
     if (config.has_template) {
-        chat_ = *text::Chat::load(kSceneModel, tokenizer_,
+        const ScratchFolder folder;
+        if (!config.chat_template.empty()) folder.write("chat_template.jinja", config.chat_template);
+        chat_ = *text::Chat::load(config.chat_template.empty() ? kSceneModel : folder.path().string(), tokenizer_,
                                   {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"});
     }
     const Status opened = ledger_.open({.tokenizer = "the tests'", .vocab_size = config.executor.vocab_size});

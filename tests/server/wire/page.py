@@ -102,9 +102,10 @@ def play(browser, base, forks):
 
 
 def main():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    names = ("chromium", "chromium-browser", "chromium-headless-shell")
+    chromium = next((found for found in map(shutil.which, names) if found), None)
     if chromium is None:
-        skip("chromium is not installed (Debian: chromium)")
+        skip("chromium is not installed (Debian: chromium or chromium-headless-shell)")
     with Served(program()) as server, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         forks = server.ask("/v1/conversations/nobody")[1].get("error", {}).get("code") != "unknown_url"
         browser = Browser(chromium, folder)

@@ -19,8 +19,8 @@ def skip(reason):
 class Served:
     """`with Served(program, "--api-key-file", path) as server:` and server.base is its address."""
 
-    def __init__(self, program, *flags):
-        plain = ["--port", "0", "--threads", "1", "--cache", "128MiB", "--ledger", "none"]
+    def __init__(self, program, *flags, cache="128MiB"):
+        plain = ["--port", "0", "--threads", "1", "--cache", cache, "--ledger", "none"]
         self.command = [program, "serve", *plain, *flags]
 
     def __enter__(self):

@@ -87,6 +87,9 @@ TEST(FidelityCommand, SetsRealRunsBesideTheSimulation) {
             EXPECT_GE(figure["spread"], 0) << name;
         }
     }
+    const Outcome load = run_verbatim({"fidelity", "--trace", kChats, "--device", "h100_sxm", "--load", "0.5,nan"});
+    EXPECT_EQ(load.exit_code, kExitBadUsage);
+    EXPECT_THAT(load.err, HasSubstr("wanted a number"));
     const Outcome none = run_verbatim({"fidelity", "--trace", kChats, "--device", "h100_sxm"});
     EXPECT_EQ(none.exit_code, kExitBadInput);
     EXPECT_THAT(none.err, HasSubstr("verbatim calibrate"));

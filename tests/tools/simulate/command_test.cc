@@ -223,6 +223,9 @@ TEST(SimulateCommand, SaysWhatIsWrong) {
                                 {{"--slo", "ttft=2"}, kExitBadUsage, "got \"ttft=2\", wanted objectives such as"},
                                 {{"--slo", "ttft=2s,ttft=3s"}, kExitBadUsage, "once at most"},
                                 {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
+                                {{"--slo", "ttft=nans"}, kExitBadUsage, "wanted objectives"},
+                                {{"--slo", ""}, kExitBadUsage, "--slo: got nothing"},
+                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a number"},
                                 {{"--cache-mode", "some"}, kExitBadUsage, "--cache-mode"},
                                 {{"--context", "999999999"}, kExitBadInput, "the model has 131072 positions"},
                                 {{"--requests-csv", files.path("no/such/folder.csv")}, kExitMachine, "folder.csv"}}) {

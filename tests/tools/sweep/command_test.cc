@@ -116,7 +116,12 @@ TEST(SweepCommand, SaysWhatIsWrong) {
     for (const auto& [flags, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--shard", "4/3"}, "wanted I/N"},
              {{"--evict", "best"}, "there is no policy \"best\""},
+             {{"--shard", "0/0"}, "wanted I/N"},
+             {{"--shard", ""}, "wanted I/N"},
              {{"--slo", "soon"}, "--slo"},
+             {{"--slo", ""}, "--slo: got nothing"},
+             {{"--session-rate", "nan"}, "wanted a number"},
+             {{"--think-scale", "nan"}, "wanted a number"},
              {{"--device", "h1"}, "neither a device file"}}) {
         const Outcome outcome = sweep(files.path("c"), flags);
         EXPECT_NE(outcome.exit_code, kExitOk);

@@ -3,11 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "kernels/sandbox/builtin_kernels.h"
 #include "tests/tools/kernel/run_kernel.h"
+#include "tools/kernel/check.h"
+#include "tools/kernel/compile_kernel.h"
+#include "tools/kernel/machine_code.h"
+#include "tools/kernel/operation.h"
 
 namespace verbatim::tools {
 namespace {
@@ -35,6 +41,34 @@ TEST_P(NewKernels, AreRightAsTheyAre) {
     }
 }
 
+// For CUDA there is no race in them, and no barrier that nobody misses.
+TEST_P(NewKernels, NeedTheirBarriers) {
+    const ScratchFiles scratch;
+    const std::string file = scratch.path("mine.cu");
+    ASSERT_EQ(run_kernel({"new", GetParam(), "--for", "cuda", "--out", file}).exit_code, kExitOk);
+    const Outcome race = run_kernel({"race", GetParam(), "--mutate", "--file", file, "--format", "json"});
+    EXPECT_EQ(race.exit_code, kExitOk) << race.out << race.err;
+    const KernelJson report = KernelJson::parse(race.out, nullptr, false);
+    EXPECT_EQ(report["verdict"], "pass");
+    const std::string source = file_bytes(file);
+    const auto barriers = std::ssize(mutated_source(source, file).barriers);
+    EXPECT_EQ(std::ssize(report["notes"]), std::max<int64_t>(barriers, 1));
+}
+
+// nvcc compiles the same file.
+TEST_P(NewKernels, AreCudaToo) {
+    const ScratchFolder folder;
+    const std::string file = fmt::format("{}/kernels/sandbox/naive/{}.cu", VERBATIM_SOURCE_DIR, GetParam());
+    const auto codes = machine_code(file, {}, folder);
+    if (!codes && codes.error().message.find("cannot be started") != std::string::npos) GTEST_SKIP() << "no nvcc here";
+    ASSERT_TRUE(codes.has_value()) << codes.error().message;
+    EXPECT_GE(codes->size(), 1u);
+    for (const MachineCode& code : *codes) {
+        EXPECT_GT(code.num_registers, 0) << code.kernel;
+        EXPECT_EQ(code.spill_bytes, 0) << code.kernel;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Naive, NewKernels, testing::ValuesIn(all_operations()),
                          [](const auto& info) { return info.param; });
 
@@ -59,6 +93,38 @@ TEST_P(OurKernels, AreInvariant) {
         EXPECT_EQ(report["invariant"].size(), 5u);
         for (const auto& [property, holds] : report["invariant"].items()) EXPECT_TRUE(holds) << property;
     }
+}
+
+// All that are for CUDA, in every order of threads.
+TEST_P(OurKernels, HaveNoRaces) {
+    const Outcome race = run_kernel({"race", GetParam(), "--kernel", "all", "--effort", "short", "--format", "json"});
+    EXPECT_EQ(race.exit_code, kExitOk) << race.out << race.err;
+    const KernelJson reports = KernelJson::parse(race.out, nullptr, false);
+    const auto is_ours = [](const verbatim_kernel* kernel) {
+        return kernel->operation == GetParam() && std::string_view(kernel->machine) == "cuda";
+    };
+    EXPECT_EQ(std::ssize(reports), std::ranges::count_if(sandbox::builtin_kernels(), is_ours));
+    for (const KernelJson& report : reports) EXPECT_GT(report["cases"], 3) << report["kernel"];
+}
+
+// Timed or counted, with the right outputs, and drawn.
+TEST_P(OurKernels, AreMeasured) {
+    const ScratchFiles scratch;
+    const Operation& operation = *find_operation(GetParam());
+    Failure usual;
+    for (size_t i = 0; i < operation.sizes.size(); ++i) usual.one.sizes[i] = operation.sizes[i].usual;
+    const std::string one = scratch.write("case.json", case_file(operation, usual));
+    const std::string plot = scratch.path("roof.svg");
+    const Outcome outcome = run_kernel({"roofline", GetParam(), "--kernel", "all", "--case", one, "--plot", plot,
+                                        "--buffer", "4MiB", "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    for (const KernelJson& report : KernelJson::parse(outcome.out, nullptr, false)) {
+        const bool is_counted = report["machine"] == "cuda";
+        EXPECT_EQ(report["perf"].size(), is_counted ? 0u : 2u) << report["kernel"];
+        EXPECT_EQ(report.contains("emulated"), is_counted) << report["kernel"];
+        for (const KernelJson& row : report[is_counted ? "emulated" : "perf"]) EXPECT_TRUE(row["right"]);
+    }
+    EXPECT_THAT(file_bytes(plot), HasSubstr("<circle"));
 }
 
 INSTANTIATE_TEST_SUITE_P(BuiltIn, OurKernels, testing::ValuesIn(all_operations()),
