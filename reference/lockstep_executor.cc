@@ -56,6 +56,9 @@ int64_t activation_bytes(const ModelConfig& config) {
         if (layer.attention)
             floats += 6 * layer.attention->q_rows() + 5 * layer.attention->kv_rows() + config.hidden_size;
         if (layer.mlp) floats += 3 * int64_t{layer.mlp->d_ff} + config.hidden_size;
+        if (layer.moe)
+            floats += layer.moe->n_experts + 2 * int64_t{layer.moe->n_chosen} + 2 * int64_t{layer.moe->d_latent} +
+                      3 * int64_t{config.hidden_size} + 1;
     }
     return floats * static_cast<int64_t>(sizeof(float));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/paged_attention.h"
 
 namespace verbatim::cpu {
@@ -15,13 +16,10 @@ using reference::MatrixId;
 
 namespace {
 
-constexpr int64_t kMatmulRows = 120;    // rows that share a panel's trip through the cache: whole bands, and tiles of 6
 constexpr int64_t kBandColumns = 256;   // columns of a band that one thread rounds at a time
 constexpr int64_t kFewRows = 32;        // up to here weights and states pass once, and memory likes long reads
 constexpr int64_t kPartsPerThread = 8;  // of such a pass: enough to end together
 constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes at a time
-
-static_assert(kMatmulRows % kBandRows == 0);
 
 }  // namespace
 
@@ -37,7 +35,8 @@ CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const M
       pool_(pool),
       scan_scratch_(pool.num_threads()),
       attention_scratch_(pool.num_threads()),
-      widened_(pool.num_threads()) {}
+      widened_(pool.num_threads()),
+      choice_scratch_(pool.num_threads()) {}
 
 void CpuBackend::begin(const reference::WalkBatch& batch) {
     PooledWalk::begin(batch);
@@ -298,56 +297,11 @@ void CpuBackend::round_to_bands(ConstFloatRows x, float multiplier, float* bands
     });
 }
 
-namespace {
-
-// Whether a loop of its own reads the int8 weights as they are: it takes rows one by one, never in bands.
-bool reads_int8(const CpuOps& ops, const PackedMatrix& matrix, int64_t num_rows) {
-    return matrix.is_int8() && ops.panel_int8 != nullptr && num_rows <= MatmulChoice::kFewRows;
-}
-
-// Some rows by one panel, into their columns of y. `widened` holds a panel's pairs for int8 weights.
-void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
-                    int64_t panel, Pair* widened, FloatRows y) {
-    const CpuOps& ops = *loop.ops;
-    const int64_t first = panel * kPanelOutputs;
-    const int64_t count = matrix.outputs_in(panel);
-    if (count == kPanelOutputs && !matrix.is_int8()) {
-        loop.run({.rows = x,
-                  .panel = matrix.panel(panel),
-                  .bias = bias != nullptr ? bias + first : nullptr,
-                  .out = y.data + first,
-                  .out_stride = y.stride});
-        return;
-    }
-    alignas(64) float out[kMatmulRows * kPanelOutputs];
-    PanelArgs args{.rows = x, .out = out};
-    const bool directly = x.bands == nullptr && reads_int8(ops, matrix, x.num_rows);
-    if (!matrix.is_int8()) args.panel = matrix.panel(panel);
-    if (directly) args.int8_panel = matrix.int8_panel(panel);
-    if (matrix.is_int8() && !directly) {
-        ops.rows->widen_int8(matrix.int8_panel(panel), matrix.panel_pairs(), widened);
-        args.panel = widened;
-    }
-    directly ? ops.panel_int8(args) : loop.run(args);
-    for (int64_t r = 0; r < y.num_rows; ++r) {
-        const float* total = out + r * kPanelOutputs;
-        float* to = y.row(r) + first;
-        for (int64_t i = 0; i < count; ++i) {
-            const float scaled = matrix.is_int8() ? total[i] * matrix.scales(panel)[i] : total[i];
-            to[i] = bias != nullptr ? scaled + bias[first + i] : scaled;
-        }
-    }
-}
-
-}  // namespace
-
 void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     const PackedMatrix& matrix = weights_.matrix(id);
     const reference::VectorView bias = linear_of(model_.weights(), id).bias;
     const MatmulLoop& loop = choice_.of_rows(num_rows(in));
-    const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
-    const RowForm form = reads_int8(*loop.ops, matrix, num_rows(in)) ? one_by_one : loop.form();
-    const RoundedRows x = round_rows(form, in, matrix.num_k(), in_multiplier);
+    const RoundedRows x = round_rows(row_form(loop, matrix, num_rows(in)), in, matrix.num_k(), in_multiplier);
     const FloatRows y = fresh(out, matrix.num_outputs());
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
     const int64_t group = neighbours(matrix.num_panels());

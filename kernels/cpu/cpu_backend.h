@@ -16,6 +16,7 @@
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/paged_attention.h"
+#include "kernels/cpu/ops/router.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/state_log.h"
@@ -69,6 +70,31 @@ struct AttentionPart {
     int64_t first_row = 0;  // of the sequence's
 };
 
+// Rows that one expert computes together: up to kMatmulRows entries.
+struct ExpertPart {
+    int32_t expert = 0;
+    int64_t first_entry = 0;
+    int64_t num_rows = 0;
+};
+
+struct ExpertProduct {
+    reference::Matrix matrix = reference::Matrix::kExpertUp;
+    reference::FloatRows out;  // [num_entries, ...]
+};
+
+// Of a walk's experts (cpu_experts.cc): an entry is a row and one of its experts; entries stand by expert.
+struct ExpertEntries {
+    std::vector<ExpertPart> parts;
+    std::vector<int64_t> next;           // by expert
+    std::vector<int64_t> row_of_entry;   // [num_entries]
+    std::vector<int64_t> entry_of_slot;  // [num_rows, n_chosen]
+    std::vector<RoundedRows> rounded;    // by part
+    AlignedArray<float> rounded_floats;
+    AlignedArray<Pair> rounded_pairs;
+    AlignedArray<float> gathered;  // [num_entries, row_width], rows and later results
+    AlignedArray<float> gate, up;  // [num_entries, d_ff]
+};
+
 // What sequences carry from step to step.
 struct CpuMemory {
     PagedKv& kv;
@@ -107,6 +133,10 @@ public:
     void add_branch(float branch_multiplier, float residual_multiplier) override;
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
+    void route(int32_t layer, const reference::MoeConfig& moe) override;
+    void choose(int32_t layer, const reference::MoeConfig& moe) override;
+    void experts(int32_t layer, const reference::MoeConfig& moe, reference::Buffer in, reference::Buffer out) override;
+    void add_routed(bool gated) override;
     void delta_conv(int32_t layer, const reference::DeltaConfig& delta) override;
     void delta_gates(int32_t layer, const reference::DeltaConfig& delta) override;
     void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
@@ -149,6 +179,11 @@ private:
     }
     [[nodiscard]] int64_t neighbours(int64_t count) const;
     RoundedRows round_rows(RowForm form, reference::Buffer buffer, int64_t width, float multiplier);
+    // cpu_experts.cc
+    void list_entries(const reference::MoeConfig& moe);
+    RoundedRows round_part(const ExpertPart& part, const PackedMatrix& matrix, reference::ConstFloatRows x);
+    void multiply_parts(int32_t layer, reference::ConstFloatRows x, std::span<const ExpertProduct> products);
+    void combine(const reference::MoeConfig& moe, reference::ConstFloatRows results, reference::FloatRows out);
     // cpu_recurrence.cc
     void list_snapshots(int32_t layer, reference::StateKind kind);
     [[nodiscard]] std::span<const reference::StateSnapshot> snapshots(size_t sequence) const;
@@ -195,6 +230,8 @@ private:
     std::vector<AttentionPart> attention_parts_;
     std::vector<AttentionScratch> attention_scratch_;  // by thread
     std::vector<AlignedArray<Pair>> widened_;          // by thread: a panel of int8 weights as pairs
+    std::vector<ChoiceScratch> choice_scratch_;        // by thread
+    ExpertEntries experts_;
 };
 
 }  // namespace verbatim::cpu

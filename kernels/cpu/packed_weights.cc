@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/cpu/ops/conv1d.h"
+#include "kernels/cpu/ops/router.h"
 #include "reference/model/weight_storage.h"
 
 namespace verbatim::cpu {
@@ -68,11 +69,12 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
 // Gives every matrix its part of the arrays, and copies what is small.
 void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weights) {
     place_.resize(config.layers.size() + 1);
+    expert_stride_.resize(config.layers.size() + 1);
     int64_t first_pair = 0;
     int64_t first_scale = 0;
     for (const MatrixId id : reference::matrices_of(config)) {
         const MatrixView weight = linear_of(weights, id).weight;
-        place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
+        if (id.expert == 0) place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         if (format() == WeightFormat::kBf16)
             matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
         else
@@ -80,6 +82,13 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
                                    scales_.data() + first_scale);
         first_pair += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
         first_scale += num_scales_of(weight);
+    }
+    routers_.resize(config.layers.size());
+    for (size_t i = 0; i < routers_.size(); ++i) {
+        const auto& moe = config.layers[i].moe;
+        if (!moe) continue;
+        expert_stride_[i] = moe->kind == reference::MlpKind::kGatedSilu ? 3 : 2;
+        pack_router(weights.layers[i].moe.router, moe->n_experts, config.hidden_size, routers_[i]);
     }
     conv_weights_.resize(config.layers.size());
     for (size_t i = 0; i < conv_weights_.size(); ++i) {

@@ -40,8 +40,11 @@ public:
     [[nodiscard]] std::span<const Pair> pairs() const { return {pairs_.data(), static_cast<size_t>(pairs_.size())}; }
 
     [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
-        return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
+        const int32_t of_expert = id.expert * expert_stride_[id.layer];
+        return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)] + of_expert];
     }
+    // [panel of 64 experts][hidden, even][64] of a layer with experts, +0 where there is none.
+    [[nodiscard]] const float* router(int32_t layer) const { return routers_[layer].data(); }
     // [d_conv, conv_dim] of a Mamba layer, oldest tap first.
     [[nodiscard]] const float* conv_weight(int32_t layer) const { return conv_weights_[layer].data(); }
     // As many zeros as the widest conv has channels.
@@ -51,9 +54,11 @@ private:
     void lay_out(const reference::ModelConfig& config, const reference::ModelWeights& weights);
     void pack(reference::MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool);
 
-    std::vector<std::array<int32_t, reference::kNumMatrices>> place_;  // [layer][matrix] in matrices_
-    std::vector<PackedMatrix> matrices_;                               // in the order of matrices_of
-    std::vector<std::vector<float>> conv_weights_;                     // by layer
+    std::vector<std::array<int32_t, reference::kNumMatrices>> place_;  // [layer][matrix] in matrices_, of expert 0
+    std::vector<int32_t> expert_stride_;            // by layer: matrices of an expert, which lie together
+    std::vector<AlignedArray<float>> routers_;      // by layer
+    std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
+    std::vector<std::vector<float>> conv_weights_;  // by layer
     std::vector<float> zeros_;
     AlignedArray<Pair> pairs_;           // kBf16
     AlignedArray<Int8Pair> int8_pairs_;  // kInt8

@@ -106,6 +106,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
                         layer, what, architecture_name(config.architecture)));
     };
     for (size_t i = 0; i < config.layers.size(); ++i) {
+        if (config.layers[i].moe) lacks(i, "experts");
         if (config.layers[i].delta) lacks(i, "gated delta nets");
         if (const auto& attention = config.layers[i].attention) {
             if (attention->qk_norm) lacks(i, "norms on q and k");

@@ -6,15 +6,10 @@
 #include <tuple>
 
 #include "tests/properties/numeric_scene.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::tests {
 namespace {
-
-using reference::Architecture;
-
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2,
-                                      Architecture::kQwen35};
 
 std::set<int64_t> around(std::initializer_list<int64_t> boundaries) {
     std::set<int64_t> lengths;
@@ -24,13 +19,13 @@ std::set<int64_t> around(std::initializer_list<int64_t> boundaries) {
     return lengths;
 }
 
-class LengthSweep : public ::testing::TestWithParam<Architecture> {
+class LengthSweep : public ::testing::TestWithParam<Family> {
 protected:
     // A head of `head` tokens, and a turn of `suffix` more that attaches to it.
     void attach_at(int64_t head, int64_t suffix, const SceneOptions& options) {
         SCOPED_TRACE(fmt::format("head {}, suffix {}, block_size {}, step_tokens {}", head, suffix, options.block_size,
                                  options.step_tokens));
-        NumericScene scene(reference::draw_small_config(GetParam(), 7), 7, options);
+        NumericScene scene(GetParam().draw(7), 7, options);
         scene.complete(scene.history("a", scene.text(1, head), 1));
         const EngineEvent event = scene.complete(scene.suffix("a", scene.text(2, suffix), 2));
         EXPECT_EQ(event.num_reused_tokens, head);
@@ -63,8 +58,8 @@ TEST_P(LengthSweep, BlocksOfAnySizeAroundATile) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, LengthSweep, ::testing::ValuesIn(kFamilies),
-                         [](const auto& info) { return std::string(reference::architecture_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Families, LengthSweep, ::testing::ValuesIn(kAllFamilies),
+                         [](const auto& info) { return info.param.name(); });
 
 }  // namespace
 }  // namespace verbatim::tests

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "engine/base/prng.h"
+#include "reference/model/weight_storage.h"
 #include "reference/ops/sampling.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::tests {
 namespace {
@@ -58,9 +61,40 @@ Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
     return {};
 }
 
+namespace {
+
+// Of every family that the machine computes; every fourth one has experts on the CPU.
+reference::ModelConfig world_config(uint64_t seed, Machine machine) {
+    if (machine != Machine::kCpu)
+        return reference::draw_small_config(kSandboxFamilies[seed % std::size(kSandboxFamilies)], seed);
+    if (seed % 4 != 3) return reference::draw_small_config(seed);
+    return reference::draw_small_moe_config(
+        seed % 8 == 3 ? reference::Architecture::kGraniteHybrid : reference::Architecture::kNemotronH, seed);
+}
+
+// Experts 0 and 1 of every layer have one router row, so that ties are met.
+reference::Model with_ties(reference::Model model) {
+    for (size_t i = 0; i < model.config.layers.size(); ++i) {
+        if (!model.config.layers[i].moe) continue;
+        const auto hidden = static_cast<size_t>(model.config.hidden_size);
+        const auto repeat_first = [&](reference::VectorView& view, size_t width) {
+            if (view.empty()) return;
+            const auto owned = model.weights.storage->allocate_float(static_cast<int64_t>(view.size()));
+            std::ranges::copy(view, owned.begin());
+            std::ranges::copy(view.first(width), owned.begin() + static_cast<std::ptrdiff_t>(width));
+            view = owned;
+        };
+        repeat_first(model.weights.layers[i].moe.router, hidden);
+        repeat_first(model.weights.layers[i].moe.choice_bias, 1);
+    }
+    return model;
+}
+
+}  // namespace
+
 NumericParts::NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
                            int32_t num_threads, Machine machine)
-    : model(reference::make_random_model(config, seed)),
+    : model(with_ties(reference::make_random_model(config, seed))),
       reference(model.config, model.weights),
       pools(pools_of(options, model.config)),
       emulator(simt::Schedule::kRandom, seed),
@@ -69,7 +103,7 @@ NumericParts::NumericParts(const reference::ModelConfig& config, uint64_t seed, 
       executor(tap, options.lag_steps) {}
 
 NumericScene::NumericScene(uint64_t seed, const SceneOptions& scene_options, int32_t num_threads, Machine machine)
-    : NumericScene(reference::draw_small_config(seed), seed, scene_options, num_threads, machine) {}
+    : NumericScene(world_config(seed, machine), seed, scene_options, num_threads, machine) {}
 
 NumericScene::NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& scene_options,
                            int32_t num_threads, Machine machine)

@@ -124,9 +124,9 @@ RC_GTEST_PROP(WindowProperties, PreemptedBetweenWindowsEqualsUninterrupted, ()) 
 
 // A draft that is wrong at every place of a window of eight, in every family; and none that is.
 TEST(WindowProperties, RollbackAtEveryPositionOfAWindow) {
-    for (const reference::Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         for (int64_t wrong = 0; wrong <= 7; ++wrong) {
-            NumericScene scene(reference::draw_small_config(family, 3), 3, window_options(8));
+            NumericScene scene(family.draw(3), 3, window_options(8));
             ReferenceOracle oracle(scene.reference);
             class Scripted final : public Drafter {
             public:
@@ -161,10 +161,10 @@ TEST(WindowProperties, RollbackAtEveryPositionOfAWindow) {
 
 // Side by side with the reference, operation by operation, prompts and windows in one step.
 TEST(WindowProperties, EveryOperationOfAWindowIsThatOfOneByOne) {
-    for (const reference::Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         SceneOptions options = window_options(6);
         options.step_tokens = 24;
-        const reference::Model model = reference::make_random_model(reference::draw_small_config(family, 9), 9);
+        const reference::Model model = reference::make_random_model(family.draw(9), 9);
         const reference::ReferenceModel reference_model(model.config, model.weights);
         const auto geometry = reference::geometry(model.config);
         if (geometry.kv_bytes_per_token == 0) options.num_blocks = 0;

@@ -1,7 +1,12 @@
 // tests/reference/families.h: the families of models, for tests that go through all of them.
 #pragma once
 
+#include <cstdint>
+#include <ostream>
+#include <string>
+
 #include "reference/model/model_config.h"
+#include "reference/model/random_model.h"
 
 namespace verbatim::tests {
 
@@ -10,9 +15,27 @@ inline constexpr reference::Architecture kSandboxFamilies[] = {
     reference::Architecture::kGraniteHybrid, reference::Architecture::kLlama,    reference::Architecture::kBamba,
     reference::Architecture::kNemotronH,     reference::Architecture::kFalconH1, reference::Architecture::kMamba2};
 
-inline constexpr reference::Architecture kFamilies[] = {
-    reference::Architecture::kGraniteHybrid, reference::Architecture::kLlama,    reference::Architecture::kBamba,
-    reference::Architecture::kNemotronH,     reference::Architecture::kFalconH1, reference::Architecture::kMamba2,
-    reference::Architecture::kQwen35};
+// An architecture as it is, or with experts.
+struct Family {
+    reference::Architecture architecture = reference::Architecture::kLlama;
+    bool has_experts = false;
+
+    [[nodiscard]] reference::ModelConfig draw(uint64_t seed) const {
+        return has_experts ? reference::draw_small_moe_config(architecture, seed)
+                           : reference::draw_small_config(architecture, seed);
+    }
+    [[nodiscard]] std::string name() const {
+        return std::string(reference::architecture_name(architecture)) + (has_experts ? "WithExperts" : "");
+    }
+};
+inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name(); }
+
+// What the CPU computes.
+inline constexpr Family kAllFamilies[] = {
+    {reference::Architecture::kGraniteHybrid},  {reference::Architecture::kLlama},
+    {reference::Architecture::kBamba},          {reference::Architecture::kNemotronH},
+    {reference::Architecture::kFalconH1},       {reference::Architecture::kMamba2},
+    {reference::Architecture::kQwen35},         {reference::Architecture::kGraniteHybrid, true},
+    {reference::Architecture::kNemotronH, true}};
 
 }  // namespace verbatim::tests

@@ -134,11 +134,11 @@ private:
         const ModelConfig& config = model_.config;
         Arguments call = empty("rms_norm", {num_rows_, config.hidden_size});
         const bool is_final = point().op == WalkOp::kFinalNorm;
-        // The MLP's is followed by gate or up.
+        // The MLP's is followed by gate or up, that of experts by their router.
         const Buffer next = is_final ? Buffer::kHead : points_[op_ + 1].buffer;
-        const Norm norm = is_final                                       ? Norm::kFinal
-                          : next == Buffer::kGate || next == Buffer::kUp ? Norm::kMlp
-                                                                         : Norm::kMixer;
+        const Norm norm = is_final                                                                  ? Norm::kFinal
+                          : next == Buffer::kGate || next == Buffer::kUp || next == Buffer::kRouter ? Norm::kMlp
+                                                                                                    : Norm::kMixer;
         set(call, "x", before_.get(Buffer::kResidual, {0, config.hidden_size}));
         const VectorView stored = norm_of(model_.weights, point().layer, norm);
         const float* weight = reference_.norm_weight(stored);
@@ -163,12 +163,16 @@ private:
             case Buffer::kV: return {{i, Matrix::kV}, Buffer::kNormed, at->attention->in_multiplier};
             case Buffer::kGate: return {{i, Matrix::kGate}};
             case Buffer::kUp: return {{i, Matrix::kUp}};
+            case Buffer::kLatent: return {{i, Matrix::kLatentIn}};
+            case Buffer::kRouted: return {{i, Matrix::kLatentOut}, Buffer::kLatentSum};
+            case Buffer::kSharedGate: return {{i, Matrix::kSharedGate}};
             default: break;
         }
         // A branch: what came before says of what.
         const WalkOp before = points_[op_ - 1].op;
         if (before == WalkOp::kGatedNorm) return {{i, Matrix::kOutProj}, Buffer::kMixed};
         if (before == WalkOp::kAttention) return {{i, Matrix::kO}, Buffer::kMixed};
+        if (before == WalkOp::kExperts) return {{i, Matrix::kLatentOut}, Buffer::kLatentSum};
         return {{i, Matrix::kDown}, Buffer::kUp};
     }
     [[nodiscard]] Arguments matmul() const {

@@ -60,10 +60,6 @@ void add_mlp(ModelShape& shape, int64_t hidden, const MlpConfig& mlp) {
     add_elementwise(shape, kBytes * (num_up + 1) * mlp.d_ff);
 }
 
-}  // namespace
-
-namespace {
-
 Result<ModelConfig> named_config(const std::string& name) {
     if (is_preset(name)) return preset(name);
     std::filesystem::path path = name;
@@ -85,6 +81,9 @@ Result<ModelConfig> choose_config(const std::string& name) {
     auto config = named_config(name);
     if (config && geometry(*config).num_delta_layers > 0)
         return error("--model {}: a {} has gated delta nets, which the simulator cannot price yet", name,
+                     architecture_name(config->architecture));
+    if (config && geometry(*config).num_moe_layers > 0)
+        return error("--model {}: a {} has experts, whose steps are not priced yet: choose a dense model", name,
                      architecture_name(config->architecture));
     return config;
 }

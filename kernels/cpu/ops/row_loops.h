@@ -164,6 +164,23 @@ VERBATIM_LOOP void rope_head(const float* __restrict cos, const float* __restric
     }
 }
 
+VERBATIM_LOOP void route_row(const RouteArgs& args) {
+    constexpr int64_t kLanes = 64;
+    float total[kLanes] = {};
+    for (int64_t first = 0; first < args.num_k; first += reference::kDotChunk) {
+        const int64_t last = first + reference::kDotChunk < args.num_k ? first + reference::kDotChunk : args.num_k;
+        float acc[kLanes] = {};
+        for (int64_t k = first; k < last; k += 2) {
+            const float* __restrict even = args.weight + k * kLanes;
+            const float* __restrict odd = even + kLanes;
+            for (int64_t e = 0; e < kLanes; ++e) acc[e] = reference::fma_f32(args.x[k + 1], odd[e], acc[e]);
+            for (int64_t e = 0; e < kLanes; ++e) acc[e] = reference::fma_f32(args.x[k], even[e], acc[e]);
+        }
+        for (int64_t e = 0; e < kLanes; ++e) total[e] += acc[e];
+    }
+    for (int64_t e = 0; e < kLanes; ++e) args.out[e] = total[e];
+}
+
 template <int num_taps>
 inline void conv_taps(const ConvRowArgs& args) {
     const float* __restrict bias = args.bias;
@@ -239,6 +256,7 @@ constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
                          .add_branch = add_branch,
                          .embed = embed,
                          .rope = rope_head,
+                         .route = route_row,
                          .conv = conv_row,
                          .time_steps = time_steps,
                          .delta_gates = delta_gates,

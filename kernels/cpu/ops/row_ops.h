@@ -52,6 +52,14 @@ struct TimeStepArgs {
     float* decay = nullptr;  // [n_heads], exp(dt · A)
 };
 
+// One row by 64 experts of a router: reference/ops/router.h.
+struct RouteArgs {
+    const float* x = nullptr;       // [2 · num_pairs(K)], rounded
+    const float* weight = nullptr;  // [2 · num_pairs(K), 64]
+    int64_t num_k = 0;              // K, even or padded to it
+    float* out = nullptr;           // [64]
+};
+
 // One token's gates of a delta net, by value head, in place: reference/ops/delta.h.
 struct DeltaGateArgs {
     const float* bias = nullptr;  // [n_heads]
@@ -80,6 +88,7 @@ struct RowOps {
                        float* residual) = nullptr;                                                // .../elementwise.h
     void (*embed)(const uint16_t* entry, float multiplier, int64_t count, float* out) = nullptr;  // .../embedding.h
     void (*rope)(const float* cos, const float* sin, int64_t n_pairs, float* x) = nullptr;  // one head, .../rope.h
+    void (*route)(const RouteArgs& args) = nullptr;
     void (*conv)(const ConvRowArgs& args) = nullptr;
     void (*time_steps)(const TimeStepArgs& args) = nullptr;
     void (*delta_gates)(const DeltaGateArgs& args) = nullptr;

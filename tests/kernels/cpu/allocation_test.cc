@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/cpu_executor.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/families.h"
 
 // Sanitizers bring allocators of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -48,7 +49,6 @@ extern "C" void* mmap(void* address, size_t size, int protection, int flags, int
 namespace verbatim::cpu {
 namespace {
 
-using reference::Architecture;
 using tests::iota;
 
 class AllocationTest : public ::testing::Test {
@@ -94,17 +94,15 @@ protected:
 
 // The tokens of a slot are kept for its life: their vector doubles once in a while, here beyond the steps looked at.
 TEST_F(AllocationTest, DecodingTakesNoMemory) {
-    for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
-                                      Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
+    for (const tests::Family& family : tests::kAllFamilies) {
         for (const Isa isa : supported_isas()) {
-            const tests::SceneModel model(reference::draw_small_config(family, 31), 31);
+            const tests::SceneModel model(family.draw(31), 31);
             CpuExecutor executor(
                 model.model.config, model.model.weights,
                 {.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8}, .num_threads = 2, .isa = isa});
             const auto allocations = decode(model, executor, 3, 20);
             for (size_t i = 4; i < allocations.size(); ++i) {
-                EXPECT_EQ(allocations[i], 0)
-                    << reference::architecture_name(family) << ", " << isa_name(isa) << ", step " << i;
+                EXPECT_EQ(allocations[i], 0) << family.name() << ", " << isa_name(isa) << ", step " << i;
             }
         }
     }

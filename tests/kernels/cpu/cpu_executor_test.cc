@@ -14,8 +14,9 @@ namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
+using tests::Family;
 using tests::iota;
-using tests::kFamilies;
+using tests::kAllFamilies;
 using tests::PoisonedModel;
 using tests::Scene;
 using tests::SceneModel;
@@ -27,17 +28,15 @@ CpuExecutorConfig config_of(int32_t block_size, int32_t num_threads = 1) {
             .num_threads = num_threads};
 }
 
-SceneModel model_of(Architecture family, uint64_t seed = 1) {
-    return SceneModel(reference::draw_small_config(family, seed), seed);
-}
+SceneModel model_of(const Family& family, uint64_t seed = 1) { return SceneModel(family.draw(seed), seed); }
 
-std::string where(Architecture family, int32_t block_size, int64_t number) {
-    return fmt::format("{}, blocks of {}, {}", reference::architecture_name(family), block_size, number);
+std::string where(const Family& family, int32_t block_size, int64_t number) {
+    return fmt::format("{}, blocks of {}, {}", family.name(), block_size, number);
 }
 
 TEST(CpuExecutor, AnyChunkingGivesTheUncachedBits) {
     const std::vector<std::vector<int32_t>> chunkings{{75}, {1, 74}, {64, 11}, {63, 2, 10}, {17, 17, 17, 17, 7}};
-    for (const Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family);
         const auto tokens = model.tokens(75, 3);
         for (size_t i = 0; i < chunkings.size(); ++i) {
@@ -106,7 +105,7 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
 }
 
 TEST(CpuExecutor, AttachedSuffixGivesTheUncachedBitsAndKeepsTheHead) {
-    for (const Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family, 2);
         for (const int32_t block_size : {1, 3, 16, 20}) {
             for (const int32_t length : {1, 31, 60, 64, 89}) {
@@ -117,7 +116,7 @@ TEST(CpuExecutor, AttachedSuffixGivesTheUncachedBitsAndKeepsTheHead) {
 }
 
 TEST(CpuExecutor, DecodedTokensGiveTheBitsOfPrefill) {
-    for (const Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family, 3);
         CpuExecutor executor(model.model.config, model.model.weights, config_of(16, 2));
         Scene scene(model, executor, 16);
@@ -145,7 +144,7 @@ TEST(CpuExecutor, DecodedTokensGiveTheBitsOfPrefill) {
 
 // Every tile and run boundary +- 2: a prefill up to it, then decoding over it.
 TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
-    const SceneModel model = model_of(Architecture::kGraniteHybrid, 4);
+    const SceneModel model = model_of(Family{Architecture::kGraniteHybrid}, 4);
     for (const int32_t boundary : {64, 128, 512, 576}) {
         for (const int32_t block_size : {16, 20}) {
             CpuExecutor executor(model.model.config, model.model.weights, config_of(block_size, 2));
@@ -160,7 +159,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
             scene.step();
             for (int32_t length = boundary - 2; length <= boundary + 2; ++length) {
                 scene.expect_uncached(0, std::span(tokens).first(length),
-                                      where(Architecture::kGraniteHybrid, block_size, length));
+                                      where(Family{Architecture::kGraniteHybrid}, block_size, length));
                 scene.next().compute({.slot = 0,
                                       .num_computed_tokens = length,
                                       .num_new_tokens = 1,
@@ -175,7 +174,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
 }
 
 TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
-    for (const Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family, 5);
         for (int32_t num_threads = 1; num_threads <= 4; ++num_threads) {
             CpuExecutor executor(model.model.config, model.model.weights, config_of(16, num_threads));
@@ -277,7 +276,7 @@ TEST(CpuExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
 
 TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
     for (const Isa isa : supported_isas()) {
-        for (const Architecture family : kFamilies) {
+        for (const Family& family : kAllFamilies) {
             const SceneModel model = model_of(family, 9);
             CpuExecutorConfig config = config_of(16, 2);
             config.isa = isa;
@@ -327,7 +326,7 @@ void compute_beside_an_ordinary_one(const SceneModel& model, CpuExecutor& execut
 
 TEST(CpuExecutor, OrdinarySequencesHaveAnArithmeticOfTheirOwnAndNobodyElseNotices) {
     if (best_isa() == Isa::kPortable) GTEST_SKIP() << "the portable loops are exact in every profile";
-    for (const Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family);
         for (const int64_t max_joined_rows : {0, 80}) {
             CpuExecutorConfig config = config_of(16);
@@ -342,7 +341,7 @@ TEST(CpuExecutor, OrdinarySequencesHaveAnArithmeticOfTheirOwnAndNobodyElseNotice
 }
 
 TEST(CpuExecutor, SamplingKnowsTheAbsolutePositionAndThePrompt) {
-    const SceneModel model = model_of(Architecture::kGraniteHybrid, 7);
+    const SceneModel model = model_of(Family{Architecture::kGraniteHybrid}, 7);
     const SamplingParams sampling{
         .temperature = 2.0F, .repetition_penalty = 1.5F, .presence_penalty = 0.5F, .seed = 99};
     const auto tokens = model.tokens(40, 1);
@@ -378,7 +377,7 @@ TEST(CpuExecutor, SamplingKnowsTheAbsolutePositionAndThePrompt) {
 }
 
 TEST(CpuExecutorDeath, PlanThatBreaksARuleStopsTheProgram) {
-    const SceneModel model = model_of(Architecture::kGraniteHybrid);
+    const SceneModel model = model_of(Family{Architecture::kGraniteHybrid});
     CpuExecutor executor(model.model.config, model.model.weights, config_of(16));
     Scene scene(model, executor, 16);
     scene.next().start({.slot = 0, .tokens = model.tokens(20, 1)});

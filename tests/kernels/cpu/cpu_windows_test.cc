@@ -28,12 +28,12 @@ WindowCounts run_on_cpu(const SceneModel& model, int32_t num_threads, uint64_t s
 }
 
 TEST(CpuWindows, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
-    for (const Architecture family : kFamilies) {
+    for (const Family& family : kAllFamilies) {
         WindowCounts all;
         for (uint64_t seed = 1; seed <= 3; ++seed) {
-            const SceneModel model(reference::draw_small_config(family, seed), seed);
+            const SceneModel model(family.draw(seed), seed);
             const WindowCounts counts = run_on_cpu(model, seed == 2 ? 3 : 1, seed, Profile::kExact);
-            if (::testing::Test::HasFailure()) FAIL() << reference::architecture_name(family) << ", seed " << seed;
+            if (::testing::Test::HasFailure()) FAIL() << family.name() << ", seed " << seed;
             all.accepted_drafts += counts.accepted_drafts;
             all.rolled_back += counts.rolled_back;
             all.replayed += model.has_state ? counts.replayed : 1;

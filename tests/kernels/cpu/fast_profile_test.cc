@@ -11,8 +11,9 @@ namespace verbatim::cpu {
 namespace {
 
 using reference::Architecture;
+using tests::Family;
 using tests::iota;
-using tests::kFamilies;
+using tests::kAllFamilies;
 using tests::SceneModel;
 
 constexpr int32_t kLength = 150;
@@ -61,26 +62,25 @@ double relative_distance(const std::vector<float>& a, const std::vector<float>& 
 
 // One rounding to bf16 that falls on the other side moves a value by 2^-8; layers of them stay below a few percent.
 TEST(FastProfile, LogitsAreNearTheExactOnes) {
-    for (const Architecture family : kFamilies) {
-        const SceneModel model(reference::draw_small_config(family, 41), 41);
+    for (const Family& family : kAllFamilies) {
+        const SceneModel model(family.draw(41), 41);
         const auto exact = logits_of(model, config_of(Profile::kExact, WeightFormat::kBf16));
         for (const Isa isa : supported_isas()) {
             const auto fast = logits_of(model, config_of(Profile::kFast, WeightFormat::kBf16, isa));
-            EXPECT_LT(relative_distance(fast, exact), 0.02)
-                << reference::architecture_name(family) << ", " << isa_name(isa);
+            EXPECT_LT(relative_distance(fast, exact), 0.02) << family.name() << ", " << isa_name(isa);
         }
     }
 }
 
 // 127 steps per output's greatest weight: about one percent of a typical weight, and the errors add up at random.
 TEST(FastProfile, Int8WeightsStayNear) {
-    for (const Architecture family : kFamilies) {
-        const SceneModel model(reference::draw_small_config(family, 42), 42);
+    for (const Family& family : kAllFamilies) {
+        const SceneModel model(family.draw(42), 42);
         const auto exact = logits_of(model, config_of(Profile::kExact, WeightFormat::kBf16));
         const auto int8 = logits_of(model, config_of(Profile::kFast, WeightFormat::kInt8));
         const double distance = relative_distance(int8, exact);
-        EXPECT_GT(distance, 1e-4) << reference::architecture_name(family);
-        EXPECT_LT(distance, 0.1) << reference::architecture_name(family);
+        EXPECT_GT(distance, 1e-4) << family.name();
+        EXPECT_LT(distance, 0.1) << family.name();
     }
 }
 

@@ -12,8 +12,9 @@ namespace {
 
 using reference::Architecture;
 using reference::LockstepExecutor;
+using tests::Family;
 using tests::iota;
-using tests::kFamilies;
+using tests::kAllFamilies;
 using tests::SceneModel;
 
 // A prefill in two chunks with a snapshot that cuts the reference's walk, then a decode.
@@ -57,8 +58,8 @@ constexpr CpuExecutorConfig kThreeThreads{.pools = {.block_size = 16, .num_block
                                           .num_threads = 3};
 
 TEST(Lockstep, CpuBesideReferenceAgreesInEveryOperation) {
-    for (const Architecture family : kFamilies) {
-        const SceneModel model(reference::draw_small_config(family, 21), 21);
+    for (const Family& family : kAllFamilies) {
+        const SceneModel model(family.draw(21), 21);
         CpuExecutor cpu(model.model.config, model.model.weights, kThreeThreads);
         reference::ReferenceExecutor beside(model.model.config, model.model.weights, 2);
         LockstepExecutor lockstep(cpu, beside);
@@ -69,8 +70,8 @@ TEST(Lockstep, CpuBesideReferenceAgreesInEveryOperation) {
 TEST(Lockstep, InTensorSm90CpuBesideReferenceAgreesInEveryOperation) {
     CpuExecutorConfig config = kThreeThreads;
     config.profile = Profile::kTensorSm90;
-    for (const Architecture family : kFamilies) {
-        const SceneModel model(reference::draw_small_config(family, 24), 24);
+    for (const Family& family : kAllFamilies) {
+        const SceneModel model(family.draw(24), 24);
         CpuExecutor cpu(model.model.config, model.model.weights, config);
         reference::ReferenceExecutor beside(model.model.config, model.model.weights, 2, Profile::kTensorSm90);
         LockstepExecutor lockstep(cpu, beside);
