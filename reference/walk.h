@@ -50,7 +50,7 @@
 //       route               normed -> router
 //       choose              router -> chosen
 //       matmul (latent_in)  normed -> latent              only with a latent size
-//       experts             normed or latent, chosen -> branch; with a shared expert routed; with a latent size latent_sum
+//       experts             normed or latent, chosen -> branch, routed with a shared expert, latent_sum with a latent
 //       matmul (latent_out) latent_sum -> branch, with a shared expert routed
 //     MLP:
 //       matmul (gate, up)   normed -> gate, up

@@ -327,6 +327,8 @@ void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
 // vain: so the newest checkpoints stay, and those before them lie the farther apart, the farther they are from the end.
 void Cache::retain_checkpoints(Name& name) {
     const auto is_checkpoint = [](const NamedHead& entry) { return entry.kind == HeadKind::kCheckpoint; };
+    CHECK(std::ranges::count_if(name.heads, is_checkpoint) <= int64_t{config_.keep_checkpoints} + 1,
+          "'{}' has more checkpoints than one too many", name.key.conversation_id);
     while (std::ranges::count_if(name.heads, is_checkpoint) > config_.keep_checkpoints) {
         const size_t entry = least_missed_checkpoint(name);
         const int64_t length = name.heads[entry].length;

@@ -1,5 +1,6 @@
-// The walk's operations with a recurrence: Mamba-2 and delta nets. A sequence's state comes from its row and the log behind it. Rows whose token is known
-// take it on, to the destination row where there is one. Drafts go beyond it in scratch: they leave the log alone.
+// The walk's operations with a recurrence: Mamba-2 and delta nets. A sequence's state comes from its row and the log
+// behind it. Rows whose token is known take it on, to the destination row where there is one. Drafts go beyond it in
+// scratch: they leave the log alone.
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // kernels/cpu/state_log.h: what a slot's Mamba layers and delta nets took in since its state row was written: the
-// conv's and the scan's inputs. A state cannot be cut back, but what it has not taken in yet can: rolling back shortens the log, and
-// going on replays it.
+// conv's and the scan's inputs. A state cannot be cut back, but what it has not taken in yet can: rolling back
+// shortens the log, and going on replays it.
 //
 //   G1  entry i of a log is the token that came i tokens behind the row's state
 //   G2  room is made when a slot logs something for the first time, and kept
@@ -29,8 +29,8 @@ public:
 
     [[nodiscard]] int32_t max_tokens() const { return max_tokens_; }
     void make_room(SequenceSlot slot);
-    // REQUIRES: room was made for the slot; 0 <= i < max_tokens(); a layer with a state. Entries lie token_stride(layer)
-    // apart.
+    // REQUIRES: room was made for the slot; 0 <= i < max_tokens(); a layer with a state. Entries lie
+    // token_stride(layer) apart.
     [[nodiscard]] LoggedToken at(SequenceSlot slot, int32_t layer, int64_t i);
     [[nodiscard]] int64_t token_stride(int32_t layer) const { return layers_[layer].stride; }
     [[nodiscard]] int64_t bytes_per_slot() const { return slot_floats_ * static_cast<int64_t>(sizeof(float)); }

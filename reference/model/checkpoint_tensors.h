@@ -17,8 +17,9 @@ struct CheckpointTensor {
     std::string name;            // "model.layers.3.mamba.A_log"
     std::vector<int64_t> shape;  // as in the file: conv weights are [conv_dim, 1, d_conv]
     TensorRole role = TensorRole::kMatrix;
-    // A matrix fills these views with equal shares of its rows, in order (Granite's input_linear: gate, up; one of three
-    // dimensions: those of each expert in turn); a vector fills the one below. The pointers aim into the ModelWeights the table was made for.
+    // A matrix fills these views with equal shares of its rows, in order (Granite's input_linear: gate, up; one of
+    // three dimensions: those of each expert in turn); a vector fills the one below. The pointers aim into the
+    // ModelWeights the table was made for.
     std::vector<MatrixView*> matrices;
     VectorView* vector = nullptr;
 

@@ -16,10 +16,11 @@ namespace verbatim::reference {
 inline constexpr double kDoubleTolerance = 1e-9;  // on max_error
 inline constexpr double kExactTolerance = 0.05;   // on rms_error
 
-// Chosen experts against the golden file's, position by position, in a position layer by layer, up to the first set that
-// differs: whatever comes behind it has seen other experts. A set may differ where the golden margin is within what the
-// model's own error of that row's choice scores can turn: two scores' errors, of sums of two where there are groups.
-// That error is the distance from the double model's scores; the double model's own counts as kDoubleTolerance.
+// Chosen experts against the golden file's, position by position, in a position layer by layer, up to the first set
+// that differs: whatever comes behind it has seen other experts. A set may differ where the golden margin is within
+// what the model's own error of that row's choice scores can turn: two scores' errors, of sums of two where there are
+// groups. That error is the distance from the double model's scores; the double model's own counts as
+// kDoubleTolerance.
 struct ChoiceErrors {
     ErrorMeter scores;            // against the double model's
     int64_t num_compared = 0;     // sets

@@ -113,8 +113,8 @@ struct MambaConfig {
 };
 
 // A gated delta net (Yang, Kautz and Hatamizadeh 2024). The conv runs over q, k and v (conv_dim channels), has no bias,
-// and is followed by silu. Value head j reads q and k of key head j / (n_value_heads / n_key_heads). Per value head, with
-// q and k normed to length 1 and q divided by sqrt(key_dim), and a state S [key_dim, value_dim]:
+// and is followed by silu. Value head j reads q and k of key head j / (n_value_heads / n_key_heads). Per value head,
+// with q and k normed to length 1 and q divided by sqrt(key_dim), and a state S [key_dim, value_dim]:
 //     beta = sigmoid(b), decay = exp(−exp(A_log) · softplus(a + dt_bias))
 //     S = decay · S + k ⊗ beta · (v − decay · Sᵀk),  o = Sᵀq,  out_proj(norm(o) · silu(z)), the norm per head
 struct DeltaConfig {

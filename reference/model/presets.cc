@@ -70,8 +70,8 @@ ModelConfig sizes(Architecture architecture, int32_t vocab_size, int32_t hidden_
     return config;
 }
 
-// A layer per character: M Mamba-2, * attention, - MLP, another: nothing yet. `mlp_in_all` puts an MLP behind each mixer
-// as well.
+// A layer per character: M Mamba-2, * attention, - MLP, another: nothing yet. `mlp_in_all` puts an MLP behind each
+// mixer as well.
 void add_layers(ModelConfig& config, std::string_view pattern, const MambaConfig& mamba,
                 const AttentionConfig& attention, const MlpConfig& mlp, bool mlp_in_all) {
     for (const char c : pattern) {

@@ -77,8 +77,7 @@ public:
     // All that has come; empty after `limit`, or when the client has gone.
     boost::asio::awaitable<std::vector<ChoiceUpdate>> next(std::chrono::seconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
-        while (waiting_.empty() && !gone_ && std::chrono::steady_clock::now() < deadline)
-            co_await bell_.wait(deadline);
+        while (waiting_.empty() && !gone_ && std::chrono::steady_clock::now() < deadline) co_await bell_.wait(deadline);
         co_return std::exchange(waiting_, {});
     }
 

@@ -1,6 +1,7 @@
 // The exact profile against the binary64 truth of the golden checkpoints.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "reference/model/golden_check.h"
