@@ -151,7 +151,7 @@ MoeConfig draw_moe(ShapeDraw& draw, Architecture architecture) {
 }
 
 // The parts that the family's layers are made of.
-struct Parts {
+struct DrawnParts {
     MambaConfig mamba;
     AttentionConfig attention;
     MlpConfig mlp;
@@ -159,7 +159,7 @@ struct Parts {
 };
 
 // What Qwen3.5 has instead of Mamba-2, and of its own in attention and norms.
-void gate_attention(ShapeDraw& draw, ModelConfig& config, Parts& parts) {
+void gate_attention(ShapeDraw& draw, ModelConfig& config, DrawnParts& parts) {
     config.norm_plus_one = true;
     parts.attention.qk_norm = parts.attention.output_gate = true;
     parts.attention.rope.kind = RopeKind::kDefault;
@@ -168,9 +168,9 @@ void gate_attention(ShapeDraw& draw, ModelConfig& config, Parts& parts) {
     parts.delta = draw_delta(draw);
 }
 
-Parts draw_parts(ShapeDraw& draw, ModelConfig& config) {
-    Parts parts{draw_mamba(draw), draw_attention(draw),
-                draw_mlp(draw, config.architecture != Architecture::kGraniteHybrid)};
+DrawnParts draw_parts(ShapeDraw& draw, ModelConfig& config) {
+    DrawnParts parts{draw_mamba(draw), draw_attention(draw),
+                     draw_mlp(draw, config.architecture != Architecture::kGraniteHybrid)};
     switch (config.architecture) {
         case Architecture::kGraniteHybrid: scale_granite(draw, config, parts.attention); break;
         case Architecture::kLlama:
@@ -186,7 +186,7 @@ Parts draw_parts(ShapeDraw& draw, ModelConfig& config) {
 }
 
 // One layer of a mixed family: Mamba two times in three, so that both kinds meet in most models.
-LayerConfig draw_mixed_layer(ShapeDraw& draw, const Parts& parts) {
+LayerConfig draw_mixed_layer(ShapeDraw& draw, const DrawnParts& parts) {
     LayerConfig layer;
     if (draw.from(0, 2) < 2)
         layer.mamba = parts.mamba;
@@ -195,7 +195,7 @@ LayerConfig draw_mixed_layer(ShapeDraw& draw, const Parts& parts) {
     return layer;
 }
 
-LayerConfig draw_layer(ShapeDraw& draw, const Parts& parts, ModelConfig& config) {
+LayerConfig draw_layer(ShapeDraw& draw, const DrawnParts& parts, ModelConfig& config) {
     LayerConfig layer;
     switch (config.architecture) {
         case Architecture::kGraniteHybrid:
@@ -277,7 +277,7 @@ ModelConfig draw_small_config(Architecture architecture, uint64_t seed) {
     config.max_position_embeddings =
         architecture == Architecture::kMamba2 ? std::numeric_limits<int32_t>::max() : draw.from(1 << 12, 1 << 16);
     config.tie_word_embeddings = draw.coin();
-    const Parts parts = draw_parts(draw, config);
+    const DrawnParts parts = draw_parts(draw, config);
     const int32_t num_layers = draw.from(1, 4);
     for (int32_t i = 0; i < num_layers; ++i) config.layers.push_back(draw_layer(draw, parts, config));
     CHECK(validate(config).empty(), "{}", validate(config).front());
