@@ -86,7 +86,8 @@ inline float halve(float* partial) {
 }
 static_assert(reference::kNormPartials == 64, "halve() is written for 64");
 
-VERBATIM_LOOP void rms_norm(const float* x, const float* weight, float eps, int64_t count, float* out) {
+// N4's sum of squares; compiled for the instruction set of the loop that asks for it.
+[[gnu::always_inline]] inline float sum_squares(const float* x, int64_t count) {
     constexpr int64_t kPartials = reference::kNormPartials;
     float partial[kPartials] = {};
     const int64_t whole = count - count % kPartials;
@@ -96,22 +97,17 @@ VERBATIM_LOOP void rms_norm(const float* x, const float* weight, float eps, int6
         }
     }
     for (int64_t i = whole; i < count; ++i) partial[i - whole] = reference::fma_f32(x[i], x[i], partial[i - whole]);
-    const float mean = halve(partial) / static_cast<float>(count);
+    return halve(partial);
+}
+
+VERBATIM_LOOP void rms_norm(const float* x, const float* weight, float eps, int64_t count, float* out) {
+    const float mean = sum_squares(x, count) / static_cast<float>(count);
     const float scale = 1.0F / reference::sqrt_f32(mean + eps);
     for (int64_t i = 0; i < count; ++i) out[i] = (x[i] * scale) * weight[i];
 }
 
 VERBATIM_LOOP void l2_norm(float scale, int64_t count, float* x) {
-    constexpr int64_t kPartials = reference::kNormPartials;
-    float partial[kPartials] = {};
-    const int64_t whole = count - count % kPartials;
-    for (int64_t first = 0; first < whole; first += kPartials) {
-        for (int64_t j = 0; j < kPartials; ++j) {
-            partial[j] = reference::fma_f32(x[first + j], x[first + j], partial[j]);
-        }
-    }
-    for (int64_t i = whole; i < count; ++i) partial[i - whole] = reference::fma_f32(x[i], x[i], partial[i - whole]);
-    const float root = reference::sqrt_f32(halve(partial) + reference::kL2Eps);
+    const float root = reference::sqrt_f32(sum_squares(x, count) + reference::kL2Eps);
     for (int64_t i = 0; i < count; ++i) x[i] = (x[i] / root) * scale;
 }
 
