@@ -12,20 +12,31 @@
 
 namespace verbatim::reference {
 
-float dot_n3(const uint16_t* a, const uint16_t* b, int64_t n) {
+namespace {
+
+float widened(uint16_t bf16) { return bf16_to_float(bf16); }
+float widened(float value) { return value; }
+
+template <typename T>
+float dot_in_chunks(const T* a, const T* b, int64_t n) {
     float total = 0.0F;
     for (int64_t first = 0; first < n; first += kDotChunk) {
         const int64_t last = std::min(first + kDotChunk, n);
         float acc = 0.0F;
         for (int64_t i = first; i < last; i += 2) {
             const bool has_odd = i + 1 < last;
-            acc = fma_f32(has_odd ? bf16_to_float(a[i + 1]) : 0.0F, has_odd ? bf16_to_float(b[i + 1]) : 0.0F, acc);
-            acc = fma_f32(bf16_to_float(a[i]), bf16_to_float(b[i]), acc);
+            acc = fma_f32(has_odd ? widened(a[i + 1]) : 0.0F, has_odd ? widened(b[i + 1]) : 0.0F, acc);
+            acc = fma_f32(widened(a[i]), widened(b[i]), acc);
         }
         total += acc;
     }
     return total;
 }
+
+}  // namespace
+
+float dot_n3(const uint16_t* a, const uint16_t* b, int64_t n) { return dot_in_chunks(a, b, n); }
+float dot_n3_of_floats(const float* a, const float* b, int64_t n) { return dot_in_chunks(a, b, n); }
 
 namespace {
 

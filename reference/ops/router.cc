@@ -5,8 +5,8 @@
 
 #include "engine/base/check.h"
 #include "reference/numerics/bf16.h"
-#include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
+#include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
 
 namespace verbatim::reference {
@@ -18,26 +18,6 @@ void check(const RouterArgs& args) {
     check_rows(args.out, args.out.num_rows, args.out.width);
     check_pointer(args.weight, args.out.width * args.x.width);
 }
-
-namespace {
-
-// dot_n3 with weights that need not be bf16.
-float dot_n3_of_floats(const float* a, const float* weight, int64_t n) {
-    float total = 0.0F;
-    for (int64_t first = 0; first < n; first += kDotChunk) {
-        const int64_t last = std::min(first + kDotChunk, n);
-        float acc = 0.0F;
-        for (int64_t i = first; i < last; i += 2) {
-            const bool has_odd = i + 1 < last;
-            acc = fma_f32(has_odd ? a[i + 1] : 0.0F, has_odd ? weight[i + 1] : 0.0F, acc);
-            acc = fma_f32(a[i], weight[i], acc);
-        }
-        total += acc;
-    }
-    return total;
-}
-
-}  // namespace
 
 void router(const RouterArgs& args) {
     check(args);
