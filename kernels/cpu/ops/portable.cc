@@ -193,19 +193,6 @@ void attend_tile(const AttendTileArgs& args) {
 void attend_tile_portable(const AttendTileArgs& args) { attend_tile<ExactTile>(args); }
 void attend_tile_tensor(const AttendTileArgs& args) { attend_tile<TensorTile>(args); }
 
-// Channels are independent of each other, so they are vectorised; n is in order.
-bool scan_portable(const ScanArgs& args) {
-    const int64_t size = args.d_state * args.head_dim;
-    if (args.state_in == nullptr) std::fill_n(args.state_out, size, 0.0F);
-    for (int64_t t = 0; t < args.num_tokens; ++t) {
-        const float* state_in = t == 0 && args.state_in != nullptr ? args.state_in : args.state_out;
-        for (int64_t p = 0; p < args.head_dim; p += kWidth) {
-            scan_token(args, t, state_in, p, std::min(kWidth, args.head_dim - p));
-        }
-    }
-    return is_finite_row(args.state_out, size);
-}
-
 namespace {
 
 // One token, `width` columns from first_j on.
@@ -233,20 +220,25 @@ VERBATIM_CLONES void delta_token(const DeltaArgs& args, int64_t t, const float* 
     std::copy_n(o, width, args.y + t * args.y_stride + first_j);
 }
 
-}  // namespace
-
-// Columns are independent of each other, so they are vectorised; i is in order.
-bool delta_portable(const DeltaArgs& args) {
-    const int64_t size = args.key_dim * args.value_dim;
+// A recurrence over rows of a state [num_rows, width]. Columns are independent of each other, so they are vectorised;
+// rows are in order. `token` takes (args, t, state_in, first column, number of columns).
+template <typename Args, typename Token>
+bool recur(const Args& args, int64_t num_rows, int64_t width, const Token& token) {
+    const int64_t size = num_rows * width;
     if (args.state_in == nullptr) std::fill_n(args.state_out, size, 0.0F);
     for (int64_t t = 0; t < args.num_tokens; ++t) {
         const float* state_in = t == 0 && args.state_in != nullptr ? args.state_in : args.state_out;
-        for (int64_t j = 0; j < args.value_dim; j += kWidth) {
-            delta_token(args, t, state_in, j, std::min(kWidth, args.value_dim - j));
+        for (int64_t first = 0; first < width; first += kWidth) {
+            token(args, t, state_in, first, std::min(kWidth, width - first));
         }
     }
     return is_finite_row(args.state_out, size);
 }
+
+}  // namespace
+
+bool scan_portable(const ScanArgs& args) { return recur(args, args.d_state, args.head_dim, scan_token); }
+bool delta_portable(const DeltaArgs& args) { return recur(args, args.key_dim, args.value_dim, delta_token); }
 
 const CpuOps kPortableOps{.isa = Isa::kPortable,
                           .takes_pairs = false,
