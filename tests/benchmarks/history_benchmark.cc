@@ -1,9 +1,7 @@
 // What a long history costs a turn that adds a line to it: through the server, whose template and tokenizer see all of
 // it, and in an engine that nobody stands before, which sees the new tokens alone.
 //   history_benchmark [TOKENS [THREADS]]   THREADS 0: nothing is computed, and what is left is the server's own part
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,6 +30,7 @@
 #include "server/http/http_server.h"
 #include "server/text/chat.h"
 #include "server/text/tokenizer_json.h"
+#include "tests/benchmarks/loopback.h"
 #include "tests/support/null_executor.h"
 
 namespace verbatim {
@@ -127,12 +126,7 @@ struct Answered {
 };
 Answered ask(uint16_t port, const Json& body) {
     const std::string text = body.dump();
-    const int made = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK_EQ(connect(made, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const int made = connect_to(port);
     const std::string bytes = fmt::format(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
         text.size(), text);

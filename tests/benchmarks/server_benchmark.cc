@@ -2,10 +2,8 @@
 // at once, of the trained model that ships with the repository. The same requests go to an engine that nobody stands
 // before, and through sockets as streams.
 //   server_benchmark [THREADS [CLIENTS...]]
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -28,6 +26,7 @@
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
 #include "server/text/tokenizer_json.h"
+#include "tests/benchmarks/loopback.h"
 
 namespace verbatim {
 namespace {
@@ -149,16 +148,6 @@ Run run_clients(const std::vector<int>& sockets, int64_t round) {
         }
     }
     return {median(first), seconds_since(began)};
-}
-
-int connect_to(uint16_t port) {
-    const int made = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK_EQ(connect(made, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    return made;
 }
 
 struct Both {
