@@ -1,8 +1,8 @@
 // simulator/aligned_pages.h: the block of engines that have one page size for all groups of layers.
 //
 // Such an engine inflates the attention block until a page of one attention layer holds the state of one Mamba or delta
-// layer, and pads the state to the page. A prefix is then found at multiples of that block only. The calculation is vLLM's
-// (vllm/platforms/interface.py, _align_hybrid_block_size, read in 2026-11):
+// layer, and pads the state to the page. A prefix is then found at multiples of that block only. The calculation is
+// vLLM's (vllm/platforms/interface.py, _align_hybrid_block_size, read in 2026-11):
 //   block = alignment * ceil(state bytes / (alignment * KV bytes of a token)),  page = block * KV bytes of a token
 // where bytes are those of one layer, the alignment is that of the attention kernel's blocks, and the conv window is
 // kept in the activations' dtype.
