@@ -17,6 +17,8 @@ namespace verbatim::cpu {
 namespace {
 
 constexpr int64_t kMaxKeyDim = 256;  // rows for which there is room on the stack
+constexpr int64_t kLineFloats = 16;  // of a cache line
+constexpr int64_t kTokensAhead = 2;
 
 // kVectors of columns from first_j on: their rows between two tokens, multiplied by the coming token's decay.
 template <typename Lanes, int kVectors>
@@ -67,6 +69,24 @@ inline __attribute__((always_inline)) void write_y(const DeltaArgs& args, int64_
     for (int v = 0; v < kVectors; ++v) Lanes::store(y + v * Lanes::kCount, o[v]);
 }
 
+// Asks for what some token brings and where its sums go: rows of other tokens lie pages apart, where the processor does
+// not look by itself, and a store that has to wait for its line keeps those of the state behind it waiting. Beyond the
+// last token stands another sequence's, or nothing that a prefetch would mind.
+inline void ask_for_token(const DeltaArgs& args, int64_t t, int64_t first_j, int64_t width) {
+    const float* k = args.k + t * args.stride;
+    const float* q = args.q + t * args.stride;
+    const float* v = args.v + t * args.stride + first_j;
+    const float* y = args.y + t * args.y_stride + first_j;
+    for (int64_t i = 0; i < args.key_dim; i += kLineFloats) {
+        __builtin_prefetch(k + i);
+        __builtin_prefetch(q + i);
+    }
+    for (int64_t j = 0; j < width; j += kLineFloats) {
+        __builtin_prefetch(v + j);
+        __builtin_prefetch(y + j, 1);
+    }
+}
+
 // The second pass of token t and the first of token t + 1.
 template <typename Lanes, int kVectors>
 inline __attribute__((always_inline)) void pass_token(const DeltaArgs& args, int64_t t,
@@ -74,6 +94,7 @@ inline __attribute__((always_inline)) void pass_token(const DeltaArgs& args, int
     const float* k = args.k + t * args.stride;
     const float* q = args.q + t * args.stride;
     const auto decay = Lanes::broadcast(args.decay[(t + 1) * args.gate_stride]);
+    ask_for_token(args, t + kTokensAhead, columns.first_j, columns.kWidth);
     typename Lanes::Floats d[kVectors], o[kVectors], u[kVectors];
     for (int v = 0; v < kVectors; ++v) {
         d[v] = columns.sums[v];
