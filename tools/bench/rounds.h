@@ -57,7 +57,9 @@ public:
     void time(const Once& once) {
         const double processor_begin = processor_time_s();
         row_.times_s.push_back(once(row_.times_s.empty() ? &row_.cost : nullptr));
-        processor_s_ += processor_time_s() - processor_begin;
+        const double processor_s = processor_time_s() - processor_begin;
+        row_.processor_times_s.push_back(processor_s / config_.num_threads);
+        processor_s_ += processor_s;
         clock_s_ += row_.times_s.back();
         row_.streams_before.push_back(before_.stream_bytes_per_s);
         row_.processor_share = processor_s_ / (clock_s_ * config_.num_threads);

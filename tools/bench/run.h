@@ -100,6 +100,7 @@ struct BenchRow {
     bool wrong = false;                               // the check failed
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
+    std::vector<double> processor_times_s;  // of each repetition, by thread in the mean; empty: not measured
     double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
     MachineLimits nearby;        // the best of the machine between the row's repetitions
     std::vector<double> streams_before;  // bytes per second, just before each repetition; empty: not measured

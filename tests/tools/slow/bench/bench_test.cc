@@ -52,7 +52,8 @@ TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
     EXPECT_GT(result["machine"]["fma_gflops"], 0);
     ASSERT_FALSE(result["rows"].empty());
     for (const json& row : result["rows"]) {
-        for (const char* key : {"phase", "profile", "batch", "context", "tokens_per_s", "gbps", "gflops", "of_limit"}) {
+        for (const char* key : {"phase", "profile", "batch", "context", "tokens_per_s", "gbps", "gflops", "of_limit",
+                                "of_limit_by_processor"}) {
             EXPECT_TRUE(row.contains(key)) << key;
         }
     }
@@ -379,6 +380,22 @@ TEST(WalkCost, TheLimitIsTheSumOfTheLargerPart) {
     double by_op = 0;
     for (const double limit : cost.limit_by_op_s(machine)) by_op += limit;
     EXPECT_NEAR(by_op, sum, 1e-9 * sum);
+}
+
+// 12 seconds on the clock, of which each of the threads had a processor for 5 in the median.
+TEST(RowFigures, SharesOfTheLimitGoByTheClockAndByTheProcessor) {
+    BenchRow row;
+    row.num_tokens = 1;
+    const WalkSequence part{0, 1, 5};
+    row.cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
+    row.times_s = {12, 9, 15};
+    row.processor_times_s = {5, 6, 4};
+    const MachineLimits machine{.stream_bytes_per_s = 1000, .fma_flops = 1e12};
+    const double limit_s = row.cost.bytes() / 1000;
+    EXPECT_NEAR(figures_of(row, machine).of_limit, limit_s / 12, 1e-6 * limit_s);
+    EXPECT_NEAR(figures_of(row, machine).of_limit_by_processor, limit_s / 5, 1e-6 * limit_s);
+    row.processor_times_s.clear();
+    EXPECT_EQ(figures_of(row, machine).of_limit_by_processor, 0);
 }
 
 TEST(SpreadOf, IsTheMedianBetweenLeastAndMost) {
