@@ -89,6 +89,15 @@ Status check_record(const BenchOptions& options) {
     return {};
 }
 
+// Runs of an engine have a model as it is.
+Status check_layers(const BenchOptions& options) {
+    if (options.bench.num_layers == 0) return {};
+    if (options.speculates || options.verifies || !options.row_lags.empty())
+        return error("--layers: --speculate, --dvr and --row-lag run the whole preset: leave it out");
+    RETURN_IF_ERROR(bench_shapes(options.bench));
+    return {};
+}
+
 int run_row_lag_command(const BenchOptions& options) {
     const auto report = run_row_lag(options.bench, options.row_lags);
     if (!report) return report_error(report.error());
@@ -106,6 +115,7 @@ int run_bench_command(BenchOptions options) {
         return report_error(known.error(), kExitBadUsage);
     }
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
+    if (const Status valid = check_layers(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (options.speculates) return run_speculate_command(options);
     if (options.verifies) return run_dvr_command(options);
     if (!options.row_lags.empty()) return run_row_lag_command(options);
@@ -135,9 +145,14 @@ CLI::Option* add_list_option(CLI::App& verb, const std::string& flag, std::vecto
 
 void add_model_options(CLI::App& verb, BenchOptions& options) {
     CLI::Option_group* model = verb.add_option_group("model", "what runs");
-    model->add_option("--preset", options.preset, "an architecture with random weights by --seed");
+    CLI::Option* preset =
+        model->add_option("--preset", options.preset, "an architecture with random weights by --seed");
     model->add_option("--model", options.folder, "a checkpoint's folder");
     model->require_option(1);
+    verb.add_option("--layers", options.bench.num_layers, "of the preset's layers, the first; else all of them")
+        ->check(CLI::Range(1, 100'000))
+        ->type_name("N")
+        ->needs(preset);
 }
 
 void add_profile_option(CLI::App& verb, BenchConfig& bench) {

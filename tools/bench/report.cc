@@ -104,12 +104,14 @@ std::string beside_text(const BenchReport& report, const BenchRow& row, const Ro
 
 std::string machine_lines(const BenchReport& report) {
     const MachineLimits& machine = report.machine;
+    const std::string layers =
+        report.config.num_layers > 0 ? fmt::format(", its first {} layers", report.config.num_layers) : "";
     return fmt::format(
-        "{}, {} parameters, seed {}, {} threads, {}\n"
+        "{}{}, {} parameters, seed {}, {} threads, {}\n"
         "this machine: stream {:.1f} GB/s (over {}), fma {:.1f} GFLOP/s, vdpbf16ps {:.1f} GFLOP/s\n"
         "uncached reference: {} tokens, {}\n",
-        report.config.model, report.geometry.num_parameters, report.config.seed, report.config.num_threads, report.isa,
-        machine.stream_bytes_per_s / 1e9, format_bytes(static_cast<uint64_t>(report.stream_buffer_bytes)),
+        report.config.model, layers, report.geometry.num_parameters, report.config.seed, report.config.num_threads,
+        report.isa, machine.stream_bytes_per_s / 1e9, format_bytes(static_cast<uint64_t>(report.stream_buffer_bytes)),
         machine.fma_flops / 1e9, machine.dpbf16_flops / 1e9, report.reference_tokens,
         report.reference_wrong ? "DIFFERENT" : "identical");
 }
@@ -205,6 +207,7 @@ Json bench_json(const BenchReport& report) {
     Json rows = Json::array();
     for (const BenchRow& row : report.rows) rows.push_back(row_json(report, row));
     return {{"model", report.config.model},
+            {"layers", report.config.num_layers > 0 ? Json(report.config.num_layers) : Json("all")},
             {"parameters", report.geometry.num_parameters},
             {"seed", report.config.seed},
             {"threads", report.config.num_threads},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/pooled_executor.h"
+#include "tools/bench/expert_watch.h"
 #include "tools/bench/run.h"
 #include "tools/bench/sequences.h"
 
@@ -28,6 +29,15 @@ struct BenchSubject {
         row.num_tokens = num_tokens;
         row.cost = WalkCost(profile.bytes_per_weight());
         return row;
+    }
+    // Carries out the step that `sequences` have listed and gives its time in seconds. Its cost is added to `cost`
+    // unless that is null; then nobody watches.
+    double step(std::span<const reference::WalkSequence> parts, int64_t num_logit_rows, WalkCost* cost) const {
+        if (cost == nullptr) return sequences.step();
+        ExpertWatch experts(executor);
+        const double time_s = sequences.step();
+        cost->add_step(executor.config(), parts, num_logit_rows, experts.take_step());
+        return time_s;
     }
 };
 

@@ -47,7 +47,8 @@ struct BenchProfile {
 std::span<const BenchProfile> bench_profiles();
 
 struct BenchConfig {
-    std::string model;  // a preset's name or a checkpoint's folder
+    std::string model;       // a preset's name or a checkpoint's folder
+    int64_t num_layers = 0;  // of a preset, its first ones; 0: all
     int32_t num_threads = 1;
     std::optional<cpu::Isa> isa;
     uint64_t seed = 0;
@@ -117,6 +118,9 @@ struct BenchReport {
     // Something that was checked does not hold.
     [[nodiscard]] bool wrong() const;
 };
+
+// The preset's shapes, as many layers of them as are wanted. Errors: no such preset; more layers than it has.
+Result<reference::ModelConfig> bench_shapes(const BenchConfig& config);
 
 // Errors: no such model; positions that a checkpoint does not have; more memory than there is.
 Result<BenchReport> run_bench(const BenchConfig& config);
