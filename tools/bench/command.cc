@@ -15,6 +15,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/isa_option.h"
+#include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
@@ -216,11 +217,11 @@ void add_dvr_options(CLI::App& verb, BenchOptions& options, CLI::Option* other) 
     add_list_option(verb, "--verify-windows", dvr.windows, 2, 128, "rows that verify at once, of policy verify")
         ->needs(flag);
     verb.add_option("--verify-share", dvr.verify_share, "of a step's tokens, what may verify")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(share())
         ->capture_default_str()
         ->needs(flag);
     verb.add_option("--inject-mismatch", dvr.mismatch_rate, "of its drafts, that are made wrong")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(share())
         ->capture_default_str()
         ->needs(flag);
 }
@@ -240,7 +241,7 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
         ->needs(flag);
     verb.add_option("--mismatch", speculate.mismatch_rates, "rates of an adversary's wrong drafts, beside them")
         ->delimiter(',')
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(share())
         ->capture_default_str()
         ->needs(flag);
     add_list_option(verb, "--windows", speculate.windows, 0, 128, "positions that draw in one step; 0: auto")

@@ -225,7 +225,7 @@ TEST(SimulateCommand, SaysWhatIsWrong) {
                                 {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", "ttft=nans"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", ""}, kExitBadUsage, "--slo: got nothing"},
-                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a number"},
+                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a share"},
                                 {{"--cache-mode", "some"}, kExitBadUsage, "--cache-mode"},
                                 {{"--context", "999999999"}, kExitBadInput, "the model has 131072 positions"},
                                 {{"--requests-csv", files.path("no/such/folder.csv")}, kExitMachine, "folder.csv"}}) {

@@ -149,6 +149,8 @@ TEST(BenchCommand, WrongFlagsEndWithExitCode2) {
     EXPECT_EQ(tiny_bench({"--batches", "0"}).exit_code, kExitBadUsage);
     EXPECT_EQ(tiny_bench({"--heads", "1"}).exit_code, kExitBadUsage);
     EXPECT_EQ(tiny_bench({"--phases", "lunch"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(tiny_bench({"--dvr", "--verify-share", "nan"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(tiny_bench({"--speculate", "--mismatch", "0.1,nan"}).exit_code, kExitBadUsage);
     const Outcome no_isa = tiny_bench({"--isa", "sse"});
     EXPECT_EQ(no_isa.exit_code, kExitBadUsage);
     EXPECT_THAT(no_isa.err, HasSubstr("portable"));
