@@ -98,6 +98,39 @@ TEST(KernelCommand, AnUnknownOperationIsAWrongFlagAndTheNamesAreListed) {
     EXPECT_THAT(outcome.err, HasSubstr("gated_norm"));
 }
 
+// A flag that names nothing is a wrong flag, with what there is, of ours and of a file.
+TEST(KernelCommand, AnUnknownKernelIsAWrongFlagAndTheNamesAreListed) {
+    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc";
+    for (const char* verb : {"check", "invariance", "race", "perf"}) {
+        const Outcome ours = run_kernel({verb, "rope", "--kernel", "cpu.portabel"});
+        EXPECT_EQ(ours.exit_code, kExitBadUsage) << verb << ours.err;
+        EXPECT_THAT(ours.err, HasSubstr("cpu.portabel"));
+        for (const char* known : {"reference, ", "cpu.portable, ", "cuda-emulated", "all"}) {
+            EXPECT_THAT(ours.err, HasSubstr(known)) << verb;
+        }
+        const Outcome theirs = run_kernel({verb, "rope", "--file", file, "--kernel", "mine"});
+        EXPECT_EQ(theirs.exit_code, kExitBadUsage) << verb << theirs.err;
+        EXPECT_THAT(theirs.err, HasSubstr("naive"));
+    }
+    EXPECT_EQ(run_kernel({"check", "rope", "--file", file, "--kernel", "naive", "--effort", "short"}).exit_code,
+              kExitOk);
+}
+
+TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
+    const std::string naive = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/";
+    const auto expect = [](const std::vector<std::string>& flags, const std::string& what) {
+        std::vector<std::string> arguments = {"race", "rope"};
+        arguments.insert(arguments.end(), flags.begin(), flags.end());
+        const Outcome outcome = run_kernel(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr(what));
+    };
+    expect({"--mutate"}, "--file FILE.cu");
+    expect({"--kernel", "cpu.portable"}, "races are looked for in CUDA kernels");
+    expect({"--file", naive + "rope.cc"}, "races are looked for in CUDA kernels");
+    expect({"--file", naive + "rope.cc", "--kernel", "all"}, "no kernel of rope is for cuda");
+}
+
 TEST(KernelCommand, AFileThatIsNotThereIsSaid) {
     const Outcome outcome = run_kernel({"check", "matmul", "--file", "/nowhere/my.cc"});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
