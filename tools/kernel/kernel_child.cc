@@ -240,11 +240,12 @@ private:
             on_board.operation.set(text(kernel->operation));
             on_board.profile.set(text(kernel->profile));
             on_board.machine.set(text(kernel->machine));
-            const bool whole = kernel->abi == VERBATIM_KERNEL_ABI && kernel->run != nullptr;
+            const bool known = kernel->abi >= 1 && kernel->abi <= VERBATIM_KERNEL_ABI;  // of an earlier one: K6
+            const bool whole = known && kernel->run != nullptr;
             if (!whole) {
                 board_.answer = Answer::kNotLoaded;
-                board_.detail.set(fmt::format("kernel {} is of ABI {}, wanted {}, with a run function", i, kernel->abi,
-                                              VERBATIM_KERNEL_ABI));
+                board_.detail.set(fmt::format("kernel {} is of ABI {}, wanted 1 ... {}, with a run function", i,
+                                              kernel->abi, VERBATIM_KERNEL_ABI));
             }
         }
     }

@@ -11,6 +11,7 @@
 #include "tests/tools/program/run_program.h"
 #include "tools/kernel/coverage.h"
 #include "tools/kernel/operation.h"
+#include "tools/kernel/session.h"
 
 namespace verbatim::tools {
 namespace {
@@ -87,6 +88,20 @@ TEST(KernelCoverage, EveryEntryIsOfAnOperationAndSaysWhatBecomesOfIt) {
         covered.insert(std::string(entry.operation));
     }
     EXPECT_EQ(covered.size(), operations().size());
+}
+
+// What a device computes is tried on the emulator, as soon as there is a method for it.
+TEST(KernelCoverage, WhatADeviceComputesHasAnEmulatedKernel) {
+    Names computed;
+    for (const Coverage& entry : coverage()) {
+        if (operations_of_a_device().contains(std::string(entry.name))) computed.insert(std::string(entry.operation));
+    }
+    EXPECT_GE(computed.size(), 10u);
+    for (const Operation& operation : operations()) {
+        const auto infos = builtin_infos(operation);
+        const auto emulated = std::ranges::count(infos, std::string("cuda-emulated"), &KernelInfo::name);
+        EXPECT_EQ(emulated, computed.contains(operation.name) ? 1 : 0) << operation.name;
+    }
 }
 
 TEST(KernelCoverage, TheListSaysWhatIsNotThere) {
