@@ -35,8 +35,8 @@ struct DoubleOutput {
     std::vector<DoubleChoice> choices;        // ascending by layer
 };
 
-// By what a router orders the experts, all rows: [num_rows, n_experts]. Of a softmax router the logits themselves, whose
-// order softmax keeps.
+// By what a router orders the experts, all rows: [num_rows, n_experts]. Of a softmax router the logits themselves,
+// whose order softmax keeps.
 std::vector<double> choice_scores(const MoeConfig& moe, VectorView choice_bias, std::span<const double> logits);
 
 // REQUIRES: 1 <= tokens.size(), every token in [0, vocab_size).

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "reference/model/weight_storage.h"
-
 namespace verbatim::reference {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/model/weight_storage.h"
 #include "reference/model/weights.h"
 
 namespace verbatim::reference {

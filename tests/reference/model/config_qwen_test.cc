@@ -1,5 +1,5 @@
-// config.json of Qwen3.5, dense and with experts, and of Qwen3-Next: the language model's keys may be nested, and some of
-// them are refused that others ignore.
+// config.json of Qwen3.5, dense and with experts, and of Qwen3-Next: the language model's keys may be nested, and some
+// of them are refused that others ignore.
 #include <gtest/gtest.h>
 
 #include <fstream>
