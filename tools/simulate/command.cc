@@ -201,8 +201,7 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
                               ->capture_default_str();
     verb.add_option("--draft-acceptance", config.draft_acceptance,
                     "chance of a draft to be right when all before it are; drafting itself takes no time")
-        ->check(CLI::Range(0.0, 1.0))
-        ->check(finite_number())
+        ->check(share())
         ->capture_default_str()
         ->needs(window);
     options.has_max_tokens =

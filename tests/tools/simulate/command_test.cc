@@ -244,7 +244,7 @@ TEST(SimulateCommand, SaysWhatIsWrong) {
                                 {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", "ttft=nans"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", ""}, kExitBadUsage, "--slo: got nothing"},
-                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a number"},
+                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a share"},
                                 {{"--expert-skew", "-1"}, kExitBadUsage, "--expert-skew"},
                                 {{"--expert-skew", "nan"}, kExitBadUsage, "--expert-skew"},
                                 {{"--cache-mode", "some"}, kExitBadUsage, "--cache-mode"},
