@@ -146,14 +146,17 @@ std::string without_bracket(std::string_view what) {
 
 template <typename Json>
 Result<Json> parse_strictly(std::string_view text, std::string_view source) {
-    std::string quoted;
-    if (text.find("Infinity") != std::string_view::npos) text = quoted = quote_infinities(text);
-    Builder<Json> built;
-    const bool is_json = Json::sax_parse(text, &built);
-    if (built.is_too_deep()) return error("{}: nested deeper than {} levels", source, kMaxDepth);
-    if (built.duplicate()) return error("{}: key {} occurs twice", source, quote_text(*built.duplicate()));
-    if (!is_json) return error("{}: {}", source, without_bracket(built.problem()));
-    return built.take();
+    std::optional<Builder<Json>> built(std::in_place);
+    bool is_json = Json::sax_parse(text, &*built);
+    // What no parser understands may be an Infinity; long texts that only speak of it are not copied.
+    if (!is_json && !built->problem().empty() && text.find("Infinity") != std::string_view::npos) {
+        built.emplace();
+        is_json = Json::sax_parse(quote_infinities(text), &*built);
+    }
+    if (built->is_too_deep()) return error("{}: nested deeper than {} levels", source, kMaxDepth);
+    if (built->duplicate()) return error("{}: key {} occurs twice", source, quote_text(*built->duplicate()));
+    if (!is_json) return error("{}: {}", source, without_bracket(built->problem()));
+    return built->take();
 }
 
 }  // namespace

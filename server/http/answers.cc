@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/text/decoder.h"
+#include "server/text/written_json.h"
 
 namespace verbatim::server {
 namespace {
@@ -29,6 +30,19 @@ const char* finish_name(FinishReason reason) { return reason == FinishReason::kL
 
 int64_t num_characters(std::string_view text) {
     return std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+}
+
+std::string written_answer(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+AnswerWriter::AnswerWriter(AnswerFrame frame, const text::Tokenizer& tokenizer)
+    : frame_(std::move(frame)), chunk_begin_(written_answer(frame_json(/*is_chunk=*/true))), tokenizer_(&tokenizer) {
+    chunk_begin_.pop_back();
+}
+
+void AnswerWriter::rename(std::string id, int64_t created) {
+    frame_.id = std::move(id);
+    frame_.created = created;
+    *this = AnswerWriter(std::move(frame_), *tokenizer_);
 }
 
 Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& usage) const {
@@ -70,6 +84,16 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
     json["choices"] = Json::array({choice});
     add_head(part, json);
     return json;
+}
+
+std::string AnswerWriter::written_chunk(const ChoicePart& part) const {
+    if (part.text.empty() || !part.log_probs.empty() || part.finish || !part.head.empty())
+        return written_answer(chunk(part));
+    std::string out = fmt::format(R"({},"choices":[{{"index":{},{})", chunk_begin_, part.index,
+                                  is_chat() ? R"("delta":{"content":)" : R"("text":)");
+    text::append_json_text(out, part.text);
+    return out +=
+           is_chat() ? R"(},"logprobs":null,"finish_reason":null}]})" : R"(,"logprobs":null,"finish_reason":null}]})";
 }
 
 Json AnswerWriter::usage_chunk(const Usage& usage) const {

@@ -40,24 +40,24 @@ struct ChoicePart {
     std::string head;                    // with the finish: what the conversation has committed
 };
 
+// As clients get it; what is no UTF-8 becomes U+FFFD.
+[[nodiscard]] std::string written_answer(const Json& json);
 [[nodiscard]] const char* finish_name(FinishReason reason);   // "stop", "length"
 [[nodiscard]] int64_t num_characters(std::string_view text);  // of UTF-8
 
 // Writes answers. Borrows the tokenizer: for the texts of single tokens.
 class AnswerWriter {
 public:
-    AnswerWriter(AnswerFrame frame, const text::Tokenizer& tokenizer)
-        : frame_(std::move(frame)), tokenizer_(&tokenizer) {}
+    AnswerWriter(AnswerFrame frame, const text::Tokenizer& tokenizer);
     [[nodiscard]] const AnswerFrame& frame() const { return frame_; }
-    void rename(std::string id, int64_t created) {
-        frame_.id = std::move(id);
-        frame_.created = created;
-    }
+    void rename(std::string id, int64_t created);
 
     [[nodiscard]] Json whole(const std::vector<ChoicePart>& choices, const Usage& usage) const;
     [[nodiscard]] Json role_chunk(int64_t index) const;  // the first one of a chat's choice
     [[nodiscard]] Json chunk(const ChoicePart& part) const;
     [[nodiscard]] Json usage_chunk(const Usage& usage) const;
+    // chunk() as it is written. There is one for every token: a text alone is written without a Json.
+    [[nodiscard]] std::string written_chunk(const ChoicePart& part) const;
 
     // The text of one token alone, U+FFFD for what is no character by itself.
     [[nodiscard]] std::string token_text(TokenId token) const;
@@ -71,6 +71,7 @@ private:
     [[nodiscard]] Json chat_token(const TokenLogProb& token) const;
 
     AnswerFrame frame_;
+    std::string chunk_begin_;  // of every chunk: its frame
     const text::Tokenizer* tokenizer_;
 };
 

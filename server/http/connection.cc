@@ -6,8 +6,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <vector>
+
+#include "server/http/answers.h"
 
 namespace verbatim::server {
 namespace {
@@ -109,11 +113,18 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
     co_return !problem;
 }
 
+// There is one for every token, and the client has room for it: it is sent at once, without a timer and another turn of
+// the loop. What the socket does not take is waited for.
 asio::awaitable<bool> Connection::write_chunk(const std::string& bytes) {
+    const std::string chunk = fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+    const ssize_t sent =
+        send(stream_.socket().native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) co_return false;
+    const auto left = asio::buffer(chunk) + static_cast<size_t>(std::max<ssize_t>(sent, 0));
+    if (left.size() == 0) co_return true;
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
-    const auto chunk = http::make_chunk(asio::buffer(bytes));
-    co_await asio::async_write(stream_, chunk, asio::redirect_error(use_awaitable, problem));
+    co_await asio::async_write(stream_, left, asio::redirect_error(use_awaitable, problem));
     co_return !problem;
 }
 
@@ -144,7 +155,7 @@ void Connection::shut_down() {
 Response json_response(int status, unsigned version, const Json& body) {
     Response response(static_cast<http::status>(status), version);
     response.set(http::field::content_type, "application/json");
-    response.body() = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    response.body() = written_answer(body);
     response.prepare_payload();
     return response;
 }

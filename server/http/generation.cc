@@ -27,9 +27,8 @@ bool is_whole(const HostUpdate& update) {
     return reason == Reason::kLength || reason == Reason::kStopToken || reason == Reason::kStopString;
 }
 
-std::string event(const Json& json) {
-    return "data: " + json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n\n";
-}
+std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
+std::string event(const Json& json) { return event(written_answer(json)); }
 
 }  // namespace
 
@@ -106,7 +105,7 @@ std::string Generation::take_events() {
                 for (const LogProbs& one : part.log_probs)
                     choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
             }
-            events += event(writer_.chunk(part));
+            events += event(writer_.written_chunk(part));
             part.text.clear();
             part.log_probs.clear();
         }

@@ -7,8 +7,18 @@ namespace {
 
 bool is_plain(char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
 
+// Where the text that begins at `at` ends.
+size_t end_of_text(std::string_view json, size_t at) {
+    for (++at; at < json.size() && json[at] != '"'; ++at) {
+        if (json[at] == '\\') ++at;
+    }
+    return at + 1;
+}
+
+}  // namespace
+
 // Texts are long, and few of their characters are escaped.
-void append_text(std::string& out, const std::string& text) {
+void append_json_text(std::string& out, std::string_view text) {
     out += '"';
     size_t done = 0;
     for (size_t at = 0; at < text.size(); ++at) {
@@ -22,18 +32,8 @@ void append_text(std::string& out, const std::string& text) {
     out += '"';
 }
 
-// Where the text that begins at `at` ends.
-size_t end_of_text(std::string_view json, size_t at) {
-    for (++at; at < json.size() && json[at] != '"'; ++at) {
-        if (json[at] == '\\') ++at;
-    }
-    return at + 1;
-}
-
-}  // namespace
-
 void append_json(std::string& out, const Json& value) {
-    if (value.is_string()) return append_text(out, value.get_ref<const std::string&>());
+    if (value.is_string()) return append_json_text(out, value.get_ref<const std::string&>());
     if (!value.is_structured()) {
         out += value.dump();
         return;
@@ -43,7 +43,7 @@ void append_json(std::string& out, const Json& value) {
     for (auto inner = value.begin(); inner != value.end(); ++inner, between = ",") {
         out += between;
         if (value.is_object()) {
-            append_text(out, inner.key());
+            append_json_text(out, inner.key());
             out += ':';
         }
         append_json(out, *inner);

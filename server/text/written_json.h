@@ -14,6 +14,8 @@ namespace verbatim::text {
 void append_json(std::string& out, const Json& value);
 [[nodiscard]] std::string written(const Json& value);
 
+void append_json_text(std::string& out, std::string_view text);
+
 // [a,b,c] of the values.
 [[nodiscard]] std::string written_list(const std::vector<std::string>& values);
 // The values of a list as append_json() and written_list() have written it. Empty: it is none.
