@@ -10,9 +10,9 @@
 //   of_limit_paired    the median over the repetitions of the limit, with the stream measured just before each, over
 //                      its time
 //   of_limit_at_best   of_limit of the fastest repetition
-//   of_limit_by_processor   the limit over the median of the processor time that a repetition took of each thread in the
-//                  mean: on a crowded machine what is left of the program itself. Waiting for memory is in it, waiting
-//                  for another thread asleep is not
+//   of_limit_by_processor   the limit over the median of the processor time that a repetition took of each thread in
+//                  the mean: on a crowded machine what is left of the program itself. Waiting for memory is in it,
+//                  waiting for another thread asleep is not
 //   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other
 //                  programs run, or where threads wait for each other asleep
 //   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was

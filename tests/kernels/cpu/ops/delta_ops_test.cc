@@ -127,8 +127,8 @@ void expect_delta(Isa isa, Values kind, const DeltaShape& shape) {
 }
 
 TEST(Delta, EveryInstructionSetHasTheBitsOfTheDefinition) {
-    // Columns: whole vectors of 8 and 16, by 4, 2 and 1 side by side, and what is no multiple of them. 300 rows are more
-    // than kernels keep between the tokens.
+    // Columns: whole vectors of 8 and 16, by 4, 2 and 1 side by side, and what is no multiple of them. 300 rows are
+    // more than kernels keep between the tokens.
     const DeltaShape shapes[] = {{1, 1, 1},     {7, 15, 3},   {16, 16, 5},   {20, 17, 4},  {40, 33, 2},
                                  {128, 64, 9},  {96, 192, 3}, {31, 80, 6},   {48, 48, 1},  {128, 128, 2},
                                  {128, 128, 1}, {5, 112, 7},  {33, 24, 40},  {256, 48, 3}, {300, 64, 2},
