@@ -107,9 +107,14 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
     };
     for (size_t i = 0; i < config.layers.size(); ++i) {
         if (config.layers[i].moe) lacks(i, "experts");
-        if (config.layers[i].delta) lacks(i, "gated delta nets");
+        if (const auto& delta = config.layers[i].delta) {
+            most(i, "key_dim", delta->key_dim, limits.key_dim);
+            most(i, "d_conv", delta->d_conv, limits.d_conv);
+            most(i, "n_value_heads", delta->n_value_heads, limits.mamba_heads);
+            most(i, "2 · n_key_heads", 2 * int64_t{delta->n_key_heads}, limits.mamba_heads);
+            most(i, "state elements", delta->state_elements(), limits.state_floats);
+        }
         if (const auto& attention = config.layers[i].attention) {
-            if (attention->qk_norm) lacks(i, "norms on q and k");
             most(i, "head_dim", attention->head_dim, limits.head_dim);
             most(i, "num_blocks · block_size · n_kv_heads",
                  int64_t{pools.num_blocks} * pools.block_size * attention->n_kv_heads, limits.kv_slots);
@@ -135,7 +140,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
       profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
-      final_norm_(device, model.weights().final_norm),
+      final_norm_(device, model.norm(static_cast<int32_t>(model.config().layers.size()), reference::Norm::kFinal)),
       row_layout_(row_layout(tensors, kSectorBytes)),
       log_(device, model.config(), pooled.max_log_tokens),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
@@ -164,10 +169,24 @@ void CudaBackend::pack_matrices(int32_t num_threads) {
 }
 
 void CudaBackend::upload_layer(int32_t i) {
+    Layer& layer = layers_[i];
+    layer.mixer_norm = floats_of(device_, model_.norm(i, reference::Norm::kMixer));
+    layer.mlp_norm = floats_of(device_, model_.norm(i, reference::Norm::kMlp));
+    upload_mixer(i);
+    if (const auto& attention = config().layers[i].attention) {
+        const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
+        layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
+        layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
+        layer.q_norm = floats_of(device_, model_.q_norm(i));
+        layer.k_norm = floats_of(device_, model_.k_norm(i));
+        run_floats_ = std::max(run_floats_, attention_floats(1, shape_of(*attention)));
+        if (attention->rope.kind != reference::RopeKind::kNone) upload_angles(i);
+    }
+}
+
+void CudaBackend::upload_mixer(int32_t i) {
     const reference::LayerWeights& weights = model_.weights().layers[i];
     Layer& layer = layers_[i];
-    layer.mixer_norm = floats_of(device_, weights.mixer_norm);
-    layer.mlp_norm = floats_of(device_, weights.mlp_norm);
     if (config().layers[i].mamba) {
         layer.gate_norm = floats_of(device_, weights.mamba.norm);
         layer.conv_weight = floats_of(device_, weights.mamba.conv_weight);
@@ -176,12 +195,15 @@ void CudaBackend::upload_layer(int32_t i) {
         layer.d = floats_of(device_, weights.mamba.d);
         layer.dt_bias = floats_of(device_, weights.mamba.dt_bias);
     }
-    if (const auto& attention = config().layers[i].attention) {
-        const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
-        layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
-        layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
-        run_floats_ = std::max(run_floats_, attention_floats(1, shape_of(*attention)));
-        if (attention->rope.kind != reference::RopeKind::kNone) upload_angles(i);
+    if (const auto& delta = config().layers[i].delta) {
+        std::vector<float> norm;  // a head's, once for each
+        for (int32_t head = 0; head < delta->n_value_heads; ++head) {
+            norm.insert(norm.end(), weights.delta.norm.begin(), weights.delta.norm.end());
+        }
+        layer.gate_norm = floats_of(device_, norm);
+        layer.conv_weight = floats_of(device_, weights.delta.conv_weight);
+        layer.a = floats_of(device_, model_.decay_rates(i));
+        layer.dt_bias = floats_of(device_, weights.delta.dt_bias);
     }
 }
 
@@ -221,6 +243,16 @@ DeviceStates CudaBackend::states(int32_t layer, StateKind kind) const {
 MambaParameters CudaBackend::parameters(int32_t i) const {
     const Layer& layer = layers_[i];
     return {layer.conv_weight.data(), layer.conv_bias.data(), layer.a.data(), layer.d.data(), layer.dt_bias.data()};
+}
+
+DeltaWeights CudaBackend::delta_weights(int32_t i) const {
+    return {layers_[i].conv_weight.data(), layers_[i].a.data(), layers_[i].dt_bias.data()};
+}
+
+DeltaBatch CudaBackend::delta_batch(const DeviceBatch& batch, int32_t i) const {
+    const reference::DeltaConfig& delta = *config().layers[i].delta;
+    return {
+        batch, {delta.n_key_heads, delta.n_value_heads, delta.key_dim, delta.value_dim, delta.d_conv}, log_.layer(i)};
 }
 
 // --- a step
@@ -292,6 +324,10 @@ void CudaBackend::move_states() {
     const DeviceBatch moves = lists_.moves_batch();
     for (size_t i = 0; i < layers_.size(); ++i) {
         const auto layer = static_cast<int32_t>(i);
+        if (config().layers[i].delta) {
+            device_.move_delta_states(delta_batch(moves, layer), states(layer, StateKind::kConv),
+                                      states(layer, StateKind::kDelta));
+        }
         const auto& mamba = config().layers[i].mamba;
         if (!mamba) continue;
         device_.move_states(moves, shape_of(*mamba), parameters(layer), states(layer, StateKind::kConv),
@@ -518,6 +554,53 @@ void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba,
     device_.gated_norm(gate_kind(mamba.gate), mamba.n_norm_groups,
                        columns(rows(Buffer::kProjected, mamba.in_rows()), z), layers_[layer].gate_norm.data(), eps,
                        rows(Buffer::kMixed, mamba.d_inner()), rounded_to(Buffer::kMixed, mamba.d_inner()));
+}
+
+void CudaBackend::delta_conv(int32_t layer, const reference::DeltaConfig& delta) {
+    device_.delta_conv(delta_batch(step_, layer), delta_weights(layer), rows(Buffer::kProjected, delta.conv_dim()),
+                       states(layer, StateKind::kConv), fresh(Buffer::kConv, delta.conv_dim()));
+}
+
+void CudaBackend::delta_gates(int32_t layer, const reference::DeltaConfig& delta) {
+    device_.delta_gates(delta_batch(step_, layer), delta_weights(layer), rows(Buffer::kB, delta.n_value_heads),
+                        rows(Buffer::kA, delta.n_value_heads));
+}
+
+void CudaBackend::l2_norm(int32_t layer, const reference::DeltaConfig& delta) {
+    device_.l2_norm(delta_batch(step_, layer), static_cast<float>(delta.q_scale()),
+                    rows(Buffer::kConv, delta.conv_dim()));
+}
+
+void CudaBackend::delta_update(int32_t layer, const reference::DeltaConfig& delta) {
+    device_.delta_update(delta_batch(step_, layer), rows(Buffer::kConv, delta.conv_dim()),
+                         rows(Buffer::kB, delta.n_value_heads), rows(Buffer::kA, delta.n_value_heads),
+                         states(layer, StateKind::kDelta), fresh(Buffer::kMixed, delta.value_rows()));
+}
+
+void CudaBackend::delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) {
+    device_.gated_norm(GateKind::kNormThenGate, delta.n_value_heads, rows(Buffer::kZ, delta.value_rows()),
+                       layers_[layer].gate_norm.data(), eps, rows(Buffer::kMixed, delta.value_rows()),
+                       rounded_to(Buffer::kMixed, delta.value_rows()));
+}
+
+// Heads are rows, `step` elements apart: with an output gate, those of kQGate that are q's.
+void CudaBackend::head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) {
+    const auto heads = [&](const Floats& x, int64_t n_heads, int64_t step) {
+        return Floats{x.data, x.num_rows * n_heads, attention.head_dim, step};
+    };
+    const int64_t dim = attention.head_dim;
+    const bool gated = attention.output_gate;
+    const Floats from = gated ? rows(Buffer::kQGate, attention.q_proj_rows()) : rows(Buffer::kQ, attention.q_rows());
+    const Floats q = gated ? fresh(Buffer::kQ, attention.q_rows()) : from;
+    const Floats k = heads(rows(Buffer::kK, attention.kv_rows()), attention.n_kv_heads, dim);
+    device_.rms_norm(heads(from, attention.n_heads, gated ? 2 * dim : dim), nullptr, layers_[layer].q_norm.data(), eps,
+                     heads(q, attention.n_heads, dim), nullptr);
+    device_.rms_norm(k, nullptr, layers_[layer].k_norm.data(), eps, k, nullptr);
+}
+
+void CudaBackend::output_gate(int32_t, const reference::AttentionConfig& attention) {
+    device_.sigmoid_gate(attention.head_dim, rows(Buffer::kQGate, attention.q_proj_rows()),
+                         rows(Buffer::kMixed, attention.q_rows()), rounded_to(Buffer::kMixed, attention.q_rows()));
 }
 
 void CudaBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
