@@ -135,6 +135,9 @@ private:
     void run_graph(const PooledStep& step);
     Floats fresh(reference::Buffer buffer, int64_t width);
     [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
+    static Floats columns(Floats x, reference::Columns part) {
+        return {x.data + part.first, x.num_rows, part.count, x.stride};
+    }
     [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
     [[nodiscard]] DeviceStates states(int32_t layer, reference::StateKind kind) const;
     [[nodiscard]] float* row_of(size_t place, StateIndex row) const;

@@ -326,7 +326,7 @@ public:
     // dot products on tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
-    // x [num_rows, heads · head_dim] by the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], the gates second.
+    // x [num_rows, heads · head_dim] by the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], gates second.
     virtual void sigmoid_gate(int64_t head_dim, Floats gate, Floats x, uint32_t* pairs) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) = 0;
     virtual void relu_squared(Floats up, uint32_t* pairs) = 0;

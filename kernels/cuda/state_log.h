@@ -1,5 +1,6 @@
 // kernels/cuda/state_log.h: owns the logs behind state rows on the device: what a slot's Mamba layers and delta
-// nets took in since its row was written. Replaying them is a part of conv and scan (ops/states.h); here is where they lie.
+// nets took in since its row was written. Replaying them is a part of conv, scan and the delta rule (ops/states.h);
+// here is where they lie.
 //
 //   G1  a slot's log is a ring, twice as long as a log may be, and begins at one place in all layers: what a step logs
 //       lies behind what it replays, so that kernels may write the one while others read the other

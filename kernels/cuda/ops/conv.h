@@ -1,6 +1,6 @@
-// kernels/cuda/ops/conv.h: the convolution of Mamba-2 and delta nets: rows run side by side. Its window is read from a sequence's source
-// row and the log behind it, and written to its own row behind the last token that is no draft, and on the way to its
-// snapshots.
+// kernels/cuda/ops/conv.h: the convolution of Mamba-2 and delta nets: rows run side by side. Its window is read from a
+// sequence's source row and the log behind it, and written to its own row behind the last token that is no draft, and
+// on the way to its snapshots.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
