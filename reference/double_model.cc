@@ -284,10 +284,9 @@ RowVector softmax(const RowVector& logits) {
     return p / p.sum();
 }
 
-// Of one row: what experts are chosen by.
+// Of one row: what experts are chosen by. A softmax keeps the order of the logits, and golden margins are theirs.
 RowVector choice_row(const MoeConfig& config, VectorView choice_bias, const RowVector& logits) {
-    if (config.router == RouterKind::kSoftmaxAll) return softmax(logits);
-    if (config.router == RouterKind::kSoftmaxChosen) return logits;
+    if (config.router != RouterKind::kSigmoidBias) return logits;
     return logits.unaryExpr(&sigmoid) + widen(choice_bias);
 }
 

@@ -24,7 +24,7 @@ struct DoubleState {
 struct DoubleChoice {
     int32_t layer = 0;
     std::vector<int32_t> chosen;  // [num_tokens, n_chosen], ascending
-    std::vector<double> scores;   // [num_tokens, n_experts]: choice scores
+    std::vector<double> scores;   // [num_tokens, n_experts]: choice_scores()
 };
 
 struct DoubleOutput {
@@ -35,7 +35,8 @@ struct DoubleOutput {
     std::vector<DoubleChoice> choices;        // ascending by layer
 };
 
-// The choice scores that a router makes of logits, all rows: [num_rows, n_experts].
+// By what a router orders the experts, all rows: [num_rows, n_experts]. Of a softmax router the logits themselves,
+// whose order softmax keeps.
 std::vector<double> choice_scores(const MoeConfig& moe, VectorView choice_bias, std::span<const double> logits);
 
 // REQUIRES: 1 <= tokens.size(), every token in [0, vocab_size).

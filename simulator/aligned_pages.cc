@@ -10,18 +10,15 @@ constexpr int64_t kActivationBytes = 2;
 // Of one token and layer: the largest, if layers differ.
 int64_t kv_bytes(const ModelShape& model) {
     int64_t bytes = 0;
-    for (const AttentionShape& attention : model.attentions) {
-        bytes = std::max(bytes, 2 * kActivationBytes * attention.n_kv_heads * attention.head_dim);
-    }
+    for (const KvShape& kv : model.kvs) bytes = std::max(bytes, kv.bytes_per_token);
     return bytes;
 }
 
 // Of one sequence and layer.
 int64_t state_bytes(const ModelShape& model, int64_t value_bytes) {
     int64_t bytes = 0;
-    for (const MambaShape& mamba : model.mambas) {
-        const int64_t window = (mamba.d_conv - 1) * mamba.conv_dim() * kActivationBytes;
-        bytes = std::max(bytes, window + mamba.scan_elements() * value_bytes);
+    for (const StateShape& state : model.states) {
+        bytes = std::max(bytes, state.window * kActivationBytes + state.recurrent * value_bytes);
     }
     return bytes;
 }
@@ -43,8 +40,8 @@ std::optional<AlignedPages> aligned_pages(const ModelShape& model, const Aligned
         std::max<int64_t>(1, (state_bytes(model, config.state_value_bytes) + unit_bytes - 1) / unit_bytes);
     const int64_t page_bytes = units * unit_bytes;
     return AlignedPages{.block_tokens = static_cast<int32_t>(units * config.alignment),
-                        .kv_page_bytes = page_bytes * num_layers(model.attentions),
-                        .state_page_bytes = page_bytes * num_layers(model.mambas)};
+                        .kv_page_bytes = page_bytes * num_layers(model.kvs),
+                        .state_page_bytes = page_bytes * num_layers(model.states)};
 }
 
 }  // namespace verbatim

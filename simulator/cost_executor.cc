@@ -50,6 +50,7 @@ Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
 }
 
 void CostExecutor::price_work() {
+    if (work_.num_tokens > 0) work_.step = num_priced_++;
     price_ = cost_ != nullptr ? cost_->price(work_) : Price{};
     total_.add(price_);
 }

@@ -79,6 +79,7 @@ private:
     std::unordered_map<RequestId, Answer> planned_;  // its nodes stay where they are
     std::span<const int64_t> recorded_ns_;
     int64_t num_plans_ = 0;
+    int64_t num_priced_ = 0;
     int64_t max_equal_steps_ = 0;
     int64_t equal_steps_until_ns_ = 0;
     std::vector<TokenId> drawn_;  // in a window

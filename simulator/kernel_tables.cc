@@ -140,10 +140,8 @@ double visible_pairs(double num_new, double past) { return num_new * past + num_
 // A prompt's attention lies straightest over its visible pairs. The prompt that has so many:
 int64_t prompt_of(double pairs) { return std::llround((std::sqrt(1 + 8 * pairs) - 1) / 2); }
 
-MambaShape with_channels(MambaShape shape, double channels) {
-    shape.n_heads = static_cast<int32_t>(channels);
-    shape.head_dim = 1;
-    shape.d_state = 0;
+ConvShape with_channels(ConvShape shape, double channels) {
+    shape.channels = static_cast<int64_t>(channels);
     return shape;
 }
 
@@ -274,11 +272,11 @@ KernelPrice TableTimes::decode_attention(const AttentionShape& shape, int64_t ba
             PriceSource::kExtrapolated};
 }
 
-KernelPrice TableTimes::conv(const MambaShape& shape, int64_t num_sequences, int64_t num_tokens) const {
+KernelPrice TableTimes::conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const {
     const bool decodes = num_sequences == num_tokens;
     const std::optional<GridTable>& table = decodes ? conv_decodes_ : conv_prefills_;
     if (!table || shape.d_conv != 4) return roofline_.conv(shape, num_sequences, num_tokens);
-    const GridPoint point{real(shape.conv_dim()), real(num_tokens), 0};
+    const GridPoint point{real(shape.channels), real(num_tokens), 0};
     const auto roofline = [&](const GridPoint& p) {
         const int64_t tokens = whole(p[1]);
         return roofline_.conv(with_channels(shape, p[0]), decodes ? tokens : 1, tokens).ns;

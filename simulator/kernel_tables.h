@@ -47,7 +47,7 @@ public:
                                                 int64_t past) const override;
     [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
                                                int64_t context) const override;
-    [[nodiscard]] KernelPrice conv(const MambaShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
+    [[nodiscard]] KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
 
     [[nodiscard]] std::vector<LeaveOutError> leave_out_errors() const;
 

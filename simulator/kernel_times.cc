@@ -42,8 +42,8 @@ KernelPrice RooflineTimes::decode_attention(const AttentionShape& shape, int64_t
                   4.0 * shape.head_dim * shape.n_heads * real(batch) * real(context));
 }
 
-KernelPrice RooflineTimes::conv(const MambaShape& shape, int64_t num_sequences, int64_t num_tokens) const {
-    const double channels = real(shape.conv_dim());
+KernelPrice RooflineTimes::conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const {
+    const double channels = real(shape.channels);
     const double windows = 2.0 * (shape.d_conv - 1) * channels * kFloatBytes;
     return kernel(real(num_sequences) * windows + 2 * real(num_tokens) * channels * kBf16Bytes,
                   2.0 * shape.d_conv * real(num_tokens) * channels);

@@ -57,8 +57,7 @@ public:
     [[nodiscard]] virtual KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
                                                        int64_t context) const = 0;
     // The causal convolution over `num_tokens` of `num_sequences` sequences.
-    [[nodiscard]] virtual KernelPrice conv(const MambaShape& shape, int64_t num_sequences,
-                                           int64_t num_tokens) const = 0;
+    [[nodiscard]] virtual KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const = 0;
 };
 
 // What the roofline says of the same kernels, and of all others:
@@ -75,7 +74,7 @@ public:
                                                 int64_t past) const override;
     [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
                                                int64_t context) const override;
-    [[nodiscard]] KernelPrice conv(const MambaShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
+    [[nodiscard]] KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
 
 private:
     Device device_;

@@ -27,6 +27,13 @@ struct AttentionShape {
     friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
+// A causal convolution of each channel over time.
+struct ConvShape {
+    int64_t channels = 0;
+    int32_t d_conv = 4;
+    friend bool operator==(const ConvShape&, const ConvShape&) = default;
+};
+
 struct MambaShape {
     int32_t n_heads = 0;
     int32_t head_dim = 0;
@@ -39,6 +46,53 @@ struct MambaShape {
     [[nodiscard]] int64_t d_inner() const { return int64_t{n_heads} * head_dim; }
     [[nodiscard]] int64_t conv_dim() const { return d_inner() + 2 * int64_t{n_groups} * d_state; }
     [[nodiscard]] int64_t scan_elements() const { return d_inner() * d_state; }
+    [[nodiscard]] ConvShape conv() const { return {conv_dim(), d_conv}; }
+};
+
+// A gated delta net: one state [key_dim, value_dim] per value head.
+struct DeltaShape {
+    int32_t n_key_heads = 0;
+    int32_t n_value_heads = 0;
+    int32_t key_dim = 0;
+    int32_t value_dim = 0;
+    int32_t d_conv = 4;
+    int32_t count = 1;  // layers
+    friend bool operator==(const DeltaShape&, const DeltaShape&) = default;
+
+    [[nodiscard]] int64_t value_rows() const { return int64_t{n_value_heads} * value_dim; }
+    [[nodiscard]] int64_t conv_dim() const { return 2 * int64_t{n_key_heads} * key_dim + value_rows(); }
+    [[nodiscard]] int64_t state_elements() const { return value_rows() * key_dim; }
+    [[nodiscard]] ConvShape conv() const { return {conv_dim(), d_conv}; }
+};
+
+// The routed experts of a layer: two grouped matmuls, up (gate and up are one) and down. Router, shared expert and
+// latent projections are matmuls like others.
+struct ExpertsShape {
+    int32_t n_experts = 0;
+    int32_t n_chosen = 0;   // by each token
+    int32_t row_width = 0;  // of what an expert reads and writes
+    int32_t d_ff = 0;
+    int32_t num_up = 1;  // 2 with a gate
+    int32_t count = 1;   // layers
+    friend bool operator==(const ExpertsShape&, const ExpertsShape&) = default;
+
+    // Of one expert: [row_width, num_up · d_ff] and [d_ff, row_width].
+    [[nodiscard]] int64_t parameters() const { return int64_t{num_up + 1} * d_ff * row_width; }
+};
+
+// What a layer's state tensors hold of a sequence, in elements.
+struct StateShape {
+    int64_t recurrent = 0;  // what a scan or a delta net carries on: binary32, unless told otherwise
+    int64_t window = 0;     // a conv's last inputs
+    int32_t count = 1;      // layers
+    friend bool operator==(const StateShape&, const StateShape&) = default;
+};
+
+// What a layer's KV tensors hold of a token.
+struct KvShape {
+    int64_t bytes_per_token = 0;
+    int32_t count = 1;  // layers
+    friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
 // Norms, gates and the like: kernels that read and write so many bytes per token.
@@ -60,6 +114,10 @@ struct ModelShape {
     std::vector<MatmulShape> matmuls;
     std::vector<AttentionShape> attentions;
     std::vector<MambaShape> mambas;
+    std::vector<DeltaShape> deltas;
+    std::vector<ExpertsShape> experts;
+    std::vector<StateShape> states;  // by the model's list of state tensors
+    std::vector<KvShape> kvs;        // likewise
     std::vector<ElementwiseShape> elementwise;
     friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };

@@ -1,5 +1,6 @@
 #include "simulator/step_cost.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -8,13 +9,15 @@
 namespace verbatim {
 namespace {
 
-constexpr double kScanOperations = 5;  // per element of the state and token: decay, input, output
+// Per element of the state and token.
+constexpr double kScanOperations = 5;   // decay, input, output
+constexpr double kDeltaOperations = 7;  // decay, what the key finds, what is written in its place, output
 
 }  // namespace
 
 void StepWork::clear() {
     chunks.clear();
-    num_decodes = decode_context = num_tokens = num_logit_rows = num_state_writes = num_copied_slots = 0;
+    num_decodes = decode_context = num_tokens = num_logit_rows = num_state_writes = num_copied_slots = step = 0;
 }
 
 void StepWork::add(const StepPlan& plan) {
@@ -33,8 +36,9 @@ void StepWork::add(const StepPlan& plan) {
     }
 }
 
-StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels)
-    : model_(model), device_(device), kernels_(kernels), roofline_(device), decode_convs_(model.mambas.size()) {}
+StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels,
+                   const ExpertChance& chance)
+    : model_(model), device_(device), kernels_(kernels), roofline_(device), experts_(model.experts, chance) {}
 
 Price StepCost::price(const StepWork& work) {
     Price price;
@@ -44,6 +48,8 @@ Price StepCost::price(const StepWork& work) {
     price.add(by_logit_rows(work.num_logit_rows));
     add_attention(work, price);
     add_mamba(work, price);
+    add_delta(work, price);
+    add_experts(work, price);
     if (work.num_copied_slots > 0) {
         price.add(roofline_.kernel(2 * real(work.num_copied_slots) * real(model_.kv_bytes_per_token), 0));
     }
@@ -89,28 +95,67 @@ void StepCost::add_attention(const StepWork& work, Price& price) const {
     }
 }
 
-const KernelPrice& StepCost::decode_conv(size_t shape, int64_t num_sequences) {
-    std::vector<std::optional<KernelPrice>>& known = decode_convs_[shape];
+const KernelPrice& StepCost::decode_conv(const ConvShape& shape, int64_t num_sequences) {
+    auto found = std::ranges::find(decode_convs_, shape, &DecodeConvs::shape);
+    if (found == decode_convs_.end()) found = decode_convs_.insert(found, {shape, {}});
+    std::vector<std::optional<KernelPrice>>& known = found->by_sequences;
     const auto place = static_cast<size_t>(num_sequences);
     if (known.size() <= place) known.resize(place + 1);
-    if (!known[place]) known[place] = kernels_.conv(model_.mambas[shape], num_sequences, num_sequences);
+    if (!known[place]) known[place] = kernels_.conv(shape, num_sequences, num_sequences);
     return *known[place];
 }
 
-void StepCost::add_mamba(const StepWork& work, Price& price) {
+void StepCost::add_conv(const StepWork& work, const ConvShape& shape, int32_t count, Price& price) {
     const auto num_chunks = static_cast<int64_t>(work.chunks.size());
-    const int64_t num_chunk_tokens = work.num_tokens - work.num_decodes;
-    for (size_t i = 0; i < model_.mambas.size(); ++i) {
-        const MambaShape& shape = model_.mambas[i];
-        if (num_chunks > 0) price.add(kernels_.conv(shape, num_chunks, num_chunk_tokens), shape.count);
-        if (work.num_decodes > 0) price.add(decode_conv(i, work.num_decodes), shape.count);
-        const double elements = real(shape.scan_elements());
-        const double states = real(2 * (num_chunks + work.num_decodes) + work.num_state_writes);
-        const double rows = real(work.num_tokens) * real(shape.conv_dim() + shape.d_inner() + shape.n_heads);
-        price.add(roofline_.kernel(elements * kFloatBytes * states + rows * kBf16Bytes,
-                                   kScanOperations * elements * real(work.num_tokens)),
-                  shape.count);
+    if (num_chunks > 0) price.add(kernels_.conv(shape, num_chunks, work.num_tokens - work.num_decodes), count);
+    if (work.num_decodes > 0) price.add(decode_conv(shape, work.num_decodes), count);
+}
+
+void StepCost::add_update(const StepWork& work, const StateUpdate& update, Price& price) const {
+    const auto num_chunks = static_cast<int64_t>(work.chunks.size());
+    const double states = real(2 * (num_chunks + work.num_decodes) + work.num_state_writes);
+    price.add(roofline_.kernel(update.elements * kFloatBytes * states + real(work.num_tokens) * update.row * kBf16Bytes,
+                               update.operations * update.elements * real(work.num_tokens)),
+              update.count);
+}
+
+void StepCost::add_mamba(const StepWork& work, Price& price) {
+    for (const MambaShape& shape : model_.mambas) {
+        add_conv(work, shape.conv(), shape.count, price);
+        add_update(work,
+                   {.elements = real(shape.scan_elements()),
+                    .operations = kScanOperations,
+                    .row = real(shape.conv_dim() + shape.d_inner() + shape.n_heads),
+                    .count = shape.count},
+                   price);
     }
+}
+
+// Two gates for each value head: how much is forgotten, and how much is written.
+void StepCost::add_delta(const StepWork& work, Price& price) {
+    for (const DeltaShape& shape : model_.deltas) {
+        add_conv(work, shape.conv(), shape.count, price);
+        add_update(work,
+                   {.elements = real(shape.state_elements()),
+                    .operations = kDeltaOperations,
+                    .row = real(shape.conv_dim() + shape.value_rows() + 2 * int64_t{shape.n_value_heads}),
+                    .count = shape.count},
+                   price);
+    }
+}
+
+// `num_rows` rows, each by the matrix [k, n] of one of `num_experts` experts.
+KernelPrice StepCost::grouped_matmul(int64_t num_experts, int64_t num_rows, int64_t n, int64_t k) const {
+    return roofline_.kernel(kBf16Bytes * (real(num_experts) * real(n) * real(k) + real(num_rows) * real(n + k)),
+                            2 * real(num_rows) * real(n) * real(k));
+}
+
+void StepCost::add_experts(const StepWork& work, Price& price) {
+    experts_.visit(work.step, work.num_tokens, [&](const ExpertsShape& shape, int64_t distinct) {
+        const int64_t num_rows = work.num_tokens * shape.n_chosen;
+        price.add(grouped_matmul(distinct, num_rows, int64_t{shape.num_up} * shape.d_ff, shape.row_width));
+        price.add(grouped_matmul(distinct, num_rows, shape.row_width, shape.d_ff));
+    });
 }
 
 }  // namespace verbatim

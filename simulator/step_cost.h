@@ -5,7 +5,9 @@
 //   - attention: every sequence with several new tokens is a kernel of its own; all sequences with one new token are
 //     one kernel, at the mean of their contexts
 //   - conv: sequences with several new tokens are one kernel, those with one are another
-//   - scan: state read and written once per sequence, 5 operations per element and token
+//   - scan: state read and written once per sequence, 5 operations per element and token; a delta net's update: 7
+//   - experts: two grouped matmuls per layer. They read the weights of the distinct experts that the step's tokens
+//     choose (simulator/expert_draws.h), each once, and multiply every token by those it chose
 //   - a state written out beside its own row, and a copied tail, are bytes over bandwidth
 //   - the host's overhead is added; nothing overlaps
 // One GPU: nothing is sharded, nothing is sent.
@@ -18,6 +20,7 @@
 
 #include "engine/step_plan.h"
 #include "simulator/device.h"
+#include "simulator/expert_draws.h"
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
 
@@ -36,6 +39,7 @@ struct StepWork {
     int64_t num_logit_rows = 0;
     int64_t num_state_writes = 0;  // snapshots
     int64_t num_copied_slots = 0;  // of tails
+    int64_t step = 0;              // its place among those that an executor priced: what chance goes by
 
     void clear();
     void add(const StepPlan& plan);
@@ -50,10 +54,18 @@ public:
 class StepCost final : public CostModel {
 public:
     // `kernels` is borrowed.
-    StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels);
+    StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels,
+             const ExpertChance& chance = {});
     [[nodiscard]] Price price(const StepWork& work) override;
 
 private:
+    // A recurrence over the tokens of each sequence.
+    struct StateUpdate {
+        double elements = 0;    // of the state
+        double operations = 0;  // per element and token
+        double row = 0;         // elements read and written per token
+        int32_t count = 1;
+    };
     struct Known {
         bool is_known = false;
         Price price;
@@ -62,8 +74,13 @@ private:
     const Price& by_logit_rows(int64_t num_rows);
     [[nodiscard]] Price dense(int64_t num_rows, bool on_logits) const;
     void add_attention(const StepWork& work, Price& price) const;
-    const KernelPrice& decode_conv(size_t shape, int64_t num_sequences);
+    const KernelPrice& decode_conv(const ConvShape& shape, int64_t num_sequences);
+    void add_conv(const StepWork& work, const ConvShape& shape, int32_t count, Price& price);
     void add_mamba(const StepWork& work, Price& price);
+    void add_delta(const StepWork& work, Price& price);
+    void add_update(const StepWork& work, const StateUpdate& update, Price& price) const;
+    void add_experts(const StepWork& work, Price& price);
+    [[nodiscard]] KernelPrice grouped_matmul(int64_t num_experts, int64_t num_rows, int64_t n, int64_t k) const;
 
     ModelShape model_;
     Device device_;
@@ -71,7 +88,12 @@ private:
     RooflineTimes roofline_;
     std::vector<Known> by_tokens_;
     std::vector<Known> by_logit_rows_;
-    std::vector<std::vector<std::optional<KernelPrice>>> decode_convs_;  // per shape, by sequences
+    struct DecodeConvs {
+        ConvShape shape;
+        std::vector<std::optional<KernelPrice>> by_sequences;
+    };
+    std::vector<DecodeConvs> decode_convs_;
+    LayerExperts experts_;
 };
 
 }  // namespace verbatim

@@ -151,11 +151,21 @@ StepErrors errors_of(const StepTimes& times, std::span<const TimedStep> steps) {
     return result;
 }
 
+double ExpertReads::extra_ns(const StepWork& work) {
+    double bytes = 0;
+    layers_.visit(work.step, work.num_tokens, [&](const ExpertsShape& shape, int64_t distinct) {
+        const double expected = expected_distinct(shape.n_experts, shape.n_chosen, work.num_tokens);
+        bytes += (real(distinct) - expected) * real(shape.parameters()) * kBf16Bytes;
+    });
+    return bytes / bytes_per_ns_;
+}
+
 Price StepTableCost::price(const StepWork& work) {
     Price price;
     if (work.num_tokens == 0) return price;
     const bool inside = real(work.num_tokens) <= times_.tokens.back();
-    price.add({step_ns(times_, work), inside ? PriceSource::kInterpolated : PriceSource::kExtrapolated});
+    const double ns = std::max(1.0, step_ns(times_, work) + experts_.extra_ns(work));
+    price.add({ns, inside ? PriceSource::kInterpolated : PriceSource::kExtrapolated});
     return price;
 }
 

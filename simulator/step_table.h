@@ -15,6 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "simulator/device.h"
+#include "simulator/expert_draws.h"
+#include "simulator/model_shape.h"
 #include "simulator/step_cost.h"
 #include "simulator/step_times.h"
 
@@ -41,14 +44,32 @@ struct StepErrors {
 [[nodiscard]] double step_ns(const StepTimes& times, const StepWork& work);
 [[nodiscard]] StepErrors errors_of(const StepTimes& times, std::span<const TimedStep> steps);
 
+// What a step's experts cost beyond what was measured. Steps were timed as a router that has no favourites chose: the
+// expected number of distinct experts is part of what a token costs there. What chance says above or below it are
+// weights that are read or not, at the device's bandwidth.
+class ExpertReads {
+public:
+    ExpertReads() = default;
+    ExpertReads(const ModelShape& model, const Device& device, const ExpertChance& chance)
+        : layers_(model.experts, chance), bytes_per_ns_(device.memory_bytes_per_s * device.memory_efficiency / 1e9) {}
+    // Below zero where fewer are read than expected.
+    [[nodiscard]] double extra_ns(const StepWork& work);
+
+private:
+    LayerExperts layers_;
+    double bytes_per_ns_ = 1;
+};
+
 // Steps of a number of tokens that was measured are interpolated, larger ones extrapolated.
 class StepTableCost final : public CostModel {
 public:
-    explicit StepTableCost(StepTimes times) : times_(std::move(times)) {}
+    explicit StepTableCost(StepTimes times, ExpertReads experts = {})
+        : times_(std::move(times)), experts_(std::move(experts)) {}
     [[nodiscard]] Price price(const StepWork& work) override;
 
 private:
     StepTimes times_;
+    ExpertReads experts_;
 };
 
 }  // namespace verbatim

@@ -1,8 +1,10 @@
 // kernels/cpu over the structs of kernels/sandbox/kernel.h, one kernel for each operation, instruction set and profile.
+// Delta nets are in builtin_cpu_delta.cc, experts in builtin_cpu_experts.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <span>
@@ -14,39 +16,45 @@
 #include "kernels/cpu/ops/paged_attention.h"
 #include "kernels/cpu/ops/sampling.h"
 #include "kernels/cpu/paged_kv.h"
+#include "kernels/sandbox/builtin_cpu.h"
 #include "kernels/sandbox/builtin_parts.h"
 #include "reference/model/state_tensors.h"
 
 namespace verbatim::sandbox {
+
+using cpu::RowForm;
+
+cpu::RoundedRows rounded_rows(const Kernel* kernel, const verbatim_const_floats& x, float multiplier, cpu::RowForm form,
+                              float* memory) {
+    const int64_t pairs = num_pairs(x.width);
+    auto* const words = reinterpret_cast<Pair*>(memory);
+    for (int64_t r = 0; form == RowForm::kBands && r < x.num_rows; r += cpu::kBandRows) {
+        const int64_t count = std::min(cpu::kBandRows, x.num_rows - r);
+        row_ops_of(kernel).round_to_band({.x = x.data + r * x.stride,
+                                          .stride = x.stride,
+                                          .num_rows = count,
+                                          .count = x.width,
+                                          .multiplier = multiplier,
+                                          .width = cpu::band_width(count),
+                                          .out = memory + r * pairs * 2});
+    }
+    for (int64_t r = 0; form != RowForm::kBands && r < x.num_rows; ++r) {
+        const float* row = x.data + r * x.stride;
+        form == RowForm::kPairs ? row_ops_of(kernel).round_to_pairs(row, x.width, multiplier, words + r * pairs)
+                                : row_ops_of(kernel).round_to_floats(row, x.width, multiplier, memory + r * 2 * pairs);
+    }
+    return {.floats = form == RowForm::kFloats ? memory : nullptr,
+            .pairs = form == RowForm::kPairs ? words : nullptr,
+            .bands = form == RowForm::kBands ? memory : nullptr,
+            .num_rows = x.num_rows,
+            .num_pairs = pairs};
+}
+
 namespace {
 
-using cpu::CpuOps;
 using cpu::MatmulLoop;
-using cpu::RowForm;
-using cpu::RowOps;
-using reference::Profile;
-using Kernel = verbatim_kernel;
-using Args = verbatim_args;
-using Run = verbatim_run;
-
-// What Kernel::self points to.
-struct CpuTable {
-    cpu::Isa isa = cpu::Isa::kPortable;
-    Profile profile = Profile::kExact;
-};
-const CpuTable& table_of(const Kernel* kernel) { return *static_cast<const CpuTable*>(kernel->self); }
-const CpuOps& ops_of(const Kernel* kernel) { return cpu::cpu_ops(table_of(kernel).isa, table_of(kernel).profile); }
-const RowOps& row_ops_of(const Kernel* kernel) { return *ops_of(kernel).rows; }
-
-constexpr int64_t kFloat = sizeof(float);
 
 // --- matmul: panels of 64 outputs
-
-// The winner of the race of this instruction set's loops: the bits are the same.
-MatmulLoop loop_of(const Kernel* kernel, int64_t num_rows) {
-    const CpuTable& table = table_of(kernel);
-    return cpu::matmul_choice(table.isa, table.profile).of_rows(num_rows);
-}
 
 int64_t padded_rows(int64_t num_rows) { return (num_rows / cpu::kBandRows + 1) * cpu::kBandRows; }
 int64_t num_panels(int64_t num_outputs) { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }
@@ -69,41 +77,11 @@ int64_t matmul_workspace(const Kernel*, Args args, int32_t) {
     return padded_rows(op.x.num_rows) * (2 * num_pairs(op.x.width) + kPanelOutputs) * kFloat;
 }
 
-void round_bands(const Kernel* kernel, const verbatim_matmul& op, float* bands) {
-    for (int64_t r = 0; r < op.x.num_rows; r += cpu::kBandRows) {
-        const int64_t count = std::min(cpu::kBandRows, op.x.num_rows - r);
-        row_ops_of(kernel).round_to_band({.x = op.x.data + r * op.x.stride,
-                                          .stride = op.x.stride,
-                                          .num_rows = count,
-                                          .count = op.x.width,
-                                          .multiplier = op.in_multiplier,
-                                          .width = cpu::band_width(count),
-                                          .out = bands + r * num_pairs(op.x.width) * 2});
-    }
-}
-
-cpu::RoundedRows round_rows(const Kernel* kernel, const verbatim_matmul& op, RowForm form, float* memory) {
-    const int64_t pairs = num_pairs(op.x.width);
-    auto* const words = reinterpret_cast<Pair*>(memory);
-    if (form == RowForm::kBands) round_bands(kernel, op, memory);
-    for (int64_t r = 0; form != RowForm::kBands && r < op.x.num_rows; ++r) {
-        const float* x = op.x.data + r * op.x.stride;
-        form == RowForm::kPairs
-            ? row_ops_of(kernel).round_to_pairs(x, op.x.width, op.in_multiplier, words + r * pairs)
-            : row_ops_of(kernel).round_to_floats(x, op.x.width, op.in_multiplier, memory + r * 2 * pairs);
-    }
-    return {.floats = form == RowForm::kFloats ? memory : nullptr,
-            .pairs = form == RowForm::kPairs ? words : nullptr,
-            .bands = form == RowForm::kBands ? memory : nullptr,
-            .num_rows = op.x.num_rows,
-            .num_pairs = pairs};
-}
-
 int32_t matmul_run(const Kernel* kernel, const Run* run) {
     const verbatim_matmul& op = *run->args.matmul;
     const MatmulLoop loop = loop_of(kernel, op.x.num_rows);
     auto* const memory = static_cast<float*>(run->workspace);
-    const cpu::RoundedRows rows = round_rows(kernel, op, loop.form(), memory);
+    const cpu::RoundedRows rows = rounded_rows(kernel, op.x, op.in_multiplier, loop.form(), memory);
     float* const tile = memory + padded_rows(op.x.num_rows) * 2 * rows.num_pairs;
     for_tasks(*run, num_panels(op.out.width), [&](int64_t i) {
         const int64_t first = i * kPanelOutputs;
@@ -140,7 +118,7 @@ int32_t rms_norm_run(const Kernel* kernel, const Run* run) {
 
 int32_t gated_norm_run(const Kernel* kernel, const Run* run) {
     const verbatim_gated_norm& op = *run->args.gated_norm;
-    const RowOps& ops = row_ops_of(kernel);
+    const cpu::RowOps& ops = row_ops_of(kernel);
     const int64_t width = op.y.width / op.n_groups;
     for_tasks(*run, op.y.num_rows, [&](int64_t r) {
         float* y = op.y.data + r * op.y.stride;
@@ -353,7 +331,7 @@ int32_t attention_run(const Kernel* kernel, const Run* run) {
 
 // --- the list
 
-constexpr Kernel kTemplates[] = {
+constexpr Kernel kCpuTemplates[] = {
     {.operation = "matmul",
      .workspace_bytes = matmul_workspace,
      .packed_bytes = matmul_packed_bytes,
@@ -390,9 +368,14 @@ struct Owned {
 
 void add_cpu_kernels(std::vector<const verbatim_kernel*>& kernels) {
     static Owned owned;
-    for (const Kernel& made_of : kTemplates) {
+    std::vector<Kernel> templates(std::begin(kCpuTemplates), std::end(kCpuTemplates));
+    for (const std::span<const Kernel> more : {cpu_delta_templates(), cpu_expert_templates()}) {
+        templates.insert(templates.end(), more.begin(), more.end());
+    }
+    for (const Kernel& made_of : templates) {
         const std::string_view operation = made_of.operation;
         for (const cpu::Isa isa : cpu::supported_isas()) {
+            if (operation == "choose" && isa != cpu::Isa::kPortable) continue;  // it has no loops to be quick in
             const std::string name = fmt::format("cpu.{}", cpu::isa_name(isa));
             kernels.push_back(owned.add(made_of, "exact", name, {isa, Profile::kExact}));
             if (isa != cpu::Isa::kPortable && operation != "sampling") {

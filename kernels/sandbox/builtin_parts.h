@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/sandbox/kernel.h"
+#include "reference/model/model_config.h"
 #include "reference/ops/rows.h"
 #include "reference/ops/sampling.h"
 
@@ -51,6 +52,21 @@ inline reference::SamplingArgs sampling_args(const verbatim_sampling& op, int64_
                    .seed = draw.seed},
         .prefix = {ids(op.prompt, op.max_prompt, op.num_prompt), ids(op.generated, op.max_generated, op.num_generated)},
         .position = draw.position};
+}
+
+// Of a choice: the fields that it reads.
+inline reference::MoeConfig moe_of(const verbatim_choose& op) {
+    static_assert(static_cast<int>(reference::RouterKind::kSigmoidBias) == VERBATIM_SIGMOID_BIAS &&
+                  static_cast<int>(reference::RouterKind::kSoftmaxAll) == VERBATIM_SOFTMAX_ALL &&
+                  static_cast<int>(reference::RouterKind::kSoftmaxChosen) == VERBATIM_SOFTMAX_CHOSEN);
+    return {.router = static_cast<reference::RouterKind>(op.router),
+            .n_experts = static_cast<int32_t>(op.n_experts),
+            .n_chosen = static_cast<int32_t>(op.n_chosen),
+            .n_groups = static_cast<int32_t>(op.n_groups),
+            .n_chosen_groups = static_cast<int32_t>(op.n_chosen_groups),
+            .normalize = op.normalize != 0,
+            .sum_epsilon = op.sum_epsilon,
+            .scale = op.scale};
 }
 
 // Each appends its kernels.

@@ -11,10 +11,13 @@
 #include "reference/numerics/math.h"
 #include "reference/ops/attention.h"
 #include "reference/ops/conv1d.h"
+#include "reference/ops/delta.h"
 #include "reference/ops/elementwise.h"
+#include "reference/ops/experts.h"
 #include "reference/ops/gated_norm.h"
 #include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
+#include "reference/ops/router.h"
 #include "reference/ops/sampling.h"
 #include "reference/ops/ssm_scan.h"
 
@@ -185,6 +188,81 @@ int32_t run_head_digest(const verbatim_kernel*, const verbatim_run* run) {
     return 0;
 }
 
+int32_t run_delta_update(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_delta_update& op = *run->args.delta_update;
+    const int64_t state = op.n_value_heads * op.key_dim * op.value_dim;
+    for (int64_t s = 0; s < op.sequences.num_sequences; ++s) {
+        const Span rows = rows_of_sequence(op.sequences, s);
+        reference::delta_update({.n_key_heads = op.n_key_heads,
+                                 .n_value_heads = op.n_value_heads,
+                                 .key_dim = op.key_dim,
+                                 .value_dim = op.value_dim,
+                                 .q = rows_of(op.q).rows(rows.first, rows.count),
+                                 .k = rows_of(op.k).rows(rows.first, rows.count),
+                                 .v = rows_of(op.v).rows(rows.first, rows.count),
+                                 .beta = rows_of(op.beta).rows(rows.first, rows.count),
+                                 .decay = rows_of(op.decay).rows(rows.first, rows.count),
+                                 .state_in = op.states_in != nullptr ? op.states_in + s * state : nullptr,
+                                 .state_out = op.states_out + s * state,
+                                 .snapshots = {},
+                                 .y = rows_of(op.y).rows(rows.first, rows.count)});
+    }
+    return 0;
+}
+
+int32_t run_delta_gates(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_delta_gates& op = *run->args.delta_gates;
+    reference::delta_gates({.rate = op.rate, .dt_bias = op.dt_bias, .b = rows_of(op.b), .a = rows_of(op.a)});
+    return 0;
+}
+
+int32_t run_l2_norm(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_l2_norm& op = *run->args.l2_norm;
+    reference::l2_norm({.n_heads = op.n_heads, .dim = op.dim, .scale = op.scale, .x = rows_of(op.x)});
+    return 0;
+}
+
+int32_t run_router(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_router& op = *run->args.router;
+    reference::router({.x = rows_of(op.x), .weight = op.weight, .out = rows_of(op.out)});
+    return 0;
+}
+
+int32_t run_choose(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_choose& op = *run->args.choose;
+    const reference::MoeConfig moe = moe_of(op);
+    reference::choose(
+        {.moe = &moe, .logits = rows_of(op.logits), .choice_bias = op.choice_bias, .out = rows_of(op.out)});
+    return 0;
+}
+
+int32_t run_experts(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_experts& op = *run->args.experts;
+    const int64_t width = op.x.width;
+    const auto matrix = [&](const uint16_t* all, int64_t e, int64_t rows, int64_t cols) {
+        return all != nullptr ? reference::MatrixView{all + e * rows * cols, rows, cols} : reference::MatrixView{};
+    };
+    std::vector<reference::MlpWeights> weights(static_cast<size_t>(op.n_experts));
+    for (int64_t e = 0; e < op.n_experts; ++e) {
+        weights[e].gate = matrix(op.gate, e, op.d_ff, width);
+        weights[e].up = matrix(op.up, e, op.d_ff, width);
+        weights[e].down = matrix(op.down, e, width, op.d_ff);
+    }
+    reference::experts({.kind = static_cast<reference::MlpKind>(op.kind),
+                        .n_chosen = op.n_chosen,
+                        .x = rows_of(op.x),
+                        .chosen = rows_of(op.chosen),
+                        .weights = weights,
+                        .out = rows_of(op.out)});
+    return 0;
+}
+
+int32_t run_add_routed(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_add_routed& op = *run->args.add_routed;
+    reference::add_routed({.routed = rows_of(op.routed), .gate = rows_of(op.gate), .branch = rows_of(op.branch)});
+    return 0;
+}
+
 constexpr verbatim_kernel reference_of(const char* name, const char* operation, const char* profile,
                                        int32_t (*run)(const verbatim_kernel*, const verbatim_run*)) {
     return {.abi = VERBATIM_KERNEL_ABI,
@@ -206,6 +284,13 @@ constexpr verbatim_kernel kReferenceKernels[] = {
     reference_of("reference", "activation", "exact", run_activation),
     reference_of("reference", "sampling", "exact", run_sampling),
     reference_of("reference", "head_digest", "exact", run_head_digest),
+    reference_of("reference", "delta_update", "exact", run_delta_update),
+    reference_of("reference", "delta_gates", "exact", run_delta_gates),
+    reference_of("reference", "l2_norm", "exact", run_l2_norm),
+    reference_of("reference", "router", "exact", run_router),
+    reference_of("reference", "choose", "exact", run_choose),
+    reference_of("reference", "experts", "exact", run_experts),
+    reference_of("reference", "add_routed", "exact", run_add_routed),
     reference_of("reference:tensor", "matmul", "tensor.sm90", run_matmul),
     reference_of("reference:tensor", "attention", "tensor.sm90", run_attention),
 };

@@ -11,12 +11,13 @@
 //   K3  rows are `stride` elements apart; what lies between two rows belongs to somebody else
 //   K4  inputs stay as they are, outputs are written wholly, and neither outputs nor workspace hold anything before
 //   K5  bits do not depend on num_threads, on the order of tasks, nor on block_threads
-//   K6  structs grow at their end only, and VERBATIM_KERNEL_ABI grows with them
+//   K6  structs grow at their end only, and new operations come behind the others; VERBATIM_KERNEL_ABI grows with
+//       them, and a kernel of an earlier one is taken as it is. 2: from delta_update on
 #pragma once
 
 #include <stdint.h>
 
-#define VERBATIM_KERNEL_ABI 1
+#define VERBATIM_KERNEL_ABI 2
 
 #ifdef __cplusplus
 #define VERBATIM_EXPORT extern "C" __attribute__((visibility("default")))
@@ -148,6 +149,64 @@ struct verbatim_head_digest {
     uint64_t* sums;              // [num_rows, 2]: low, high
 };
 
+// states_out may be states_in.
+struct verbatim_delta_update {
+    int64_t n_key_heads, n_value_heads, key_dim, value_dim;  // n_key_heads divides n_value_heads
+    struct verbatim_sequences sequences;
+    struct verbatim_const_floats q, k;         // [num_rows, n_key_heads * key_dim], as l2_norm leaves them
+    struct verbatim_const_floats v;            // [num_rows, n_value_heads * value_dim]
+    struct verbatim_const_floats beta, decay;  // [num_rows, n_value_heads], as delta_gates leaves them
+    const float* states_in;                    // [num_sequences, n_value_heads, key_dim, value_dim]; null: zeros
+    float* states_out;                         // [num_sequences, n_value_heads, key_dim, value_dim]
+    struct verbatim_floats y;                  // [num_rows, n_value_heads * value_dim]
+};
+
+struct verbatim_delta_gates {
+    const float *rate, *dt_bias;  // [n_value_heads]
+    struct verbatim_floats b, a;  // [num_rows, n_value_heads], in place
+};
+
+struct verbatim_l2_norm {
+    int64_t n_heads, dim;
+    float scale;
+    struct verbatim_floats x;  // [num_rows, n_heads * dim], in place
+};
+
+struct verbatim_router {
+    struct verbatim_const_floats x;  // [num_rows, K]
+    const float* weight;             // [n_experts, K]
+    struct verbatim_floats out;      // [num_rows, n_experts]
+};
+
+enum { VERBATIM_SIGMOID_BIAS = 0, VERBATIM_SOFTMAX_ALL = 1, VERBATIM_SOFTMAX_CHOSEN = 2 };
+struct verbatim_choose {
+    int32_t router;                     // one of the above
+    int32_t normalize;                  // 0 or 1
+    int64_t n_experts, n_chosen;        // n_chosen of them
+    int64_t n_groups, n_chosen_groups;  // 1 but for VERBATIM_SIGMOID_BIAS; groups are equal runs of experts
+    float sum_epsilon, scale;
+    struct verbatim_const_floats logits;  // [num_rows, n_experts]
+    const float* choice_bias;             // [n_experts] of VERBATIM_SIGMOID_BIAS, else null
+    struct verbatim_floats out;           // [num_rows, 2 * n_chosen]: ids, ascending, as binary32; then their weights
+};
+
+struct verbatim_experts {
+    int32_t kind;  // VERBATIM_SWIGLU or VERBATIM_RELU_SQUARED
+    int64_t n_experts, n_chosen, d_ff;
+    struct verbatim_const_floats x;       // [num_rows, width]
+    struct verbatim_const_floats chosen;  // [num_rows, 2 * n_chosen], as choose leaves them
+    const uint16_t* gate;                 // [n_experts, d_ff, width], bf16; of VERBATIM_SWIGLU
+    const uint16_t* up;                   // [n_experts, d_ff, width], bf16
+    const uint16_t* down;                 // [n_experts, width, d_ff], bf16
+    struct verbatim_floats out;           // [num_rows, width]
+};
+
+struct verbatim_add_routed {
+    struct verbatim_const_floats routed;  // [num_rows, width]
+    struct verbatim_const_floats gate;    // [num_rows, 1]; data is null without one
+    struct verbatim_floats branch;        // [num_rows, width], in place
+};
+
 // The arguments of the kernel's own operation.
 union verbatim_args {
     const struct verbatim_matmul* matmul;
@@ -160,6 +219,13 @@ union verbatim_args {
     const struct verbatim_activation* activation;
     const struct verbatim_sampling* sampling;
     const struct verbatim_head_digest* head_digest;
+    const struct verbatim_delta_update* delta_update;
+    const struct verbatim_delta_gates* delta_gates;
+    const struct verbatim_l2_norm* l2_norm;
+    const struct verbatim_router* router;
+    const struct verbatim_choose* choose;
+    const struct verbatim_experts* experts;
+    const struct verbatim_add_routed* add_routed;
 };
 
 struct verbatim_run {
@@ -177,7 +243,7 @@ struct verbatim_run {
 };
 
 struct verbatim_kernel {
-    uint32_t abi;           // VERBATIM_KERNEL_ABI
+    uint32_t abi;           // VERBATIM_KERNEL_ABI, of the header that it was compiled with
     const char* name;       // unique in the file
     const char* operation;  // "matmul", as the structs above are named
     const char* profile;    // "exact" (bits), "tensor.sm90" (bits), "fast" (a tolerance)

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 namespace verbatim::reference {
 namespace {
 
@@ -52,7 +55,9 @@ FamilyNames family_names(Architecture architecture) {
                     "down_proj",
                     ""};
         case Architecture::kQwen35:
-            return {"model.language_model.",
+        case Architecture::kQwen35Moe:
+        case Architecture::kQwen3Next:
+            return {architecture == Architecture::kQwen3Next ? "model." : "model.language_model.",
                     "embed_tokens",
                     "norm",
                     "input_layernorm",
@@ -62,7 +67,7 @@ FamilyNames family_names(Architecture architecture) {
                     "mlp.",
                     "",
                     "down_proj",
-                    ""};
+                    "mlp.shared_expert."};
         case Architecture::kNemotronH:
         case Architecture::kMamba2: break;
     }
@@ -72,9 +77,10 @@ FamilyNames family_names(Architecture architecture) {
 
 class Lister {
 public:
-    Lister(const ModelConfig& config, ModelWeights& weights)
+    Lister(const ModelConfig& config, ModelWeights& weights, ExpertFiling filing)
         : config_(config),
           weights_(weights),
+          filing_(filing),
           names_(family_names(config.architecture)),
           norm_role_(config.norm_plus_one ? TensorRole::kNormOffset : TensorRole::kNorm),
           hidden_(config.hidden_size) {}
@@ -125,15 +131,31 @@ private:
 
     void delta(const std::string& root, const DeltaConfig& delta, DeltaWeights& weights) {
         place_ = root + std::string(names_.mamba);
-        matrix("in_proj_qkv", weights.in_proj, delta.conv_dim(), hidden_);
-        matrix("in_proj_z", weights.z, delta.value_rows(), hidden_);
-        matrix("in_proj_b", weights.b, delta.n_value_heads, hidden_);
-        matrix("in_proj_a", weights.a, delta.n_value_heads, hidden_);
+        if (config_.architecture == Architecture::kQwen3Next) {
+            grouped_in_proj(delta, weights);
+        } else {
+            matrix("in_proj_qkv", weights.in_proj, delta.conv_dim(), hidden_);
+            matrix("in_proj_z", weights.z, delta.value_rows(), hidden_);
+            matrix("in_proj_b", weights.b, delta.n_value_heads, hidden_);
+            matrix("in_proj_a", weights.a, delta.n_value_heads, hidden_);
+        }
         vector("conv1d", ".weight", TensorRole::kConv, weights.conv_weight, {delta.conv_dim(), 1, delta.d_conv});
         vector("A_log", "", TensorRole::kALog, weights.a_log, {delta.n_value_heads});
         vector("dt_bias", "", TensorRole::kDtBias, weights.dt_bias, {delta.n_value_heads});
         vector("norm", ".weight", TensorRole::kNorm, weights.norm, {delta.value_dim});
         matrix("out_proj", weights.out_proj, hidden_, delta.value_rows());
+    }
+
+    // Key head by key head: its rows of q and k, and those of v, z, b and a of the value heads that read it.
+    void grouped_in_proj(const DeltaConfig& delta, DeltaWeights& weights) {
+        const int64_t values = int64_t{delta.values_per_key()} * delta.value_dim;
+        grouped("in_proj_qkvz", delta.n_key_heads,
+                {{&weights.in_proj, 0, delta.key_dim},
+                 {&weights.in_proj, delta.key_rows(), delta.key_dim},
+                 {&weights.in_proj, 2 * delta.key_rows(), values},
+                 {&weights.z, 0, values}});
+        grouped("in_proj_ba", delta.n_key_heads,
+                {{&weights.b, 0, delta.values_per_key()}, {&weights.a, 0, delta.values_per_key()}});
     }
 
     void attention(const std::string& root, const AttentionConfig& attention, AttentionWeights& weights) {
@@ -156,19 +178,26 @@ private:
 
     void moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
         weights.experts.resize(static_cast<size_t>(moe.n_experts));
-        if (config_.architecture == Architecture::kGraniteHybrid)
-            granite_moe(root + "block_sparse_moe.", moe, weights);
-        else
-            nemotron_moe(root + "mixer.", moe, weights);
+        switch (config_.architecture) {
+            case Architecture::kGraniteHybrid: return granite_moe(root + "block_sparse_moe.", moe, weights);
+            case Architecture::kQwen35Moe:
+            case Architecture::kQwen3Next: return qwen_moe(root + "mlp.", moe, weights);
+            default: return nemotron_moe(root + "mixer.", moe, weights);
+        }
     }
 
-    // All experts in one tensor of three dimensions.
     void granite_moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
         place_ = root;
-        const int64_t width = moe.row_width(config_.hidden_size);
         vector("router.layer", ".weight", TensorRole::kRouter, weights.router, {moe.n_experts, hidden_});
-        CheckpointTensor in{place_ + "input_linear.weight", {moe.n_experts, 2 * int64_t{moe.d_ff}, width}, {}, {}, {}};
-        CheckpointTensor out{place_ + "output_linear.weight", {moe.n_experts, width, moe.d_ff}, {}, {}, {}};
+        experts_together("input_linear.weight", "output_linear.weight", moe, weights);
+    }
+
+    // All experts in one tensor of three dimensions, and another.
+    void experts_together(std::string_view in_name, std::string_view out_name, const MoeConfig& moe,
+                          MoeWeights& weights) {
+        const int64_t width = moe.row_width(config_.hidden_size);
+        CheckpointTensor in{place_ + std::string(in_name), {moe.n_experts, 2 * int64_t{moe.d_ff}, width}, {}, {}, {}};
+        CheckpointTensor out{place_ + std::string(out_name), {moe.n_experts, width, moe.d_ff}, {}, {}, {}};
         for (MlpWeights& expert : weights.experts) {
             in.matrices.insert(in.matrices.end(), {&expert.gate, &expert.up});
             out.matrices.push_back(&expert.down);
@@ -178,17 +207,34 @@ private:
     }
 
     // A tensor for each matrix of each expert.
-    void nemotron_moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
-        place_ = root;
+    void experts_one_by_one(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
         const int64_t width = moe.row_width(config_.hidden_size);
-        vector("gate", ".weight", TensorRole::kRouter, weights.router, {moe.n_experts, hidden_});
-        vector("gate", ".e_score_correction_bias", TensorRole::kBias, weights.choice_bias, {moe.n_experts});
         for (size_t e = 0; e < weights.experts.size(); ++e) {
             place_ = fmt::format("{}experts.{}.", root, e);
+            if (moe.kind == MlpKind::kGatedSilu) matrix("gate_proj", weights.experts[e].gate, moe.d_ff, width);
             matrix("up_proj", weights.experts[e].up, moe.d_ff, width);
             matrix("down_proj", weights.experts[e].down, width, moe.d_ff);
         }
         place_ = root;
+    }
+
+    void qwen_moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
+        const ExpertFiling published =
+            config_.architecture == Architecture::kQwen3Next ? ExpertFiling::kOneByOne : ExpertFiling::kTogether;
+        place_ = root;
+        vector("gate", ".weight", TensorRole::kRouter, weights.router, {moe.n_experts, hidden_});
+        if ((filing_ == ExpertFiling::kAsPublished ? published : filing_) == ExpertFiling::kTogether)
+            experts_together("experts.gate_up_proj", "experts.down_proj", moe, weights);
+        else
+            experts_one_by_one(root, moe, weights);
+        if (moe.shared_gate) matrix("shared_expert_gate", weights.shared_gate, 1, hidden_);
+    }
+
+    void nemotron_moe(const std::string& root, const MoeConfig& moe, MoeWeights& weights) {
+        place_ = root;
+        vector("gate", ".weight", TensorRole::kRouter, weights.router, {moe.n_experts, hidden_});
+        vector("gate", ".e_score_correction_bias", TensorRole::kBias, weights.choice_bias, {moe.n_experts});
+        experts_one_by_one(root, moe, weights);
         if (moe.d_latent == 0) return;
         matrix("fc1_latent_proj", weights.latent_in, moe.d_latent, hidden_);
         if (moe.latent_bias) bias("fc1_latent_proj", weights.latent_in_bias, moe.d_latent);
@@ -215,6 +261,14 @@ private:
         tensors_.push_back(
             {fmt::format("{}{}.weight", place_, name), {rows, cols}, TensorRole::kMatrix, {&view}, nullptr});
     }
+    void grouped(std::string_view name, int64_t n_groups, std::vector<CheckpointTensor::Part> parts) {
+        int64_t rows = 0;
+        for (const CheckpointTensor::Part& part : parts) rows += n_groups * part.rows_per_group;
+        CheckpointTensor tensor{fmt::format("{}{}.weight", place_, name), {rows, hidden_}, {}, {}, {}};
+        tensor.parts = std::move(parts);
+        tensor.n_groups = n_groups;
+        tensors_.push_back(std::move(tensor));
+    }
     void bias(std::string_view name, VectorView& view, int64_t size) {
         vector(name, ".bias", TensorRole::kBias, view, {size});
     }
@@ -225,6 +279,7 @@ private:
 
     const ModelConfig& config_;
     ModelWeights& weights_;
+    ExpertFiling filing_;
     FamilyNames names_;
     TensorRole norm_role_;
     int64_t hidden_;
@@ -240,7 +295,31 @@ int64_t CheckpointTensor::num_elements() const {
     return product;
 }
 
-void split_rows(const CheckpointTensor& tensor, const uint16_t* data) {
+namespace {
+
+void gather_rows(const CheckpointTensor& tensor, const uint16_t* data, WeightStorage& storage) {
+    const int64_t cols = tensor.shape.back();
+    std::map<MatrixView*, int64_t> view_rows;
+    for (const CheckpointTensor::Part& part : tensor.parts)
+        view_rows[part.view] += tensor.n_groups * part.rows_per_group;
+    std::map<MatrixView*, uint16_t*> gathered;
+    for (const auto& [view, rows] : view_rows) {
+        gathered[view] = storage.allocate_bf16(rows * cols).data();
+        *view = {gathered[view], rows, cols};
+    }
+    for (int64_t group = 0; group < tensor.n_groups; ++group) {
+        for (const CheckpointTensor::Part& part : tensor.parts) {
+            const int64_t row = part.first_row + group * part.rows_per_group;
+            std::copy_n(data, part.rows_per_group * cols, gathered[part.view] + row * cols);
+            data += part.rows_per_group * cols;
+        }
+    }
+}
+
+}  // namespace
+
+void split_rows(const CheckpointTensor& tensor, const uint16_t* data, WeightStorage& storage) {
+    if (!tensor.parts.empty()) return gather_rows(tensor, data, storage);
     const int64_t cols = tensor.shape.back();
     const int64_t rows = tensor.num_elements() / cols / static_cast<int64_t>(tensor.matrices.size());
     for (MatrixView* view : tensor.matrices) {
@@ -249,8 +328,9 @@ void split_rows(const CheckpointTensor& tensor, const uint16_t* data) {
     }
 }
 
-std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights) {
-    return Lister(config, weights).list();
+std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights,
+                                                 ExpertFiling filing) {
+    return Lister(config, weights, filing).list();
 }
 
 }  // namespace verbatim::reference

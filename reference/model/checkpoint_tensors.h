@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/model/weight_storage.h"
 #include "reference/model/weights.h"
 
 namespace verbatim::reference {
@@ -22,16 +23,31 @@ struct CheckpointTensor {
     // ModelWeights the table was made for.
     std::vector<MatrixView*> matrices;
     VectorView* vector = nullptr;
+    // Instead of `matrices`: rows in n_groups equal runs, each of which has some rows of every part in turn
+    // (Qwen3-Next's in_proj_qkvz, key head by key head).
+    struct Part {
+        MatrixView* view = nullptr;
+        int64_t first_row = 0;       // of the view, where the first group's rows of this part go
+        int64_t rows_per_group = 0;  // the next group's go right behind them
+    };
+    std::vector<Part> parts = {};
+    int64_t n_groups = 1;
 
     [[nodiscard]] int64_t num_elements() const;
 };
 
+// The experts of Qwen3.5 and Qwen3-Next lie in two tensors of three dimensions or in three of two dimensions each:
+// published ones in the one way, those that somebody has saved again in the other. All other families have one way.
+enum class ExpertFiling : uint8_t { kAsPublished, kTogether, kOneByOne };
+
 // Resizes weights.layers to the config's and lists the tensors in a fixed order: embedding, layers ascending, final
 // norm, head (absent when tied). REQUIRES: validate(config) is empty. The pointers hold until weights.layers is resized
 // or weights is moved.
-std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights);
+std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights,
+                                                 ExpertFiling filing = ExpertFiling::kAsPublished);
 
-// Points the tensor's matrix views at its rows. `data` holds num_elements bf16 bits and outlives the views.
-void split_rows(const CheckpointTensor& tensor, const uint16_t* data);
+// Points the tensor's matrix views at its rows. `data` holds num_elements bf16 bits and outlives the views. Rows in
+// groups are copied into `storage`, part by part.
+void split_rows(const CheckpointTensor& tensor, const uint16_t* data, WeightStorage& storage);
 
 }  // namespace verbatim::reference

@@ -17,5 +17,8 @@ ModelConfig read_falcon_h1(ConfigFields& fields);
 ModelConfig read_mamba2(ConfigFields& fields);
 ModelConfig read_qwen35(ConfigFields& fields);       // as published: the language model is a text_config
 ModelConfig read_qwen35_text(ConfigFields& fields);  // saved without the other modalities
+ModelConfig read_qwen35_moe(ConfigFields& fields);
+ModelConfig read_qwen35_moe_text(ConfigFields& fields);
+ModelConfig read_qwen3_next(ConfigFields& fields);
 
 }  // namespace verbatim::reference

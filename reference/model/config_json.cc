@@ -20,7 +20,7 @@ struct Family {
 };
 
 // A family may have two names: that of its published checkpoints is architecture_name().
-constexpr std::array<Family, 8> kFamilies = {{
+constexpr std::array<Family, 11> kFamilies = {{
     {Architecture::kGraniteHybrid, "GraniteMoeHybridForCausalLM", "granitemoehybrid", read_granite_hybrid},
     {Architecture::kLlama, "LlamaForCausalLM", "llama", read_llama},
     {Architecture::kBamba, "BambaForCausalLM", "bamba", read_bamba},
@@ -29,6 +29,9 @@ constexpr std::array<Family, 8> kFamilies = {{
     {Architecture::kMamba2, "Mamba2ForCausalLM", "mamba2", read_mamba2},
     {Architecture::kQwen35, "Qwen3_5ForConditionalGeneration", "qwen3_5", read_qwen35},
     {Architecture::kQwen35, "Qwen3_5ForCausalLM", "qwen3_5_text", read_qwen35_text},
+    {Architecture::kQwen35Moe, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", read_qwen35_moe},
+    {Architecture::kQwen35Moe, "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", read_qwen35_moe_text},
+    {Architecture::kQwen3Next, "Qwen3NextForCausalLM", "qwen3_next", read_qwen3_next},
 }};
 
 std::string supported_families() {

@@ -1,7 +1,9 @@
-// read_qwen35 of reference/model/config_families.h: gated delta nets and gated attention, as Qwen3.5 has them.
+// The readers of reference/model/config_families.h for Qwen3.5, dense and with experts, and for Qwen3-Next: gated delta
+// nets and gated attention.
 //
-// transformers ignores some keys that say how a layer computes (attn_output_gate, output_gate_type, mamba_ssm_dtype):
-// values other than what it does are refused here.
+// transformers ignores some keys that say how a layer computes (attn_output_gate, output_gate_type, mamba_ssm_dtype; of
+// Qwen3.5 with experts norm_topk_prob, decoder_sparse_step, mlp_only_layers): values other than what it does are
+// refused here.
 #include <algorithm>
 
 #include "reference/model/config_families.h"
@@ -61,33 +63,66 @@ std::vector<LayerKind> read_kinds(ConfigFields& fields) {
     return listed;
 }
 
-}  // namespace
-
-ModelConfig read_qwen35_text(ConfigFields& fields) {
+// What all layers of these families share, and a mixer for each of them; the feed-forward parts are the reader's.
+ModelConfig read_mixers(ConfigFields& fields) {
     ModelConfig config;
     read_common(fields, config, {"rms_norm_eps"});
     config.norm_plus_one = true;
     config.max_position_embeddings = fields.size({"max_position_embeddings"});
     fields.only_text("hidden_act", {"silu", "swish"});
-    const Json& dense_layers = fields.value("mlp_only_layers");
-    if (!dense_layers.is_null() && dense_layers != Json::array())
-        fields.problem("mlp_only_layers = {}, wanted an empty list: this family has no experts",
-                       quote_json(dense_layers));
+    fields.only_flag("use_sliding_window", false);
     fields.harmless({"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"});  // mtp.* is left out
     const AttentionConfig attention = read_gated_attention(fields, config.hidden_size);
     const DeltaConfig delta = read_delta(fields);
-    MlpConfig mlp;
-    mlp.d_ff = fields.size({"intermediate_size"});
     for (const LayerKind kind : read_kinds(fields)) {
         LayerConfig& layer = config.layers.emplace_back();
         if (kind == LayerKind::kMamba) layer.delta = delta;
         if (kind == LayerKind::kAttention) layer.attention = attention;
-        layer.mlp = mlp;
     }
     return config;
 }
 
-ModelConfig read_qwen35(ConfigFields& fields) {
+void refuse_dense_layers(ConfigFields& fields, std::string_view reason) {
+    const Json& layers = fields.value("mlp_only_layers");
+    if (!layers.is_null() && layers != Json::array())
+        fields.problem("mlp_only_layers = {}, wanted an empty list: {}", quote_json(layers), reason);
+}
+
+// A layer's experts, and the one that all tokens share behind a gate of its own.
+void add_experts(ConfigFields& fields, bool normalize, LayerConfig& layer) {
+    MoeConfig moe;
+    moe.router = RouterKind::kSoftmaxAll;
+    moe.n_experts = fields.size({"num_experts"});
+    moe.n_chosen = fields.size({"num_experts_per_tok"});
+    moe.normalize = normalize;
+    moe.d_ff = fields.size({"moe_intermediate_size"});
+    moe.shared_gate = true;
+    layer.moe = moe;
+    layer.mlp = MlpConfig{};
+    layer.mlp->d_ff = fields.size({"shared_expert_intermediate_size"});
+    fields.harmless({"output_router_logits", "router_aux_loss_coef"});  // of training
+}
+
+// Layers that Qwen3-Next's config names as dense.
+std::vector<bool> read_dense_layers(ConfigFields& fields, size_t num_layers) {
+    std::vector<bool> dense(num_layers, false);
+    const Json& named = fields.value("mlp_only_layers");
+    if (named.is_null()) return dense;
+    if (!named.is_array()) fields.problem("mlp_only_layers = {}, wanted a list of layers", quote_json(named));
+    for (const Json& index : named.is_array() ? named : Json::array()) {
+        if (!index.is_number_unsigned() || index >= num_layers) {
+            fields.problem("mlp_only_layers names layer {}, there are {}", quote_json(index), num_layers);
+            break;
+        }
+        dense[index.get<size_t>()] = true;
+    }
+    return dense;
+}
+
+using TextReader = ModelConfig (*)(ConfigFields& fields);
+
+// As published: the language model is a text_config.
+ModelConfig read_nested(ConfigFields& fields, std::string_view text_type, TextReader read_text) {
     ModelConfig config;
     const Json& text = fields.value("text_config");
     // Of the file and of the other modalities, whose tensors are left out.
@@ -102,12 +137,65 @@ ModelConfig read_qwen35(ConfigFields& fields) {
         return config;
     }
     ConfigFields inner(text, "text_config.");
-    inner.only_text("model_type", {"qwen3_5_text"});
-    config = read_qwen35_text(inner);
+    inner.only_text("model_type", {text_type});
+    config = read_text(inner);
     if (says_tied && inner.has("tie_word_embeddings") && tied != config.tie_word_embeddings)
         fields.problem("tie_word_embeddings contradicts text_config.tie_word_embeddings");
     if (says_tied) config.tie_word_embeddings = tied;
     fields.absorb(inner);
+    return config;
+}
+
+}  // namespace
+
+ModelConfig read_qwen35_text(ConfigFields& fields) {
+    ModelConfig config = read_mixers(fields);
+    refuse_dense_layers(fields, "this family has no experts");
+    MlpConfig mlp;
+    mlp.d_ff = fields.size({"intermediate_size"});
+    for (LayerConfig& layer : config.layers) layer.mlp = mlp;
+    return config;
+}
+
+// transformers normalises the weights and gives every layer experts, whatever the config says.
+ModelConfig read_qwen35_moe_text(ConfigFields& fields) {
+    ModelConfig config = read_mixers(fields);
+    refuse_dense_layers(fields, "every layer of this family has experts");
+    fields.only_number("decoder_sparse_step", 1);
+    fields.only_flag("norm_topk_prob", true);
+    fields.harmless({"intermediate_size"});  // of dense layers: there are none
+    LayerConfig feed_forward;
+    add_experts(fields, true, feed_forward);
+    for (LayerConfig& layer : config.layers) {
+        layer.moe = feed_forward.moe;
+        layer.mlp = feed_forward.mlp;
+    }
+    return config;
+}
+
+ModelConfig read_qwen35(ConfigFields& fields) { return read_nested(fields, "qwen3_5_text", read_qwen35_text); }
+ModelConfig read_qwen35_moe(ConfigFields& fields) {
+    return read_nested(fields, "qwen3_5_moe_text", read_qwen35_moe_text);
+}
+
+// Layer i is dense if mlp_only_layers names it or decoder_sparse_step does not divide i + 1.
+ModelConfig read_qwen3_next(ConfigFields& fields) {
+    ModelConfig config = read_mixers(fields);
+    std::vector<bool> dense = read_dense_layers(fields, config.layers.size());
+    const auto step = static_cast<size_t>(fields.optional_size({"decoder_sparse_step"}).value_or(1));
+    for (size_t i = 0; i < dense.size(); ++i)
+        if ((i + 1) % step != 0) dense[i] = true;
+    LayerConfig feed_forward;
+    add_experts(fields, fields.flag_or({"norm_topk_prob"}, true), feed_forward);
+    const auto d_ff = fields.optional_size({"intermediate_size"});
+    if (!d_ff && std::find(dense.begin(), dense.end(), true) != dense.end())
+        fields.problem("intermediate_size is missing, wanted an integer: there are layers without experts");
+    MlpConfig mlp;
+    mlp.d_ff = d_ff.value_or(1);
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        config.layers[i].mlp = dense[i] ? std::optional(mlp) : feed_forward.mlp;
+        if (!dense[i]) config.layers[i].moe = feed_forward.moe;
+    }
     return config;
 }
 

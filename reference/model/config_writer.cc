@@ -1,4 +1,7 @@
 // write_config of reference/model/config_json.h: every family in the dialect of its published checkpoints.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -18,9 +21,11 @@ std::string_view model_type(Architecture architecture) {
         case Architecture::kNemotronH: return "nemotron_h";
         case Architecture::kFalconH1: return "falcon_h1";
         case Architecture::kMamba2: return "mamba2";
-        case Architecture::kQwen35: break;
+        case Architecture::kQwen35: return "qwen3_5";
+        case Architecture::kQwen35Moe: return "qwen3_5_moe";
+        case Architecture::kQwen3Next: break;
     }
-    return "qwen3_5";
+    return "qwen3_next";
 }
 
 // The first layer's part of each kind; config.json has one shape for all layers of a kind.
@@ -237,29 +242,58 @@ double partial_rotary_factor(const AttentionConfig& attention) {
     return (attention.rope.n_rotary_dims + 0.25) / attention.head_dim;
 }
 
+// What Qwen3.5 and Qwen3-Next share, but for the rotary embedding's dialect.
+void write_qwen_layers(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
+    json["rms_norm_eps"] = config.norm_eps;
+    json["max_position_embeddings"] = config.max_position_embeddings;
+    json["num_hidden_layers"] = config.layers.size();
+    json["layer_types"] = OrderedJson::array();
+    for (const LayerConfig& layer : config.layers)
+        json["layer_types"].push_back(layer.attention ? "full_attention" : "linear_attention");
+    write_attention(parts.attention, json);
+    json["attn_output_gate"] = true;  // of a config without it the reader will say so
+    json["linear_num_key_heads"] = parts.delta.n_key_heads;
+    json["linear_num_value_heads"] = parts.delta.n_value_heads;
+    json["linear_key_head_dim"] = parts.delta.key_dim;
+    json["linear_value_head_dim"] = parts.delta.value_dim;
+    json["linear_conv_kernel_dim"] = parts.delta.d_conv;
+}
+
+void write_qwen_experts(const Parts& parts, OrderedJson& json) {
+    const MoeConfig moe = parts.moe.value_or(MoeConfig{.n_experts = 1, .n_chosen = 1, .d_ff = 1});
+    json["num_experts"] = moe.n_experts;
+    json["num_experts_per_tok"] = moe.n_chosen;
+    json["moe_intermediate_size"] = moe.d_ff;
+    json["shared_expert_intermediate_size"] = std::max(1, parts.shared.d_ff);
+}
+
+void write_qwen3_next(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
+    write_qwen_layers(config, parts, json);
+    json["rope_theta"] = parts.attention.rope.theta;
+    json["partial_rotary_factor"] = partial_rotary_factor(parts.attention);
+    write_qwen_experts(parts, json);
+    json["norm_topk_prob"] = !parts.moe || parts.moe->normalize;
+    json["decoder_sparse_step"] = 1;
+    json["intermediate_size"] = parts.mlp.d_ff;
+    json["mlp_only_layers"] = OrderedJson::array();
+    for (size_t i = 0; i < config.layers.size(); ++i)
+        if (!config.layers[i].moe) json["mlp_only_layers"].push_back(i);
+}
+
 // As published: everything about the language model in an object of its own.
 void write_qwen35(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     const OrderedJson architectures = json["architectures"];
     OrderedJson text = std::move(json);
     text.erase("architectures");
-    text["model_type"] = "qwen3_5_text";
-    text["rms_norm_eps"] = config.norm_eps;
-    text["max_position_embeddings"] = config.max_position_embeddings;
-    text["num_hidden_layers"] = config.layers.size();
-    text["layer_types"] = OrderedJson::array();
-    for (const LayerConfig& layer : config.layers)
-        text["layer_types"].push_back(layer.attention ? "full_attention" : "linear_attention");
-    text["intermediate_size"] = parts.mlp.d_ff;
-    write_attention(parts.attention, text);
-    text["attn_output_gate"] = true;  // of a config without it the reader will say so
+    text["model_type"] = fmt::format("{}_text", model_type(config.architecture));
+    write_qwen_layers(config, parts, text);
     text["rope_parameters"] = {{"rope_type", "default"},
                                {"rope_theta", parts.attention.rope.theta},
                                {"partial_rotary_factor", partial_rotary_factor(parts.attention)}};
-    text["linear_num_key_heads"] = parts.delta.n_key_heads;
-    text["linear_num_value_heads"] = parts.delta.n_value_heads;
-    text["linear_key_head_dim"] = parts.delta.key_dim;
-    text["linear_value_head_dim"] = parts.delta.value_dim;
-    text["linear_conv_kernel_dim"] = parts.delta.d_conv;
+    if (config.architecture == Architecture::kQwen35Moe)
+        write_qwen_experts(parts, text);
+    else
+        text["intermediate_size"] = parts.mlp.d_ff;
     json = OrderedJson::object();
     json["architectures"] = architectures;
     json["model_type"] = model_type(config.architecture);
@@ -280,7 +314,9 @@ Result<std::string> write_config(const ModelConfig& config) {
         case Architecture::kNemotronH: write_nemotron_h(config, parts, json); break;
         case Architecture::kFalconH1: write_falcon_h1(config, parts, json); break;
         case Architecture::kMamba2: write_mamba2(config, parts, json); break;
-        case Architecture::kQwen35: write_qwen35(config, parts, json); break;
+        case Architecture::kQwen35:
+        case Architecture::kQwen35Moe: write_qwen35(config, parts, json); break;
+        case Architecture::kQwen3Next: write_qwen3_next(config, parts, json); break;
     }
     const std::string text = json.dump(2) + "\n";
     // The reader is the judge of what this dialect can say.

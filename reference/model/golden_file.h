@@ -9,7 +9,7 @@
 //                heads, key_dim, value_dim]
 //   conv.I.K     F64 [conv_dim, d_conv]           the last d_conv inputs of the conv, oldest first
 //   experts.I.K  I32 [L, n_chosen]                 layer K's chosen experts, ascending
-//   margin.I.K   F64 [L]                           how far the choice was from another set, in choice scores
+//   margin.I.K   F64 [L]                           how far choice_scores() are from another set
 // Every prompt has tokens and logits; the others are optional, prompt by prompt and layer by layer.
 #pragma once
 

@@ -29,11 +29,27 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
     return {};
 }
 
+bool has_other_modalities(Architecture architecture) {
+    return architecture == Architecture::kQwen35 || architecture == Architecture::kQwen35Moe;
+}
+bool is_qwen(Architecture architecture) {
+    return has_other_modalities(architecture) || architecture == Architecture::kQwen3Next;
+}
+
 // Of what a published checkpoint holds beside the language model: images, and the head that predicts further tokens.
 bool is_of_other_part(Architecture architecture, std::string_view name) {
-    if (name.starts_with("mtp."))
-        return architecture == Architecture::kQwen35 || architecture == Architecture::kNemotronH;
-    return architecture == Architecture::kQwen35 && name.starts_with("model.visual.");
+    if (name.starts_with("mtp.")) return is_qwen(architecture) || architecture == Architecture::kNemotronH;
+    return has_other_modalities(architecture) && name.starts_with("model.visual.");
+}
+
+// How the language model's experts are filed, where a family has two ways.
+ExpertFiling expert_filing(Architecture architecture, const CheckpointFiles& files) {
+    for (const auto& [name, entry] : files.tensors) {
+        if (is_of_other_part(architecture, name)) continue;
+        if (name.ends_with(".mlp.experts.gate_up_proj")) return ExpertFiling::kTogether;
+        if (name.ends_with(".mlp.experts.0.gate_proj.weight")) return ExpertFiling::kOneByOne;
+    }
+    return ExpertFiling::kAsPublished;
 }
 
 // The config and which files there are in which state, without reading what is in them: that comes after.
@@ -59,7 +75,7 @@ void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, bool kn
         convert_to_bf16(got, owned, model.report);
         data = owned.data();
     }
-    split_rows(wanted, data);
+    split_rows(wanted, data, *model.weights.storage);
 }
 
 void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& model) {
@@ -72,7 +88,7 @@ void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& 
 void name_as_published(Architecture architecture, CheckpointFiles& files) {
     constexpr std::string_view kText = "model.";
     constexpr std::string_view kPublished = "model.language_model.";
-    if (architecture != Architecture::kQwen35) return;
+    if (!has_other_modalities(architecture)) return;
     const auto first = files.tensors.lower_bound(kPublished);
     if (first != files.tensors.end() && first->first.starts_with(kPublished)) return;
     std::map<std::string, TensorEntry, std::less<>> renamed;
@@ -97,7 +113,8 @@ Status check_extra(const std::string& name, const TensorEntry& got, const Checkp
 }
 
 Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadOptions& options, Model& model) {
-    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
+    const ExpertFiling filing = expert_filing(model.config.architecture, files);
+    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights, filing);
     std::map<std::string, TensorEntry, std::less<>> extra = files.tensors;
     for (const CheckpointTensor& wanted : tensors) {
         const auto found = files.tensors.find(wanted.name);

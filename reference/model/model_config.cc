@@ -18,7 +18,8 @@ constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxHidden = int64_t{1} << 17;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxExperts = 4096;
-constexpr int64_t kMaxWidth = int64_t{1} << 20;  // d_ff, n_heads · head_dim, n_groups · d_state
+constexpr int64_t kMaxExpertsOfModel = int64_t{1} << 17;  // each has tensors of its own
+constexpr int64_t kMaxWidth = int64_t{1} << 20;           // d_ff, n_heads · head_dim, n_groups · d_state
 
 class Problems {
 public:
@@ -154,6 +155,8 @@ std::string_view architecture_name(Architecture architecture) {
         case Architecture::kFalconH1: return "FalconH1ForCausalLM";
         case Architecture::kMamba2: return "Mamba2ForCausalLM";
         case Architecture::kQwen35: return "Qwen3_5ForConditionalGeneration";
+        case Architecture::kQwen35Moe: return "Qwen3_5MoeForConditionalGeneration";
+        case Architecture::kQwen3Next: return "Qwen3NextForCausalLM";
     }
     CHECK(false, "architecture {}", static_cast<int>(architecture));
 }
@@ -169,6 +172,9 @@ std::vector<std::string> validate(const ModelConfig& config) {
     problems.finite("residual_multiplier", config.residual_multiplier);
     problems.finite("logits_multiplier", config.logits_multiplier);
     problems.positive("logits_divisor", config.logits_divisor);
+    int64_t num_experts = 0;
+    for (const LayerConfig& layer : config.layers) num_experts += layer.moe ? layer.moe->n_experts : 0;
+    problems.size("number of experts in all layers", num_experts, kMaxExpertsOfModel, 0);
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const LayerConfig& layer = config.layers[i];
         problems.set_place(fmt::format("layer {}: ", i));

@@ -26,7 +26,17 @@
 
 namespace verbatim::reference {
 
-enum class Architecture : uint8_t { kGraniteHybrid, kLlama, kBamba, kNemotronH, kFalconH1, kMamba2, kQwen35 };
+enum class Architecture : uint8_t {
+    kGraniteHybrid,
+    kLlama,
+    kBamba,
+    kNemotronH,
+    kFalconH1,
+    kMamba2,
+    kQwen35,
+    kQwen35Moe,
+    kQwen3Next,
+};
 std::string_view architecture_name(Architecture architecture);  // as in config.json: "LlamaForCausalLM"
 
 enum class RopeKind : uint8_t {

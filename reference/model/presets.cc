@@ -2,7 +2,8 @@
 //   ibm-granite/granite-4.0-h-350m, -h-1b, -h-micro, -h-tiny, -h-small; meta-llama/Llama-3.2-1B; ibm-fms/Bamba-9B;
 //   nvidia/Nemotron-H-8B-Base-8K; nvidia/NVIDIA-Nemotron-Nano-9B-v2; nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B;
 //   tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
-//   state-spaces/mamba2-130m, -2.7b; Qwen/Qwen3.5-0.8B, -4B, -9B, -27B (the language models).
+//   state-spaces/mamba2-130m, -2.7b; Qwen/Qwen3.5-0.8B, -4B, -9B, -27B, -35B-A3B (the language models);
+//   Qwen/Qwen3-Next-80B-A3B.
 // docs/models.md says what each could be compared with, and what could not be confirmed.
 // The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
 #include "reference/model/presets.h"
@@ -383,12 +384,40 @@ ModelConfig tiny_qwen35() {
     return qwen35(config, 4, delta_heads(2, 4, 16, 24), attention_heads(4, 2, 16), 56);
 }
 
+// Each layer has experts beside the MLP of `qwen35`, which has a gate of its own then.
+ModelConfig qwen_moe(ModelConfig config, int32_t n_experts, int32_t n_chosen, int32_t d_ff) {
+    MoeConfig moe;
+    moe.router = RouterKind::kSoftmaxAll;
+    moe.n_experts = n_experts;
+    moe.n_chosen = n_chosen;
+    moe.normalize = true;
+    moe.d_ff = d_ff;
+    moe.shared_gate = true;
+    return with_experts(std::move(config), moe);
+}
+
+ModelConfig qwen35_35b_a3b() {
+    return qwen_moe(qwen35(sizes(Architecture::kQwen35Moe, 248320, 2048, 262144), 40, delta_heads(16, 32, 128, 128),
+                           attention_heads(16, 2, 256), 512),
+                    256, 8, 512);
+}
+ModelConfig qwen3_next_80b() {
+    return qwen_moe(qwen35(sizes(Architecture::kQwen3Next, 151936, 2048, 262144), 48, delta_heads(16, 32, 128, 128),
+                           attention_heads(16, 2, 256), 512),
+                    512, 10, 512);
+}
+ModelConfig tiny_qwen35_moe() {
+    return qwen_moe(qwen35(sizes(Architecture::kQwen35Moe, 256, 48, 131072), 4, delta_heads(2, 6, 16, 12),
+                           attention_heads(4, 2, 16), 16),
+                    8, 3, 7);
+}
+
 struct Preset {
     std::string_view name;
     ModelConfig (*make)();
 };
 
-constexpr std::array<Preset, 28> kPresets = {{
+constexpr std::array<Preset, 31> kPresets = {{
     {"tiny-granite", tiny_granite},
     {"tiny-llama", tiny_llama},
     {"tiny-bamba", tiny_bamba},
@@ -398,6 +427,7 @@ constexpr std::array<Preset, 28> kPresets = {{
     {"tiny-qwen3.5", tiny_qwen35},
     {"tiny-granite-moe", tiny_granite_moe},
     {"tiny-nemotron-moe", tiny_nemotron_moe},
+    {"tiny-qwen3.5-moe", tiny_qwen35_moe},
     {"granite-4.0-h-350m", granite_350m},
     {"granite-4.0-h-1b", granite_1b},
     {"granite-4.0-h-micro", granite_micro},
@@ -417,6 +447,8 @@ constexpr std::array<Preset, 28> kPresets = {{
     {"qwen3.5-4b", qwen35_4b},
     {"qwen3.5-9b", qwen35_9b},
     {"qwen3.5-27b", qwen35_27b},
+    {"qwen3.5-35b-a3b", qwen35_35b_a3b},
+    {"qwen3-next-80b", qwen3_next_80b},
 }};
 
 constexpr auto kNames = [] {

@@ -130,6 +130,10 @@ void scale_falcon(ShapeDraw& draw, ModelConfig& config, LayerConfig& layer) {
     if (layer.mamba->gate == MambaGate::kGateOnly) layer.mamba->n_norm_groups = 1;
 }
 
+bool is_qwen_moe(Architecture architecture) {
+    return architecture == Architecture::kQwen35Moe || architecture == Architecture::kQwen3Next;
+}
+
 // What a family's experts have of their own is set by it; the rest is drawn.
 MoeConfig draw_moe(ShapeDraw& draw, Architecture architecture) {
     MoeConfig moe;
@@ -140,6 +144,11 @@ MoeConfig draw_moe(ShapeDraw& draw, Architecture architecture) {
     moe.n_chosen = draw.from(1, std::min(4, moe.n_groups == 1 ? moe.n_experts : per_group * moe.n_chosen_groups));
     moe.d_ff = draw.from(5, 40);
     moe.router = RouterKind::kSoftmaxChosen;
+    if (is_qwen_moe(architecture)) {
+        moe.router = RouterKind::kSoftmaxAll;
+        moe.normalize = architecture == Architecture::kQwen35Moe || draw.coin();
+        moe.shared_gate = true;
+    }
     if (architecture != Architecture::kNemotronH) return moe;
     moe.router = RouterKind::kSigmoidBias;
     moe.kind = MlpKind::kReluSquared;
@@ -158,7 +167,7 @@ struct DrawnParts {
     DeltaConfig delta = {};
 };
 
-// What Qwen3.5 has instead of Mamba-2, and of its own in attention and norms.
+// What Qwen's families have instead of Mamba-2, and of their own in attention and norms.
 void gate_attention(ShapeDraw& draw, ModelConfig& config, DrawnParts& parts) {
     config.norm_plus_one = true;
     parts.attention.qk_norm = parts.attention.output_gate = true;
@@ -180,7 +189,9 @@ DrawnParts draw_parts(ShapeDraw& draw, ModelConfig& config) {
             break;
         case Architecture::kNemotronH: parts.mlp.kind = MlpKind::kReluSquared; break;
         case Architecture::kMamba2: break;
-        case Architecture::kQwen35: gate_attention(draw, config, parts); break;
+        case Architecture::kQwen35:
+        case Architecture::kQwen35Moe:
+        case Architecture::kQwen3Next: gate_attention(draw, config, parts); break;
     }
     return parts;
 }
@@ -222,6 +233,8 @@ LayerConfig draw_layer(ShapeDraw& draw, const DrawnParts& parts, ModelConfig& co
             break;
         case Architecture::kMamba2: layer.mamba = parts.mamba; break;
         case Architecture::kQwen35:
+        case Architecture::kQwen35Moe:
+        case Architecture::kQwen3Next:
             layer = draw_mixed_layer(draw, parts);
             if (layer.mamba) layer.delta = parts.delta;
             layer.mamba.reset();
@@ -259,7 +272,7 @@ Model make_random_model(const ModelConfig& config, uint64_t seed) {
         } else {
             const auto owned = model.weights.storage->allocate_bf16(count);
             fill_random_matrix(tensor, seed, 0, owned);
-            split_rows(tensor, owned.data());
+            split_rows(tensor, owned.data(), *model.weights.storage);
         }
         ++model.report.num_tensors;
         model.report.num_parameters += count;
@@ -268,7 +281,9 @@ Model make_random_model(const ModelConfig& config, uint64_t seed) {
     return model;
 }
 
-ModelConfig draw_small_config(Architecture architecture, uint64_t seed) {
+namespace {
+
+ModelConfig draw_dense_config(Architecture architecture, uint64_t seed) {
     ShapeDraw draw(seed, architecture_name(architecture));
     ModelConfig config;
     config.architecture = architecture;
@@ -284,14 +299,31 @@ ModelConfig draw_small_config(Architecture architecture, uint64_t seed) {
     return config;
 }
 
+// In every layer of Qwen3.5's; of Qwen3-Next the first has them, and each of the others may.
+void add_qwen_experts(ShapeDraw& draw, const MoeConfig& moe, const MlpConfig& shared, ModelConfig& config) {
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        if (config.architecture == Architecture::kQwen3Next && i > 0 && draw.coin()) continue;
+        config.layers[i].moe = moe;
+        config.layers[i].mlp = shared;
+    }
+}
+
+}  // namespace
+
+ModelConfig draw_small_config(Architecture architecture, uint64_t seed) {
+    if (architecture == Architecture::kQwen35Moe) return draw_small_moe_config(architecture, seed);
+    return draw_dense_config(architecture, seed);
+}
+
 bool has_experts(Architecture architecture) {
-    return architecture == Architecture::kGraniteHybrid || architecture == Architecture::kNemotronH;
+    return architecture == Architecture::kGraniteHybrid || architecture == Architecture::kNemotronH ||
+           is_qwen_moe(architecture);
 }
 
 ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed) {
     CHECK(has_experts(architecture));
     ShapeDraw draw(seed, "experts");
-    ModelConfig config = draw_small_config(architecture, seed);
+    ModelConfig config = draw_dense_config(architecture, seed);
     MoeConfig moe = draw_moe(draw, architecture);
     MlpConfig shared = draw_mlp(draw, false);
     if (architecture == Architecture::kNemotronH) {
@@ -302,6 +334,8 @@ ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed) {
         moe.latent_bias = moe.d_latent > 0 && shared.up_bias;
         config.layers.insert(config.layers.begin() + draw.from(0, static_cast<int32_t>(config.layers.size())),
                              LayerConfig{.mamba = {}, .attention = {}, .mlp = shared, .moe = moe});
+    } else if (is_qwen_moe(architecture)) {
+        add_qwen_experts(draw, moe, shared, config);
     } else {
         for (LayerConfig& layer : config.layers) layer.moe = moe;
     }
@@ -310,7 +344,7 @@ ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed) {
 }
 
 ModelConfig draw_small_config(uint64_t seed) {
-    const auto family = RandomStream(seed, "family").word(0) % 7;
+    const auto family = RandomStream(seed, "family").word(0) % 7;  // those without experts
     return draw_small_config(static_cast<Architecture>(family), seed);
 }
 

@@ -22,12 +22,13 @@ void fill_random_matrix(const CheckpointTensor& tensor, uint64_t seed, int64_t f
 void fill_random_vector(const CheckpointTensor& tensor, uint64_t seed, int64_t first, std::span<float> values);
 
 // A small config of the family: shapes drawn, odd sizes, groups, biases, multipliers; at most ~100 k parameters.
+// Without experts, unless every layer of the family has them.
 ModelConfig draw_small_config(Architecture architecture, uint64_t seed);
 // The same of the families that have them with a mixture of experts in some layer or in all, as the family has it.
 // REQUIRES: has_experts(architecture).
 ModelConfig draw_small_moe_config(Architecture architecture, uint64_t seed);
 bool has_experts(Architecture architecture);
-// The same of a family that is drawn, too.
+// The same of a family that is drawn, too, out of those that have layers without experts alone.
 ModelConfig draw_small_config(uint64_t seed);
 
 }  // namespace verbatim::reference

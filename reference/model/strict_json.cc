@@ -4,19 +4,19 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace verbatim::reference {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 
-// One pass over the text before the parser sees it: bounds the nesting and quotes Infinity outside strings.
-Result<std::string> quote_infinities(std::string_view text, std::string_view source) {
+// Quotes Infinity outside strings. Few texts have it.
+std::string quote_infinities(std::string_view text) {
     constexpr std::string_view kInfinity = "Infinity";
     std::string quoted;
-    quoted.reserve(text.size());
-    int depth = 0;
+    quoted.reserve(text.size() + 16);
     bool in_string = false;
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
@@ -33,35 +33,97 @@ Result<std::string> quote_infinities(std::string_view text, std::string_view sou
             continue;
         }
         in_string = c == '"';
-        if (c == '{' || c == '[') ++depth;
-        if (c == '}' || c == ']') --depth;
-        if (depth > kMaxDepth) return error("{}: nested deeper than {} levels", source, kMaxDepth);
         quoted += c;
     }
     return quoted;
 }
 
-// Sees every key as it is parsed; remembers the first that its object already has.
+nlohmann::json& add_member(nlohmann::json::object_t& object, const std::string& key) { return object[key]; }
+
+// Past its own emplace(), which looks at every member that is there, and its own growth, which copies them.
+nlohmann::ordered_json& add_member(nlohmann::ordered_json::object_t& object, const std::string& key) {
+    using Members = nlohmann::ordered_json::object_t::Container;
+    Members& members = object;
+    if (members.size() == members.capacity()) {
+        Members larger;
+        larger.reserve(std::max<size_t>(1, members.size() * 2));
+        for (auto& [name, value] : members) larger.emplace_back(name, std::move(value));
+        members.swap(larger);
+    }
+    return members.emplace_back(key, nullptr).second;
+}
+
+// Makes the value of what the parser sees. Time and memory are as the text's length, whatever it says.
 template <typename Json>
-class DuplicateKeys {
+class Builder {
 public:
-    bool operator()(int depth, typename Json::parse_event_t event, const Json& parsed) {
-        using Event = typename Json::parse_event_t;
-        const auto level = static_cast<size_t>(depth);
-        if (event == Event::object_start) {
-            if (keys_.size() <= level + 1) keys_.resize(level + 2);
-            keys_[level + 1].clear();
-        } else if (event == Event::key && !duplicate_) {
-            const auto& key = parsed.template get_ref<const std::string&>();
-            if (!keys_[level].insert(key).second) duplicate_ = key;
+    bool null() { return put(nullptr); }
+    bool boolean(bool value) { return put(value); }
+    bool number_integer(typename Json::number_integer_t value) { return put(value); }
+    bool number_unsigned(typename Json::number_unsigned_t value) { return put(value); }
+    bool number_float(typename Json::number_float_t value, const std::string&) { return put(value); }
+    bool string(std::string& value) { return put(std::move(value)); }
+    bool binary(typename Json::binary_t&) { return false; }  // JSON has none
+    bool start_object(size_t) { return open(Json::object()); }
+    bool start_array(size_t) { return open(Json::array()); }
+    bool end_object() { return close(); }
+    bool end_array() { return close(); }
+    bool key(const std::string& key) {
+        Level& level = levels_.back();
+        if (!level.keys.insert(key).second) {
+            duplicate_ = key;
+            return false;
         }
+        level.member = &add_member(level.container->template get_ref<typename Json::object_t&>(), key);
         return true;
     }
+    bool parse_error(size_t, const std::string&, const nlohmann::json::exception& problem) {
+        problem_ = problem.what();
+        return false;
+    }
+
     [[nodiscard]] const std::optional<std::string>& duplicate() const { return duplicate_; }
+    [[nodiscard]] const std::string& problem() const { return problem_; }
+    [[nodiscard]] bool is_too_deep() const { return is_too_deep_; }
+    [[nodiscard]] Json take() { return std::move(value_); }
 
 private:
-    std::vector<std::set<std::string>> keys_;  // by nesting level
+    struct Level {
+        Json* container = nullptr;
+        Json* member = nullptr;  // of an object: whose value comes next
+        std::set<std::string> keys;
+    };
+    // Where the next value goes. Nothing grows that a level points into: only the innermost container is added to.
+    template <typename Value>
+    Json& place(Value&& value) {
+        if (levels_.empty()) return value_ = std::forward<Value>(value);
+        Level& level = levels_.back();
+        if (level.container->is_object()) return *level.member = std::forward<Value>(value);
+        auto& list = level.container->template get_ref<typename Json::array_t&>();
+        return list.emplace_back(std::forward<Value>(value));
+    }
+    template <typename Value>
+    bool put(Value&& value) {
+        place(std::forward<Value>(value));
+        return true;
+    }
+    bool open(Json container) {
+        is_too_deep_ = levels_.size() == kMaxDepth;
+        if (is_too_deep_) return false;
+        Json& there = place(std::move(container));
+        levels_.push_back({&there, nullptr, {}});
+        return true;
+    }
+    bool close() {
+        levels_.pop_back();
+        return true;
+    }
+
+    Json value_;
+    std::vector<Level> levels_;
     std::optional<std::string> duplicate_;
+    std::string problem_;
+    bool is_too_deep_ = false;
 };
 
 // Control characters and whatever is no ASCII as \xNN.
@@ -76,21 +138,22 @@ std::string printable(std::string_view text) {
     return escaped;
 }
 
+// "[json.exception.parse_error.101] parse error at line 1, column 9: ..." without its bracket.
+std::string without_bracket(std::string_view what) {
+    if (const size_t bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    return printable(what);
+}
+
 template <typename Json>
 Result<Json> parse_strictly(std::string_view text, std::string_view source) {
-    ASSIGN_OR_RETURN(const std::string quoted, quote_infinities(text, source));
-    DuplicateKeys<Json> duplicates;
-    Json value;
-    try {
-        value = Json::parse(quoted, std::ref(duplicates));
-    } catch (const nlohmann::json::exception& problem) {
-        // "[json.exception.parse_error.101] parse error at line 1, column 9: ..." without its bracket.
-        std::string_view what = problem.what();
-        if (const size_t bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
-        return error("{}: {}", source, printable(what));
-    }
-    if (duplicates.duplicate()) return error("{}: key {} occurs twice", source, quote_text(*duplicates.duplicate()));
-    return value;
+    std::string quoted;
+    if (text.find("Infinity") != std::string_view::npos) text = quoted = quote_infinities(text);
+    Builder<Json> built;
+    const bool is_json = Json::sax_parse(text, &built);
+    if (built.is_too_deep()) return error("{}: nested deeper than {} levels", source, kMaxDepth);
+    if (built.duplicate()) return error("{}: key {} occurs twice", source, quote_text(*built.duplicate()));
+    if (!is_json) return error("{}: {}", source, without_bracket(built.problem()));
+    return built.take();
 }
 
 }  // namespace

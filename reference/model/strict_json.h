@@ -2,6 +2,7 @@
 //
 //   J1  no duplicate keys in any object, at most 64 levels of nesting, valid UTF-8, nothing after the value
 //   J2  the literals Infinity and -Infinity, which Python writes, become the strings "Infinity" and "-Infinity"
+//   J3  it takes the time that the text's length does, whatever it says: a million members of one object too
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -136,7 +136,7 @@ struct Model {
     // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). None: not from
     // files.
     std::optional<Digest> source;
-    bool canonical = false;  // every matrix is read where it lies in its file
+    bool canonical = false;  // every matrix is in its file as W2 wants it
 };
 
 }  // namespace verbatim::reference

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "reference/model/strict_json.h"
+#include "server/text/utf8.h"
+#include "server/text/written_json.h"
 
 namespace verbatim::server {
 namespace {
@@ -98,19 +100,24 @@ ApiResult<std::string> joined_parts(const std::string& field, const Json& parts)
     return text;
 }
 
-ApiResult<Json> messages_of(const std::string& field, const Json& value) {
+ApiResult<std::vector<std::string>> messages_of(const std::string& field, const Json& value) {
     const auto has_role = [](const Json& message) {
         return message.is_object() && message.contains("role") && message["role"].is_string();
     };
     if (!value.is_array() || value.empty() || !std::ranges::all_of(value, has_role))
         return tl::unexpected(wrong(field, value, "a list of objects with a role"));
-    Json messages = value;
-    for (Json& message : messages) {
+    std::vector<std::string> messages;
+    for (const Json& message : value) {
         const auto content = message.find("content");
-        if (content == message.end() || !content->is_array()) continue;
+        if (content == message.end() || !content->is_array()) {
+            messages.push_back(text::written(message));
+            continue;
+        }
         auto text = joined_parts(field, *content);
         if (!text) return tl::unexpected(text.error());
-        *content = *std::move(text);
+        Json joined = message;
+        joined["content"] = *std::move(text);
+        messages.push_back(text::written(joined));
     }
     return messages;
 }
@@ -322,7 +329,7 @@ ApiError api_error(const Refusal& refusal) {
 }
 
 bool is_identifier(std::string_view text) {
-    return !text.empty() && text.size() <= kMaxIdBytes &&
+    return !text.empty() && text.size() <= kMaxIdBytes && !text::first_invalid_utf8(text) &&
            std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; });
 }
 
@@ -374,8 +381,8 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const s
         if (!read) return tl::unexpected(read.error());
     }
     if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
-    if (!request.prompt && request.messages.is_null()) return tl::unexpected(missing("prompt"));
-    if (request.prompt && !request.messages.is_null())
+    if (!request.prompt && request.messages.empty()) return tl::unexpected(missing("prompt"));
+    if (request.prompt && !request.messages.empty())
         return tl::unexpected(ApiError{400, "prompt and messages: one of them", "prompt", "invalid_value"});
     return request;
 }

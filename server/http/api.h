@@ -40,9 +40,9 @@ enum class ApiKind : uint8_t { kChat, kCompletion };
 // POST /v1/chat/completions or /v1/completions.
 struct GenerateRequest {
     ApiKind kind = ApiKind::kChat;
-    Json messages;                    // of a chat
-    std::string prompt;               // of a completion, or
-    std::vector<TokenId> prompt_ids;  // its tokens
+    std::vector<std::string> messages;  // of a chat, each as JSON (server/text/written_json.h)
+    std::string prompt;                 // of a completion, or
+    std::vector<TokenId> prompt_ids;    // its tokens
     bool prompt_is_ids = false;
     std::optional<std::string> conversation_id;   // of the body or its metadata
     std::optional<std::string> prompt_cache_key;  // the last hint of which conversation it is
@@ -70,7 +70,7 @@ struct GenerateRequest {
 // POST /tokenize, as vLLM has it: a text or messages.
 struct TokenizeRequest {
     std::optional<std::string> prompt;
-    Json messages;
+    std::vector<std::string> messages;
     bool add_special_tokens = true;  // of a prompt
     bool add_generation_prompt = true;
 };

@@ -79,6 +79,9 @@ ApiResult<std::string> text_field(const std::string& field, const Json& value) {
 ApiResult<CallFields> read_body(std::string_view body) {
     CallFields fields;
     if (body.empty()) return fields;
+    constexpr size_t kMaxBytes = 16384;  // it is read on the sockets' thread
+    if (body.size() > kMaxBytes)
+        return tl::unexpected(ApiError{413, fmt::format("a body of more than {} bytes", kMaxBytes), "", "body"});
     const auto json = reference::parse_strict_ordered_json(body, "the body");
     if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
     if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});

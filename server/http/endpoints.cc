@@ -97,6 +97,7 @@ asio::awaitable<bool> Endpoints::write(const Call& call, Response response) {
     response.version(call.request.version());
     response.keep_alive(call.request.keep_alive() && !draining_);
     response.set("X-Request-Id", call.id);
+    if (call.request.method() == http::verb::head) response.body().clear();  // the next answer would be taken for it
     ++metrics_.responses[response.result_int()];
     co_return co_await call.connection->write(std::move(response));
 }
@@ -188,10 +189,10 @@ asio::awaitable<ApiResult<T>> Endpoints::on_text_thread(std::function<ApiResult<
 }
 
 asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
-    auto parsed = parse_tokenize_request(call.request.body(), service_->model);
-    if (!parsed) co_return co_await refuse(call, parsed.error());
-    std::function<ApiResult<Json>(text::WordCache&)> work = [this, asked = *std::move(parsed)](text::WordCache& words) {
-        return server::tokenize(*service_, asked, words);
+    std::function<ApiResult<Json>(text::WordCache&)> work = [this, &call](text::WordCache& words) -> ApiResult<Json> {
+        auto asked = parse_tokenize_request(call.request.body(), service_->model);
+        if (!asked) return tl::unexpected(asked.error());
+        return server::tokenize(*service_, *asked, words);
     };
     const auto made = co_await on_text_thread<Json>(std::move(work));
     if (!made) co_return co_await refuse(call, made.error());
@@ -199,10 +200,10 @@ asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
 }
 
 asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
-    auto parsed = parse_detokenize_request(call.request.body(), service_->model);
-    if (!parsed) co_return co_await refuse(call, parsed.error());
-    std::function<ApiResult<Json>(text::WordCache&)> work = [this, tokens = *std::move(parsed)](text::WordCache&) {
-        return server::detokenize(*service_, tokens);
+    std::function<ApiResult<Json>(text::WordCache&)> work = [this, &call](text::WordCache&) -> ApiResult<Json> {
+        auto tokens = parse_detokenize_request(call.request.body(), service_->model);
+        if (!tokens) return tl::unexpected(tokens.error());
+        return server::detokenize(*service_, *tokens);
     };
     const auto made = co_await on_text_thread<Json>(std::move(work));
     if (!made) co_return co_await refuse(call, made.error());
@@ -246,27 +247,38 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
 
 // --- generation
 
+// What a request asks of the engine: parsed, compared with its conversation and put into tokens, on the text's thread.
+ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind, text::WordCache& words) const {
+    auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
+    if (!parsed) return tl::unexpected(parsed.error());
+    Asked asked{.request = *std::move(parsed)};
+    const ConversationHint conversation = conversation_of(asked.request, [&](std::string_view name) {
+        return std::string(call.request[beast::string_view(name.data(), name.size())]);
+    });
+    const CacheSalt salt = salt_of(call.tenant, asked.request.cache_salt);
+    if (auto wrong = conversation_problem(asked.request, conversation)) return tl::unexpected(*std::move(wrong));
+    const auto history = history_of(*service_, asked.request, conversation, salt);
+    if (!history) return tl::unexpected(history.error());
+    auto prompt = prompt_of(*service_, asked.request, *history, words);
+    if (!prompt) return tl::unexpected(prompt.error());
+    asked.num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
+    auto jobs = host_requests(*service_, asked.request, conversation, salt, *std::move(prompt));
+    if (!jobs) return tl::unexpected(jobs.error());
+    asked.jobs = *std::move(jobs);
+    asked.request.conversation_id = conversation.id;
+    asked.request.messages.clear();
+    return asked;
+}
+
 // Everything up to the engine: an error, or a turn.
 asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
     const double began = seconds_now();
-    auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
-    if (!parsed) co_return parsed.error();
-    const ConversationHint conversation = conversation_of(*parsed, [&](std::string_view name) {
-        return std::string(call.request[beast::string_view(name.data(), name.size())]);
-    });
-    const CacheSalt salt = salt_of(call.tenant, parsed->cache_salt);
-    if (auto wrong = conversation_problem(*parsed, conversation)) co_return wrong;
-    const auto history = history_of(*service_, *parsed, conversation, salt);
-    if (!history) co_return history.error();
-    const auto asked = std::make_shared<GenerateRequest>(*std::move(parsed));  // long histories are not copied
-    std::function<ApiResult<Prompt>(text::WordCache&)> work = [this, asked, now = *history](text::WordCache& words) {
-        return prompt_of(*service_, *asked, now, words);
+    std::function<ApiResult<Asked>(text::WordCache&)> work = [this, &call, kind](text::WordCache& words) {
+        return read(call, kind, words);
     };
-    auto prompt = co_await on_text_thread<Prompt>(std::move(work));
-    if (!prompt) co_return prompt.error();
-    const auto num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
-    auto requests = host_requests(*service_, *asked, conversation, salt, *std::move(prompt));
-    if (!requests) co_return requests.error();
+    auto asked = co_await on_text_thread<Asked>(std::move(work));
+    if (!asked) co_return asked.error();
+    std::vector<HostRequest>* const requests = &asked->jobs;
 
     const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
                             service_->model, service_->fingerprint, service_->now()};
@@ -274,7 +286,6 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         claim->answer_id = frame.id;
         claim->created = frame.created;
     }
-    asked->conversation_id = conversation.id;
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
     auto updates = std::make_shared<Updates>(loop_, max_waiting, [connection = std::weak_ptr(call.connection)] {
@@ -288,11 +299,12 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
         co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
     }
-    turn.emplace(Turn{.generation = Generation(*service_->tokenizer, std::move(*asked), frame, num_prompt_tokens),
-                      .updates = std::move(updates),
-                      .tickets = *std::move(tickets),
-                      .began = began,
-                      .first_tokens = std::vector<double>(num_choices)});
+    turn.emplace(
+        Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame, asked->num_prompt_tokens),
+             .updates = std::move(updates),
+             .tickets = *std::move(tickets),
+             .began = began,
+             .first_tokens = std::vector<double>(num_choices)});
     co_return std::nullopt;
 }
 

@@ -84,6 +84,13 @@ private:
         std::vector<double> first_tokens;  // of each choice; 0: none yet
     };
     asio::awaitable<bool> generate(const Call& call, ApiKind kind);
+    // A request that is ready for the engine.
+    struct Asked {
+        GenerateRequest request;  // without its messages
+        std::vector<HostRequest> jobs;
+        int64_t num_prompt_tokens = 0;
+    };
+    [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind, text::WordCache& words) const;
     asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);
     enum class Taken : uint8_t { kSome, kNothing, kClientGone };
     asio::awaitable<Taken> take_updates(Turn& turn, std::chrono::seconds limit);

@@ -10,6 +10,7 @@
 #include "server/ledger/history.h"
 #include "server/text/decoder.h"
 #include "server/text/known_ids.h"
+#include "server/text/written_json.h"
 
 namespace verbatim::server {
 namespace {
@@ -22,13 +23,16 @@ ApiError wrong_value(std::string message, const char* param) {
     return {400, std::move(message), param, "invalid_value"};
 }
 
-ApiResult<std::vector<TokenId>> render(const Service& service, const Json& messages, bool add_generation_prompt,
-                                       std::span<const TokenId> known, text::WordCache& cache) {
+ApiResult<std::vector<TokenId>> render(const Service& service, const std::vector<std::string>& messages,
+                                       bool add_generation_prompt, std::span<const TokenId> known,
+                                       text::WordCache& cache) {
     if (service.chat == nullptr)
         return tl::unexpected(wrong_value("the model has no chat template: use /v1/completions", "messages"));
-    auto chat = service.chat->render({messages, add_generation_prompt, nullptr, service.now()}, cache, known);
-    if (!chat) return tl::unexpected(wrong_value(chat.error().message, "messages"));
-    return std::move(chat->ids);
+    text::WrittenChat chat{.messages = text::written_list(messages), .add_generation_prompt = add_generation_prompt};
+    chat.now = service.now();
+    auto ids = service.chat->encode(std::move(chat), cache, known);
+    if (!ids) return tl::unexpected(wrong_value(ids.error().message, "messages"));
+    return *std::move(ids);
 }
 
 // Of a completion: a text or tokens, behind what the conversation has committed, or with it.
@@ -55,23 +59,24 @@ ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateR
 }
 
 // The messages of a chat as a whole, and which of them the conversation has.
-ApiResult<Json> whole_chat(const Service& service, const GenerateRequest& request, const History& history,
-                           AskedMessages& asked) {
-    Json messages = request.messages;
-    const auto before = history.conversation ? messages_of(*history.conversation, *service.tokenizer) : std::nullopt;
-    if (request.suffix_only) {
-        if (!before)
-            return tl::unexpected(
-                wrong_value("the conversation has turns without messages: what comes after them is "
-                            "asked for by /v1/completions",
-                            "suffix_only"));
-        messages = *before;
-        for (const Json& message : request.messages) messages.push_back(message);
-    }
+ApiResult<AskedMessages> whole_chat(const Service& service, const GenerateRequest& request, const History& history) {
+    AskedMessages asked;
+    auto before = history.conversation ? messages_of(*history.conversation, *service.tokenizer) : std::nullopt;
     if (history.conversation) asked.base = history.conversation->version;
-    asked.num_equal = before ? num_equal_messages(*before, messages) : 0;
-    for (const Json& message : messages) asked.all.push_back(message.dump());
-    return messages;
+    if (!request.suffix_only) {
+        asked.all = request.messages;
+        asked.num_equal = before ? num_equal_messages(*before, asked.all) : 0;
+        return asked;
+    }
+    if (!before)
+        return tl::unexpected(
+            wrong_value("the conversation has turns without messages: what comes after them is "
+                        "asked for by /v1/completions",
+                        "suffix_only"));
+    asked.all = *std::move(before);
+    asked.num_equal = static_cast<int64_t>(asked.all.size());
+    asked.all.insert(asked.all.end(), request.messages.begin(), request.messages.end());
+    return asked;
 }
 
 std::vector<int64_t> checkpoints_of(const Service& service, std::span<const TokenId> prompt) {
@@ -91,9 +96,10 @@ ApiResult<Prompt> prompt_of(const Service& service, const GenerateRequest& reque
     if (request.kind == ApiKind::kCompletion) {
         ids = complete(service, request, std::move(known), cache);
     } else {
-        const auto messages = whole_chat(service, request, history, prompt.messages);
-        if (!messages) return tl::unexpected(messages.error());
-        ids = render(service, *messages, /*add_generation_prompt=*/true, known, cache);
+        auto asked = whole_chat(service, request, history);
+        if (!asked) return tl::unexpected(asked.error());
+        prompt.messages = *std::move(asked);
+        ids = render(service, prompt.messages.all, /*add_generation_prompt=*/true, known, cache);
         if (ids && ids->empty()) return tl::unexpected(wrong_value("the messages make no tokens", "messages"));
     }
     if (!ids) return tl::unexpected(ids.error());

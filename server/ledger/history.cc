@@ -1,14 +1,14 @@
 #include "server/ledger/history.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 #include "server/text/decoder.h"
+#include "server/text/written_json.h"
 
 namespace verbatim::server {
 namespace {
-
-using text::Json;
 
 std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
     const std::span<const TokenId> tokens(turn.tokens);
@@ -23,25 +23,21 @@ std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
 
 }  // namespace
 
-std::optional<Json> messages_of(const ConversationView& view, const text::Tokenizer& tokenizer) {
-    Json all = Json::array();
+std::optional<std::vector<std::string>> messages_of(const ConversationView& view, const text::Tokenizer& tokenizer) {
+    std::vector<std::string> all;
     for (const TurnPtr& turn : view.turns) {
-        const Json own = Json::parse(turn->messages, nullptr, /*allow_exceptions=*/false);
-        if (!own.is_array() || turn->num_old_messages > static_cast<int64_t>(all.size())) return std::nullopt;
-        all.erase(all.begin() + turn->num_old_messages, all.end());
-        for (const Json& message : own) all.push_back(message);
-        all.push_back({{"role", "assistant"}, {"content", answer_text(*turn, tokenizer)}});
+        const auto own = text::values_of_list(turn->messages);
+        if (!own || turn->num_old_messages > std::ssize(all)) return std::nullopt;
+        all.resize(static_cast<size_t>(turn->num_old_messages));
+        all.insert(all.end(), own->begin(), own->end());
+        all.push_back(text::written({{"role", "assistant"}, {"content", answer_text(*turn, tokenizer)}}));
     }
     if (all.empty()) return std::nullopt;
     return all;
 }
 
-int64_t num_equal_messages(const Json& a, const Json& b) {
-    const size_t most = std::min(a.size(), b.size());
-    for (size_t i = 0; i < most; ++i) {
-        if (a[i] != b[i]) return static_cast<int64_t>(i);
-    }
-    return static_cast<int64_t>(most);
+int64_t num_equal_messages(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
 }  // namespace verbatim::server

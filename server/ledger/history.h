@@ -8,15 +8,16 @@
 
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/tokenizer.h"
-#include "server/text/user_text.h"
 
 namespace verbatim::server {
 
 // The messages of the conversation's turns, with the answers as the client has seen them. Empty: it has turns that
 // were asked for by text or tokens, or none.
-[[nodiscard]] std::optional<text::Json> messages_of(const ConversationView& view, const text::Tokenizer& tokenizer);
+// Each as it is written.
+[[nodiscard]] std::optional<std::vector<std::string>> messages_of(const ConversationView& view,
+                                                                  const text::Tokenizer& tokenizer);
 
 // How many messages the two lists begin with in common.
-[[nodiscard]] int64_t num_equal_messages(const text::Json& a, const text::Json& b);
+[[nodiscard]] int64_t num_equal_messages(const std::vector<std::string>& a, const std::vector<std::string>& b);
 
 }  // namespace verbatim::server

@@ -7,6 +7,7 @@
 
 #include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
+#include "server/text/written_json.h"
 
 namespace verbatim::text {
 namespace {
@@ -87,14 +88,26 @@ Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& to
     return Chat(tokenizer, *std::move(process));
 }
 
+Result<Chat::Rendered> Chat::rendered(WrittenChat chat) {
+    std::string users = fmt::format(R"({{"messages":{},"tools":{}}})", chat.messages, chat.tools);
+    ASSIGN_OR_RETURN(std::vector<StandIn> stand_ins, put_stand_ins(pivots_, users));
+    users.pop_back();
+    users += fmt::format(R"(,"add_generation_prompt":{}}})", chat.add_generation_prompt);
+    ASSIGN_OR_RETURN(std::string text, process_.render(users, chat.now));
+    return Rendered{std::move(text), std::move(stand_ins)};
+}
+
+Result<std::vector<TokenId>> Chat::encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known) {
+    ASSIGN_OR_RETURN(const Rendered made, rendered(std::move(chat)));
+    return tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known));
+}
+
 Result<RenderedChat> Chat::render(const ChatRequest& request, WordCache& cache, std::span<const TokenId> known) {
-    Json users = {{"messages", request.messages}, {"tools", request.tools}};
-    ASSIGN_OR_RETURN(const std::vector<StandIn> stand_ins, put_stand_ins(pivots_, users));
-    users["add_generation_prompt"] = request.add_generation_prompt;
-    ASSIGN_OR_RETURN(const std::string rendered, process_.render(users, request.now));
+    ASSIGN_OR_RETURN(const Rendered made, rendered({written(request.messages), request.add_generation_prompt,
+                                                    written(request.tools), request.now}));
     ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                     tokenizer_->encode_prompt(rendered, stand_ins, cache, KnownIds(*tokenizer_, known)));
-    return RenderedChat{remove_stand_ins(rendered, stand_ins), std::move(ids)};
+                     tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known)));
+    return RenderedChat{remove_stand_ins(made.text, made.stand_ins), std::move(ids)};
 }
 
 Result<ChatRequest> parse_chat_request(const Json& object) {

@@ -36,6 +36,14 @@ struct ChatRequest {
     int64_t now = 0;  // seconds since 1970
 };
 
+// The same with its messages as they are written (server/text/written_json.h).
+struct WrittenChat {
+    std::string messages;
+    bool add_generation_prompt = false;
+    std::string tools = "null";
+    int64_t now = 0;
+};
+
 struct RenderedChat {
     std::string text;
     std::vector<TokenId> ids;
@@ -50,8 +58,15 @@ public:
     // Errors: what the template says, its limits, messages that are none. `known`: the conversation's tokens so far;
     // where the rendered text is theirs, they are its tokens.
     Result<RenderedChat> render(const ChatRequest& request, WordCache& cache, std::span<const TokenId> known = {});
+    // The ids alone.
+    Result<std::vector<TokenId>> encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known = {});
 
 private:
+    struct Rendered {
+        std::string text;  // with stand-ins
+        std::vector<StandIn> stand_ins;
+    };
+    Result<Rendered> rendered(WrittenChat chat);
     Chat(const Tokenizer& tokenizer, TemplateProcess process);
     const Tokenizer* tokenizer_;
     TemplateProcess process_;

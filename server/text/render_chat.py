@@ -1,7 +1,8 @@
 """Renders chat templates for Verbatim: server/text/template_process.h starts it and speaks to it.
 
-A line of JSON comes in, a line of JSON goes out. First {"template", "variables"}: {} or {"error"}. Then
-{"variables", "now"}: {"text"} or {"error"}. The environment is what the `transformers` library gives templates:
+A line of JSON comes in; `text N` or `error N` goes out, a line, and N bytes of UTF-8 behind it: histories are long, and
+are written and read as they are. First {"template", "variables"}: no text. Then {"variables", "now"}: what the template
+makes of them. The environment is what the `transformers` library gives templates:
 Jinja2's immutable sandbox, trimmed blocks, loop controls, raise_exception, strftime_now, tojson without escapes, and
 {% generation %} blocks. The time is that of the request, in UTC.
 """
@@ -45,33 +46,39 @@ def make_environment(jinja2, clock):
     return environment
 
 
-def answer(value):
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
+def answer(kind, text):
+    try:
+        said = text.encode()
+    except UnicodeEncodeError:  # surrogates
+        kind, said = "error", b"it makes text that is not UTF-8"
+    sys.stdout.buffer.write(b"%s %d\n" % (kind.encode(), len(said)))
+    sys.stdout.buffer.write(said)
+    sys.stdout.buffer.flush()
 
 
 def describe(problem):
     line = getattr(problem, "lineno", None)
     where = f" (line {line} of the template)" if line else ""
-    return f"{type(problem).__name__}: {problem}{where}"[:2000]
+    return f"{type(problem).__name__}: {problem}{where}"[:2000].encode(errors="replace").decode()
 
 
 def main():
     clock = {"now": 0}
-    first = json.loads(sys.stdin.readline())
+    lines = open(0, "rb", buffering=1 << 20)
+    first = json.loads(lines.readline())
     try:
         import jinja2
         template = make_environment(jinja2, clock).from_string(first["template"])
     except BaseException as problem:  # whatever it is, it is the answer
-        return answer({"error": describe(problem)})
-    answer({})
-    for line in sys.stdin:
+        return answer("error", describe(problem))
+    answer("text", "")
+    for line in lines:
         try:
             request = json.loads(line)
             clock["now"] = request["now"]
-            answer({"text": template.render(**{**first["variables"], **request["variables"]})})
+            answer("text", template.render(**{**first["variables"], **request["variables"]}))
         except BaseException as problem:
-            answer({"error": describe(problem)})
+            answer("error", describe(problem))
 
 
 main()

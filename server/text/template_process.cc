@@ -12,9 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace verbatim::text {
@@ -50,6 +53,25 @@ void limit(__rlimit_resource what, rlim_t value) {
     _exit(127);
 }
 
+// What the process says: how it went and how long its text is, in a line, and the text.
+struct Answer {
+    std::string bytes;
+    size_t begin = 0;  // of the text
+    size_t num_bytes = 0;
+    bool is_text = false;  // otherwise it says what is wrong
+    bool is_too_long = false;
+};
+
+// "text N" or "error N".
+bool read_head(std::string_view line, Answer& answer) {
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos) return false;
+    answer.is_text = line.substr(0, space) == "text";
+    const char* const last = line.data() + line.size();
+    const auto [end, problem] = std::from_chars(line.data() + space + 1, last, answer.num_bytes);
+    return problem == std::errc() && end == last;
+}
+
 }  // namespace
 
 // A running process and the socket to it.
@@ -82,22 +104,30 @@ public:
         }
     }
 
-    // One line to it, one line back. False at the deadline, at an answer that is too long, or when it has ended.
-    bool exchange(std::string_view question, std::string& answer, steady_clock::time_point deadline, size_t max_bytes) {
+    // A line to it; a line back, and as many bytes behind it as it says. False at the deadline, at an answer that is
+    // too long, or when it has ended.
+    bool exchange(std::string_view question, Answer& answer, steady_clock::time_point deadline, size_t max_bytes) {
         while (!question.empty()) {
             if (!wait_for(POLLOUT, deadline)) return false;
             const ssize_t sent = send(socket_, question.data(), question.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
             if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
             if (sent > 0) question.remove_prefix(static_cast<size_t>(sent));
         }
-        while (!answer.ends_with('\n')) {
-            std::array<char, 65536> buffer;
-            if (answer.size() > max_bytes || !wait_for(POLLIN, deadline)) return false;
+        size_t end = 0;
+        for (std::array<char, 65536> buffer; end == 0 || answer.bytes.size() < end;) {
+            if (answer.bytes.size() > max_bytes || !wait_for(POLLIN, deadline)) return false;
             const ssize_t got = recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
             if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
-            if (got > 0) answer.append(buffer.data(), static_cast<size_t>(got));
+            if (got > 0) answer.bytes.append(buffer.data(), static_cast<size_t>(got));
+            const size_t line = end == 0 ? answer.bytes.find('\n') : std::string::npos;
+            if (line == std::string::npos) continue;
+            if (!read_head(std::string_view(answer.bytes).substr(0, line), answer)) return false;
+            answer.begin = line + 1;
+            end = answer.begin + answer.num_bytes;
+            answer.is_too_long = end > max_bytes;
+            if (answer.is_too_long) return false;
         }
-        return true;
+        return answer.bytes.size() == end;
     }
 
 private:
@@ -132,35 +162,34 @@ Result<TemplateProcess> TemplateProcess::start(TemplateProgram program, std::str
 
 Status TemplateProcess::restart() {
     ASSIGN_OR_RETURN(child_, Child::start(program_, limits_.memory_bytes));
-    const auto started = ask({{"template", source_}, {"variables", variables_}}, limits_.start_ms);
+    const nlohmann::json first = {{"template", source_}, {"variables", variables_}};
+    const auto started = ask(first.dump() + "\n", limits_.start_ms);
     if (!started) child_.reset();
     if (!started) return tl::unexpected(started.error());
     return {};
 }
 
-Result<std::string> TemplateProcess::render(const nlohmann::ordered_json& variables, int64_t now) {
+Result<std::string> TemplateProcess::render(std::string_view variables, int64_t now) {
     if (!child_) RETURN_IF_ERROR(restart());
-    ASSIGN_OR_RETURN(const nlohmann::json answer, ask({{"variables", variables}, {"now", now}}, limits_.render_ms));
-    return answer.value("text", "");
+    return ask(fmt::format("{{\"now\":{},\"variables\":{}}}\n", now, variables), limits_.render_ms);
 }
 
-Result<nlohmann::json> TemplateProcess::ask(const nlohmann::ordered_json& question, int64_t limit_ms) {
+Result<std::string> TemplateProcess::ask(const std::string& question, int64_t limit_ms) {
     const auto begin = steady_clock::now();
     const auto deadline = begin + std::chrono::milliseconds(limit_ms);
-    std::string answer;
-    if (!child_->exchange(question.dump() + "\n", answer, deadline, limits_.max_answer_bytes)) {
+    Answer answer;
+    if (!child_->exchange(question, answer, deadline, limits_.max_answer_bytes)) {
         child_.reset();
         if (steady_clock::now() >= deadline)
             return error("chat template: no answer within {} ms: it was stopped", limit_ms);
-        if (answer.size() > limits_.max_answer_bytes)
+        if (answer.is_too_long || answer.bytes.size() > limits_.max_answer_bytes)
             return error("chat template: it makes more than {} bytes", limits_.max_answer_bytes);
         return error("chat template: the process that renders it ended: {} -I {} (Debian: python3, python3-jinja2)",
                      program_.interpreter, program_.script);
     }
-    const nlohmann::json parsed = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
-    if (!parsed.is_object()) return error("chat template: it makes text that is not UTF-8");
-    if (parsed.contains("error")) return error("chat template: {}", parsed.value("error", ""));
-    return parsed;
+    answer.bytes.erase(0, answer.begin);
+    if (!answer.is_text) return error("chat template: {}", answer.bytes);
+    return std::move(answer.bytes);
 }
 
 }  // namespace verbatim::text

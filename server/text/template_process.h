@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "engine/base/result.h"
 
@@ -37,14 +38,14 @@ public:
     TemplateProcess& operator=(TemplateProcess&&) noexcept;
     ~TemplateProcess();
 
-    // `now`: seconds since 1970, what the template is told the time is.
-    Result<std::string> render(const nlohmann::ordered_json& variables, int64_t now);
+    // `variables`: a JSON object. `now`: seconds since 1970, what the template is told the time is.
+    Result<std::string> render(std::string_view variables, int64_t now);
 
 private:
     class Child;
     TemplateProcess(TemplateProgram program, std::string source, nlohmann::json variables, TemplateLimits limits);
     Status restart();
-    Result<nlohmann::json> ask(const nlohmann::ordered_json& question, int64_t limit_ms);
+    Result<std::string> ask(const std::string& question, int64_t limit_ms);
 
     TemplateProgram program_;
     std::string source_;

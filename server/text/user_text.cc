@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,15 +25,6 @@ int preference(char32_t c) {
     const bool letter_or_digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     if (c <= ' ' || letter_or_digit) return 4;
     return c == '_' ? 3 : 2;
-}
-
-void each_text(const Json& value, const std::function<void(const std::string&)>& visit) {
-    if (value.is_string()) visit(value.get_ref<const std::string&>());
-    if (!value.is_structured()) return;
-    for (const auto& [key, inner] : value.items()) {
-        if (value.is_object()) visit(key);
-        each_text(inner, visit);
-    }
 }
 
 std::string utf8_of(char32_t character) {
@@ -77,41 +66,99 @@ private:
     std::array<bool, 256> begins_{};  // by first byte of a character that is replaced
 };
 
-Json replaced_inside(const Json& value, const Replacement& replacement) {
-    if (value.is_string()) return replacement.of(value.get_ref<const std::string&>());
-    if (!value.is_structured()) return value;
-    Json out = value.is_object() ? Json::object() : Json::array();
-    for (const auto& [key, inner] : value.items()) {
-        if (value.is_object())
-            out[replacement.of(key)] = replaced_inside(inner, replacement);
-        else
-            out.push_back(replaced_inside(inner, replacement));
-    }
-    return out;
-}
-
-// The pivots and stand-ins among the characters of the texts.
-struct Used {
-    std::set<char32_t> pivots;
-    std::array<bool, kLastStandIn - kFirstStandIn + 1> stand_ins{};
-};
-
-Used used_in(const Json& value, const std::vector<char32_t>& pivots) {
+// Of the characters that stand for others, those that the text has already.
+using StandIns = std::array<bool, kLastStandIn - kFirstStandIn + 1>;
+StandIns stand_ins_in(std::string_view text) {
     const std::string first = utf8_of(kFirstStandIn);
     const std::string begin = first.substr(0, 2);  // of all of them
-    Used used;
-    each_text(value, [&](const std::string& text) {
-        for (const char32_t pivot : pivots) {
-            if (!used.pivots.contains(pivot) && text.find(utf8_of(pivot)) != std::string::npos)
-                used.pivots.insert(pivot);
-        }
-        for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
-            const int place = static_cast<unsigned char>(text[at + 2]) - static_cast<unsigned char>(first[2]);
-            if (place >= 0 && place < std::ssize(used.stand_ins)) used.stand_ins[static_cast<size_t>(place)] = true;
-        }
-    });
+    StandIns used{};
+    for (size_t at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
+        if (at + 2 >= text.size()) break;
+        const int place = static_cast<unsigned char>(text[at + 2]) - static_cast<unsigned char>(first[2]);
+        if (place >= 0 && place < std::ssize(used)) used[static_cast<size_t>(place)] = true;
+    }
     return used;
 }
+
+// A character as JSON writes it inside of a text.
+std::string json_of(char32_t character) {
+    const std::string quoted = Json(utf8_of(character)).dump();
+    return quoted.substr(1, quoted.size() - 2);
+}
+
+// Goes through the texts of a written JSON value, and puts stand-ins in the place of pivots. What is escaped there is
+// taken as a whole: a pivot `n` is no part of `\n`.
+class PivotReplacement {
+public:
+    PivotReplacement(const std::vector<char32_t>& pivots, const StandIns& used) : used_(used) {
+        for (const char32_t pivot : pivots) {
+            pivots_.push_back({pivot, json_of(pivot), ""});
+            stops_[static_cast<unsigned char>(pivots_.back().written[0])] = true;
+        }
+        stops_['"'] = stops_['\\'] = true;
+    }
+    // False: no stand-in is left.
+    bool run(std::string& json) {
+        const std::string_view text = json;
+        std::string out;
+        size_t done = 0;
+        bool in_text = false;
+        for (size_t at = 0; at < text.size();) {
+            if (!in_text || !stops_[static_cast<unsigned char>(text[at])]) {
+                in_text = in_text || text[at] == '"';
+                ++at;
+                continue;
+            }
+            const size_t size = size_of_one(text, at);
+            if (Pivot* pivot = find(text.substr(at), size)) {
+                if (pivot->stand_in.empty() && !choose(*pivot)) return false;
+                out.append(text, done, at - done);
+                out += pivot->stand_in;
+                done = at += pivot->written.size();
+                continue;
+            }
+            in_text = text[at] != '"';
+            at += size;
+        }
+        if (done > 0) json = out.append(text, done);
+        return true;
+    }
+    [[nodiscard]] const std::vector<StandIn>& stand_ins() const { return stand_ins_; }
+
+private:
+    struct Pivot {
+        char32_t character = 0;
+        std::string written;
+        std::string stand_in;  // empty: none is needed so far
+    };
+    // Bytes of an escape, or one.
+    static size_t size_of_one(std::string_view text, size_t at) {
+        if (text[at] != '\\') return 1;
+        return text.substr(at).starts_with("\\u") ? 6 : 2;
+    }
+    // An escape is a pivot's as a whole or not at all.
+    Pivot* find(std::string_view text, size_t size) {
+        const auto is_here = [&](const Pivot& pivot) {
+            return text.starts_with(pivot.written) && (text[0] != '\\' || pivot.written.size() == size);
+        };
+        const auto found = std::ranges::find_if(pivots_, is_here);
+        return found == pivots_.end() ? nullptr : &*found;
+    }
+    bool choose(Pivot& pivot) {
+        while (next_ < used_.size() && used_[next_]) ++next_;
+        if (next_ == used_.size()) return false;
+        const auto stand_in = static_cast<char32_t>(kFirstStandIn + next_++);
+        stand_ins_.push_back({pivot.character, stand_in});
+        pivot.stand_in = utf8_of(stand_in);
+        return true;
+    }
+
+    std::vector<Pivot> pivots_;
+    StandIns used_;
+    size_t next_ = 0;
+    std::array<bool, 256> stops_{};  // first bytes of what is not passed over in texts
+    std::vector<StandIn> stand_ins_;
+};
 
 }  // namespace
 
@@ -130,21 +177,11 @@ std::vector<char32_t> choose_pivots(const std::vector<std::string>& special_toke
     return pivots;
 }
 
-Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, Json& value) {
-    const Used used = used_in(value, pivots);
-    std::vector<StandIn> stand_ins;
-    Replacement replacement;
-    char32_t next = kFirstStandIn;
-    for (const char32_t pivot : pivots) {
-        if (!used.pivots.contains(pivot)) continue;
-        while (next <= kLastStandIn && used.stand_ins[next - kFirstStandIn]) ++next;
-        if (next > kLastStandIn)
-            return error("the messages use too many of the noncharacters U+FDD0 to U+FDEF, which text has no use for");
-        stand_ins.push_back({pivot, next});
-        replacement.add(pivot, next++);
-    }
-    if (!stand_ins.empty()) value = replaced_inside(value, replacement);
-    return stand_ins;
+Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::string& json) {
+    PivotReplacement replacement(pivots, stand_ins_in(json));
+    if (!replacement.run(json))
+        return error("the messages use too many of the noncharacters U+FDD0 to U+FDEF, which text has no use for");
+    return replacement.stand_ins();
 }
 
 std::string remove_stand_ins(std::string_view text, const std::vector<StandIn>& stand_ins) {

@@ -26,8 +26,9 @@ struct StandIn {
 // At least one character of every special token: few, and punctuation where there is a choice.
 std::vector<char32_t> choose_pivots(const std::vector<std::string>& special_tokens);
 
-// Replaces the pivots in every text and key of `value`. Errors: not enough unused characters are left.
-Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, Json& value);
+// Replaces the pivots in every text and key of a JSON value, as Json::dump() writes one. Errors: not enough unused
+// characters are left.
+Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::string& json);
 
 std::string remove_stand_ins(std::string_view text, const std::vector<StandIn>& stand_ins);
 

@@ -4,7 +4,7 @@
 Runs test programs of which some sources are faulty copies (plant.py) once without a fault (everything must pass), then
 once per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine
 or of an executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been
-run.
+run. Who only asks whether each is caught stops at the second assertion; --markdown looks for all.
 Fails when a fault is not caught, or when two faults are caught by one and the same assertion only.
 
 planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault NAME ...] [--markdown]
@@ -21,6 +21,7 @@ import sys
 
 RUNS_PER_PROGRAM = 12  # a program that keeps stopping is started again so often
 SECONDS_PER_RUN = 60  # a fault may make a run endless
+ENOUGH = 2  # assertions: a fault that two catch is not one of those that share their only one
 RANDOM_CASES = "seed=20251121 max_success=8 noshrink=1"
 PLACE = re.compile(r"(?:\.\./)*([^\s:\"]+\.(?:cc|h)):(\d+):")  # a compiler cache may make paths relative
 
@@ -58,20 +59,22 @@ def places_of(text, source):
 
 
 def split_by_test(output):
-    """(test, text, passed) of every test that was started, in order; the last one may not have ended."""
+    """(test, text, passed) of every test that was run, in order; the last one may not have ended."""
     parts = re.split(r"^\[ RUN      \] (\S+)$", output, flags=re.M)
     for test, text in zip(parts[1::2], parts[2::2]):
+        if re.search(r"^\[  SKIPPED \] ", text, re.M):
+            continue  # one before it failed
         yield test, text, re.search(r"^\[       OK \] ", text, re.M) is not None
 
 
-def run_once(program, fault, excluded):
+def run_once(program, fault, excluded, fail_fast):
     environment = dict(os.environ, RC_PARAMS=RANDOM_CASES)
     environment.pop("VERBATIM_BUG", None)
     environment.pop("VERBATIM_SEED", None)
     if fault:
         environment["VERBATIM_BUG"] = fault
     tests = "-*DeathTest*" + "".join(":" + test for test in excluded)
-    command = [program, "--gtest_color=no", f"--gtest_filter={tests}"]
+    command = [program, "--gtest_color=no", f"--gtest_filter={tests}"] + ["--gtest_fail_fast"] * fail_fast
     try:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=SECONDS_PER_RUN, check=False)
@@ -80,30 +83,38 @@ def run_once(program, fault, excluded):
         return (late.stdout or b"").decode(errors="replace"), None
 
 
-def catches_of(program, fault, source):
-    """Every assertion of the program that fails under the fault, and how many tests were run."""
+def num_places(catches):
+    return len({catch.place for catch in catches})
+
+
+def catches_of(program, fault, source, enough):
+    """The assertions of the program that fail under the fault, and how many tests were run."""
     catches = []
     started = []
     for _ in range(RUNS_PER_PROGRAM):
-        output, code = run_once(program, fault, started)
+        output, code = run_once(program, fault, started, fail_fast=enough < float("inf"))
         for test, text, passed in split_by_test(output):
             started.append(test)
             if passed:
                 continue
             places = places_of(text, source) or (["no end"] if code is None else [f"exit code {code}"])
             catches += [Catch(test, place) for place in dict.fromkeys(places)]
-        if code in (0, 1):
+        ended = code == 0 or (code == 1 and enough == float("inf"))
+        if ended or num_places(catches) >= enough:
             break
     return catches, len(started)
 
 
 def run_fault(arguments, fault):
+    enough = float("inf") if arguments.markdown else ENOUGH
     catches = []
     num_tests = 0
     for program in arguments.program:
-        found, started = catches_of(program, fault, arguments.source)
+        found, started = catches_of(program, fault, arguments.source, enough)
         catches += found
         num_tests += started
+        if num_places(catches) >= enough:
+            break
     return catches, num_tests
 
 

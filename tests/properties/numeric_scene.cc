@@ -68,8 +68,10 @@ reference::ModelConfig world_config(uint64_t seed, Machine machine) {
     if (machine != Machine::kCpu)
         return reference::draw_small_config(kSandboxFamilies[seed % std::size(kSandboxFamilies)], seed);
     if (seed % 4 != 3) return reference::draw_small_config(seed);
-    return reference::draw_small_moe_config(
-        seed % 8 == 3 ? reference::Architecture::kGraniteHybrid : reference::Architecture::kNemotronH, seed);
+    constexpr reference::Architecture kWithExperts[] = {
+        reference::Architecture::kGraniteHybrid, reference::Architecture::kNemotronH,
+        reference::Architecture::kQwen35Moe, reference::Architecture::kQwen3Next};
+    return reference::draw_small_moe_config(kWithExperts[seed / 4 % std::size(kWithExperts)], seed);
 }
 
 // Experts 0 and 1 of every layer have one router row, so that ties are met.

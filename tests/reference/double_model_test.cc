@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "reference/model/golden_file.h"
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
@@ -67,10 +70,30 @@ TEST_P(DoubleModelGolden, StatesAgreeInEveryLayerThatHasOne) {
     EXPECT_EQ(num_checked, 2 * static_cast<size_t>(counts.num_mamba_layers + counts.num_delta_layers));
 }
 
+// Of logits where the router is a softmax, of scores with their bias where it is a sigmoid.
+TEST_P(DoubleModelGolden, MarginsAreTheGapBehindTheLastChosenScore) {
+    for (const GoldenPrompt& prompt : prompts_) {
+        for (const DoubleChoice& choice : run_double_model(model_, prompt.tokens).choices) {
+            const MoeConfig& moe = *model_.config.layers[static_cast<size_t>(choice.layer)].moe;
+            if (moe.n_groups > 1) continue;  // a group may be nearer
+            std::vector<double> gaps;
+            for (size_t t = 0; t < prompt.tokens.size(); ++t) {
+                const auto n_experts = static_cast<size_t>(moe.n_experts);
+                const auto row = std::span(choice.scores).subspan(t * n_experts, n_experts);
+                std::vector<double> sorted(row.begin(), row.end());
+                std::ranges::sort(sorted, std::greater());
+                const auto last = static_cast<size_t>(moe.n_chosen) - 1;
+                gaps.push_back(sorted[last] - sorted[last + 1]);
+            }
+            expect_near(gaps, prompt.margin.at(choice.layer), fmt::format("margin {}", choice.layer));
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllFamilies, DoubleModelGolden,
                          testing::Values("bamba", "falcon-h1", "falcon-h1-gated", "granite-hybrid", "granite-rope",
                                          "llama", "mamba2", "mamba2-limit", "nemotron-h", "granite-moe", "nemotron-moe",
-                                         "nemotron-moe-latent", "qwen35"),
+                                         "nemotron-moe-latent", "qwen35", "qwen35-moe", "qwen3-next"),
                          [](const auto& info) {
                              std::string name = info.param;
                              std::erase(name, '-');

@@ -62,7 +62,8 @@ TEST(EverySwitch, TheExactModelIsNearTheDoubleOneInEveryFamily) {
 
 // An expert that flips moves its row and all later ones by more than rounding does: of many models, most have none.
 TEST(EverySwitch, TheExactModelIsNearTheDoubleOneWithExperts) {
-    for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kNemotronH}) {
+    for (const Architecture family :
+         {Architecture::kGraniteHybrid, Architecture::kNemotronH, Architecture::kQwen35Moe, Architecture::kQwen3Next}) {
         int near = 0;
         for (uint64_t seed = 0; seed < 25; ++seed) {
             const Model model = make_random_model(draw_small_moe_config(family, seed), seed);

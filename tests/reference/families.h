@@ -15,7 +15,7 @@ inline constexpr reference::Architecture kSandboxFamilies[] = {
     reference::Architecture::kGraniteHybrid, reference::Architecture::kLlama,    reference::Architecture::kBamba,
     reference::Architecture::kNemotronH,     reference::Architecture::kFalconH1, reference::Architecture::kMamba2};
 
-// An architecture as it is, or with experts.
+// An architecture as it is, or with experts if only some of its models have them.
 struct Family {
     reference::Architecture architecture = reference::Architecture::kLlama;
     bool has_experts = false;
@@ -32,10 +32,10 @@ inline void PrintTo(const Family& family, std::ostream* out) { *out << family.na
 
 // What the CPU computes.
 inline constexpr Family kAllFamilies[] = {
-    {reference::Architecture::kGraniteHybrid},  {reference::Architecture::kLlama},
-    {reference::Architecture::kBamba},          {reference::Architecture::kNemotronH},
-    {reference::Architecture::kFalconH1},       {reference::Architecture::kMamba2},
-    {reference::Architecture::kQwen35},         {reference::Architecture::kGraniteHybrid, true},
-    {reference::Architecture::kNemotronH, true}};
+    {reference::Architecture::kGraniteHybrid},   {reference::Architecture::kLlama},
+    {reference::Architecture::kBamba},           {reference::Architecture::kNemotronH},
+    {reference::Architecture::kFalconH1},        {reference::Architecture::kMamba2},
+    {reference::Architecture::kQwen35},          {reference::Architecture::kGraniteHybrid, true},
+    {reference::Architecture::kNemotronH, true}, {reference::Architecture::kQwen35Moe}};
 
 }  // namespace verbatim::tests

@@ -22,7 +22,7 @@ constexpr GoldenCheckpoint kCheckpoints[] = {
     {"bamba", 0.0219},        {"falcon-h1", 0.0129},   {"falcon-h1-gated", 0.0123}, {"granite-hybrid", 0.0101},
     {"granite-rope", 0.0082}, {"llama", 0.0235},       {"mamba2", 0.0113},          {"mamba2-limit", 0.0068},
     {"nemotron-h", 0.0124},   {"granite-moe", 0.0315}, {"nemotron-moe", 0.1006},    {"nemotron-moe-latent", 0.0849},
-    {"qwen35", 0.0312},
+    {"qwen35", 0.0312},       {"qwen35-moe", 0.1486},  {"qwen3-next", 0.0950},
 };
 
 class ExactGolden : public testing::TestWithParam<GoldenCheckpoint> {
@@ -122,6 +122,25 @@ TEST(GoldenCheck, AWrongRouterFails) {
     EXPECT_EQ(unscaled.double_model.first_off_hidden, 1);
     EXPECT_FALSE(unscaled.passes());
     EXPECT_FALSE(check([](MoeConfig& moe) { moe.normalize = false; }).passes());
+}
+
+// Of Qwen3-Next: the shared expert's gate, and weights whose sum is that of the chosen.
+TEST(GoldenCheck, AWrongSharedGateOrSumOfWeightsFails) {
+    const std::string folder = VERBATIM_SOURCE_DIR "/tests/data/golden/qwen3-next";
+    const auto check = [&](const auto& change) {
+        Model model = *load_model(folder);
+        const auto prompts = *load_golden(folder + "/golden.safetensors", model.config);
+        EXPECT_TRUE(check_golden(model, prompts).passes());
+        for (LayerConfig& layer : model.config.layers)
+            if (layer.moe) change(*layer.moe);
+        return check_golden(model, prompts);
+    };
+    const GoldenReport ungated = check([](MoeConfig& moe) { moe.shared_gate = false; });
+    EXPECT_GT(ungated.double_model.choices.num_wrong, 0);  // in the next layer
+    EXPECT_FALSE(ungated.passes());
+    const GoldenReport of_all = check([](MoeConfig& moe) { moe.normalize = false; });
+    EXPECT_GT(of_all.double_model.choices.num_wrong, 0);
+    EXPECT_FALSE(of_all.passes());
 }
 
 // The exact profile's sets are judged by its own error: the file's margin alone decides.

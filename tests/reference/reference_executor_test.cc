@@ -12,7 +12,7 @@ using tests::Scene;
 using tests::SceneModel;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kMamba2,
-                                      Architecture::kQwen35};
+                                      Architecture::kQwen35, Architecture::kQwen35Moe};
 
 SceneModel model_of(Architecture family) { return SceneModel(draw_small_config(family, 11), 11); }
 

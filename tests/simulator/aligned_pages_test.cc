@@ -25,8 +25,8 @@ TEST(AlignedPages, ThePublishedModelsHaveTheBlocksThatTheirEnginesLog) {
     for (const Published& one : kPublished) {
         SCOPED_TRACE(one.name);
         ModelShape model;
-        model.attentions = {one.attention};
-        model.mambas = {one.mamba};
+        model.kvs = {{4 * int64_t{one.attention.n_kv_heads} * one.attention.head_dim, one.attention.count}};
+        model.states = {{one.mamba.scan_elements(), (one.mamba.d_conv - 1) * one.mamba.conv_dim(), one.mamba.count}};
         const auto bf16 = aligned_pages(model, {.state_value_bytes = 2});
         const auto fp32 = aligned_pages(model, {.state_value_bytes = 4});
         ASSERT_TRUE(bf16 && fp32);
@@ -41,13 +41,13 @@ TEST(AlignedPages, ThePublishedModelsHaveTheBlocksThatTheirEnginesLog) {
     }
 }
 
-TEST(AlignedPages, WithoutMambaLayersNothingIsInflated) {
+TEST(AlignedPages, WithoutStatesNothingIsInflated) {
     ModelShape model;
-    model.attentions = {{32, 8, 128, 32}};
+    model.kvs = {{4 * 8 * 128, 32}};
     const auto pages = aligned_pages(model, {});
     ASSERT_TRUE(pages);
     EXPECT_EQ(*pages, (AlignedPages{.block_tokens = 16, .kv_page_bytes = 16 * 4096 * 32, .state_page_bytes = 0}));
-    model.attentions.clear();
+    model.kvs.clear();
     EXPECT_FALSE(aligned_pages(model, {}));
 }
 

@@ -60,13 +60,14 @@ TEST(StepCost, IsTheSumOfItsKernels) {
     const ModelShape model = small_model();
     const MambaShape& mamba = model.mambas[0];
     const double scan_bytes = 512.0 * 4 * 2 * 5 + 33.0 * (64 + 32 + 4) * 2;
-    const double wanted =
-        2 * times.matmul(33, 100, 50).ns + times.matmul(4, 1000, 50).ns + 5 * times.kernel(33 * 64, 0).ns +
-        3 * (times.context_attention(model.attentions[0], 10, 0).ns +
-             times.context_attention(model.attentions[0], 20, 100).ns +
-             times.decode_attention(model.attentions[0], 3, 11).ns) +
-        2 * (times.conv(mamba, 2, 30).ns + times.conv(mamba, 3, 3).ns + times.kernel(scan_bytes, 5.0 * 512 * 33).ns) +
-        times.kernel(2 * 5 * 1000, 0).ns;
+    const double wanted = 2 * times.matmul(33, 100, 50).ns + times.matmul(4, 1000, 50).ns +
+                          5 * times.kernel(33 * 64, 0).ns +
+                          3 * (times.context_attention(model.attentions[0], 10, 0).ns +
+                               times.context_attention(model.attentions[0], 20, 100).ns +
+                               times.decode_attention(model.attentions[0], 3, 11).ns) +
+                          2 * (times.conv(mamba.conv(), 2, 30).ns + times.conv(mamba.conv(), 3, 3).ns +
+                               times.kernel(scan_bytes, 5.0 * 512 * 33).ns) +
+                          times.kernel(2 * 5 * 1000, 0).ns;
     const Price price = cost.price(work);
     EXPECT_NEAR(price.ns[static_cast<size_t>(PriceSource::kRoofline)], wanted, 1e-9 * wanted);
     EXPECT_DOUBLE_EQ(price.ns[static_cast<size_t>(PriceSource::kAssumed)], 500);

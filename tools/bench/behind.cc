@@ -63,9 +63,8 @@ public:
 private:
     double compute(int64_t count, WalkCost* cost) {
         const reference::WalkSequence part{0, static_cast<int32_t>(count), sequences_.length(kTimed)};
-        if (cost != nullptr) cost->add_step(subject_.executor.config(), {&part, 1}, 1);
         sequences_.compute(kTimed, count, true);
-        return sequences_.step();
+        return subject_.step({&part, 1}, 1, cost);
     }
 
     const BenchConfig& config_;

@@ -15,6 +15,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/isa_option.h"
+#include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
@@ -88,6 +89,15 @@ Status check_record(const BenchOptions& options) {
     return {};
 }
 
+// Runs of an engine have a model as it is.
+Status check_layers(const BenchOptions& options) {
+    if (options.bench.num_layers == 0) return {};
+    if (options.speculates || options.verifies || !options.row_lags.empty())
+        return error("--layers: --speculate, --dvr and --row-lag run the whole preset: leave it out");
+    RETURN_IF_ERROR(bench_shapes(options.bench));
+    return {};
+}
+
 int run_row_lag_command(const BenchOptions& options) {
     const auto report = run_row_lag(options.bench, options.row_lags);
     if (!report) return report_error(report.error());
@@ -105,6 +115,7 @@ int run_bench_command(BenchOptions options) {
         return report_error(known.error(), kExitBadUsage);
     }
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
+    if (const Status valid = check_layers(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (options.speculates) return run_speculate_command(options);
     if (options.verifies) return run_dvr_command(options);
     if (!options.row_lags.empty()) return run_row_lag_command(options);
@@ -134,9 +145,14 @@ CLI::Option* add_list_option(CLI::App& verb, const std::string& flag, std::vecto
 
 void add_model_options(CLI::App& verb, BenchOptions& options) {
     CLI::Option_group* model = verb.add_option_group("model", "what runs");
-    model->add_option("--preset", options.preset, "an architecture with random weights by --seed");
+    CLI::Option* preset =
+        model->add_option("--preset", options.preset, "an architecture with random weights by --seed");
     model->add_option("--model", options.folder, "a checkpoint's folder");
     model->require_option(1);
+    verb.add_option("--layers", options.bench.num_layers, "of the preset's layers, the first; else all of them")
+        ->check(CLI::Range(1, 100'000))
+        ->type_name("N")
+        ->needs(preset);
 }
 
 void add_profile_option(CLI::App& verb, BenchConfig& bench) {
@@ -201,11 +217,11 @@ void add_dvr_options(CLI::App& verb, BenchOptions& options, CLI::Option* other) 
     add_list_option(verb, "--verify-windows", dvr.windows, 2, 128, "rows that verify at once, of policy verify")
         ->needs(flag);
     verb.add_option("--verify-share", dvr.verify_share, "of a step's tokens, what may verify")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(share())
         ->capture_default_str()
         ->needs(flag);
     verb.add_option("--inject-mismatch", dvr.mismatch_rate, "of its drafts, that are made wrong")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(share())
         ->capture_default_str()
         ->needs(flag);
 }
@@ -225,7 +241,7 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
         ->needs(flag);
     verb.add_option("--mismatch", speculate.mismatch_rates, "rates of an adversary's wrong drafts, beside them")
         ->delimiter(',')
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(share())
         ->capture_default_str()
         ->needs(flag);
     add_list_option(verb, "--windows", speculate.windows, 0, 128, "positions that draw in one step; 0: auto")

@@ -55,8 +55,9 @@ MatrixShape shape_of(const ModelConfig& config, MatrixId id) {
 // Calls for every operation what it costs.
 class CostBackend final : public WalkBackend {
 public:
-    CostBackend(const ModelConfig& config, int32_t bytes_per_weight, std::vector<OpCost>& ops)
-        : config_(config), bytes_per_weight_(bytes_per_weight), ops_(ops) {}
+    CostBackend(const ModelConfig& config, int32_t bytes_per_weight, std::span<const int64_t> distinct_experts,
+                std::vector<OpCost>& ops)
+        : config_(config), bytes_per_weight_(bytes_per_weight), distinct_experts_(distinct_experts), ops_(ops) {}
 
     void begin(const WalkBatch& batch) override { batch_ = batch; }
     void embed(float) override {
@@ -116,13 +117,19 @@ public:
         add(WalkOp::kRoute, elements * kFloatBytes, 2 * elements * num_rows());
     }
     void choose(int32_t, const MoeConfig& moe) override { add(WalkOp::kChoose, 0, 5.0 * moe.n_experts * num_rows()); }
-    // The distinct experts that rows hit when each draws n_chosen of n_experts evenly: all of them cross the bus once.
-    void experts(int32_t, const MoeConfig& moe, Buffer, Buffer) override {
-        const double num_matrices = moe.kind == MlpKind::kGatedSilu ? 3 : 2;
-        const double elements = num_matrices * moe.d_ff * static_cast<double>(moe.row_width(config_.hidden_size));
-        const double missed = std::pow(1.0 - static_cast<double>(moe.n_chosen) / moe.n_experts, num_rows());
-        const double distinct = moe.n_experts * (1.0 - missed);
-        add(WalkOp::kExperts, distinct * elements * bytes_per_weight_, 2 * elements * moe.n_chosen * num_rows());
+    // Distinct experts cross the bus once, with a scale for each output where weights have one byte.
+    void experts(int32_t layer, const MoeConfig& moe, Buffer, Buffer) override {
+        double elements = 0;
+        double outputs = 0;
+        for (const Matrix matrix : {Matrix::kExpertGate, Matrix::kExpertUp, Matrix::kExpertDown}) {
+            if (matrix == Matrix::kExpertGate && moe.kind != MlpKind::kGatedSilu) continue;
+            const MatrixShape shape = shape_of(config_, {layer, matrix});
+            elements += static_cast<double>(shape.outputs) * static_cast<double>(shape.k);
+            outputs += static_cast<double>(shape.outputs);
+        }
+        const double scale_bytes = bytes_per_weight_ == 1 ? outputs * kFloatBytes : 0;
+        add(WalkOp::kExperts, next_distinct(moe) * (elements * bytes_per_weight_ + scale_bytes),
+            2 * elements * moe.n_chosen * num_rows());
     }
     void add_routed(bool) override { add(WalkOp::kAddRouted, 0, config_.hidden_size * num_rows()); }
     void delta_conv(int32_t, const DeltaConfig& delta) override { add_conv(delta.conv_dim(), delta.d_conv); }
@@ -149,6 +156,15 @@ public:
     }
 
 private:
+    // As was counted; else those that rows hit when each draws n_chosen of n_experts evenly.
+    double next_distinct(const MoeConfig& moe) {
+        if (!distinct_experts_.empty()) {
+            CHECK_LT(next_layer_, distinct_experts_.size());
+            return static_cast<double>(distinct_experts_[next_layer_++]);
+        }
+        const double missed = std::pow(1.0 - static_cast<double>(moe.n_chosen) / moe.n_experts, num_rows());
+        return moe.n_experts * (1.0 - missed);
+    }
     void add_conv(int64_t conv_dim, int32_t d_conv) {
         const auto channels = static_cast<double>(conv_dim);
         const double window_bytes = (d_conv - 1) * channels * kFloatBytes;
@@ -171,6 +187,8 @@ private:
 
     const ModelConfig& config_;
     int32_t bytes_per_weight_;
+    std::span<const int64_t> distinct_experts_;  // by layer with experts
+    size_t next_layer_ = 0;                      // of those
     std::vector<OpCost>& ops_;
     WalkBatch batch_;
 };
@@ -181,7 +199,8 @@ double OpCost::limit_s(const MachineLimits& machine) const {
     return std::max(bytes / machine.stream_bytes_per_s, operations / machine.peak_flops());
 }
 
-void WalkCost::add_step(const ModelConfig& config, std::span<const WalkSequence> parts, int64_t num_logit_rows) {
+void WalkCost::add_step(const ModelConfig& config, std::span<const WalkSequence> parts, int64_t num_logit_rows,
+                        std::span<const int64_t> distinct_experts) {
     CHECK_LE(num_logit_rows, static_cast<int64_t>(parts.size()));
     int32_t num_rows = 0;
     std::vector<WalkSequence> sequences;
@@ -192,7 +211,7 @@ void WalkCost::add_step(const ModelConfig& config, std::span<const WalkSequence>
         if (static_cast<int64_t>(logit_rows.size()) < num_logit_rows) logit_rows.push_back(num_rows - 1);
     }
     const std::vector<TokenId> tokens(num_rows);
-    CostBackend backend(config, bytes_per_weight_, ops_);
+    CostBackend backend(config, bytes_per_weight_, distinct_experts, ops_);
     walk(config, {tokens, sequences, logit_rows}, backend);
 }
 

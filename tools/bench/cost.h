@@ -8,6 +8,10 @@
 //   conv        bytes: weights, bias, the window read (if there was one) and written; operations: 2 · d_conv per
 //               channel
 //   scan        bytes: the state read (if there was one) and written; operations: 5 per element of the state and token
+//   delta       likewise; operations: 7 per element of the state and token
+//   router      bytes: its matrix (binary32); operations: 2 per element and row
+//   experts     bytes: the matrices of the distinct experts that the step's rows chose, once; operations: 2 per element
+//               of each row's chosen experts
 //   embedding   bytes: the rows (bf16)
 //   norms, gate, activation, rotary, residual, scaling    operations: a handful per element, an exp counted as one
 // Activations are not counted as bytes: they can stay in the caches. So no implementation is below
@@ -27,7 +31,7 @@
 
 namespace verbatim::tools {
 
-inline constexpr int kNumWalkOps = static_cast<int>(reference::WalkOp::kLogits) + 1;
+inline constexpr int kNumWalkOps = static_cast<int>(reference::WalkOp::kOutputGate) + 1;
 
 // One operation, named by the walk's point that follows it: storing KV counts as kAttention.
 struct OpCost {
@@ -45,9 +49,10 @@ public:
     explicit WalkCost(int32_t bytes_per_weight = 2) : bytes_per_weight_(bytes_per_weight) {}
 
     // Adds a step over these parts of sequences; `num_logit_rows` of them ask for logits. Each part is
-    // [first_position, first_position + num_rows) of a sequence. REQUIRES: num_logit_rows <= parts.
+    // [first_position, first_position + num_rows) of a sequence. `distinct_experts` by layer with experts, in ascending
+    // order; empty: as many as rows hit when they draw evenly. REQUIRES: num_logit_rows <= parts.
     void add_step(const reference::ModelConfig& config, std::span<const reference::WalkSequence> parts,
-                  int64_t num_logit_rows);
+                  int64_t num_logit_rows, std::span<const int64_t> distinct_experts = {});
 
     [[nodiscard]] double bytes() const;
     [[nodiscard]] double operations() const;

@@ -52,7 +52,7 @@ private:
 
 // The preset as a checkpoint with random weights.
 Status write_preset(const BenchConfig& config, const fs::path& folder) {
-    ASSIGN_OR_RETURN(const reference::ModelConfig model, reference::preset(config.model));
+    ASSIGN_OR_RETURN(const reference::ModelConfig model, bench_shapes(config));
     const int64_t num_parameters = reference::geometry(model).num_parameters;
     ProgressBar progress(fmt::format("writing {}", config.model), static_cast<uint64_t>(num_parameters));
     return reference::write_random_checkpoint(model, config.seed, folder,

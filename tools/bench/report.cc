@@ -50,6 +50,7 @@ Json row_json(const BenchReport& report, const BenchRow& row) {
               {"of_limit_nearby", figures.of_limit_nearby},
               {"of_limit_paired", figure_or_null(figures.of_limit_paired)},
               {"of_limit_at_best", figures.of_limit_at_best},
+              {"of_limit_by_processor", figure_or_null(figures.of_limit_by_processor)},
               {"matmuls_of_limit", figure_or_null(figures.matmuls_of_limit)},
               {"of_fast", figure_or_null(of_fast(report, row))},
               {"tokens", row.num_tokens},
@@ -104,19 +105,21 @@ std::string beside_text(const BenchReport& report, const BenchRow& row, const Ro
 
 std::string machine_lines(const BenchReport& report) {
     const MachineLimits& machine = report.machine;
+    const std::string layers =
+        report.config.num_layers > 0 ? fmt::format(", its first {} layers", report.config.num_layers) : "";
     return fmt::format(
-        "{}, {} parameters, seed {}, {} threads, {}\n"
+        "{}{}, {} parameters, seed {}, {} threads, {}\n"
         "this machine: stream {:.1f} GB/s (over {}), fma {:.1f} GFLOP/s, vdpbf16ps {:.1f} GFLOP/s\n"
         "uncached reference: {} tokens, {}\n",
-        report.config.model, report.geometry.num_parameters, report.config.seed, report.config.num_threads, report.isa,
-        machine.stream_bytes_per_s / 1e9, format_bytes(static_cast<uint64_t>(report.stream_buffer_bytes)),
+        report.config.model, layers, report.geometry.num_parameters, report.config.seed, report.config.num_threads,
+        report.isa, machine.stream_bytes_per_s / 1e9, format_bytes(static_cast<uint64_t>(report.stream_buffer_bytes)),
         machine.fma_flops / 1e9, machine.dpbf16_flops / 1e9, report.reference_tokens,
         report.reference_wrong ? "DIFFERENT" : "identical");
 }
 
 std::string rows_table(const BenchReport& report) {
     Table table({"phase", "profile", "batch", "context", "tokens/s", "ms", "min", "max", "GB/s", "GFLOP/s", "of limit",
-                 "nearby", "paired", "at best", "matmuls", "processors", "beside", "check"});
+                 "nearby", "paired", "at best", "by cpu", "matmuls", "processors", "beside", "check"});
     for (const BenchRow& row : report.rows) {
         const RowFigures figures = figures_of(row, report.machine);
         const std::string beside = beside_text(report, row, figures);
@@ -126,7 +129,8 @@ std::string rows_table(const BenchReport& report) {
              fmt::format("{:.2f}", figures.time_s.min * 1e3), fmt::format("{:.2f}", figures.time_s.max * 1e3),
              fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops), percent(figures.of_limit),
              percent(figures.of_limit_nearby), percent(figures.of_limit_paired), percent(figures.of_limit_at_best),
-             percent(figures.matmuls_of_limit), percent(row.processor_share), beside, row.wrong ? "WRONG" : row.check});
+             percent(figures.of_limit_by_processor), percent(figures.matmuls_of_limit), percent(row.processor_share),
+             beside, row.wrong ? "WRONG" : row.check});
     }
     return table.to_string();
 }
@@ -182,6 +186,9 @@ RowFigures figures_of(const BenchRow& row, const MachineLimits& machine) {
     figures.of_limit_nearby = row.cost.limit_s(row.nearby) / t;
     figures.of_limit_paired = paired_share(row, machine);
     figures.of_limit_at_best = row.cost.limit_s(machine) / figures.time_s.min;
+    if (!row.processor_times_s.empty()) {
+        figures.of_limit_by_processor = row.cost.limit_s(machine) / spread_of(row.processor_times_s).median;
+    }
     if (!row.suffix_times_s.empty()) figures.of_suffix = median_ratio(row.times_s, row.suffix_times_s);
     constexpr auto kMatmul = static_cast<size_t>(WalkOp::kMatmul);
     if (row.op_times_s[kMatmul] > 0) {
@@ -205,6 +212,7 @@ Json bench_json(const BenchReport& report) {
     Json rows = Json::array();
     for (const BenchRow& row : report.rows) rows.push_back(row_json(report, row));
     return {{"model", report.config.model},
+            {"layers", report.config.num_layers > 0 ? Json(report.config.num_layers) : Json("all")},
             {"parameters", report.geometry.num_parameters},
             {"seed", report.config.seed},
             {"threads", report.config.num_threads},

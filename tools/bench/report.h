@@ -10,6 +10,9 @@
 //   of_limit_paired    the median over the repetitions of the limit, with the stream measured just before each, over
 //                      its time
 //   of_limit_at_best   of_limit of the fastest repetition
+//   of_limit_by_processor   the limit over the median of the processor time that a repetition took of each thread in the
+//                  mean: on a crowded machine what is left of the program itself. Waiting for memory is in it, waiting
+//                  for another thread asleep is not
 //   processor_share    of the threads' time on the clock, the part in which they had a processor: less where other
 //                  programs run, or where threads wait for each other asleep
 //   matmuls_of_limit   the same of the matmuls alone, in a repetition that was watched; null where none was
@@ -42,8 +45,9 @@ struct RowFigures {
     double of_limit_nearby = 0;
     double of_limit_paired = 0;  // 0: the stream was not measured before each repetition
     double of_limit_at_best = 0;
-    double matmuls_of_limit = 0;  // 0: not watched
-    double of_suffix = 0;         // 0: not a cached turn
+    double of_limit_by_processor = 0;  // 0: not measured
+    double matmuls_of_limit = 0;       // 0: not watched
+    double of_suffix = 0;              // 0: not a cached turn
 };
 // As above, with bf16 weights in both; 0: there is no such row.
 double of_fast(const BenchReport& report, const BenchRow& row);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/pooled_executor.h"
+#include "tools/bench/expert_watch.h"
 #include "tools/bench/run.h"
 #include "tools/bench/sequences.h"
 
@@ -29,6 +30,15 @@ struct BenchSubject {
         row.cost = WalkCost(profile.bytes_per_weight());
         return row;
     }
+    // Carries out the step that `sequences` have listed and gives its time in seconds. Its cost is added to `cost`
+    // unless that is null; then nobody watches.
+    double step(std::span<const reference::WalkSequence> parts, int64_t num_logit_rows, WalkCost* cost) const {
+        if (cost == nullptr) return sequences.step();
+        ExpertWatch experts(executor);
+        const double time_s = sequences.step();
+        cost->add_step(executor.config(), parts, num_logit_rows, experts.take_step());
+        return time_s;
+    }
 };
 
 // Fills a row's times and what belongs to them.
@@ -47,7 +57,9 @@ public:
     void time(const Once& once) {
         const double processor_begin = processor_time_s();
         row_.times_s.push_back(once(row_.times_s.empty() ? &row_.cost : nullptr));
-        processor_s_ += processor_time_s() - processor_begin;
+        const double processor_s = processor_time_s() - processor_begin;
+        row_.processor_times_s.push_back(processor_s / config_.num_threads);
+        processor_s_ += processor_s;
         clock_s_ += row_.times_s.back();
         row_.streams_before.push_back(before_.stream_bytes_per_s);
         row_.processor_share = processor_s_ / (clock_s_ * config_.num_threads);

@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/presets.h"
+#include "reference/model/random_model.h"
 #include "reference/reference_model.h"
 #include "tools/bench/behind.h"
 #include "tools/bench/load.h"
@@ -92,6 +93,12 @@ Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const 
                                             .num_state_rows = static_cast<int32_t>(num_rows)},
                                   .num_threads = config.num_threads,
                                   .isa = config.isa};
+}
+
+Result<Model> make_model(const BenchConfig& config) {
+    if (!is_preset(config.model)) return choose_model(config.model, config.seed, {.num_threads = config.num_threads});
+    ASSIGN_OR_RETURN(const ModelConfig shapes, bench_shapes(config));
+    return reference::make_random_model(shapes, config.seed);
 }
 
 // A preset's shapes do not depend on how many positions it was trained for; a checkpoint keeps its word.
@@ -191,11 +198,23 @@ bool BenchReport::wrong() const {
     return reference_wrong || std::ranges::any_of(rows, [](const BenchRow& row) { return row.wrong; });
 }
 
+Result<ModelConfig> bench_shapes(const BenchConfig& config) {
+    ASSIGN_OR_RETURN(ModelConfig shapes, reference::preset(config.model));
+    const auto has = static_cast<int64_t>(shapes.layers.size());
+    if (config.num_layers > has) {
+        return error("--layers {}: {} has {}: ask for as many at most", config.num_layers, config.model, has);
+    }
+    if (config.num_layers > 0) shapes.layers.resize(static_cast<size_t>(config.num_layers));
+    if (const std::vector<std::string> problems = reference::validate(shapes); !problems.empty())
+        return error("--layers {} of {}: {}", config.num_layers, config.model, problems[0]);
+    return shapes;
+}
+
 Result<BenchReport> run_bench(const BenchConfig& config) {
     BenchReport report;
     report.config = config;
     if (is_preset(config.model)) {  // before the weights are made: what cannot be is told at once
-        ASSIGN_OR_RETURN(const ModelConfig shapes, reference::preset(config.model));
+        ASSIGN_OR_RETURN(const ModelConfig shapes, bench_shapes(config));
         RETURN_IF_ERROR(executor_config(config, reference::geometry(shapes)));
     }
     if (config.phases.load) {
@@ -203,7 +222,7 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
                                            .num_threads = config.num_threads};
         ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
-    ASSIGN_OR_RETURN(Model model, choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+    ASSIGN_OR_RETURN(Model model, make_model(config));
     report.geometry = reference::geometry(model.config);
     RETURN_IF_ERROR(stretch_positions(config, model.config));
     ASSIGN_OR_RETURN(const cpu::CpuExecutorConfig pools, executor_config(config, report.geometry));

@@ -47,7 +47,8 @@ struct BenchProfile {
 std::span<const BenchProfile> bench_profiles();
 
 struct BenchConfig {
-    std::string model;  // a preset's name or a checkpoint's folder
+    std::string model;       // a preset's name or a checkpoint's folder
+    int64_t num_layers = 0;  // of a preset, its first ones; 0: all
     int32_t num_threads = 1;
     std::optional<cpu::Isa> isa;
     uint64_t seed = 0;
@@ -99,6 +100,7 @@ struct BenchRow {
     bool wrong = false;                               // the check failed
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
+    std::vector<double> processor_times_s;  // of each repetition, by thread in the mean; empty: not measured
     double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
     MachineLimits nearby;        // the best of the machine between the row's repetitions
     std::vector<double> streams_before;  // bytes per second, just before each repetition; empty: not measured
@@ -117,6 +119,9 @@ struct BenchReport {
     // Something that was checked does not hold.
     [[nodiscard]] bool wrong() const;
 };
+
+// The preset's shapes, as many layers of them as are wanted. Errors: no such preset; more layers than it has.
+Result<reference::ModelConfig> bench_shapes(const BenchConfig& config);
 
 // Errors: no such model; positions that a checkpoint does not have; more memory than there is.
 Result<BenchReport> run_bench(const BenchConfig& config);

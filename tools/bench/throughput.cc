@@ -73,9 +73,8 @@ double ThroughputCase::prefill(WalkCost* cost, OpWatch* watch) {
             done += count;
             if (last) ++slot;
         }
-        if (cost != nullptr) cost->add_step(subject_.executor.config(), parts, num_logit_rows);
         if (watch != nullptr) watch->restart();
-        time += sequences_.step();
+        time += subject_.step(parts, num_logit_rows, cost);
         progress.update(static_cast<uint64_t>(done));
     }
     return time;
@@ -88,9 +87,8 @@ double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
         parts.push_back({0, 1, sequences_.length(slot)});
         sequences_.compute(slot, 1, true);
     }
-    if (cost != nullptr) cost->add_step(subject_.executor.config(), parts, batch_);
     if (watch != nullptr) watch->restart();
-    return sequences_.step();
+    return subject_.step(parts, batch_, cost);
 }
 
 // The last sequence's logits, which its last step drew from, beside those of its tokens computed once more in chunks of

@@ -14,6 +14,7 @@
 #include "tools/program/steady_clock.h"
 #include "tools/program/work_clock.h"
 #include "tools/simulate/metrics.h"
+#include "tools/simulate/model_shape.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
@@ -81,7 +82,7 @@ Result<DriverReport> drive(const FidelityConfig& config, const reference::Model&
 
 Result<DriverReport> run_simulated(const FidelityConfig& config, const reference::Model& model, const Device& device,
                                    const traces::Trace& trace) {
-    StepTableCost cost(device.steps);
+    StepTableCost cost(device.steps, ExpertReads(shape_of(config.model, model.config), device, {.seed = config.seed}));
     CostExecutor executor(&cost, model.config.vocab_size);
     return drive(config, model, trace, executor, &executor);
 }

@@ -184,6 +184,15 @@ Arguments empty_arguments(const Operation& operation, const Sizes& sizes, std::v
     return call;
 }
 
+Arguments outlined_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows) {
+    Arguments call{&operation, sizes, {}, std::move(item_rows), {}};
+    for (TensorSpec spec : operation.tensors(sizes)) {
+        if (spec.axis == Axis::kCall && spec.fill == Fill::kValues) spec.width = 0;
+        call.tensors.push_back(tensor_of(spec, call));
+    }
+    return call;
+}
+
 Captured captured_of(const Arguments& call) {
     Captured captured{call.item_rows, call.scalars, {}};
     for (const Tensor& tensor : call.tensors) {

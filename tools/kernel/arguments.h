@@ -58,6 +58,8 @@ std::string describe(const Operation& operation, const KernelCase& one);
 
 // A call of items with so many rows each: first rows are there, all else is zeros.
 Arguments empty_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows);
+// The same without memory for what a call has once, such as weights: what an operation's work is told by.
+Arguments outlined_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows);
 // Output tensors hold zeros. REQUIRES: check_captured has nothing against what is captured.
 Arguments make_arguments(const Operation& operation, const KernelCase& one);
 

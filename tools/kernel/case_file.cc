@@ -136,6 +136,9 @@ Result<Sizes> read_sizes(const std::string& path, const Operation& operation, co
             return error("{}: {} {} is none of {}", path, spec.name, sizes[i], nlohmann::json(spec.edges).dump());
         }
     }
+    if (!go_together(operation, sizes))
+        return error("{}: sizes {} do not go together: `verbatim kernel list --contract {}` says how they do", path,
+                     json.dump(), operation.name);
     double product = 1;
     for (const int64_t size : sizes) product *= static_cast<double>(std::max<int64_t>(size, 1));
     if (product > 1e9) return error("{}: sizes {} are too large to be tried", path, json.dump());

@@ -34,7 +34,7 @@ public:
     }
     [[nodiscard]] bool is_cheap(const Sizes& sizes) const {
         Prng prng(seed_);
-        Arguments call = empty_arguments(operation_, sizes, operation_.items(sizes, prng));
+        Arguments call = outlined_arguments(operation_, sizes, operation_.items(sizes, prng));
         operation_.finish(call, prng);
         return operation_.work(call).flops <= most_work_;
     }
@@ -56,7 +56,7 @@ public:
     // With the next class of values, placing and seed.
     void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3]); }
     void add(const Sizes& sizes, ValueClass values, Placing placing) {
-        if (!takes(values) || !is_cheap(sizes)) return;
+        if (!takes(values) || !go_together(operation_, sizes) || !is_cheap(sizes)) return;
         CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
         check.options.placing = placing;
         check.options.in_place = cases.size() % 2 == 1;
@@ -148,7 +148,7 @@ std::vector<KernelCase> invariance_cases(const Operation& operation, const Kerne
     const size_t wanted = effort == Effort::kShort ? 6 : 24;
     for (int tries = 0; tries < 1000 && cases.size() < wanted; ++tries) {
         Sizes sizes = sizes_by_chance(operation, prng);
-        if (sizes[0] < 2) continue;
+        if (sizes[0] < 2 || !go_together(operation, sizes)) continue;
         if (!list.is_cheap(sizes)) continue;
         // Now and then the company is NaN: whoever adds it times zero is no longer itself.
         const bool is_wild = cases.size() % 4 == 3 && list.takes(ValueClass::kNotFinite);
@@ -229,7 +229,7 @@ Failure smallest_failure(const Operation& operation, const Failure& failure, con
             for (const int64_t value : smaller(operation.sizes[i], smallest.one.sizes[i])) {
                 KernelCase one = smallest.one;
                 one.sizes[i] = value;
-                if (try_one(one)) {
+                if (go_together(operation, one.sizes) && try_one(one)) {
                     shrunk = true;
                     break;
                 }

@@ -69,12 +69,21 @@ int run_new(const KernelOptions& options) {
     return write_text(options.out, text);
 }
 
-using Verb = Result<KernelReports> (*)(const KernelOptions& options, const Operation& operation);
+struct Verb {
+    Result<KernelReports> (*run)(const KernelOptions& options, const Operation& operation, KernelSession& session);
+    // What else may be wrong with flags that are all there are; null: nothing.
+    Status (*check_flags)(const KernelOptions& options, const Operation& operation, const KernelSession& session);
+};
 
-int run_verb(const KernelOptions& options, Verb verb) {
+int run_verb(const KernelOptions& options, const Verb& verb) {
     const Operation* operation = operation_of(options);
     if (operation == nullptr) return kExitBadUsage;
-    const auto reports = verb(options, *operation);
+    const auto session = KernelSession::open(options, *operation);
+    if (!session) return report_error(session.error());
+    Status flags = (*session)->choose(options, *operation);
+    if (flags && verb.check_flags != nullptr) flags = verb.check_flags(options, *operation, **session);
+    if (!flags) return report_error(flags.error(), kExitBadUsage);
+    const auto reports = verb.run(options, *operation, **session);
     if (!reports) return report_error(reports.error());
     print_text(to_text(*reports, options.format));
     bool passes = true;
@@ -130,8 +139,8 @@ void add_effort(CLI::App& verb, const Options& options) {
         ->type_name("FILE");
 }
 
-CLI::App* add_verb(CLI::App& kernel, const char* name, const char* description, const Options& options, Verb verb,
-                   int& exit_code) {
+CLI::App* add_verb(CLI::App& kernel, const char* name, const char* description, const Options& options,
+                   const Verb& verb, int& exit_code) {
     CLI::App* app = kernel.add_subcommand(name, description);
     add_subject(*app, options);
     app->callback([options, verb, &exit_code] { exit_code = run_verb(*options, verb); });
@@ -169,22 +178,24 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
     add_list(*kernel, options(), exit_code);
     add_new(*kernel, options(), exit_code);
     const Options check = options();
-    add_effort(*add_verb(*kernel, "check", "hold a kernel against its contract", check, check_verb, exit_code), check);
+    add_effort(
+        *add_verb(*kernel, "check", "hold a kernel against its contract", check, {check_verb, nullptr}, exit_code),
+        check);
     const Options invariance = options();
     add_effort(*add_verb(*kernel, "invariance", "does a row's result depend on its company, place, chunks or threads?",
-                         invariance, invariance_verb, exit_code),
+                         invariance, {invariance_verb, nullptr}, exit_code),
                invariance);
     const Options race = options();
-    race->kernel = "cuda-emulated";
+    race->kernel = kOursForCuda;
     CLI::App* race_app = add_verb(*kernel, "race", "every order of threads that the emulator has, for a CUDA file",
-                                  race, race_verb, exit_code);
+                                  race, {race_verb, check_race_flags}, exit_code);
     add_effort(*race_app, race);
     for (const bool plots : {false, true}) {
         const Options perf = options();
-        CLI::App* verb =
-            plots ? add_verb(*kernel, "roofline", "perf, and a picture of it", perf, roofline_verb, exit_code)
-                  : add_verb(*kernel, "perf", "time a kernel beside ours and the machine's limits", perf, perf_verb,
-                             exit_code);
+        CLI::App* verb = plots ? add_verb(*kernel, "roofline", "perf, and a picture of it", perf,
+                                          {roofline_verb, nullptr}, exit_code)
+                               : add_verb(*kernel, "perf", "time a kernel beside ours and the machine's limits", perf,
+                                          {perf_verb, nullptr}, exit_code);
         add_count_option(*verb, "--threads", perf->threads, 1, "threads that a kernel may use");
         verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
             ->type_name("FILE");

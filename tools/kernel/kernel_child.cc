@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
@@ -28,6 +27,7 @@
 #include "reference/worker_pool.h"
 #include "tools/bench/machine.h"
 #include "tools/kernel/kernel_board.h"
+#include "tools/program/median.h"
 
 namespace verbatim::tools {
 namespace {
@@ -240,11 +240,12 @@ private:
             on_board.operation.set(text(kernel->operation));
             on_board.profile.set(text(kernel->profile));
             on_board.machine.set(text(kernel->machine));
-            const bool whole = kernel->abi == VERBATIM_KERNEL_ABI && kernel->run != nullptr;
+            const bool known = kernel->abi >= 1 && kernel->abi <= VERBATIM_KERNEL_ABI;  // of an earlier one: K6
+            const bool whole = known && kernel->run != nullptr;
             if (!whole) {
                 board_.answer = Answer::kNotLoaded;
-                board_.detail.set(fmt::format("kernel {} is of ABI {}, wanted {}, with a run function", i, kernel->abi,
-                                              VERBATIM_KERNEL_ABI));
+                board_.detail.set(fmt::format("kernel {} is of ABI {}, wanted 1 ... {}, with a run function", i,
+                                              kernel->abi, VERBATIM_KERNEL_ABI));
             }
         }
     }
@@ -387,19 +388,11 @@ private:
             if (const int32_t code = kernel->run(kernel, &run); code != 0) return code;
             if (i >= 0) board_.times_s[board_.num_times++] = since(call_begin);
             if (since(begin) > board_.timing.max_seconds && i >= 0) break;
-            if (i % 16 == 15 && median_is_known()) break;
+            const bool is_time_to_look = i % 16 == 15;
+            if (is_time_to_look && median_is_known({board_.times_s.begin(), board_.times_s.begin() + board_.num_times}))
+                break;
         }
         return 0;
-    }
-
-    // To 1 %, in 19 of 20 cases: the order statistics sqrt(n) · 0.98 places around the middle are that near.
-    [[nodiscard]] bool median_is_known() const {
-        std::vector<double> times(board_.times_s.begin(), board_.times_s.begin() + board_.num_times);
-        if (times.size() < 32) return false;
-        std::ranges::sort(times);
-        const auto half = static_cast<int64_t>(0.98 * std::sqrt(static_cast<double>(times.size())));
-        const size_t middle = times.size() / 2;
-        return times[middle + half] - times[middle - half] <= 0.02 * times[middle];
     }
 
     Board& board_;

@@ -37,12 +37,15 @@ Tensor& Arguments::tensor(std::string_view name) {
 std::span<const Operation> operations() {
     static const std::vector<Operation> kOperations = [] {
         std::vector<Operation> all;
-        for (auto* list : {dense_operations, sequence_operations, other_operations}) {
+        for (auto* list :
+             {dense_operations, sequence_operations, other_operations, delta_operations, expert_operations}) {
             for (Operation& operation : list()) all.push_back(std::move(operation));
         }
         // In the order of the header.
-        constexpr std::string_view kOrder[] = {"matmul", "rms_norm",  "gated_norm", "conv",     "scan",
-                                               "rope",   "attention", "activation", "sampling", "head_digest"};
+        constexpr std::string_view kOrder[] = {"matmul",       "rms_norm",    "gated_norm", "conv",     "scan",
+                                               "rope",         "attention",   "activation", "sampling", "head_digest",
+                                               "delta_update", "delta_gates", "l2_norm",    "router",   "choose",
+                                               "experts",      "add_routed"};
         std::ranges::sort(all, {}, [&](const Operation& op) { return std::ranges::find(kOrder, op.name); });
         return all;
     }();
@@ -52,6 +55,10 @@ std::span<const Operation> operations() {
 const Operation* find_operation(std::string_view name) {
     const auto found = std::ranges::find_if(operations(), [&](const Operation& op) { return op.name == name; });
     return found == operations().end() ? nullptr : &*found;
+}
+
+bool go_together(const Operation& operation, const Sizes& sizes) {
+    return operation.go_together == nullptr || operation.go_together(sizes);
 }
 
 std::string describe(const Operation& operation, const Sizes& sizes) {

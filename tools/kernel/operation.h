@@ -117,6 +117,13 @@ union AbiArgs {
     verbatim_activation activation;
     verbatim_sampling sampling;
     verbatim_head_digest head_digest;
+    verbatim_delta_update delta_update;
+    verbatim_delta_gates delta_gates;
+    verbatim_l2_norm l2_norm;
+    verbatim_router router;
+    verbatim_choose choose;
+    verbatim_experts experts;
+    verbatim_add_routed add_routed;
 };
 
 struct Operation {
@@ -125,7 +132,8 @@ struct Operation {
     bool takes_not_finite = true;
     bool sums_exactly = false;  // sums of small integers are exact, so that their order does not show
     std::vector<SizeSpec> sizes;
-    std::vector<Sizes> (*published)() = nullptr;  // shapes of published models
+    bool (*go_together)(const Sizes& sizes) = nullptr;  // null: all sizes do
+    std::vector<Sizes> (*published)() = nullptr;        // shapes of published models
     std::vector<TensorSpec> (*tensors)(const Sizes& sizes) = nullptr;
     std::vector<int64_t> (*items)(const Sizes& sizes, Prng& prng) = nullptr;  // rows of each
     void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
@@ -146,6 +154,8 @@ struct Operation {
 std::span<const Operation> operations();
 // Null: there is none of this name.
 const Operation* find_operation(std::string_view name);
+// Whether there is a call of these sizes, each of which the operation has.
+bool go_together(const Operation& operation, const Sizes& sizes);
 // "rows 3, n 65, k 257"
 std::string describe(const Operation& operation, const Sizes& sizes);
 
@@ -153,5 +163,7 @@ std::string describe(const Operation& operation, const Sizes& sizes);
 std::vector<Operation> dense_operations();     // matmul, norms, rope, activation
 std::vector<Operation> sequence_operations();  // conv, scan, attention
 std::vector<Operation> other_operations();     // sampling, head_digest
+std::vector<Operation> delta_operations();     // delta_update, delta_gates, l2_norm
+std::vector<Operation> expert_operations();    // router, choose, experts, add_routed
 
 }  // namespace verbatim::tools

@@ -115,12 +115,12 @@ Status measure(const KernelOptions& options, const Operation& operation, const s
     return {};
 }
 
-Result<Measured> measured_of(const char* verb, const KernelOptions& options, const Operation& operation) {
+Result<Measured> measured_of(const char* verb, const KernelOptions& options, const Operation& operation,
+                             KernelSession& session) {
     ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, timed_cases(options, operation));
-    ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
     Measured measured;
-    measured.reports = session->reports_of(verb, options);
-    const bool is_timed = std::ranges::any_of(session->kernels(), [](const KernelInfo& kernel) {
+    measured.reports = session.reports_of(verb, options);
+    const bool is_timed = std::ranges::any_of(session.kernels(), [](const KernelInfo& kernel) {
         return kernel.machine != "cuda";  // what the emulator's time is says nothing of a GPU's
     });
     if (is_timed) {
@@ -128,7 +128,7 @@ Result<Measured> measured_of(const char* verb, const KernelOptions& options, con
         MachineProbe probe(static_cast<int32_t>(options.threads), static_cast<int64_t>(options.buffer_bytes));
         measured.limits = probe.measure(2);
     }
-    RETURN_IF_ERROR(measure(options, operation, cases, *session, measured));
+    RETURN_IF_ERROR(measure(options, operation, cases, session, measured));
     if (is_timed)
         measured.reports.heading = {fmt::format(
             "machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s, vdpbf16 {:.1f} GFLOP/s; built-in: {}",
@@ -175,13 +175,13 @@ Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const 
     return cases;
 }
 
-Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& operation) {
-    ASSIGN_OR_RETURN(Measured measured, measured_of("perf", options, operation));
+Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    ASSIGN_OR_RETURN(Measured measured, measured_of("perf", options, operation, session));
     return std::move(measured.reports);
 }
 
-Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation) {
-    ASSIGN_OR_RETURN(Measured measured, measured_of("roofline", options, operation));
+Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    ASSIGN_OR_RETURN(Measured measured, measured_of("roofline", options, operation, session));
     if (std::ranges::all_of(measured.reports.reports, &std::vector<PerfRow>::empty, &KernelReport::perf)) {
         return error("--plot: a kernel for CUDA has no time here, and so no place below a roof; `kernel perf` counts");
     }

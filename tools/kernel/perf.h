@@ -25,7 +25,7 @@ Result<KernelReport> emulated_perf(const KernelOptions& options, const Operation
 // A picture of the rows' places below the machine's roof, both axes logarithmic.
 std::string roofline_svg(const KernelReports& reports, const MachineLimits& limits);
 
-Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& operation);
-Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation);
+Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
 
 }  // namespace verbatim::tools

@@ -114,9 +114,6 @@ Result<std::string> text_of_file(const std::string& path) {
 // Leaves out one barrier after another.
 Status mutate(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel,
               const std::vector<CheckCase>& cases, KernelReport& report) {
-    if (options.file.empty() || fs::path(options.file).extension() == ".so") {
-        return error("--mutate: wants the source of a kernel, --file FILE.cu");
-    }
     ASSIGN_OR_RETURN(const std::string text, text_of_file(options.file));
     const ScratchFolder folder;
     const std::string name = fs::path(options.file).filename().string();
@@ -143,19 +140,27 @@ Status mutate(const KernelOptions& options, const Operation& operation, const Ke
 
 }  // namespace
 
-Result<KernelReports> race_verb(const KernelOptions& given, const Operation& operation) {
-    KernelOptions options = given;
-    if (!options.file.empty() && options.kernel == "cuda-emulated") options.kernel.clear();
-    ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
-    KernelReports reports = session->reports_of("race", options);
-    for (const KernelInfo& kernel : session->kernels()) {
-        if (kernel.machine != "cuda" && options.kernel == "all") continue;
-        if (kernel.machine != "cuda") {
-            return error("kernel {:?} is for {}: races are looked for in CUDA kernels", kernel.name, kernel.machine);
-        }
-        KernelReport report = session->report_of(kernel);
+Status check_race_flags(const KernelOptions& options, const Operation& operation, const KernelSession& session) {
+    if (options.mutate && (options.file.empty() || fs::path(options.file).extension() == ".so")) {
+        return error("--mutate: wants the source of a kernel, --file FILE.cu");
+    }
+    const auto is_for_cuda = [](const KernelInfo& kernel) { return kernel.machine == "cuda"; };
+    if (std::ranges::any_of(session.kernels(), is_for_cuda)) return {};
+    const KernelInfo& kernel = session.kernels().front();
+    if (options.kernel == "all")
+        return error("--kernel all: no kernel of {} is for cuda, and races are looked for in CUDA kernels",
+                     operation.name);
+    return error("kernel {:?} of {} is for {}: races are looked for in CUDA kernels", kernel.name, operation.name,
+                 kernel.machine);
+}
+
+Result<KernelReports> race_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    KernelReports reports = session.reports_of("race", options);
+    for (const KernelInfo& kernel : session.kernels()) {
+        if (kernel.machine != "cuda") continue;
+        KernelReport report = session.report_of(kernel);
         ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, raced_cases(options, operation, kernel, report.notes));
-        RaceRun run(session->host(), kernel, operation, session->library(), options.file);
+        RaceRun run(session.host(), kernel, operation, session.library(), options.file);
         report.first_failure = run.run(cases, options.seed);
         report.cases = run.num_cases;
         report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
@@ -166,8 +171,6 @@ Result<KernelReports> race_verb(const KernelOptions& given, const Operation& ope
         if (report.first_failure) report.verdict = report.first_failure->verdict;
         reports.reports.push_back(std::move(report));
     }
-    if (reports.reports.empty())
-        return error("--kernel all: none is for cuda, and races are looked for in CUDA kernels");
     return reports;
 }
 

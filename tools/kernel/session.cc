@@ -95,33 +95,33 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
     const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
     if (options.file.empty()) {
         session->host_ = std::make_unique<KernelHost>("", limits);
-        RETURN_IF_ERROR(session->choose(options, operation, builtin_infos(operation)));
+        session->kernels_ = builtin_infos(operation);
         return session;
     }
     ASSIGN_OR_RETURN(session->compiled_, compile_kernel(options.file, options.flags, session->folder_));
     session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);
     auto loaded = session->host_->kernels();
     if (!loaded) return error("{}: {}", options.file, loaded.error().message);
-    std::vector<KernelInfo> infos = *std::move(loaded);
-    RETURN_IF_ERROR(of_operation(options.file, operation, infos));
-    RETURN_IF_ERROR(session->choose(options, operation, std::move(infos)));
+    session->kernels_ = *std::move(loaded);
+    RETURN_IF_ERROR(of_operation(options.file, operation, session->kernels_));
     return session;
 }
 
-Status KernelSession::choose(const KernelOptions& options, const Operation& operation, std::vector<KernelInfo> known) {
-    if (options.kernel == "all") {
-        kernels_ = std::move(known);
-    } else if (options.kernel.empty()) {
-        kernels_ = {options.file.empty() ? best_builtin(known) : known.front()};
-    } else {
-        const auto found = std::ranges::find(known, options.kernel, &KernelInfo::name);
-        if (found == known.end()) {
-            std::vector<std::string> names;
-            for (const KernelInfo& info : known) names.push_back(info.name);
-            return error("--kernel {:?}: {} has {}", options.kernel, operation.name, fmt::join(names, ", "));
-        }
-        kernels_ = {*found};
+Status KernelSession::choose(const KernelOptions& options, const Operation& operation) {
+    if (options.kernel == "all") return {};
+    const bool is_default = options.kernel.empty() || (!options.file.empty() && options.kernel == kOursForCuda);
+    if (is_default) {
+        kernels_ = {options.file.empty() ? best_builtin(kernels_) : kernels_.front()};
+        return {};
     }
+    const auto found = std::ranges::find(kernels_, options.kernel, &KernelInfo::name);
+    if (found == kernels_.end()) {
+        std::vector<std::string> names;
+        for (const KernelInfo& info : kernels_) names.push_back(info.name);
+        return error("--kernel {:?}: {}{} has {}; wanted one of them, or `all`", options.kernel,
+                     options.file.empty() ? "" : options.file + ": ", operation.name, fmt::join(names, ", "));
+    }
+    kernels_ = {*found};
     return {};
 }
 
@@ -143,19 +143,18 @@ KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& o
             .heading = {}};
 }
 
-Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation) {
-    ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
-    KernelReports reports = session->reports_of("check", options);
-    for (const KernelInfo& kernel : session->kernels()) {
-        KernelReport report = session->report_of(kernel);
+Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    KernelReports reports = session.reports_of("check", options);
+    for (const KernelInfo& kernel : session.kernels()) {
+        KernelReport report = session.report_of(kernel);
         ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, kernel, report.notes));
-        CheckResult result = check_kernel(session->host(), kernel, operation, cases);
+        CheckResult result = check_kernel(session.host(), kernel, operation, cases);
         report.cases = result.num_cases;
         report.unsupported = result.num_unsupported;
         if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
         if (result.failure) {
             report.verdict = result.failure->verdict;
-            result.failure->detail.insert(0, line_of(*session, options, kernel, operation, *result.failure));
+            result.failure->detail.insert(0, line_of(session, options, kernel, operation, *result.failure));
         }
         report.first_failure = std::move(result.failure);
         reports.reports.push_back(std::move(report));
@@ -163,12 +162,12 @@ Result<KernelReports> check_verb(const KernelOptions& options, const Operation& 
     return reports;
 }
 
-Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation) {
-    ASSIGN_OR_RETURN(const auto session, KernelSession::open(options, operation));
+Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation,
+                                      KernelSession& session) {
     ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
-    KernelReports reports = session->reports_of("invariance", options);
-    for (const KernelInfo& kernel : session->kernels()) {
-        KernelReport report = session->report_of(kernel);
+    KernelReports reports = session.reports_of("invariance", options);
+    for (const KernelInfo& kernel : session.kernels()) {
+        KernelReport report = session.report_of(kernel);
         std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed);
         if (!options.case_file.empty()) {
             ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel, report.notes));
@@ -178,7 +177,7 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
             for (const CheckCase& check : captured.cases) cases.push_back(check.one);
             if (!options.workload.empty()) report.notes.push_back(workload_note(workload, captured));
         }
-        report.invariance = check_invariance(session->host(), kernel, operation, cases);
+        report.invariance = check_invariance(session.host(), kernel, operation, cases);
         report.cases = report.invariance->num_cases;
         if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
         report.first_failure = report.invariance->failure;

@@ -12,6 +12,9 @@
 
 namespace verbatim::tools {
 
+// What `race` looks at when no file is given; with one it is the file's first.
+inline constexpr const char* kOursForCuda = "cuda-emulated";
+
 struct KernelOptions {
     std::string op;
     std::string file;    // "": ours
@@ -36,8 +39,10 @@ struct KernelOptions {
 // The file compiled and loaded, or our own kernels, and those of them that are meant.
 class KernelSession {
 public:
-    // Errors: the file (compile_kernel), a library that exports nothing of use, no kernel of that name.
+    // Errors: the file (compile_kernel), a library that exports nothing of use.
     static Result<std::unique_ptr<KernelSession>> open(const KernelOptions& options, const Operation& operation);
+    // Those that --kernel means. Error, of the flag: there is none of this name; it says which there are.
+    Status choose(const KernelOptions& options, const Operation& operation);
 
     [[nodiscard]] KernelHost& host() { return *host_; }
     [[nodiscard]] const std::vector<KernelInfo>& kernels() const { return kernels_; }
@@ -48,12 +53,10 @@ public:
     [[nodiscard]] KernelReports reports_of(const char* verb, const KernelOptions& options) const;
 
 private:
-    Status choose(const KernelOptions& options, const Operation& operation, std::vector<KernelInfo> known);
-
     ScratchFolder folder_;
     CompiledKernel compiled_;
     std::unique_ptr<KernelHost> host_;
-    std::vector<KernelInfo> kernels_;
+    std::vector<KernelInfo> kernels_;  // until choose(): all
 };
 
 // The workload of the options; one without calls when they name none.
@@ -65,8 +68,11 @@ std::string workload_note(const Workload& workload, const WorkloadCases& cases);
 std::vector<KernelInfo> builtin_infos(const Operation& operation);
 const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos);
 
-Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation);
-Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation);
-Result<KernelReports> race_verb(const KernelOptions& options, const Operation& operation);
+// A verb over the session's kernels.
+Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+Result<KernelReports> race_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+// Flags that do not go together, and kernels that have no races: what `race` says before it looks at anything.
+Status check_race_flags(const KernelOptions& options, const Operation& operation, const KernelSession& session);
 
 }  // namespace verbatim::tools

@@ -213,7 +213,10 @@ private:
                 RETURN_IF_ERROR(within(count.c_str(), call.tensor(count).as<int32_t>(), 0, ids.spec.width));
             }
         }
-        return op == "attention" ? check_pages(call) : Status{};
+        if (op == "attention") return check_pages(call);
+        const Status admitted = operation_->admits != nullptr ? operation_->admits(call) : Status{};
+        if (!admitted) return error("{}: {}", path_, admitted.error().message);
+        return {};
     }
 
     [[nodiscard]] Status check_pages(const Arguments& call) const {

@@ -1,4 +1,4 @@
-// tools/program/number_check.h: the check of flags that take a number with a fraction.
+// tools/program/number_check.h: the checks of flags that take a number with a fraction.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,6 +17,16 @@ inline CLI::Validator finite_number() {
         return fmt::format("got {}, wanted a number", traces::shown(text));
     };
     return CLI::Validator(check, "", "finite");
+}
+
+// Of something: 0 to 1.
+inline CLI::Validator share() {
+    const auto check = [](const std::string& text) {
+        const auto number = traces::parse_number<double>(text);
+        if (number && *number >= 0 && *number <= 1) return std::string();
+        return fmt::format("got {}, wanted a share from 0 to 1", traces::shown(text));
+    };
+    return CLI::Validator(check, "[0 - 1]", "share");
 }
 
 }  // namespace verbatim::tools

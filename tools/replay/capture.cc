@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "kernels/sandbox/kernel.h"
@@ -89,8 +91,12 @@ void CapturingExecutor::observe(const reference::Observation& observation) {
 
 // Rows that sequences go on from. What a sequence has only logged is in none of them: then nothing is known.
 void CapturingExecutor::read_states() {
-    if (operation_ != "conv" && operation_ != "scan") return;
-    const StateKind kind = operation_ == "conv" ? StateKind::kConv : StateKind::kSsm;
+    constexpr std::pair<std::string_view, StateKind> kStates[] = {
+        {"conv", StateKind::kConv}, {"scan", StateKind::kSsm}, {"delta_update", StateKind::kDelta}};
+    const auto* const state =
+        std::ranges::find_if(kStates, [&](const auto& known) { return known.first == operation_; });
+    if (state == std::end(kStates)) return;
+    const StateKind kind = state->second;
     step_.states.resize(step_.sequences.size());
     step_.states_known = std::ranges::all_of(step_.sequences, [](const ScheduledSequence* sequence) {
         return sequence->state_src == kNoState || sequence->num_state_tokens == sequence->num_computed_tokens;

@@ -15,7 +15,9 @@ namespace verbatim::tools {
 using reference::AttentionConfig;
 using reference::Buffer;
 using reference::Columns;
+using reference::DeltaConfig;
 using reference::MambaConfig;
+using reference::MoeConfig;
 
 namespace {
 
@@ -144,19 +146,31 @@ void CaptureWalk::put_states(Captured& captured, const char* tensor, int32_t lay
     put_values<float>(captured, tensor, values);
 }
 
-void CaptureWalk::conv(int32_t layer, const MambaConfig& mamba) {
+void CaptureWalk::add_conv(int32_t layer, const Part& in, int64_t d_conv, reference::VectorView weight,
+                           reference::VectorView bias) {
     if (!is("conv")) return;
-    const reference::MambaWeights& weights = model_.weights.layers[layer].mamba;
-    const Sizes sizes{std::ssize(item_rows_), *std::ranges::max_element(item_rows_), mamba.conv_dim(),
-                      mamba.d_conv,           weights.conv_bias.empty() ? 0 : 1,     1};
+    const int64_t width = in.columns.count;
+    const Sizes sizes{
+        std::ssize(item_rows_), *std::ranges::max_element(item_rows_), width, d_conv, bias.empty() ? 0 : 1, 1};
     sample_.add(step_.number, layer, {sizes, item_rows_, {}}, [&] {
         Captured captured{item_rows_, {}, {}};
-        put(captured, "x", {Buffer::kProjected, reference::projected_columns(mamba).conv});
-        put_values<float>(captured, "weight", weights.conv_weight);
-        put_values<float>(captured, "bias", weights.conv_bias);
-        put_states(captured, "windows_in", layer, (mamba.d_conv - 1) * mamba.conv_dim());
+        put(captured, "x", in);
+        put_values<float>(captured, "weight", weight);
+        put_values<float>(captured, "bias", bias);
+        put_states(captured, "windows_in", layer, (d_conv - 1) * width);
         return captured;
     });
+}
+
+void CaptureWalk::conv(int32_t layer, const MambaConfig& mamba) {
+    const reference::MambaWeights& weights = model_.weights.layers[layer].mamba;
+    add_conv(layer, {Buffer::kProjected, reference::projected_columns(mamba).conv}, mamba.d_conv, weights.conv_weight,
+             weights.conv_bias);
+}
+
+void CaptureWalk::delta_conv(int32_t layer, const DeltaConfig& delta) {
+    add_conv(layer, {Buffer::kProjected, {0, delta.conv_dim()}}, delta.d_conv,
+             model_.weights.layers[layer].delta.conv_weight, {});
 }
 
 void CaptureWalk::scan(int32_t layer, const MambaConfig& mamba) {
@@ -182,6 +196,148 @@ void CaptureWalk::scan(int32_t layer, const MambaConfig& mamba) {
         put_values<float>(captured, "d", weights.d);
         put_values<float>(captured, "dt_bias", weights.dt_bias);
         put_states(captured, "states_in", layer, int64_t{mamba.n_heads} * mamba.d_state * mamba.head_dim);
+        return captured;
+    });
+}
+
+void CaptureWalk::delta_gates(int32_t layer, const DeltaConfig& delta) {
+    if (!is("delta_gates")) return;
+    const int64_t count = std::ssize(positions_);
+    sample_.add(step_.number, layer, {{count, delta.n_value_heads}, ones(count), {}}, [&] {
+        const reference::DeltaWeights& weights = model_.weights.layers[layer].delta;
+        Captured captured{ones(count), {}, {}};
+        std::vector<float> rates(weights.a_log.size());
+        reference::decay_rates(weights.a_log, rates);
+        put_values<float>(captured, "rate", rates);
+        put_values<float>(captured, "dt_bias", weights.dt_bias);
+        put(captured, "b", {Buffer::kB, {0, delta.n_value_heads}});
+        put(captured, "a", {Buffer::kA, {0, delta.n_value_heads}});
+        return captured;
+    });
+}
+
+void CaptureWalk::route(int32_t layer, const MoeConfig& moe) {
+    expert_layer_ = layer;
+    if (!is("router")) return;
+    const int64_t count = std::ssize(positions_);
+    const int64_t width = model_.config.hidden_size;
+    sample_.add(step_.number, layer, {{count, moe.n_experts, width}, ones(count), {}}, [&] {
+        Captured captured{ones(count), {}, {}};
+        put(captured, "x", {Buffer::kNormed, {0, width}});
+        put_values<float>(captured, "weight", model_.weights.layers[layer].moe.router);
+        return captured;
+    });
+}
+
+void CaptureWalk::choose(int32_t layer, const MoeConfig& moe) {
+    if (!is("choose")) return;
+    const int64_t count = std::ssize(positions_);
+    const Sizes sizes{count,
+                      static_cast<int64_t>(moe.router),
+                      moe.n_groups,
+                      moe.n_chosen_groups,
+                      moe.n_experts / moe.n_groups,
+                      moe.n_chosen,
+                      moe.normalize ? 1 : 0};
+    sample_.add(step_.number, layer, {sizes, ones(count), {}}, [&] {
+        Captured captured{ones(count), {static_cast<float>(moe.sum_epsilon), static_cast<float>(moe.scale)}, {}};
+        put(captured, "logits", {Buffer::kRouter, {0, moe.n_experts}});
+        put_values<float>(captured, "choice_bias", model_.weights.layers[layer].moe.choice_bias);
+        return captured;
+    });
+}
+
+// The experts' matrices one behind the other.
+void CaptureWalk::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer) {
+    if (!is("experts")) return;
+    const int64_t count = std::ssize(positions_);
+    const int64_t width = moe.row_width(model_.config.hidden_size);
+    const bool swiglu = moe.kind == reference::MlpKind::kGatedSilu;
+    const Sizes sizes{count, moe.n_experts, moe.n_chosen,
+                      width, moe.d_ff,      swiglu ? VERBATIM_SWIGLU : VERBATIM_RELU_SQUARED};
+    sample_.add(step_.number, layer, {sizes, ones(count), {}}, [&] {
+        Captured captured{ones(count), {}, {}};
+        put(captured, "x", {in, {0, width}});
+        put(captured, "chosen", {Buffer::kChosen, {0, 2 * int64_t{moe.n_chosen}}});
+        const auto put_matrices = [&](const char* tensor, reference::MatrixView reference::MlpWeights::*matrix) {
+            const int64_t bytes = moe.n_experts * width * moe.d_ff * static_cast<int64_t>(sizeof(uint16_t));
+            if (bytes > static_cast<int64_t>(kMostTensorBytes)) return;
+            std::vector<uint16_t> all;
+            for (const reference::MlpWeights& expert : model_.weights.layers[layer].moe.experts) {
+                all.insert(all.end(), (expert.*matrix).data, (expert.*matrix).data + width * moe.d_ff);
+            }
+            put_values<uint16_t>(captured, tensor, all);
+        };
+        if (swiglu) put_matrices("gate", &reference::MlpWeights::gate);
+        put_matrices("up", &reference::MlpWeights::up);
+        put_matrices("down", &reference::MlpWeights::down);
+        return captured;
+    });
+}
+
+void CaptureWalk::add_routed(bool gated) {
+    if (!is("add_routed")) return;
+    const int64_t count = std::ssize(positions_);
+    const int64_t width = model_.config.hidden_size;
+    sample_.add(step_.number, expert_layer_, {{count, width, gated ? 1 : 0}, ones(count), {}}, [&] {
+        Captured captured{ones(count), {}, {}};
+        put(captured, "routed", {Buffer::kRouted, {0, width}});
+        if (gated) put(captured, "gate", {Buffer::kSharedGate, {0, 1}});
+        put(captured, "branch", {Buffer::kBranch, {0, width}});
+        return captured;
+    });
+}
+
+// A call for the queries, one for the keys.
+void CaptureWalk::l2_norm(int32_t layer, const DeltaConfig& delta) {
+    if (!is("l2_norm")) return;
+    const int64_t count = std::ssize(positions_);
+    const reference::DeltaColumns columns = delta_columns(delta);
+    for (const auto& [part, scale] : {std::pair(columns.q, delta.q_scale()), {columns.k, 1.0}}) {
+        sample_.add(step_.number, layer, {{count, delta.n_key_heads, delta.key_dim}, ones(count), {}}, [&] {
+            Captured captured{ones(count), {static_cast<float>(scale)}, {}};
+            put(captured, "x", {Buffer::kConv, part});
+            return captured;
+        });
+    }
+}
+
+void CaptureWalk::delta_update(int32_t layer, const DeltaConfig& delta) {
+    if (!is("delta_update")) return;
+    const Sizes sizes{std::ssize(item_rows_),
+                      *std::ranges::max_element(item_rows_),
+                      delta.n_key_heads,
+                      delta.values_per_key(),
+                      delta.key_dim,
+                      delta.value_dim,
+                      1};
+    sample_.add(step_.number, layer, {sizes, item_rows_, {}}, [&] {
+        Captured captured{item_rows_, {}, {}};
+        const reference::DeltaColumns columns = delta_columns(delta);
+        put(captured, "q", {Buffer::kConv, columns.q});
+        put(captured, "k", {Buffer::kConv, columns.k});
+        put(captured, "v", {Buffer::kConv, columns.v});
+        put(captured, "beta", {Buffer::kB, {0, delta.n_value_heads}});
+        put(captured, "decay", {Buffer::kA, {0, delta.n_value_heads}});
+        put_states(captured, "states_in", layer, delta.state_elements());
+        return captured;
+    });
+}
+
+// Its weight is one head's; the sandbox's has a place for each.
+void CaptureWalk::delta_norm(int32_t layer, const DeltaConfig& delta, float eps) {
+    if (!is("gated_norm")) return;
+    const int64_t count = std::ssize(positions_);
+    const Sizes sizes{count, delta.n_value_heads, delta.value_dim, VERBATIM_NORM_THEN_GATE};
+    sample_.add(step_.number, layer, {sizes, ones(count), {}}, [&] {
+        Captured captured{ones(count), {eps}, {}};
+        put(captured, "z", {Buffer::kZ, {0, delta.value_rows()}});
+        const reference::VectorView norm = model_.weights.layers[layer].delta.norm;
+        std::vector<float> weight;
+        for (int32_t head = 0; head < delta.n_value_heads; ++head)
+            weight.insert(weight.end(), norm.begin(), norm.end());
+        put_values<float>(captured, "weight", weight);
+        put(captured, "y", {Buffer::kMixed, {0, delta.value_rows()}});
         return captured;
     });
 }

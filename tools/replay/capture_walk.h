@@ -44,17 +44,16 @@ public:
     void add_branch(float, float) override {}
     void scale_logits(float, float) override {}
     void check_logits() override {}
-    // The sandbox has no operations for experts yet: what they wrote is noted, and goes into those that it has.
-    void route(int32_t, const reference::MoeConfig&) override {}
-    void choose(int32_t, const reference::MoeConfig&) override {}
-    void experts(int32_t, const reference::MoeConfig&, reference::Buffer, reference::Buffer) override {}
-    void add_routed(bool) override {}
-    // Not kept: layers of these kinds have no calls of their own in the sandbox yet.
-    void delta_conv(int32_t, const reference::DeltaConfig&) override {}
-    void delta_gates(int32_t, const reference::DeltaConfig&) override {}
-    void l2_norm(int32_t, const reference::DeltaConfig&) override {}
-    void delta_update(int32_t, const reference::DeltaConfig&) override {}
-    void delta_norm(int32_t, const reference::DeltaConfig&, float) override {}
+    void route(int32_t layer, const reference::MoeConfig& moe) override;
+    void choose(int32_t layer, const reference::MoeConfig& moe) override;
+    void experts(int32_t layer, const reference::MoeConfig& moe, reference::Buffer in, reference::Buffer out) override;
+    void add_routed(bool gated) override;
+    void delta_conv(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_gates(int32_t layer, const reference::DeltaConfig& delta) override;
+    void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_update(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
+    // Not kept: these have no calls of their own in the sandbox.
     void head_norm(int32_t, const reference::AttentionConfig&, float) override {}
     void output_gate(int32_t, const reference::AttentionConfig&) override {}
     void observe(const reference::WalkPoint& point) override;
@@ -73,6 +72,9 @@ private:
     [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
     // The columns of a buffer, when they are known and few enough to be kept.
     void put(Captured& captured, const char* tensor, const Part& part) const;
+    // Of a conv whose inputs are `in`.
+    void add_conv(int32_t layer, const Part& in, int64_t d_conv, reference::VectorView weight,
+                  reference::VectorView bias);
     void rope_of(int32_t layer, const reference::AttentionConfig& attention, reference::Buffer buffer, int64_t n_heads);
     void put_states(Captured& captured, const char* tensor, int32_t layer, int64_t floats) const;
     void put_pages(Captured& captured, const reference::AttentionConfig& attention, int32_t layer,
@@ -89,7 +91,8 @@ private:
     std::vector<int64_t> positions_;   // [num_rows]
     std::vector<int32_t> logit_rows_;  // of all rows
     std::array<Rows, reference::kNumBuffers> buffers_;
-    std::vector<size_t> next_;  // of each sequence's written operations
+    std::vector<size_t> next_;   // of each sequence's written operations
+    int32_t expert_layer_ = -1;  // whose experts came last
 };
 
 // Values as a captured tensor: none when they are too many.

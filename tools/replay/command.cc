@@ -13,6 +13,7 @@
 #include "tools/program/executor_choice.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/replay/capture.h"
 #include "tools/replay/case.h"
@@ -395,7 +396,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     options->has_mismatch = verb->add_option("--inject-mismatch", options->mismatch_rate,
                                              "the adversary's drafts are right but for this share, by --seed")
                                 ->type_name("RATE")
-                                ->check(CLI::Range(0.0, 1.0));
+                                ->check(share());
     const Choices<Policy> policies = {{"exact", Policy::kExact}, {"verify", Policy::kVerify}, {"auto", Policy::kAuto}};
     add_choice_option(*verb, "--policy", options->policy, policies,
                       "ordinary requests are computed in the fast profile, and deterministic ones beside them in their "
@@ -403,7 +404,7 @@ void add_replay_command(CLI::App& app, int& exit_code) {
         ->default_str("none: all in one profile");
     options->has_share = verb->add_option("--verify-share", options->replay.verify_share,
                                           "of a step's tokens, what may verify: ordinary requests have the rest")
-                             ->check(CLI::Range(0.0, 1.0))
+                             ->check(share())
                              ->capture_default_str();
     verb->add_flag("--show-dvr", options->replay.show_dvr,
                    "draw a request's tokens and KV through prefill, decode, verify and rollback");

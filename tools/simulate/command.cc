@@ -201,8 +201,7 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
                               ->capture_default_str();
     verb.add_option("--draft-acceptance", config.draft_acceptance,
                     "chance of a draft to be right when all before it are; drafting itself takes no time")
-        ->check(CLI::Range(0.0, 1.0))
-        ->check(finite_number())
+        ->check(share())
         ->capture_default_str()
         ->needs(window);
     options.has_max_tokens =
@@ -214,6 +213,11 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     options.has_step_overhead =
         add_count_option(verb, "--step-overhead", options.step_overhead_us, 0, "of the host, per step, in us")
             ->default_str("the device file's");
+    verb.add_option("--expert-skew", config.expert_skew,
+                    "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
+        ->check(CLI::Range(0.0, 8.0))
+        ->check(finite_number())
+        ->capture_default_str();
     verb.add_option("--replicas", config.num_replicas,
                     "so many engines, each with a device and caches of its own; a conversation and what forks from it "
                     "stay on one")

@@ -67,6 +67,7 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
     details["device"] = run.device.name;
     details["block_tokens"] = run.memory.pools.block_size;
     details["gpus_per_replica"] = 1;
+    if (!run.model.experts.empty()) details["expert_skew"] = run.config.expert_skew;
     details["answered"] = whole.requests;
     details["busy"] = run.result.driver.busy;
     details["virtual_s"] = duration_s(run);

@@ -108,11 +108,13 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
     return plan;
 }
 
-Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
-                                              const KernelTimes& kernels) {
-    if (device.steps.empty() || cost == CostChoice::kRoofline)
-        return std::make_unique<StepCost>(model, device, kernels);
-    if (device.steps.model == model.name) return std::make_unique<StepTableCost>(device.steps);
+Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, const ModelShape& model,
+                                              const Device& device, const KernelTimes& kernels) {
+    const ExpertChance chance{config.expert_skew, config.seed};
+    if (device.steps.empty() || config.cost == CostChoice::kRoofline)
+        return std::make_unique<StepCost>(model, device, kernels, chance);
+    if (device.steps.model == model.name)
+        return std::make_unique<StepTableCost>(device.steps, ExpertReads(model, device, chance));
     return error("--device {}: its steps are those of {}, got --model {}: calibrate it for that model", device.name,
                  device.steps.model, model.name);
 }
@@ -132,7 +134,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(config.draft_acceptance * 1e6));
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
-    ASSIGN_OR_RETURN(const auto cost, cost_model(config.cost, model, run.device, *kernels));
+    ASSIGN_OR_RETURN(const auto cost, cost_model(config, model, run.device, *kernels));
     const auto policy = [&] { return make_eviction_policy(config.eviction, worth_of(model)); };
     std::optional<ProgressBar> progress;
     if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());

@@ -52,6 +52,7 @@ struct SimulateConfig {
     int32_t max_num_sequences = 256;
     int32_t max_window = 1;               // positions that draw in one step: the last known token's and drafts'
     double draft_acceptance = 0.7;        // of drafts that all before are right, the share that is
+    double expert_skew = 0;               // experts are chosen as their rank to the power of minus this
     int32_t num_replicas = 1;             // each on a device of its own
     bool routes_by_conversation = false;  // else in turns
     uint64_t seed = 0;
@@ -100,8 +101,8 @@ Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device&
 
 // Whole steps as they were measured, where the device has them, or the sum of kernels. Borrows `kernels`. Error: steps
 // of another model.
-Result<std::unique_ptr<CostModel>> cost_model(CostChoice cost, const ModelShape& model, const Device& device,
-                                              const KernelTimes& kernels);
+Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, const ModelShape& model,
+                                              const Device& device, const KernelTimes& kernels);
 
 // What the engine is given.
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);

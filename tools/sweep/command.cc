@@ -151,6 +151,11 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
         ->check(CLI::NonNegativeNumber)
         ->check(finite_number())
         ->capture_default_str();
+    verb->add_option("--expert-skew", options->config.expert_skew,
+                     "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
+        ->check(CLI::Range(0.0, 8.0))
+        ->check(finite_number())
+        ->capture_default_str();
     add_seed_option(*verb, options->config.seed);
     CLI::App* merge = verb->add_subcommand("merge", "put the result files of shards together");
     merge->add_option("files", options->merged, "result files of one sweep's shards")->required();

@@ -157,7 +157,7 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
     const SimulateConfig& config = sweep.config;
     const traces::ReadOptions& read = sweep.read;
     const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
-    return ordered_json{
+    ordered_json header{
         {"sweep",
          {{"trace", std::filesystem::path(sweep.trace).filename().string()},
           {"trace_digest", digester.digest().hex()},
@@ -182,6 +182,8 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
           {"max_sequences", config.max_num_sequences},
           {"slo_ns", {or_null(sweep.slo.ttft_ns), or_null(sweep.slo.tpot_ns), or_null(sweep.slo.e2e_ns)}},
           {"points", std::move(points)}}}};
+    if (!sweep.model.experts.empty()) header["sweep"]["expert_skew"] = config.expert_skew;
+    return header;
 }
 
 Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path) {

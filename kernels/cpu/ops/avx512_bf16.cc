@@ -23,7 +23,7 @@ const CpuOps kAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
                             .attend_tile = attend_tile_of<Avx512Bf16>,
                             .merge_run = merge_run,
                             .scan = scan_of<Avx512Bf16>,
-                            .delta = delta_portable,
+                            .delta = delta_of<Avx512Bf16>,
                             .rows = &kRowOps};
 
 }  // namespace verbatim::cpu

@@ -124,6 +124,7 @@ struct ScanArgs {
 // One value head over some tokens in order, per column j of the state s [key_dim, value_dim]:
 //   u = Σ (decay · s[i][j]) · k[i], d = beta · (v[j] − u), s[i][j] = fma(k[i], d, decay · s[i][j]),
 //   y[j] = Σ s[i][j] · q[i], sums by fma in ascending i from +0; reference/ops/delta.h.
+// No tokens: the state passes on.
 struct DeltaArgs {
     int64_t key_dim = 0;
     int64_t value_dim = 0;

@@ -23,7 +23,7 @@ const CpuOps kFastAvx2Ops{.isa = Isa::kAvx2,
                           .attend_tile = attend_tile_of<Avx2>,
                           .merge_run = merge_run,
                           .scan = scan_of<Avx2>,
-                          .delta = delta_portable,
+                          .delta = delta_of<Avx2>,
                           .rows = &kRowOps};
 
 }  // namespace verbatim::cpu

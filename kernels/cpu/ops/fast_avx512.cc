@@ -25,7 +25,7 @@ const CpuOps kFastAvx512Ops{.isa = Isa::kAvx512,
                             .attend_tile = attend_tile_of<Avx512>,
                             .merge_run = merge_run,
                             .scan = scan_of<Avx512>,
-                            .delta = delta_portable,
+                            .delta = delta_of<Avx512>,
                             .rows = &kRowOps};
 
 }  // namespace verbatim::cpu

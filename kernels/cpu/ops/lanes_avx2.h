@@ -1,5 +1,5 @@
-// kernels/cpu/ops/lanes_avx2.h: 8 outputs per vector, for matmul_loops.h, attention_loops.h and scan_loops.h. Included
-// inside the target. As lanes_avx512.h, with half the width and half the registers.
+// kernels/cpu/ops/lanes_avx2.h: 8 outputs per vector, for matmul_loops.h, attention_loops.h, scan_loops.h and
+// delta_loops.h. Included inside the target. As lanes_avx512.h, with half the width and half the registers.
 #pragma once
 
 #include <immintrin.h>
@@ -25,6 +25,7 @@ struct Avx2 {
     static Floats load(const float* x) { return _mm256_loadu_ps(x); }
     static void store(float* x, Floats v) { _mm256_storeu_ps(x, v); }
     static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+    static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static bool all_zero(Floats v) {

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/lanes_avx512.h: 16 outputs per vector, for matmul_loops.h, attention_loops.h and scan_loops.h.
-// Included inside the target.
+// kernels/cpu/ops/lanes_avx512.h: 16 outputs per vector, for matmul_loops.h, attention_loops.h, scan_loops.h and
+// delta_loops.h. Included inside the target.
 //
 // A pair's odd half is the word with its low half cleared, its even half the word shifted up: N3's two fma.
 #pragma once
@@ -29,6 +29,7 @@ struct Avx512 {
     static Floats load(const float* x) { return _mm512_loadu_ps(x); }
     static void store(float* x, Floats v) { _mm512_storeu_ps(x, v); }
     static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+    static Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static bool all_zero(Floats v) { return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0; }

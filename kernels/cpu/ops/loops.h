@@ -9,4 +9,5 @@
 #include "kernels/cpu/ops/band_loops.h"
 #include "kernels/cpu/ops/attention_loops.h"
 #include "kernels/cpu/ops/scan_loops.h"
+#include "kernels/cpu/ops/delta_loops.h"
 // clang-format on

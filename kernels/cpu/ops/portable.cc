@@ -225,7 +225,11 @@ VERBATIM_CLONES void delta_token(const DeltaArgs& args, int64_t t, const float* 
 template <typename Args, typename Token>
 bool recur(const Args& args, int64_t num_rows, int64_t width, const Token& token) {
     const int64_t size = num_rows * width;
-    if (args.state_in == nullptr) std::fill_n(args.state_out, size, 0.0F);
+    if (args.state_in == nullptr) {
+        std::fill_n(args.state_out, size, 0.0F);
+    } else if (args.num_tokens == 0 && args.state_in != args.state_out) {
+        std::copy_n(args.state_in, size, args.state_out);
+    }
     for (int64_t t = 0; t < args.num_tokens; ++t) {
         const float* state_in = t == 0 && args.state_in != nullptr ? args.state_in : args.state_out;
         for (int64_t first = 0; first < width; first += kWidth) {

@@ -89,8 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "residual_multiplier = \"0.22\", wanted a finite number"},
         BadField{"granite-hybrid", "logits_scaling", 0, "logits_divisor = 0"},
         BadField{"granite-hybrid", "model_type", "llama", "model_type = \"llama\" contradicts"},
-        BadField{"granite-hybrid", "architectures", Json({"Qwen3NextForCausalLM"}),
-                 "architectures = \"Qwen3NextForCausalLM\" is not supported. Supported: GraniteMoeHybridForCausalLM, "
+        BadField{"granite-hybrid", "architectures", Json({"Qwen4ExpForCausalLM"}),
+                 "architectures = \"Qwen4ExpForCausalLM\" is not supported. Supported: GraniteMoeHybridForCausalLM, "
                  "LlamaForCausalLM"},
         BadField{"granite-hybrid", "architectures", kRemoved, "architectures = (missing)"}));
 

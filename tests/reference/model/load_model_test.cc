@@ -12,7 +12,7 @@
 
 #include "reference/model/golden_file.h"
 #include "reference/numerics/bf16.h"
-#include "tests/reference/model/checkpoint_builder.h"
+#include "tests/reference/model/golden_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::reference {
@@ -21,42 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-std::string read_file(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-fs::path golden_folder(const std::string& name) { return fs::path(VERBATIM_SOURCE_DIR "/tests/data/golden") / name; }
-
-// A copy of a golden checkpoint that a test may break.
-class Checkpoint {
-public:
-    explicit Checkpoint(const std::string& golden) {
-        for (const auto& file : fs::directory_iterator(golden_folder(golden)))
-            if (file.path().filename() != "golden.safetensors") write(file.path().filename(), read_file(file.path()));
-    }
-    void write(const std::string& name, const std::string& content) const { folder_.write(name, content); }
-    void remove(const std::string& name) const { fs::remove(folder_.path() / name); }
-    [[nodiscard]] std::string read(const std::string& name) const { return read_file(folder_.path() / name); }
-    [[nodiscard]] const fs::path& path() const { return folder_.path(); }
-    void change_tensors(const std::string& name, const std::function<void(FileTensors&)>& change) const {
-        FileTensors tensors = read_tensors(read(name));
-        change(tensors);
-        write(name, write_tensors(tensors));
-    }
-    void change_json(const std::string& name, const std::function<void(Json&)>& change) const {
-        Json json = Json::parse(read(name));
-        change(json);
-        write(name, json.dump());
-    }
-
-private:
-    tests::ScratchFolder folder_;
-};
-
-constexpr const char* kFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kShard1 = "model-00001-of-00002.safetensors";
 
@@ -140,6 +104,43 @@ const std::vector<BadCheckpoint> kBadCheckpoints = {
     {"FusedExpertsOfAnotherNumber", "granite-moe",
      [](const auto& c) { c.change_json("config.json", [](Json& j) { j["num_local_experts"] = 9; }); },
      "block_sparse_moe.router.layer.weight has shape [10, 64], config.json wants [9, 64]"},
+    {"FusedExpertsOfAnotherWidth", "qwen35-moe",
+     [](const auto& c) {
+         c.change_json("config.json", [](Json& j) { j["text_config"]["moe_intermediate_size"] = 20; });
+     },
+     "layers.0.mlp.experts.gate_up_proj has shape [10, 80, 64], config.json wants [10, 40, 64]"},
+    {"ExpertsFiledInBothWays", "qwen35-moe",
+     [](const auto& c) {
+         c.change_tensors(kFile, [](auto& t) {
+             t.push_back(
+                 {{"model.language_model.layers.0.mlp.experts.0.gate_proj.weight", TensorDtype::kBf16, {1}}, "00"});
+         });
+     },
+     // Whichever comes first in the file decides; the other is too much or too little.
+     "model.language_model.layers.0.mlp.experts."},
+    {"NoSharedGate", "qwen35-moe",
+     [](const auto& c) {
+         c.change_tensors(kFile, [](auto& t) {
+             std::erase_if(t, [](auto& x) { return x.layout.name.ends_with("3.mlp.shared_expert_gate.weight"); });
+         });
+     },
+     "layers.3.mlp.shared_expert_gate.weight of shape [1, 64] is missing"},
+    {"MissingExpertOfNext", "qwen3-next",
+     [](const auto& c) {
+         c.change_tensors(kFile, [](auto& t) {
+             std::erase_if(t,
+                           [](auto& x) { return x.layout.name.ends_with("layers.2.mlp.experts.9.down_proj.weight"); });
+         });
+     },
+     "tensor model.layers.2.mlp.experts.9.down_proj.weight of shape [64, 40] is missing"},
+    {"ExpertsOfADenseLayer", "qwen3-next",
+     [](const auto& c) { c.change_json("config.json", [](Json& j) {
+                             j["mlp_only_layers"] = {0, 1};
+                         }); },
+     "tensor model.layers.0.mlp.gate_proj.weight of shape [96, 64] is missing"},
+    {"GroupedRowsOfOtherHeads", "qwen3-next",
+     [](const auto& c) { c.change_json("config.json", [](Json& j) { j["linear_num_value_heads"] = 6; }); },
+     "model.layers.0.linear_attn.in_proj_qkvz.weight has shape [192, 64], config.json wants [256, 64]"},
     {"IntegerWeights", "llama",
      [](const auto& c) {
          c.change_tensors(kFile, [](auto& t) { find_tensor(t, "model.norm.weight").layout.dtype = TensorDtype::kI16; });
@@ -452,63 +453,6 @@ TEST_P(MalformedGolden, IsAnErrorThatSaysWhat) {
 
 INSTANTIATE_TEST_SUITE_P(Files, MalformedGolden, testing::ValuesIn(kBadGoldens),
                          [](const auto& info) { return info.param.claim; });
-
-// Parts that are not the language model are left out by name, and counted.
-TEST(LoadQwen, PartsOfOtherModalitiesAreLeftOutByName) {
-    const Checkpoint checkpoint("qwen35");
-    const Model whole = *load_model(checkpoint.path());
-    EXPECT_EQ(whole.report.num_skipped, 2);
-    checkpoint.change_tensors(kFile, [](auto& t) {
-        std::erase_if(t, [](auto& x) { return !x.layout.name.starts_with("model.language_model."); });
-    });
-    const auto without = load_model(checkpoint.path());
-    ASSERT_TRUE(without) << without.error().message;
-    EXPECT_EQ(without->report.num_skipped, 0);
-    EXPECT_EQ(without->report.num_parameters, whole.report.num_parameters);
-    checkpoint.change_tensors(kFile, [](auto& t) {
-        t.push_back({{"model.language_model.visual.norm.weight", TensorDtype::kBf16, {1}}, "00"});
-    });
-    const auto extra = load_model(checkpoint.path());
-    ASSERT_FALSE(extra);
-    EXPECT_NE(extra.error().message.find("visual.norm.weight\" of shape [1] is not part of"), std::string::npos);
-}
-
-// As transformers saves the language model alone.
-TEST(LoadQwen, ATextOnlyCheckpointIsTheSameModel) {
-    const Checkpoint checkpoint("qwen35");
-    const Model published = *load_model(golden_folder("qwen35"));
-    checkpoint.change_json("config.json", [](Json& json) {
-        json = Json(json["text_config"]);
-        json["architectures"] = {"Qwen3_5ForCausalLM"};
-    });
-    checkpoint.change_tensors(kFile, [](FileTensors& tensors) {
-        std::erase_if(tensors, [](auto& t) { return t.layout.name.find("visual") != std::string::npos; });
-        for (FileTensor& tensor : tensors) {
-            const size_t at = tensor.layout.name.find("language_model.");
-            if (at != std::string::npos) tensor.layout.name.erase(at, std::string("language_model.").size());
-        }
-    });
-    const auto text = load_model(checkpoint.path());
-    ASSERT_TRUE(text) << text.error().message;
-    EXPECT_EQ(text->config, published.config);
-    EXPECT_EQ(text->report.num_skipped, 1);
-    const auto& [got, wanted] = std::pair(text->weights.layers[1].delta.z, published.weights.layers[1].delta.z);
-    EXPECT_TRUE(std::equal(got.data, got.data + got.rows * got.cols, wanted.data));
-}
-
-// Vectors that are binary32 in the file are not rounded, matrices that are become bf16, and that is said.
-TEST(LoadQwen, VectorsKeepTheirBinary32) {
-    const Checkpoint checkpoint("qwen35");
-    const float a_log[] = {0.1F, 0.2F, 0.3F, 0.4F};  // none of them a bf16
-    checkpoint.change_tensors(kFile, [&](FileTensors& tensors) {
-        FileTensor& tensor = find_tensor(tensors, "model.language_model.layers.0.linear_attn.A_log");
-        ASSERT_EQ(tensor.layout.dtype, TensorDtype::kF32);
-        tensor.bytes.assign(reinterpret_cast<const char*>(a_log), sizeof(a_log));
-    });
-    const Model model = *load_model(checkpoint.path());
-    EXPECT_TRUE(std::ranges::equal(model.weights.layers[0].delta.a_log, a_log));
-    EXPECT_EQ(model.report.num_rounded, 0);
-}
 
 }  // namespace
 }  // namespace verbatim::reference

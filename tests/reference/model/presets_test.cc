@@ -43,11 +43,10 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
     EXPECT_EQ(geometry_of("mamba2-130m").num_parameters, 128'989'632);
     EXPECT_EQ(geometry_of("mamba2-2.7b").num_parameters, 2'702'599'680);
     const std::map<std::string_view, double> in_billions = {
-        {"qwen3.5-0.8b", 0.75},         {"qwen3.5-4b", 4.21},
-        {"qwen3.5-9b", 8.95},           {"qwen3.5-27b", 26.9},
-        {"granite-4.0-h-tiny", 6.94},   {"granite-4.0-h-small", 32.21},
-        {"nemotron-3-nano-30b", 31.58}, {"granite-4.0-h-1b", 1.46},
-        {"granite-4.0-h-micro", 3.19},  {"bamba-9b", 9.78},
+        {"qwen3.5-0.8b", 0.75},       {"qwen3.5-4b", 4.21},           {"qwen3.5-9b", 8.95},
+        {"qwen3.5-27b", 26.9},        {"qwen3.5-35b-a3b", 34.66},     {"qwen3-next-80b", 79.67},
+        {"granite-4.0-h-tiny", 6.94}, {"granite-4.0-h-small", 32.21}, {"nemotron-3-nano-30b", 31.58},
+        {"granite-4.0-h-1b", 1.46},   {"granite-4.0-h-micro", 3.19},  {"bamba-9b", 9.78},
         {"nemotron-h-8b", 8.10}};
     for (const auto& [name, billions] : in_billions)
         EXPECT_NEAR(static_cast<double>(geometry_of(name).num_parameters) / 1e9, billions, 0.005) << name;
@@ -74,6 +73,10 @@ TEST(Presets, HaveThePublishedLayersByKind) {
     EXPECT_EQ(qwen.num_layers, 64);
     EXPECT_EQ(qwen.num_delta_layers, 48);
     EXPECT_EQ(qwen.num_attention_layers, 16);
+    const ModelGeometry next = geometry_of("qwen3-next-80b");
+    EXPECT_EQ(next.num_delta_layers, 36);
+    EXPECT_EQ(next.num_attention_layers, 12);
+    EXPECT_EQ(next.num_moe_layers, 48);
     const ModelGeometry falcon = geometry_of("falcon-h1-1.5b");
     EXPECT_EQ(falcon.num_mamba_layers, 24);
     EXPECT_EQ(falcon.num_attention_layers, 24);
@@ -151,6 +154,8 @@ TEST(ModelGeometry, StatesOfDeltaNetsAreThePublishedSizes) {
     EXPECT_EQ(row("qwen3.5-4b"), (std::array<int64_t, 4>{2'097'152, 49'152, 24, 32'768}));
     EXPECT_EQ(row("qwen3.5-9b"), (std::array<int64_t, 4>{2'097'152, 49'152, 24, 32'768}));
     EXPECT_EQ(row("qwen3.5-27b"), (std::array<int64_t, 4>{3'145'728, 61'440, 48, 65'536}));
+    EXPECT_EQ(row("qwen3.5-35b-a3b"), (std::array<int64_t, 4>{2'097'152, 49'152, 30, 20'480}));
+    EXPECT_EQ(row("qwen3-next-80b"), (std::array<int64_t, 4>{2'097'152, 49'152, 36, 24'576}));
     // Ours: the window is binary32, too.
     const ModelConfig tiny = *preset("tiny-qwen3.5");
     EXPECT_EQ(geometry(tiny).state_bytes_per_row, 3 * (4 * 16 * 24 + 3 * (2 * 2 * 16 + 4 * 24)) * 4);
@@ -168,6 +173,17 @@ TEST(ModelConfig, ValidateNamesEveryProblemOfADeltaNet) {
          {"layer 0: delta n_key_heads = 2 does not divide n_value_heads = 5", "layer 0: delta d_conv = 5, wanted 2..4",
           "layer 1: a delta net beside another mixer", "layer 3: attention output_gate without qk_norm"})
         EXPECT_NE(all.find(wanted), std::string::npos) << wanted << " in " << all;
+}
+
+// Each expert has tensors of its own, whose names are made before a file is looked at.
+TEST(ModelConfig, ValidateBoundsTheExpertsOfAllLayersTogether) {
+    ModelConfig config = *preset("tiny-qwen3.5-moe");
+    config.layers.resize(2048, config.layers[0]);
+    for (LayerConfig& layer : config.layers) layer.moe->n_experts = 64;
+    EXPECT_TRUE(validate(config).empty());
+    config.layers[7].moe->n_experts = 65;
+    ASSERT_EQ(validate(config).size(), 1u);
+    EXPECT_EQ(validate(config)[0], "number of experts in all layers = 131073, wanted 0..131072");
 }
 
 TEST(ModelConfig, ValidateNamesEveryProblemAtOnce) {

@@ -107,9 +107,11 @@ TEST(RandomConfig, OfEveryFamilyIsSmallSoundAndSurvivesItsConfigJson) {
 
 TEST(RandomConfig, WithExpertsIsSmallSoundAndSurvivesItsConfigJson) {
     std::set<int32_t> n_groups, n_chosen;
-    std::set<bool> latent, normalize, latent_bias, other_mlp;
+    std::set<bool> latent, normalize, latent_bias, other_mlp, next_normalize, next_dense;
+    constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kNemotronH,
+                                          Architecture::kQwen35Moe, Architecture::kQwen3Next};
     for (uint64_t seed = 0; seed < 200; ++seed) {
-        const Architecture family = seed % 2 == 0 ? Architecture::kGraniteHybrid : Architecture::kNemotronH;
+        const Architecture family = kFamilies[seed % 4];
         const ModelConfig config = draw_small_moe_config(family, seed);
         ASSERT_TRUE(validate(config).empty()) << validate(config).front();
         EXPECT_GT(geometry(config).num_moe_layers, 0);
@@ -119,7 +121,10 @@ TEST(RandomConfig, WithExpertsIsSmallSoundAndSurvivesItsConfigJson) {
         EXPECT_EQ(*parse_config(*text, "config.json"), config) << "seed " << seed << *text;
         for (const LayerConfig& layer : config.layers) {
             if (family == Architecture::kNemotronH && layer.mlp) other_mlp.insert(!layer.moe);
+            if (family == Architecture::kQwen3Next) next_dense.insert(!layer.moe);
             if (!layer.moe) continue;
+            EXPECT_EQ(layer.moe->shared_gate, seed % 4 >= 2);
+            if (family == Architecture::kQwen3Next) next_normalize.insert(layer.moe->normalize);
             n_groups.insert(layer.moe->n_groups);
             n_chosen.insert(layer.moe->n_chosen);
             if (family != Architecture::kNemotronH) continue;
@@ -130,7 +135,8 @@ TEST(RandomConfig, WithExpertsIsSmallSoundAndSurvivesItsConfigJson) {
     }
     EXPECT_EQ(n_groups, (std::set<int32_t>{1, 2, 3}));
     EXPECT_EQ(n_chosen, (std::set<int32_t>{1, 2, 3, 4}));
-    for (const auto& both : {latent, normalize, latent_bias, other_mlp}) EXPECT_EQ(both.size(), 2u);
+    for (const auto& both : {latent, normalize, latent_bias, other_mlp, next_normalize, next_dense})
+        EXPECT_EQ(both.size(), 2u);
 }
 
 // So that properties over random models meet every switch.
@@ -166,11 +172,13 @@ TEST(RandomConfig, DrawsEverySwitchBothWays) {
 }
 
 TEST(WriteCheckpoint, LoadsBackAsTheModelOfTheSeedBitForBit) {
-    for (uint64_t seed = 0; seed < 26; ++seed) {
+    for (uint64_t seed = 0; seed < 32; ++seed) {
         const tests::ScratchFolder scratch;
         const ModelConfig config = seed < 18   ? draw_small_config(seed)
                                    : seed < 22 ? draw_small_moe_config(Architecture::kNemotronH, seed)
-                                               : draw_small_moe_config(Architecture::kGraniteHybrid, seed);
+                                   : seed < 26 ? draw_small_moe_config(Architecture::kGraniteHybrid, seed)
+                                   : seed < 29 ? draw_small_moe_config(Architecture::kQwen35Moe, seed)
+                                               : draw_small_moe_config(Architecture::kQwen3Next, seed);
         const Status written = write_random_checkpoint(config, seed, scratch.path() / "model");
         ASSERT_TRUE(written) << written.error().message;
         auto loaded = load_model(scratch.path() / "model");

@@ -171,7 +171,9 @@ TEST(HttpConversations, AreForkedRewoundShownAndDeleted) {
     expect_error(wrong("/burn", "{}"), 404, "unknown_url");
     expect_error(wrong("", "{}"), 405, "method_not_allowed");
     expect_error(scene.ask(get("/v1/conversations/%zz")), 400, "invalid_value", "conversation_id");
+    expect_error(scene.ask(get("/v1/conversations/%ff")), 400, "invalid_value", "conversation_id");
     expect_error(scene.ask(get("/v1/conversations/a%20b?x=1")), 400, "invalid_value", "x");
+    expect_error(wrong("/fork", std::string(16385, ' ').c_str()), 413, "body");
 }
 
 TEST(HttpConversations, AreOfTheirSaltAlone) {

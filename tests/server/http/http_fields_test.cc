@@ -146,6 +146,8 @@ TEST(HttpFields, ConversationsAreFoundByHintsInTheirOrder) {
     EXPECT_EQ(conversation(less, "X-Claude-Code-Session-Id: agent\r\n"), "agent");
     EXPECT_EQ(conversation(less, "Session-Id: codex\r\n"), "codex");
     EXPECT_EQ(conversation(less, ""), "key");
+    EXPECT_EQ(conversation(less, "Session-Id: no\xff\r\n"), "key") << "it is no UTF-8";
+    EXPECT_EQ(conversation(less, "Session-Id: \xc3\xa9\r\n"), "\u00e9");
     EXPECT_EQ(conversation(json::object(), ""), "");
 }
 

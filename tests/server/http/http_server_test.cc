@@ -189,6 +189,26 @@ TEST(HttpServer, OneConnectionTakesManyRequests) {
     }
 }
 
+// With a body of its own it would be taken for the next answer.
+TEST(HttpServer, HeadIsRefusedWithoutABody) {
+    const HttpScene scene;
+    const HttpClient client(scene.port());
+    client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nConnection: close\r\n\r\n");
+    const std::string both = client.read_until(std::string(1, '\x01'));  // to the end
+    EXPECT_TRUE(both.starts_with("HTTP/1.1 405")) << both;
+    EXPECT_NE(both.find("\r\n\r\nHTTP/1.1 200"), std::string::npos) << both;
+}
+
+// An object that looks at all its members for each new one would hold everybody up for minutes.
+TEST(HttpServer, ManyMembersOfAnObjectCostNoMoreThanTheirLength) {
+    const HttpScene scene;
+    json metadata = json::object();
+    for (int i = 0; i < 100'000; ++i) metadata[std::to_string(i)] = 0;
+    const HttpAnswer answer = scene.chat(hello({{"metadata", metadata}, {"max_tokens", 1}}));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(scene.chat(hello({{"metadata", metadata}, {"unknown", 1}})).status, 400);
+}
+
 TEST(HttpServer, AnAddressThatIsTakenIsAnError) {
     const HttpScene scene;
     HttpServer second({.port = scene.port()});

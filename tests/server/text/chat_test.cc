@@ -25,7 +25,7 @@ const TemplateProgram kProgram = {std::string(VERBATIM_SOURCE_DIR) + "/server/te
 Result<std::string> rendered(const std::string& source, const Json& variables = {{"messages", Json::array()}},
                              int64_t now = 0, TemplateLimits limits = {}) {
     ASSIGN_OR_RETURN(TemplateProcess process, TemplateProcess::start(kProgram, source, {{"bos_token", "<s>"}}, limits));
-    return process.render(variables, now);
+    return process.render(variables.dump(), now);
 }
 
 std::string problem_of(const Result<std::string>& result) {
@@ -67,9 +67,9 @@ TEST(ChatTemplate, ALoopWithoutEndIsStoppedAndTheNextCallWorks) {
         "{% endfor %}{% if not messages %}{% break %}{% endif %}{% endfor %}done";
     auto process = TemplateProcess::start(kProgram, source, Json::object(), limits);
     ASSERT_TRUE(process) << process.error().message;
-    EXPECT_THAT(problem_of(process->render({{"messages", true}}, 0)), HasSubstr("no answer within 200 ms"));
+    EXPECT_THAT(problem_of(process->render(R"({"messages": true})", 0)), HasSubstr("no answer within 200 ms"));
     // Loaded machines need longer to start Python, which counts against no rendering.
-    EXPECT_EQ(process->render({{"messages", false}}, 0), "done");
+    EXPECT_EQ(process->render(R"({"messages": false})", 0), "done");
 }
 
 TEST(ChatTemplate, MemoryAndOutputAreLimited) {

@@ -30,7 +30,6 @@ TEST(KernelCommand, ListHasEveryOperationWithItsContractAndKernels) {
         std::set<std::string> kernels;
         for (const KernelJson& kernel : operation["kernels"]) kernels.insert(kernel["name"].get<std::string>());
         EXPECT_TRUE(kernels.contains("reference")) << operation["op"];
-        EXPECT_TRUE(kernels.contains("cuda-emulated")) << operation["op"];
         // Digests of heads are summed by the reference on every CPU.
         EXPECT_EQ(kernels.contains("cpu.portable"), operation["op"] != "head_digest") << operation["op"];
     }
@@ -96,6 +95,57 @@ TEST(KernelCommand, AnUnknownOperationIsAWrongFlagAndTheNamesAreListed) {
     const Outcome outcome = run_kernel({"check", "matmull"});
     EXPECT_EQ(outcome.exit_code, kExitBadUsage);
     EXPECT_THAT(outcome.err, HasSubstr("gated_norm"));
+}
+
+// A flag that names nothing is a wrong flag, with what there is, of ours and of a file.
+TEST(KernelCommand, AnUnknownKernelIsAWrongFlagAndTheNamesAreListed) {
+    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc";
+    for (const char* verb : {"check", "invariance", "race", "perf"}) {
+        const Outcome ours = run_kernel({verb, "rope", "--kernel", "cpu.portabel"});
+        EXPECT_EQ(ours.exit_code, kExitBadUsage) << verb << ours.err;
+        EXPECT_THAT(ours.err, HasSubstr("cpu.portabel"));
+        for (const char* known : {"reference, ", "cpu.portable, ", "cuda-emulated", "all"}) {
+            EXPECT_THAT(ours.err, HasSubstr(known)) << verb;
+        }
+        const Outcome theirs = run_kernel({verb, "rope", "--file", file, "--kernel", "mine"});
+        EXPECT_EQ(theirs.exit_code, kExitBadUsage) << verb << theirs.err;
+        EXPECT_THAT(theirs.err, HasSubstr("naive"));
+    }
+    EXPECT_EQ(run_kernel({"check", "rope", "--file", file, "--kernel", "naive", "--effort", "short"}).exit_code,
+              kExitOk);
+}
+
+// Structs and operations come behind those that there were: what was compiled with an older header is taken.
+TEST(KernelCommand, AKernelOfAnEarlierAbiIsTakenAndOneOfALaterIsNot) {
+    const ScratchFiles scratch;
+    const std::string naive = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
+    const auto check = [&](const std::string& abi) {
+        std::string source = naive;
+        const std::string field = ".abi = VERBATIM_KERNEL_ABI";
+        source.replace(source.find(field), field.size(), ".abi = " + abi);
+        return run_kernel({"check", "rope", "--effort", "short", "--file", scratch.write("mine.cc", source)});
+    };
+    EXPECT_EQ(check("1").exit_code, kExitOk);
+    for (const std::string abi : {"0", "VERBATIM_KERNEL_ABI + 1"}) {
+        const Outcome outcome = check(abi);
+        EXPECT_EQ(outcome.exit_code, kExitBadInput) << abi;
+        EXPECT_THAT(outcome.err, HasSubstr("wanted 1 ... 2")) << abi;
+    }
+}
+
+TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
+    const std::string naive = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/";
+    const auto expect = [](const std::vector<std::string>& flags, const std::string& what) {
+        std::vector<std::string> arguments = {"race", "rope"};
+        arguments.insert(arguments.end(), flags.begin(), flags.end());
+        const Outcome outcome = run_kernel(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr(what));
+    };
+    expect({"--mutate"}, "--file FILE.cu");
+    expect({"--kernel", "cpu.portable"}, "races are looked for in CUDA kernels");
+    expect({"--file", naive + "rope.cc"}, "races are looked for in CUDA kernels");
+    expect({"--file", naive + "rope.cc", "--kernel", "all"}, "no kernel of rope is for cuda");
 }
 
 TEST(KernelCommand, AFileThatIsNotThereIsSaid) {

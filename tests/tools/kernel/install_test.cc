@@ -52,7 +52,7 @@ TEST(InstalledHeaders, TheNaiveKernelsNeedNothingElse) {
     const ScratchFiles scratch;
     const std::string headers = installed_headers(scratch);
     ASSERT_NE(headers, "");
-    for (const std::string name : {"scan.cc", "sampling.cc", "attention.cc", "rms_norm.cu"}) {
+    for (const std::string name : {"scan.cc", "sampling.cc", "attention.cc", "rms_norm.cu", "experts.cu"}) {
         const std::string copy = scratch.path(name);
         fs::copy_file(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/" + name, copy);
         EXPECT_TRUE(compiles("g++ -std=c++20 -x c++", headers, copy)) << name;

@@ -16,8 +16,10 @@ inline Outcome run_kernel(std::vector<std::string> arguments) {
 
 // Every operation that the public header names a struct for.
 inline const std::vector<std::string>& all_operations() {
-    static const std::vector<std::string> kNames = {"matmul", "rms_norm",  "gated_norm", "conv",     "scan",
-                                                    "rope",   "attention", "activation", "sampling", "head_digest"};
+    static const std::vector<std::string> kNames = {
+        "matmul",    "rms_norm",   "gated_norm", "conv",        "scan",         "rope",
+        "attention", "activation", "sampling",   "head_digest", "delta_update", "delta_gates",
+        "l2_norm",   "router",     "choose",     "experts",     "add_routed"};
     return kNames;
 }
 

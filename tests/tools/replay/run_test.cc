@@ -87,6 +87,9 @@ TEST(ReplayCommand, WindowsThatCannotBeAreRefused) {
     EXPECT_THAT(error_of({"--draft", "ngram", "--window", "1"}), HasSubstr("a number from 2 to 128"));
     EXPECT_THAT(error_of({"--draft", "ngram", "--window", "4x"}), HasSubstr("a number from 2 to 128"));
     EXPECT_THAT(error_of({"--draft", "int8", "--inject-mismatch", "0.1"}), HasSubstr("are its own"));
+    for (const std::string rate : {"nan", "1.5", "-0.1", "0x1p-1"}) {
+        EXPECT_THAT(error_of({"--inject-mismatch", rate}), HasSubstr("wanted a share")) << rate;
+    }
     const Outcome other = run_replay({"--trace", scenario(), "--draft", "model:mamba2-130m"});
     EXPECT_EQ(other.exit_code, kExitBadInput);
     EXPECT_THAT(other.err, HasSubstr("they need one vocabulary"));

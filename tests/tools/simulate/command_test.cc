@@ -194,6 +194,25 @@ TEST(SimulateCommand, PricesSayHowTheyAreKnown) {
     EXPECT_NEAR(roofline["roofline"].get<double>() + roofline["assumed"].get<double>(), 1, 1e-9);
 }
 
+// Of one family with about the same active size: one with experts and one with delta nets run, too.
+TEST(SimulateCommand, ModelsWithExpertsAndDeltaNetsHavePrices) {
+    const json uniform = simulate({"--model", "granite-4.0-h-tiny"});
+    const json again = simulate({"--model", "granite-4.0-h-tiny"});
+    const json skewed = simulate({"--model", "granite-4.0-h-tiny", "--expert-skew", "1.5"});
+    const json other = simulate({"--model", "granite-4.0-h-tiny", "--seed", "1"});
+    EXPECT_EQ(uniform["digest"], again["digest"]);
+    EXPECT_NE(uniform["digest"], other["digest"]) << "experts are drawn by the seed";
+    EXPECT_EQ(uniform["details"]["expert_skew"], 0);
+    EXPECT_EQ(skewed["details"]["expert_skew"], 1.5);
+    EXPECT_LT(skewed["tpot_s"]["mean"], uniform["tpot_s"]["mean"]) << "favourites are read once";
+    const json dense = simulate();
+    EXPECT_FALSE(dense["details"].contains("expert_skew"));
+    EXPECT_EQ(simulate({"--expert-skew", "1.5"})["digest"], dense["digest"]) << "there are no experts";
+    const json delta = simulate({"--model", "qwen3.5-9b", "--cache-mode", "block-aligned"});
+    EXPECT_EQ(delta["details"]["block_tokens"], 528);
+    EXPECT_GT(delta["ttft_s"]["mean"], dense["ttft_s"]["mean"]);
+}
+
 TEST(SimulateCommand, ChecksEveryTable) {
     const Outcome outcome = run_verbatim({"simulate", "--check-tables", "--device", "a100_sxm", "--format", "json"});
     ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
@@ -225,7 +244,9 @@ TEST(SimulateCommand, SaysWhatIsWrong) {
                                 {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", "ttft=nans"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", ""}, kExitBadUsage, "--slo: got nothing"},
-                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a number"},
+                                {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a share"},
+                                {{"--expert-skew", "-1"}, kExitBadUsage, "--expert-skew"},
+                                {{"--expert-skew", "nan"}, kExitBadUsage, "--expert-skew"},
                                 {{"--cache-mode", "some"}, kExitBadUsage, "--cache-mode"},
                                 {{"--context", "999999999"}, kExitBadInput, "the model has 131072 positions"},
                                 {{"--requests-csv", files.path("no/such/folder.csv")}, kExitMachine, "folder.csv"}}) {

@@ -30,15 +30,23 @@ std::vector<TokenId> some_tokens(int32_t vocab_size) {
     return tokens;
 }
 
-// The row of an output that is the walk's, of a case whose rows begin at position `first`.
-std::vector<float> expected_row(const ValueCase& one, int64_t row) {
+// One of `count` positions of the output that is the point's. Heads may be rows of their own.
+std::vector<float> expected_row(const ValueCase& one, const reference::WalkPoint& point, int64_t row, int64_t count) {
+    const bool is_decay = point.op == reference::WalkOp::kDeltaGates && point.buffer == reference::Buffer::kA;
     for (const Tensor& tensor : one.expected.tensors) {
         if (tensor.spec.role == Role::kIn || tensor.spec.axis != Axis::kRow) continue;
-        const auto values = tensor.as<float>().subspan(static_cast<size_t>(row * tensor.spec.width),
-                                                       static_cast<size_t>(tensor.spec.width));
-        return {values.begin(), values.end()};
+        if (is_decay && std::string_view(tensor.spec.name) != "a") continue;
+        const auto values = tensor.as<float>();
+        const auto width = static_cast<int64_t>(values.size()) / count;
+        return {values.begin() + row * width, values.begin() + (row + 1) * width};
     }
     return {};
+}
+// Queries and keys stand in one row, and are two calls: that of the element.
+std::vector<float> of_call(const reference::WalkPoint& point, const std::vector<float>& row, bool is_behind) {
+    if (point.op != reference::WalkOp::kL2Norm) return row;
+    const auto half = row.begin() + std::ssize(row) / 2;
+    return is_behind ? std::vector<float>(half, row.end()) : std::vector<float>(row.begin(), half);
 }
 
 std::set<std::string> expect_cases(const reference::Model& model) {
@@ -46,19 +54,27 @@ std::set<std::string> expect_cases(const reference::Model& model) {
     const records::WalkPoints points(model.config);
     const reference::ReferenceModel reference(model.config, model.weights);
     const std::vector<TokenId> tokens = some_tokens(model.config.vocab_size);
-    for (size_t op = 0; op < points.size(); ++op) {
-        const OperationPlace place{.op = op, .begin = 17, .end = 24, .position = kPlace, .element = 0};
+    for (size_t i = 0; i < 2 * points.size(); ++i) {
+        const size_t op = i / 2;
+        const bool is_behind = i % 2 != 0;  // whether the element is the row's last
+        const OperationPlace place{.op = op,
+                                   .begin = 17,
+                                   .end = 24,
+                                   .position = kPlace,
+                                   .element = is_behind ? points[op].columns.count - 1 : 0};
         const auto one = operation_case(model, reference::Profile::kExact, points, place, tokens, "a test");
         const reference::WalkOp kind = points[op].op;
         const bool is_known = kind != reference::WalkOp::kEmbed && kind != reference::WalkOp::kScale &&
                               kind != reference::WalkOp::kAddBranch && kind != reference::WalkOp::kLayer &&
-                              kind != reference::WalkOp::kLogits;
+                              kind != reference::WalkOp::kLogits && kind != reference::WalkOp::kOutputGate;
         EXPECT_EQ(one.has_value(), is_known) << to_string(points[op]);
         if (!one) continue;
         names.insert(one->call.operation->name);
         const auto rows = records::reference_rows(reference, points, tokens, 17, op);
-        const int64_t row = op >= points.first_of_head() ? 0 : kPlace - 17;
-        EXPECT_EQ(expected_row(*one, row), rows.rows[kPlace - 17]) << to_string(points[op]);
+        const bool is_of_head = op >= points.first_of_head();
+        const auto mine =
+            is_of_head ? expected_row(*one, points[op], 0, 1) : expected_row(*one, points[op], kPlace - 17, 24 - 17);
+        EXPECT_EQ(mine, of_call(points[op], rows.rows[kPlace - 17], is_behind)) << to_string(points[op]);
     }
     return names;
 }
@@ -66,15 +82,15 @@ std::set<std::string> expect_cases(const reference::Model& model) {
 // What a case expects is what the walk had there, whatever the operation and the family: its inputs are the walk's.
 TEST(OperationCase, EveryOperationOfEveryFamilyGivesTheWalksRows) {
     std::set<std::string> names;
-    for (const reference::Architecture family : tests::kSandboxFamilies) {
+    for (const tests::Family& family : tests::kAllFamilies) {
         for (const uint64_t seed : {1, 2, 3}) {
-            const reference::Model model =
-                reference::make_random_model(reference::draw_small_config(family, seed), seed);
+            const reference::Model model = reference::make_random_model(family.draw(seed), seed);
             names.merge(expect_cases(model));
         }
     }
-    EXPECT_THAT(names, testing::UnorderedElementsAre("activation", "attention", "conv", "gated_norm", "matmul",
-                                                     "rms_norm", "rope", "scan"));
+    EXPECT_THAT(names, testing::UnorderedElementsAre("activation", "add_routed", "attention", "choose", "conv",
+                                                     "delta_gates", "delta_update", "experts", "gated_norm", "l2_norm",
+                                                     "matmul", "rms_norm", "rope", "router", "scan"));
 }
 
 ValueCase some_case(std::string_view op) {
@@ -125,6 +141,12 @@ TEST(OperationCase, WhatAKernelWouldFollowSomewhereElseIsRefused) {
     expect_refused("attention", "/tensors/first_position/bits", std::string(32, 'f'), "first_position -1");
     expect_refused("attention", "/tensors/block_tables/bits", std::string(16, '7'), "block_tables of sequence 0");
     expect_refused("sampling", "/tensors/num_prompt/bits", std::string(24, '7'), "num_prompt has");
+    expect_refused("experts", "/tensors/chosen/bits", "bf800000" + std::string(88, '0'),
+                   "`chosen` row 0 has the id -1");
+    expect_refused("experts", "/tensors/chosen/bits", "40a00000" + std::string(88, '0'), "`chosen` row 0 has the id 5");
+    expect_refused("experts", "/tensors/chosen/bits", std::string(96, '0'), "wanted whole ones from 1 on");
+    expect_refused("experts", "/sizes/experts", 1, "do not go together");
+    expect_refused("choose", "/sizes/open", 2, "do not go together");
     expect_refused("scan", "/item_rows", {1, 1000}, "item_rows has 1000");
     expect_refused("scan", "/sizes/tokens", 1 << 30, "tokens 1073741824");
     expect_refused("matmul", "/tensors/x/bits", "00", "hexadecimal digits");

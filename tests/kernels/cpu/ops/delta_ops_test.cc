@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -88,6 +89,20 @@ struct DeltaCase {
                                      .y_stride = shape.value_dim});
     }
 
+    // Some tokens, in place.
+    void run_chunk(Isa isa, int64_t first, int64_t count) {
+        DeltaCase part(Values::kNormal, {shape.key_dim, shape.value_dim, count});
+        std::copy_n(q.begin() + first * shape.key_dim, count * shape.key_dim, part.q.begin());
+        std::copy_n(k.begin() + first * shape.key_dim, count * shape.key_dim, part.k.begin());
+        std::copy_n(v.begin() + first * shape.value_dim, count * shape.value_dim, part.v.begin());
+        std::copy_n(beta.begin() + first, count, part.beta.begin());
+        std::copy_n(decay.begin() + first, count, part.decay.begin());
+        part.state = state;
+        part.run_kernel(isa, true, false);
+        state = part.state;
+        std::ranges::copy(part.y, y.begin() + first * shape.value_dim);
+    }
+
     DeltaShape shape;
     std::vector<float> q, k, v, beta, decay;
     std::vector<float> state, y;
@@ -112,8 +127,12 @@ void expect_delta(Isa isa, Values kind, const DeltaShape& shape) {
 }
 
 TEST(Delta, EveryInstructionSetHasTheBitsOfTheDefinition) {
-    const DeltaShape shapes[] = {{1, 1, 1},    {7, 15, 3},  {16, 16, 5}, {20, 17, 4},   {40, 33, 2}, {128, 64, 9},
-                                 {96, 192, 3}, {31, 80, 6}, {48, 48, 1}, {128, 128, 2}, {5, 112, 7}, {33, 24, 40}};
+    // Columns: whole vectors of 8 and 16, by 4, 2 and 1 side by side, and what is no multiple of them. 300 rows are more
+    // than kernels keep between the tokens.
+    const DeltaShape shapes[] = {{1, 1, 1},     {7, 15, 3},   {16, 16, 5},   {20, 17, 4},  {40, 33, 2},
+                                 {128, 64, 9},  {96, 192, 3}, {31, 80, 6},   {48, 48, 1},  {128, 128, 2},
+                                 {128, 128, 1}, {5, 112, 7},  {33, 24, 40},  {256, 48, 3}, {300, 64, 2},
+                                 {20, 64, 0},   {7, 15, 0},   {128, 128, 0}, {1, 256, 4}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
             for (const DeltaShape& shape : shapes) expect_delta(isa, kind, shape);
@@ -133,6 +152,46 @@ TEST(Delta, ANanOrAnInfinityInTheStateIsSeen) {
                     delta.run_kernel(isa, true, false);
                     EXPECT_FALSE(delta.finite) << isa_name(isa) << " " << num_tokens << " " << at;
                 }
+            }
+        }
+    }
+}
+
+// However the tokens are divided into calls: between them the state is what the definition says, no more and no less.
+TEST(Delta, ChunksLeaveTheBitsOfTheWhole) {
+    constexpr DeltaShape kShape{40, 112, 23};
+    for (const Isa isa : supported_isas()) {
+        DeltaCase whole(Values::kNormal, kShape);
+        whole.run_definition(false);
+        for (const int64_t chunk : {1, 2, 3, 8, 22}) {
+            DeltaCase got(Values::kNormal, kShape);
+            for (int64_t done = 0; done < kShape.num_tokens; done += chunk)
+                got.run_chunk(isa, done, std::min(chunk, kShape.num_tokens - done));
+            EXPECT_EQ(bits_of(got.y), bits_of(whole.y)) << isa_name(isa) << " by " << chunk;
+            EXPECT_EQ(bits_of(got.state), bits_of(whole.state)) << isa_name(isa) << " by " << chunk;
+        }
+    }
+}
+
+// In any column, born of a value, a key or a gate, with the last token or before.
+TEST(Delta, WhatATokenMakesOfTheStateIsSeen) {
+    constexpr DeltaShape kShape{20, 112, 3};
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const Isa isa : supported_isas()) {
+        for (int64_t t = 0; t < kShape.num_tokens; ++t) {
+            const auto at = fmt::format("{}, token {}", isa_name(isa), t);
+            for (int64_t j = 0; j < kShape.value_dim; ++j) {
+                DeltaCase value(Values::kNormal, kShape);
+                value.v[t * kShape.value_dim + j] = kInfinity;
+                value.run_kernel(isa, true, false);
+                EXPECT_FALSE(value.finite) << at << ", column " << j;
+            }
+            DeltaCase key(Values::kNormal, kShape), gate(Values::kNormal, kShape);
+            key.k[t * kShape.key_dim] = kInfinity;
+            gate.decay[t] = kInfinity;
+            for (DeltaCase* one : {&key, &gate}) {
+                one->run_kernel(isa, true, true);
+                EXPECT_FALSE(one->finite) << at;
             }
         }
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/checkpoint_tensors.h"
@@ -12,6 +13,7 @@
 #include "reference/model/random_model.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/bench/cost.h"
+#include "tools/bench/expert_watch.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/report.h"
 #include "tools/bench/sequences.h"
@@ -50,7 +52,8 @@ TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
     EXPECT_GT(result["machine"]["fma_gflops"], 0);
     ASSERT_FALSE(result["rows"].empty());
     for (const json& row : result["rows"]) {
-        for (const char* key : {"phase", "profile", "batch", "context", "tokens_per_s", "gbps", "gflops", "of_limit"}) {
+        for (const char* key : {"phase", "profile", "batch", "context", "tokens_per_s", "gbps", "gflops", "of_limit",
+                                "of_limit_by_processor"}) {
             EXPECT_TRUE(row.contains(key)) << key;
         }
     }
@@ -146,12 +149,34 @@ TEST(BenchCommand, WrongFlagsEndWithExitCode2) {
     EXPECT_EQ(tiny_bench({"--batches", "0"}).exit_code, kExitBadUsage);
     EXPECT_EQ(tiny_bench({"--heads", "1"}).exit_code, kExitBadUsage);
     EXPECT_EQ(tiny_bench({"--phases", "lunch"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(tiny_bench({"--dvr", "--verify-share", "nan"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(tiny_bench({"--speculate", "--mismatch", "0.1,nan"}).exit_code, kExitBadUsage);
     const Outcome no_isa = tiny_bench({"--isa", "sse"});
     EXPECT_EQ(no_isa.exit_code, kExitBadUsage);
     EXPECT_THAT(no_isa.err, HasSubstr("portable"));
     const Outcome no_preset = tiny_bench({}, "gpt-17");
     EXPECT_EQ(no_preset.exit_code, kExitBadUsage);
     EXPECT_THAT(no_preset.err, HasSubstr("tiny-granite"));
+}
+
+TEST(BenchCommand, ThePresetsFirstLayersAreAModelOfItsShape) {
+    const Outcome ran =
+        tiny_bench({"--layers", "2", "--phases", "prefill,decode", "--format", "json"}, "tiny-granite-moe");
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const json result = json::parse(ran.out);
+    EXPECT_EQ(result["layers"], 2);
+    reference::ModelConfig shapes = reference::preset("tiny-granite-moe").value();
+    shapes.layers.resize(2);
+    EXPECT_EQ(result["parameters"], reference::geometry(shapes).num_parameters);
+    EXPECT_THAT(tiny_bench({"--layers", "2", "--phases", "decode"}).out, HasSubstr(", its first 2 layers"));
+    const Outcome too_many = tiny_bench({"--layers", "5"});
+    EXPECT_EQ(too_many.exit_code, kExitBadUsage);
+    EXPECT_THAT(too_many.err, HasSubstr("tiny-granite has 4"));
+    EXPECT_EQ(tiny_bench({"--layers", "0"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(bench({"--model", "/tmp", "--layers", "2"}).exit_code, kExitBadUsage);
+    const Outcome engine = tiny_bench({"--layers", "2", "--row-lag", "3"});
+    EXPECT_EQ(engine.exit_code, kExitBadUsage);
+    EXPECT_THAT(engine.err, HasSubstr("--row-lag"));
 }
 
 TEST(BenchCommand, WhatCannotBeIsToldAtOnce) {
@@ -166,6 +191,25 @@ TEST(BenchCommand, WhatCannotBeIsToldAtOnce) {
         bench({"--model", VERBATIM_SOURCE_DIR "/tests/data/golden/llama", "--contexts", "1000000"});
     EXPECT_EQ(too_long.exit_code, kExitBadInput);
     EXPECT_THAT(too_long.err, HasSubstr("positions"));
+}
+
+// Models of every family have a row for each of their operations.
+TEST(BenchCommand, ExpertsAndDeltaNetsHaveTheirOperations) {
+    const std::map<const char*, std::vector<std::string>> want = {
+        {"tiny-granite-moe", {"route", "choose", "experts", "add_routed"}},
+        {"tiny-nemotron-moe", {"route", "choose", "experts", "add_routed"}},
+        {"tiny-qwen3.5", {"delta_gates", "l2_norm", "delta_update", "head_norm", "output_gate"}}};
+    for (const auto& [preset, names] : want) {
+        const Outcome ran = tiny_bench({"--phases", "prefill,decode", "--format", "json"}, preset);
+        ASSERT_EQ(ran.exit_code, kExitOk) << preset << ran.err;
+        for (const json& row : json::parse(ran.out)["rows"]) {
+            std::map<std::string, double> limits;
+            double sum = 0;
+            for (const json& one : row["operations"]) sum += limits[one["op"]] = one["limit_ms"];
+            for (const std::string& name : names) EXPECT_GT(limits[name], 0) << preset << ", " << name;
+            EXPECT_NEAR(sum, row["limit_ms"], 1e-9 * sum) << preset;
+        }
+    }
 }
 
 TEST(BenchCommand, EveryInstructionSetOfThisMachineCanBeForced) {
@@ -256,6 +300,58 @@ TEST(WalkCost, AttentionReadsWhatIsVisibleAndTheScanItsState) {
     EXPECT_DOUBLE_EQ(operations_of(fresh, WalkOp::kAttention), 4 * 12 * (1 + 2 + 3) * (4 * 64 + 4.0));
 }
 
+TEST(WalkCost, ExpertsAreThoseThatTheStepChose) {
+    const reference::ModelConfig config = config_of("tiny-granite-moe");  // 3 layers, 3 of 8 experts, 3 x [48, 14]
+    const double expert = 3.0 * 48 * 14;
+    const std::vector<WalkSequence> parts = {{0, 2, 0}, {0, 3, 20}};
+    const std::vector<int64_t> distinct = {8, 3, 5};
+    WalkCost counted, int8(1), expected;
+    counted.add_step(config, parts, 2, distinct);
+    EXPECT_DOUBLE_EQ(bytes_of(counted, WalkOp::kExperts), 2 * expert * (8 + 3 + 5));
+    EXPECT_DOUBLE_EQ(operations_of(counted, WalkOp::kExperts), 3 * 2 * expert * 3 * 5);  // whoever they are
+    int8.add_step(config, parts, 2, distinct);
+    EXPECT_DOUBLE_EQ(bytes_of(int8, WalkOp::kExperts), (expert + 4 * (14 + 14 + 48)) * (8 + 3 + 5));
+    // Of a single row, those that it chose, whether or not somebody counts.
+    const WalkSequence one{0, 1, 7};
+    expected.add_step(config, {&one, 1}, 1);
+    EXPECT_DOUBLE_EQ(bytes_of(expected, WalkOp::kExperts), 3 * 2 * expert * 3);
+    // Up has no gate beside it where the activation has none.
+    const reference::ModelConfig nemotron = config_of("tiny-nemotron-moe");
+    const auto has_experts = [](const reference::LayerConfig& layer) { return layer.moe.has_value(); };
+    const reference::MoeConfig moe = *std::ranges::find_if(nemotron.layers, has_experts)->moe;
+    const auto num_layers = static_cast<double>(std::ranges::count_if(nemotron.layers, has_experts));
+    WalkCost no_gate;
+    no_gate.add_step(nemotron, {&one, 1}, 1);
+    EXPECT_DOUBLE_EQ(bytes_of(no_gate, WalkOp::kExperts),
+                     num_layers * 2 * 2 * moe.n_chosen * moe.d_ff * moe.row_width(nemotron.hidden_size));
+}
+
+// Beside the sets that a second look at the same steps finds.
+TEST(ExpertWatch, CountsTheDistinctExpertsOfAStep) {
+    const reference::Model model = reference::make_random_model(config_of("tiny-granite-moe"), 1);
+    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
+    BenchSequences sequences(executor, 1);
+    sequences.divide({.num_slots = 3, .tokens_per_slot = 60});
+    for (int32_t slot = 0; slot < 3; ++slot) sequences.start(slot, sequences.fresh_tokens(9), 9);
+    std::map<int32_t, std::set<float>> seen;
+    const auto see = [&](const reference::Observation& observation) {
+        if (observation.point.op != WalkOp::kChoose) return;
+        for (int64_t r = 0; r < observation.rows.num_rows; ++r)
+            seen[observation.point.layer].insert(observation.rows.row(r), observation.rows.row(r) + 3);
+    };
+    executor.set_observer(see, reference::NumericExecutor::ObservedFor::kRecord);
+    ExpertWatch watch(executor);
+    for (const int32_t num_slots : {1, 2, 3}) {
+        seen.clear();
+        for (int32_t slot = 0; slot < num_slots; ++slot) sequences.compute(slot, 1, false);
+        sequences.step();
+        std::vector<int64_t> want;
+        for (const auto& [layer, experts] : seen) want.push_back(std::ssize(experts));
+        EXPECT_EQ(want.size(), 3U);
+        EXPECT_EQ(watch.take_step(), want) << num_slots;
+    }
+}
+
 TEST(WalkCost, WeightsOfOneByteHaveAScalePerOutput) {
     const reference::ModelConfig config = config_of("tiny-granite");
     const WalkSequence part{0, 1, 5};
@@ -286,6 +382,22 @@ TEST(WalkCost, TheLimitIsTheSumOfTheLargerPart) {
     double by_op = 0;
     for (const double limit : cost.limit_by_op_s(machine)) by_op += limit;
     EXPECT_NEAR(by_op, sum, 1e-9 * sum);
+}
+
+// 12 seconds on the clock, of which each of the threads had a processor for 5 in the median.
+TEST(RowFigures, SharesOfTheLimitGoByTheClockAndByTheProcessor) {
+    BenchRow row;
+    row.num_tokens = 1;
+    const WalkSequence part{0, 1, 5};
+    row.cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
+    row.times_s = {12, 9, 15};
+    row.processor_times_s = {5, 6, 4};
+    const MachineLimits machine{.stream_bytes_per_s = 1000, .fma_flops = 1e12};
+    const double limit_s = row.cost.bytes() / 1000;
+    EXPECT_NEAR(figures_of(row, machine).of_limit, limit_s / 12, 1e-6 * limit_s);
+    EXPECT_NEAR(figures_of(row, machine).of_limit_by_processor, limit_s / 5, 1e-6 * limit_s);
+    row.processor_times_s.clear();
+    EXPECT_EQ(figures_of(row, machine).of_limit_by_processor, 0);
 }
 
 TEST(SpreadOf, IsTheMedianBetweenLeastAndMost) {

@@ -68,6 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{"rms_norm_not_deterministic.cc", "rms_norm", "not deterministic", "`out`"},
                     PlantedFault{"rms_norm_reads_past_end.cc", "rms_norm", "crash", "behind `x`"},
                     PlantedFault{"scan_wide_state.cc", "scan", "wrong bits", "`y` row"},
+                    PlantedFault{"choose_ties_to_higher_id.cc", "choose", "wrong bits", "`out` row"},
+                    PlantedFault{"delta_wrong_value_head.cc", "delta_update", "wrong bits", "sequence"},
                     PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "rms_norm_barrier_too_few.cu:"},
                     PlantedFault{"rms_norm_uninitialised_shared.cu", "rms_norm", "uninitialised", "nobody has written"},
                     PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "barrier not reached", "of 64 threads"},
@@ -79,6 +81,14 @@ TEST(PlantedKernels, AWrongStateSizeIsTheSmallestCase) {
     const Json sizes = report["first_failure"]["sizes"];
     EXPECT_EQ(sizes["d_state"], 256);
     for (const char* size : {"sequences", "tokens", "groups", "heads", "head_dim"}) EXPECT_EQ(sizes[size], 1) << size;
+}
+
+TEST(PlantedKernels, AWrongKeyHeadIsFoundWithTheFewestHeadsThatShowIt) {
+    const Json report =
+        kernel_json({"check", "delta_update", "--file", planted_file("delta_wrong_value_head.cc")}, kExitDifference);
+    const Json sizes = report["first_failure"]["sizes"];
+    for (const char* size : {"key_heads", "values"}) EXPECT_EQ(sizes[size], 2) << size;
+    for (const char* size : {"sequences", "tokens", "key_dim", "value_dim"}) EXPECT_EQ(sizes[size], 1) << size;
 }
 
 // Right within the fast profile's tolerance, but for what they know of the world.
@@ -128,6 +138,13 @@ TEST(PlantedKernels, TheSizeOfBlocksCountsAmongThreads) {
     expect_broken({"rms_norm_knows_block_size.cu", "rms_norm", {"threads"}});
 }
 TEST(PlantedKernels, ADeterministicScanThatKnowsItsChunk) { expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}}); }
+TEST(PlantedKernels, ADeterministicDeltaNetThatKnowsItsChunk) {
+    expect_broken({"delta_chunk_start.cc", "delta_update", {"chunk"}});
+}
+
+TEST(PlantedKernels, AnExpertThatKnowsWhoElseChoseIt) {
+    expect_broken({"experts_split_by_company.cc", "experts", {"batch"}});
+}
 
 TEST(PlantedKernels, ARaceIsToldWithFileAndLine) {
     const Json report =

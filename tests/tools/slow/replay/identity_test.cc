@@ -21,7 +21,7 @@ TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryC
     const json result = json::parse(ran.out);
     EXPECT_EQ(result["identical"], true);
     EXPECT_TRUE(result["first_difference"].is_null());
-    ASSERT_EQ(result["runs"].size(), 1u + 9u);  // the scenario on a model of every family, with experts too
+    ASSERT_EQ(result["runs"].size(), 1u + 10u);  // the scenario on a model of every family, with experts too
     const json& sessions = result["runs"][0];
     EXPECT_GT(sessions["reused_tokens"], sessions["computed_tokens"]);
     EXPECT_GT(sessions["peak_running"], 1);

@@ -1,0 +1,98 @@
+#include "server/text/written_json.h"
+
+#include <cstddef>
+
+namespace verbatim::text {
+namespace {
+
+bool is_plain(char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
+
+// Texts are long, and few of their characters are escaped.
+void append_text(std::string& out, const std::string& text) {
+    out += '"';
+    size_t done = 0;
+    for (size_t at = 0; at < text.size(); ++at) {
+        if (is_plain(text[at])) continue;
+        out.append(text, done, at - done);
+        done = at + 1;
+        const std::string escaped = Json(std::string(1, text[at])).dump();
+        out.append(escaped, 1, escaped.size() - 2);
+    }
+    out.append(text, done);
+    out += '"';
+}
+
+// Where the text that begins at `at` ends.
+size_t end_of_text(std::string_view json, size_t at) {
+    for (++at; at < json.size() && json[at] != '"'; ++at) {
+        if (json[at] == '\\') ++at;
+    }
+    return at + 1;
+}
+
+}  // namespace
+
+void append_json(std::string& out, const Json& value) {
+    if (value.is_string()) return append_text(out, value.get_ref<const std::string&>());
+    if (!value.is_structured()) {
+        out += value.dump();
+        return;
+    }
+    out += value.is_object() ? '{' : '[';
+    const char* between = "";
+    for (auto inner = value.begin(); inner != value.end(); ++inner, between = ",") {
+        out += between;
+        if (value.is_object()) {
+            append_text(out, inner.key());
+            out += ':';
+        }
+        append_json(out, *inner);
+    }
+    out += value.is_object() ? '}' : ']';
+}
+
+std::string written(const Json& value) {
+    std::string out;
+    append_json(out, value);
+    return out;
+}
+
+std::string written_list(const std::vector<std::string>& values) {
+    size_t size = 2 + values.size();
+    for (const std::string& value : values) size += value.size();
+    std::string list;
+    list.reserve(size);
+    list += '[';
+    for (const std::string& value : values) {
+        if (list.size() > 1) list += ',';
+        list += value;
+    }
+    return list += ']';
+}
+
+std::optional<std::vector<std::string_view>> values_of_list(std::string_view list) {
+    if (list.size() < 2 || list.front() != '[' || list.back() != ']') return std::nullopt;
+    list = list.substr(1, list.size() - 2);
+    std::vector<std::string_view> values;
+    size_t begin = 0;
+    int depth = 0;
+    for (size_t at = 0; at < list.size();) {
+        const char c = list[at];
+        if (c == '"') {
+            at = end_of_text(list, at);
+            continue;
+        }
+        if (c == '{' || c == '[') ++depth;
+        if (c == '}' || c == ']') --depth;
+        if (c == ',' && depth == 0) {
+            values.push_back(list.substr(begin, at - begin));
+            begin = at + 1;
+        }
+        ++at;
+    }
+    if (depth != 0) return std::nullopt;
+    if (!list.empty()) values.push_back(list.substr(begin));
+    return values;
+}
+
+}  // namespace verbatim::text
