@@ -50,25 +50,6 @@ DeviceArray<float> floats_of(Device& device, std::span<const float> values) {
     return values.empty() ? DeviceArray<float>() : DeviceArray<float>(device, values);
 }
 
-GateKind gate_kind(reference::MambaGate gate) {
-    switch (gate) {
-        case reference::MambaGate::kGateOnly: return GateKind::kGateOnly;
-        case reference::MambaGate::kGateThenNorm: return GateKind::kGateThenNorm;
-        case reference::MambaGate::kNormThenGate: return GateKind::kNormThenGate;
-    }
-    CHECK(false, "gate {}", static_cast<int>(gate));
-}
-
-MambaShape shape_of(const reference::MambaConfig& mamba) {
-    return {mamba.n_heads,
-            mamba.head_dim,
-            mamba.d_state,
-            mamba.n_groups,
-            mamba.d_conv,
-            static_cast<float>(mamba.dt_min),
-            static_cast<float>(mamba.dt_max)};
-}
-
 AttentionShape shape_of(const reference::AttentionConfig& attention, float scale = 1.0F) {
     return {attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
 }
@@ -86,8 +67,6 @@ int64_t query_rows(const reference::ModelConfig& config) {
 bool has_room(const StateTensor& tensor) {
     return tensor.per == StatePer::kSequence || tensor.kind == StateKind::kK || tensor.kind == StateKind::kV;
 }
-
-Floats columns(Floats x, Columns part) { return {x.data + part.first, x.num_rows, part.count, x.stride}; }
 
 }  // namespace
 
@@ -107,9 +86,14 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
     };
     for (size_t i = 0; i < config.layers.size(); ++i) {
         if (config.layers[i].moe) lacks(i, "experts");
-        if (config.layers[i].delta) lacks(i, "gated delta nets");
+        if (const auto& delta = config.layers[i].delta) {
+            most(i, "key_dim", delta->key_dim, limits.key_dim);
+            most(i, "d_conv", delta->d_conv, limits.d_conv);
+            most(i, "n_value_heads", delta->n_value_heads, limits.mamba_heads);
+            most(i, "2 · n_key_heads", 2 * int64_t{delta->n_key_heads}, limits.mamba_heads);
+            most(i, "state elements", delta->state_elements(), limits.state_floats);
+        }
         if (const auto& attention = config.layers[i].attention) {
-            if (attention->qk_norm) lacks(i, "norms on q and k");
             most(i, "head_dim", attention->head_dim, limits.head_dim);
             most(i, "num_blocks · block_size · n_kv_heads",
                  int64_t{pools.num_blocks} * pools.block_size * attention->n_kv_heads, limits.kv_slots);
@@ -135,7 +119,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
       profile_(profile),
       place_(model.config().layers.size() + 1),
       layers_(model.config().layers.size()),
-      final_norm_(device, model.weights().final_norm),
+      final_norm_(device, model.norm(static_cast<int32_t>(model.config().layers.size()), reference::Norm::kFinal)),
       row_layout_(row_layout(tensors, kSectorBytes)),
       log_(device, model.config(), pooled.max_log_tokens),
       lists_(device, model.config().vocab_size, query_rows(model.config())) {
@@ -164,10 +148,24 @@ void CudaBackend::pack_matrices(int32_t num_threads) {
 }
 
 void CudaBackend::upload_layer(int32_t i) {
+    Layer& layer = layers_[i];
+    layer.mixer_norm = floats_of(device_, model_.norm(i, reference::Norm::kMixer));
+    layer.mlp_norm = floats_of(device_, model_.norm(i, reference::Norm::kMlp));
+    upload_mixer(i);
+    if (const auto& attention = config().layers[i].attention) {
+        const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
+        layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
+        layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
+        layer.q_norm = floats_of(device_, model_.q_norm(i));
+        layer.k_norm = floats_of(device_, model_.k_norm(i));
+        run_floats_ = std::max(run_floats_, attention_floats(1, shape_of(*attention)));
+        if (attention->rope.kind != reference::RopeKind::kNone) upload_angles(i);
+    }
+}
+
+void CudaBackend::upload_mixer(int32_t i) {
     const reference::LayerWeights& weights = model_.weights().layers[i];
     Layer& layer = layers_[i];
-    layer.mixer_norm = floats_of(device_, weights.mixer_norm);
-    layer.mlp_norm = floats_of(device_, weights.mlp_norm);
     if (config().layers[i].mamba) {
         layer.gate_norm = floats_of(device_, weights.mamba.norm);
         layer.conv_weight = floats_of(device_, weights.mamba.conv_weight);
@@ -176,12 +174,15 @@ void CudaBackend::upload_layer(int32_t i) {
         layer.d = floats_of(device_, weights.mamba.d);
         layer.dt_bias = floats_of(device_, weights.mamba.dt_bias);
     }
-    if (const auto& attention = config().layers[i].attention) {
-        const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
-        layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
-        layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
-        run_floats_ = std::max(run_floats_, attention_floats(1, shape_of(*attention)));
-        if (attention->rope.kind != reference::RopeKind::kNone) upload_angles(i);
+    if (const auto& delta = config().layers[i].delta) {
+        std::vector<float> norm;  // a head's, once for each
+        for (int32_t head = 0; head < delta->n_value_heads; ++head) {
+            norm.insert(norm.end(), weights.delta.norm.begin(), weights.delta.norm.end());
+        }
+        layer.gate_norm = floats_of(device_, norm);
+        layer.conv_weight = floats_of(device_, weights.delta.conv_weight);
+        layer.a = floats_of(device_, model_.decay_rates(i));
+        layer.dt_bias = floats_of(device_, weights.delta.dt_bias);
     }
 }
 
@@ -216,11 +217,6 @@ DeviceStates CudaBackend::states(int32_t layer, StateKind kind) const {
     const size_t place = tensors_.place(layer, kind);
     return {row_of(place, StateIndex{0}), pools_.num_state_rows, row_layout_.row_bytes / kFloatBytes,
             tensors_[place].num_elements(), layer};
-}
-
-MambaParameters CudaBackend::parameters(int32_t i) const {
-    const Layer& layer = layers_[i];
-    return {layer.conv_weight.data(), layer.conv_bias.data(), layer.a.data(), layer.d.data(), layer.dt_bias.data()};
 }
 
 // --- a step
@@ -284,18 +280,6 @@ void CudaBackend::copy_tails(int64_t num_copies) {
         const auto layer = static_cast<int32_t>(i);
         const auto& attention = config().layers[i].attention;
         if (attention) device_.copy_tails(lists_.place(lists_.copies), num_copies, pages(layer, *attention));
-    }
-}
-
-// Sequences without rows: before all others, of which none reads what they write.
-void CudaBackend::move_states() {
-    const DeviceBatch moves = lists_.moves_batch();
-    for (size_t i = 0; i < layers_.size(); ++i) {
-        const auto layer = static_cast<int32_t>(i);
-        const auto& mamba = config().layers[i].mamba;
-        if (!mamba) continue;
-        device_.move_states(moves, shape_of(*mamba), parameters(layer), states(layer, StateKind::kConv),
-                            states(layer, StateKind::kSsm), log_.layer(layer));
     }
 }
 
@@ -495,29 +479,24 @@ void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
     device_.scale(columns(rows(buffer, buffers_[static_cast<size_t>(buffer)].width), part), multiplier);
 }
 
-void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
-    const Columns part = reference::projected_columns(mamba).conv;
-    device_.conv(step_, shape_of(mamba), parameters(layer), columns(rows(Buffer::kProjected, mamba.in_rows()), part),
-                 states(layer, StateKind::kConv), log_.layer(layer), fresh(Buffer::kConv, mamba.conv_dim()));
+// Heads are rows, `step` elements apart: with an output gate, those of kQGate that are q's.
+void CudaBackend::head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) {
+    const auto heads = [&](const Floats& x, int64_t n_heads, int64_t step) {
+        return Floats{x.data, x.num_rows * n_heads, attention.head_dim, step};
+    };
+    const int64_t dim = attention.head_dim;
+    const bool gated = attention.output_gate;
+    const Floats from = gated ? rows(Buffer::kQGate, attention.q_proj_rows()) : rows(Buffer::kQ, attention.q_rows());
+    const Floats q = gated ? fresh(Buffer::kQ, attention.q_rows()) : from;
+    const Floats k = heads(rows(Buffer::kK, attention.kv_rows()), attention.n_kv_heads, dim);
+    device_.rms_norm(heads(from, attention.n_heads, gated ? 2 * dim : dim), nullptr, layers_[layer].q_norm.data(), eps,
+                     heads(q, attention.n_heads, dim), nullptr);
+    device_.rms_norm(k, nullptr, layers_[layer].k_norm.data(), eps, k, nullptr);
 }
 
-void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
-    const Columns dt = reference::projected_columns(mamba).dt;
-    const int64_t num_steps = batch().num_rows() * mamba.n_heads;
-    device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()),
-                 columns(rows(Buffer::kProjected, mamba.in_rows()), dt), dt_.ensure(device_, num_steps),
-                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm), log_.layer(layer),
-                 fresh(Buffer::kMixed, mamba.d_inner()));
-}
-
-// conv and scan have looked at the states as they passed.
-void CudaBackend::check_state(int32_t) {}
-
-void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {
-    const Columns z = reference::projected_columns(mamba).z;
-    device_.gated_norm(gate_kind(mamba.gate), mamba.n_norm_groups,
-                       columns(rows(Buffer::kProjected, mamba.in_rows()), z), layers_[layer].gate_norm.data(), eps,
-                       rows(Buffer::kMixed, mamba.d_inner()), rounded_to(Buffer::kMixed, mamba.d_inner()));
+void CudaBackend::output_gate(int32_t, const reference::AttentionConfig& attention) {
+    device_.sigmoid_gate(attention.head_dim, rows(Buffer::kQGate, attention.q_proj_rows()),
+                         rows(Buffer::kMixed, attention.q_rows()), rounded_to(Buffer::kMixed, attention.q_rows()));
 }
 
 void CudaBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {

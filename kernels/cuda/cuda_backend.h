@@ -70,6 +70,13 @@ public:
     void add_branch(float branch_multiplier, float residual_multiplier) override;
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
+    void delta_conv(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_gates(int32_t layer, const reference::DeltaConfig& delta) override;
+    void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_update(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
+    void head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) override;
+    void output_gate(int32_t layer, const reference::AttentionConfig& attention) override;
 
     [[nodiscard]] bool sums_heads() const override;
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) override;
@@ -85,7 +92,8 @@ private:
         int64_t num_k = 0;
     };
     struct Layer {
-        DeviceArray<float> mixer_norm, mlp_norm, gate_norm;
+        DeviceArray<float> mixer_norm, mlp_norm, q_norm, k_norm;
+        DeviceArray<float> gate_norm;  // as wide as a row
         DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
         DeviceArray<uint32_t> k_pages;
         DeviceArray<uint16_t> v_pages;
@@ -127,10 +135,16 @@ private:
     void run_graph(const PooledStep& step);
     Floats fresh(reference::Buffer buffer, int64_t width);
     [[nodiscard]] Floats rows(reference::Buffer buffer, int64_t width) const;
+    static Floats columns(Floats x, reference::Columns part) {
+        return {x.data + part.first, x.num_rows, part.count, x.stride};
+    }
     [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
     [[nodiscard]] DeviceStates states(int32_t layer, reference::StateKind kind) const;
     [[nodiscard]] float* row_of(size_t place, StateIndex row) const;
     [[nodiscard]] MambaParameters parameters(int32_t layer) const;
+    [[nodiscard]] DeltaWeights delta_weights(int32_t layer) const;
+    [[nodiscard]] DeltaBatch delta_batch(const DeviceBatch& batch, int32_t layer) const;
+    void upload_mixer(int32_t layer);
     uint32_t* rounded_to(reference::Buffer buffer, int64_t width);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
 

@@ -136,8 +136,8 @@ struct DeviceStates {
 };
 
 // A layer's part of the logs behind state rows: what tokens gave to the conv and to the scan. Slot s's ring lies at
-// data + s · slot_floats, an entry per token: the conv's inputs [conv_dim]; at scan_at x and B as the scan reads them;
-// at steps_at dt and decay [n_heads] each.
+// data + s · slot_floats, an entry per token: the conv's inputs [conv_dim]; at scan_at x and B as the scan reads them,
+// of a delta net k and v; at steps_at dt and decay [n_heads] each, of a delta net beta and decay.
 struct DeviceLog {
     float* data = nullptr;  // null: nothing is ever logged
     int64_t num_slots = 0;
@@ -165,6 +165,22 @@ struct MambaParameters {                 // device memory
     const float* a = nullptr;            // [n_heads]
     const float* d = nullptr;            // [n_heads]
     const float* dt_bias = nullptr;      // [n_heads]
+};
+// A delta net's row of conv inputs and outputs is q, k and v of all heads.
+struct DeltaShape {
+    int64_t n_key_heads = 0;
+    int64_t n_value_heads = 0;
+    int64_t key_dim = 0;
+    int64_t value_dim = 0;
+    int64_t d_conv = 0;
+    [[nodiscard]] int64_t key_rows() const { return n_key_heads * key_dim; }
+    [[nodiscard]] int64_t value_rows() const { return n_value_heads * value_dim; }
+    [[nodiscard]] int64_t conv_dim() const { return 2 * key_rows() + value_rows(); }
+};
+struct DeltaWeights {                    // device memory
+    const float* conv_weight = nullptr;  // [conv_dim, d_conv]
+    const float* rate = nullptr;         // [n_value_heads]
+    const float* dt_bias = nullptr;      // [n_value_heads]
 };
 struct AttentionShape {
     int64_t n_heads = 0;
@@ -205,11 +221,19 @@ struct CudaLimits {
     int64_t head_dim = 256;
     int64_t d_state = 256;
     int64_t d_conv = 4;
+    int64_t key_dim = 128;        // of a delta net
     int64_t mamba_heads = 65535;  // blocks of a grid
     int64_t state_floats =
         65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. Places in it have 32 bits
     int64_t kv_slots =
         INT32_MAX;  // of a layer: num_blocks · block_size · n_kv_heads, which attention numbers in 32 bits
+};
+
+// A step in a delta net's layer.
+struct DeltaBatch {
+    DeviceBatch batch;
+    DeltaShape shape;
+    DeviceLog log;
 };
 
 // What has been asked of a device so far.
@@ -261,7 +285,7 @@ public:
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                        Floats out) = 0;
     // Of this and other operations: `pairs`, [num_rows, row_pairs_of(width)], is what round_rows of the result would
-    // leave. Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
+    // leave; null here: nothing. Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out,
                           uint32_t* pairs) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
@@ -285,6 +309,15 @@ public:
     // Of sequences without rows: their own rows take in what was logged.
     virtual void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
                              const DeviceStates& windows, const DeviceStates& states, const DeviceLog& log) = 0;
+    // Those of a delta net: beta and decay in place of b and a; q and k of conv's rows to length 1, in place; the delta
+    // rule. The first, the second and the third log what conv's rows are replayed with.
+    virtual void delta_conv(const DeltaBatch& of, const DeltaWeights& weights, Floats x, const DeviceStates& windows,
+                            Floats out) = 0;
+    virtual void delta_gates(const DeltaBatch& of, const DeltaWeights& weights, Floats b, Floats a) = 0;
+    virtual void l2_norm(const DeltaBatch& of, float q_scale, Floats conv) = 0;
+    virtual void delta_update(const DeltaBatch& of, Floats conv, Floats beta, Floats decay, const DeviceStates& states,
+                              Floats y) = 0;
+    virtual void move_delta_states(const DeltaBatch& of, const DeviceStates& windows, const DeviceStates& states) = 0;
     // cos, sin: [num_positions, n_pairs].
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
@@ -293,6 +326,8 @@ public:
     // dot products on tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
+    // x [num_rows, heads · head_dim] by the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], gates second.
+    virtual void sigmoid_gate(int64_t head_dim, Floats gate, Floats x, uint32_t* pairs) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) = 0;
     virtual void relu_squared(Floats up, uint32_t* pairs) = 0;
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
+#include "kernels/cuda/ops/delta.h"
 #include "kernels/cuda/ops/digest.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
@@ -41,7 +42,7 @@ public:
                   uint32_t* pairs) override {
         launch("rms_norm", grid(out.num_rows), {kPartials},
                RmsNorm{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
-                       eps, rows(out), pairs_of(out, pairs)});
+                       eps, rows(out), pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}});
     }
     void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
                     uint32_t* pairs) override {
@@ -111,18 +112,8 @@ public:
 
     void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
               const DeviceStates& windows, const DeviceLog& log, Floats out) override {
-        const ConvParameters conv{conv_windows(batch, shape, x.width, windows, log),
-                                  view(batch.row_sequences, batch.num_rows),
-                                  rows(read_only(x)),
-                                  view(parameters.conv_weight, x.width * shape.d_conv),
-                                  view(parameters.conv_bias, x.width),
-                                  parameters.conv_bias != nullptr,
-                                  rows(out)};
-        if (batch.num_rows == batch.num_sequences) {
-            launch_conv<ConvStep>("conv_step", conv);
-        } else {
-            launch_conv<Conv>("conv", conv);
-        }
+        launch_convs(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
+                     parameters.conv_weight, parameters.conv_bias, x, out);
     }
     void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
               Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, const DeviceLog& log,
@@ -138,8 +129,54 @@ public:
     void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
                      const DeviceStates& windows, const DeviceStates& states, const DeviceLog& log) override {
         launch("move_windows", grid(batch.num_sequences, parts(shape.conv_dim(), kConvChannels)), {kConvChannels},
-               MoveWindows{conv_windows(batch, shape, shape.conv_dim(), windows, log)});
+               MoveWindows{conv_windows(batch, shape.d_conv, shape.conv_dim(), windows, logs(shape, log))});
         launch_scans(batch, shape, parameters, {}, nullptr, nullptr, states, log, {});
+    }
+
+    void delta_conv(const DeltaBatch& of, const DeltaWeights& weights, Floats x, const DeviceStates& windows,
+                    Floats out) override {
+        launch_convs(of.batch, conv_windows(of.batch, of.shape.d_conv, x.width, windows, logs(of.shape, of.log)),
+                     weights.conv_weight, nullptr, x, out);
+    }
+    void delta_gates(const DeltaBatch& of, const DeltaWeights& weights, Floats b, Floats a) override {
+        launch_rows("delta_gates", b,
+                    DeltaGates{steps(of.batch), view(of.batch.row_sequences, of.batch.num_rows), logs(of.shape, of.log),
+                               view(weights.rate, of.shape.n_value_heads),
+                               view(weights.dt_bias, of.shape.n_value_heads), rows(b), rows(a)});
+    }
+    void l2_norm(const DeltaBatch& of, float q_scale, Floats conv) override {
+        launch("l2_norm", grid(conv.num_rows, 2 * of.shape.n_key_heads), {kPartials},
+               L2Norm{steps(of.batch), view(of.batch.row_sequences, of.batch.num_rows), logs(of.shape, of.log),
+                      static_cast<int32_t>(of.shape.n_key_heads), static_cast<int32_t>(of.shape.key_dim), q_scale,
+                      rows(conv)});
+    }
+    void delta_update(const DeltaBatch& of, Floats conv, Floats beta, Floats decay, const DeviceStates& pool,
+                      Floats y) override {
+        const DeltaShape& shape = of.shape;
+        const int64_t num_steps = of.batch.num_rows * shape.n_value_heads;
+        const DeltaParameters parameters{steps(of.batch),
+                                         static_cast<int32_t>(shape.n_value_heads),
+                                         static_cast<int32_t>(shape.n_value_heads / shape.n_key_heads),
+                                         static_cast<int32_t>(shape.key_dim),
+                                         static_cast<int32_t>(shape.value_dim),
+                                         takes_four(conv, shape.key_dim, shape.value_dim),
+                                         static_cast<int32_t>(conv.stride),
+                                         static_cast<int32_t>(y.stride),
+                                         rows(read_only(conv)),
+                                         view(read_only(beta).data, num_steps),
+                                         view(read_only(decay).data, num_steps),
+                                         states(of.batch, pool),
+                                         logs(shape, of.log),
+                                         rows(y)};
+        launch("delta_update",
+               grid(of.batch.num_sequences, shape.n_value_heads, parts(shape.value_dim, DeltaUpdate::kColumns)),
+               {simt::kWarpSize, DeltaUpdate::kWarps}, DeltaUpdate{parameters});
+    }
+    void move_delta_states(const DeltaBatch& of, const DeviceStates& windows, const DeviceStates& states) override {
+        launch(
+            "move_windows", grid(of.batch.num_sequences, parts(of.shape.conv_dim(), kConvChannels)), {kConvChannels},
+            MoveWindows{conv_windows(of.batch, of.shape.d_conv, of.shape.conv_dim(), windows, logs(of.shape, of.log))});
+        delta_update(of, {}, {}, {}, states, {});
     }
 
     void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
@@ -192,6 +229,10 @@ public:
         if (!leaves) round_rows(out, 1.0F, pairs);
     }
 
+    void sigmoid_gate(int64_t head_dim, Floats gate, Floats x, uint32_t* pairs) override {
+        launch_pairs("sigmoid_gate", x,
+                     SigmoidGate{rows(read_only(gate)), static_cast<int32_t>(head_dim), rows(x), pairs_of(x, pairs)});
+    }
     void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) override {
         launch_pairs("swiglu", up, Swiglu{rows(read_only(gate)), gate_multiplier, rows(up), pairs_of(up, pairs)});
     }
@@ -264,6 +305,21 @@ private:
                 view(batch.faults, batch.num_logit_rows)};
     }
     KernelLog logs(const MambaShape& shape, const DeviceLog& log) {
+        return logs(log, {.conv_end = static_cast<int32_t>(shape.scan_width())});
+    }
+    // k is logged as l2_norm leaves it.
+    KernelLog logs(const DeltaShape& shape, const DeviceLog& log) {
+        return logs(log, {.scan_column = static_cast<int32_t>(shape.key_rows()),
+                          .conv_first = static_cast<int32_t>(2 * shape.key_rows()),
+                          .conv_end = static_cast<int32_t>(shape.conv_dim())});
+    }
+    // What of the conv's outputs lies where in an entry (ops/states.h).
+    struct LoggedColumns {
+        int32_t scan_column = 0;
+        int32_t conv_first = 0;
+        int32_t conv_end = 0;
+    };
+    KernelLog logs(const DeviceLog& log, const LoggedColumns& columns) {
         const int64_t count =
             log.num_slots == 0 ? 0 : (log.num_slots - 1) * log.slot_floats + log.num_entries * log.entry_floats;
         return {view(log.data, count),
@@ -271,13 +327,30 @@ private:
                 static_cast<int32_t>(log.entry_floats),
                 static_cast<int32_t>(log.num_entries),
                 static_cast<int32_t>(log.scan_at),
-                static_cast<int32_t>(shape.scan_width()),
+                columns.scan_column,
+                columns.conv_first,
+                columns.conv_end,
                 static_cast<int32_t>(log.steps_at)};
     }
-    ConvWindows conv_windows(const DeviceBatch& batch, const MambaShape& shape, int64_t num_channels,
-                             const DeviceStates& windows, const DeviceLog& log) {
-        return {steps(batch), static_cast<int32_t>(shape.d_conv), static_cast<int32_t>(num_channels),
-                states(batch, windows), logs(shape, log)};
+    ConvWindows conv_windows(const DeviceBatch& batch, int64_t d_conv, int64_t num_channels,
+                             const DeviceStates& windows, const KernelLog& log) {
+        return {steps(batch), static_cast<int32_t>(d_conv), static_cast<int32_t>(num_channels), states(batch, windows),
+                log};
+    }
+    void launch_convs(const DeviceBatch& batch, const ConvWindows& windows, const float* weight, const float* bias,
+                      Floats x, Floats out) {
+        const ConvParameters conv{windows,
+                                  view(batch.row_sequences, batch.num_rows),
+                                  rows(read_only(x)),
+                                  view(weight, x.width * windows.d_conv),
+                                  view(bias, x.width),
+                                  bias != nullptr,
+                                  rows(out)};
+        if (batch.num_rows == batch.num_sequences) {
+            launch_conv<ConvStep>("conv_step", conv);
+        } else {
+            launch_conv<Conv>("conv", conv);
+        }
     }
     template <typename Kernel>
     void launch_conv(const char* name, const ConvParameters& parameters) {
@@ -286,11 +359,11 @@ private:
                     parts(parameters.x.width, kConvChannels)),
                {kConvChannels, kConvGroups}, Kernel{{parameters}});
     }
-    // Whether every head's x, B and C begin and end at multiples of four floats. Those of a log's entries do where a
-    // head's do.
-    static bool takes_four(const MambaShape& shape, Floats conv) {
-        return reinterpret_cast<uintptr_t>(conv.data) % 16 == 0 && conv.stride % 4 == 0 && shape.head_dim % 4 == 0 &&
-               shape.d_state % 4 == 0;
+    // Whether every head's x, B and C, or q, k and v, begin and end at multiples of four floats. Those of a log's
+    // entries do where a head's do.
+    static bool takes_four(Floats conv, int64_t state_dim, int64_t head_dim) {
+        return reinterpret_cast<uintptr_t>(conv.data) % 16 == 0 && conv.stride % 4 == 0 && head_dim % 4 == 0 &&
+               state_dim % 4 == 0;
     }
     // Whether two channels for a thread, so that B and C are read once for both, are there and leave blocks for more
     // than half of the processors.
@@ -306,7 +379,7 @@ private:
                                   static_cast<int32_t>(shape.head_dim),
                                   static_cast<int32_t>(shape.d_state),
                                   static_cast<int32_t>(shape.n_heads / shape.n_groups),
-                                  takes_four(shape, conv),
+                                  takes_four(conv, shape.d_state, shape.head_dim),
                                   static_cast<int32_t>(conv.stride),
                                   static_cast<int32_t>(y.stride),
                                   rows(read_only(conv)),

@@ -10,6 +10,22 @@ namespace {
 constexpr int64_t kSectorFloats = 8;  // what one access to memory brings at least
 constexpr int64_t kLeastSlots = 4;
 
+// Floats of a token in a layer's log.
+struct LoggedToken {
+    int64_t conv_in = 0;  // 0: the layer has no log
+    int64_t scan_in = 0;
+    int64_t steps = 0;
+};
+LoggedToken logged_token(const reference::LayerConfig& layer) {
+    if (layer.mamba) {
+        return {layer.mamba->conv_dim(), layer.mamba->conv_dim() - layer.mamba->bc_rows(),
+                2 * int64_t{layer.mamba->n_heads}};
+    }
+    if (!layer.delta) return {};
+    return {layer.delta->conv_dim(), layer.delta->conv_dim() - layer.delta->key_rows(),
+            2 * int64_t{layer.delta->n_value_heads}};
+}
+
 int64_t whole_sectors(int64_t floats) { return (floats + kSectorFloats - 1) / kSectorFloats * kSectorFloats; }
 
 }  // namespace
@@ -19,12 +35,12 @@ StateLog::StateLog(Device& device, const reference::ModelConfig& config, int32_t
     CHECK_GE(max_tokens, 0);
     for (const reference::LayerConfig& layer : config.layers) {
         Layer& of = layers_.emplace_back();
-        if (!layer.mamba) continue;
-        const reference::MambaConfig& mamba = *layer.mamba;
+        const LoggedToken token = logged_token(layer);
+        if (token.conv_in == 0) continue;
         of.first = slot_floats_;
-        of.scan_at = whole_sectors(mamba.conv_dim());
-        of.steps_at = of.scan_at + whole_sectors(mamba.conv_dim() - mamba.bc_rows());
-        of.entry_floats = of.steps_at + whole_sectors(2 * int64_t{mamba.n_heads});
+        of.scan_at = whole_sectors(token.conv_in);
+        of.steps_at = of.scan_at + whole_sectors(token.scan_in);
+        of.entry_floats = of.steps_at + whole_sectors(token.steps);
         slot_floats_ += of.entry_floats * num_entries();
     }
 }

@@ -1,5 +1,6 @@
-// kernels/cuda/state_log.h: owns the logs behind state rows on the device: what a slot's Mamba layers took in since its
-// row was written. Replaying them is a part of conv and scan (ops/states.h); here is where they lie.
+// kernels/cuda/state_log.h: owns the logs behind state rows on the device: what a slot's Mamba layers and delta
+// nets took in since its row was written. Replaying them is a part of conv, scan and the delta rule (ops/states.h);
+// here is where they lie.
 //
 //   G1  a slot's log is a ring, twice as long as a log may be, and begins at one place in all layers: what a step logs
 //       lies behind what it replays, so that kernels may write the one while others read the other
@@ -29,7 +30,7 @@ public:
     // Where a sequence of the step to come finds its log, and goes on with it. Once a step: when its row is written,
     // the next step's log begins behind what this one replays.
     [[nodiscard]] Place place_of(const PooledSequence& sequence, int32_t num_rows);
-    // REQUIRES: a Mamba layer.
+    // REQUIRES: a Mamba layer or a delta net.
     [[nodiscard]] DeviceLog layer(int32_t layer) const;
     [[nodiscard]] int64_t bytes_per_slot() const { return slot_floats_ * static_cast<int64_t>(sizeof(float)); }
 

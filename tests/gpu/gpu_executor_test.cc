@@ -20,7 +20,8 @@ using tests::iota;
 using tests::SceneModel;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
+                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2,
+                                      Architecture::kQwen35};
 
 // A prefill with two snapshots, then tokens one by one past a tile's end, in the profile of the model's reference.
 void run_beside_reference(const SceneModel& model, Device& device) {

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "tests/kernels/cuda/attention_case.h"
+#include "tests/kernels/cuda/delta_case.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/mamba_case.h"
 #include "tests/kernels/cuda/op_cases.h"
@@ -262,6 +263,37 @@ TEST(KernelFaults, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
         EXPECT_NE(difference("conv_other_sequence", conv), "");
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         EXPECT_NE(difference("scan_snapshot_late", scan), "");
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+    }
+}
+
+constexpr Expected kExpectedInDeltas[] = {{"delta_not_awaited", "delta_update", FindingKind::kUninitialised},
+                                          {"delta_too_few_tiles", "delta_update", FindingKind::kRace},
+                                          {"delta_gates_overrun", "delta_gates", FindingKind::kOutOfBounds}};
+
+TEST(KernelFaults, OfDeltaNetsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        const MambaSequence in_place{.num_tokens = 19, .start = Start::kOwnRow, .snapshots = {3}};
+        DeltaCase one(*device, {2, 4, 12, 70, 4}, {in_place, in_place}, Values::kTiny);
+        const auto difference = [&](std::string_view fault) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(fault);
+            return one.difference();
+        };
+        EXPECT_EQ(difference(kNoFault), "");
+        for (const Expected& expected : kExpectedInDeltas) {
+            difference(expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        for (const std::string_view fault : {"delta_heads_tiled", "l2_eps_outside"}) {
+            EXPECT_NE(difference(fault), "") << fault;
+            EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        }
+        const planted::SwitchedOn on("gate_of_queries");
+        EXPECT_FALSE(gates_as_defined(*device, 2, 5));
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }

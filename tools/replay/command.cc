@@ -106,8 +106,7 @@ Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::strin
 }
 
 bool runs_on_cuda(std::string_view preset_name) {
-    const reference::ModelGeometry model = reference::geometry(reference::preset(preset_name).value());
-    return model.num_moe_layers == 0 && model.num_delta_layers == 0;
+    return reference::geometry(reference::preset(preset_name).value()).num_moe_layers == 0;
 }
 bool uses_cuda(const ReplayOptions& options) {
     return options.replay.executor.starts_with("cuda") || options.replay.beside.starts_with("cuda");

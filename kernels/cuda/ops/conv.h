@@ -1,6 +1,6 @@
-// kernels/cuda/ops/conv.h: Mamba-2's convolution: rows run side by side. Its window is read from a sequence's source
-// row and the log behind it, and written to its own row behind the last token that is no draft, and on the way to its
-// snapshots.
+// kernels/cuda/ops/conv.h: the convolution of Mamba-2 and delta nets: rows run side by side. Its window is read from a
+// sequence's source row and the log behind it, and written to its own row behind the last token that is no draft, and
+// on the way to its snapshots.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -121,13 +121,13 @@ struct ConvRows : ConvParameters {
         const int32_t draw = r - (sequence.num_rows - sequence.num_draws);
         if (draw >= 0 && !is_window_finite(inputs)) windows.mark(sequence.first_draw + draw);
     }
-    // Its input and what comes of it, but for C, which no replay looks at.
+    // Its input, and what comes of it where a replay looks at that as it is.
     SIMT_FUNCTION void keep(const DeviceSequence& sequence, int32_t r, int64_t c, float input, float value) const {
         const int32_t number = log.entry_of_row(sequence, r);
         if (number < 0) return;
         const simt::Global<float> entry = log.entry(sequence, number);
         entry[c] = input;
-        if (c < log.scan_width) entry[log.scan_at + c] = value;
+        if (c >= log.conv_first && c < log.conv_end) entry[log.scan_at + c - log.scan_column] = value;
     }
     // Of the window behind a row, all but the oldest of its inputs; what is not there is 0.
     SIMT_FUNCTION bool is_window_finite(const float* inputs) const {

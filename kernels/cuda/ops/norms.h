@@ -55,7 +55,9 @@ struct RmsNorm {
         const int64_t from = selects ? int64_t{rows[row]} : row;
         const auto value = [&](int64_t i) -> float { return x.data[x.at(from, i)]; };
         const float scale = norm_scale(x.width, eps, partials, value);
-        for (int64_t pair = simt::thread_x(); pair < pairs.row_pairs; pair += kPartials) {
+        const int64_t own_pairs = (x.width + 1) / 2;
+        const int64_t num_pairs = pairs.row_pairs > own_pairs ? pairs.row_pairs : own_pairs;
+        for (int64_t pair = simt::thread_x(); pair < num_pairs; pair += kPartials) {
             float two[2] = {};
             SIMT_UNROLL
             for (int h = 0; h < 2; ++h) {

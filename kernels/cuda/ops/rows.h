@@ -117,6 +117,21 @@ struct ReluSquared {
     }
 };
 
+// A row of heads, each by the sigmoid of its gate. gate: [head][2][head_dim], the gates second.
+struct SigmoidGate {
+    KernelRows<const float> gate;
+    int32_t head_dim;
+    KernelRows<float> x;
+    KernelPairs pairs;
+    SIMT_FUNCTION void operator()() const {
+        const int64_t row = simt::block_x();
+        replace_pair(x, pairs, [&](int64_t i) -> float {
+            const int64_t column = (2 * (i / head_dim) + 1) * head_dim + i % head_dim;
+            return x.data[x.at(row, i)] * reference::sigmoid_f32(gate.data[gate.at(row, column)]);
+        });
+    }
+};
+
 struct ScaleLogits {
     KernelRows<float> logits;
     float multiplier;

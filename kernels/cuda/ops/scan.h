@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/staging.h"
 #include "kernels/cuda/ops/states.h"
 #include "reference/numerics/constants.h"
 
@@ -105,19 +106,13 @@ struct ScanTiles : ScanParameters {
         int32_t x, b, c;  // the block's, in a row of conv
         float d;
     };
-    // The next place where something is done with the state: a snapshot, the last row that is no draft, a draft.
-    struct Stop {
-        int32_t num_tokens;  // before it
-        int32_t write;       // the next snapshot
-    };
-
     SIMT_FUNCTION void operator()() const {
         SIMT_LARGE_SHARED(float, shared, kSharedBytes / 4);
         const Part part = this_part();
         State h = {};
         load(part, h);  // first: a decode step is little else
         stage(shared, part, 0);
-        Stop stop = stop_behind(part, -1, part.sequence.first_write);
+        StateStop stop = stop_behind(batch, part.sequence, -1, part.sequence.first_write);
         const int32_t num_tokens = part.sequence.num_logged + part.sequence.num_rows;
         const int32_t num_tiles = num_tokens > kTokens ? (num_tokens + kTokens - 1) / kTokens : 1;
         SIMT_ONE_BY_ONE
@@ -208,46 +203,8 @@ struct ScanTiles : ScanParameters {
         const int32_t left = (part.head + 1) * head_dim - part.x;
         return left < kBlockChannels ? left : kBlockChannels;
     }
-    // A warp: `count` floats, and +0 behind them.
-    template <int kRoom>
-    SIMT_FUNCTION static void bring_by_four(const simt::Shared<float>& to, const simt::Global<const float>& from,
-                                            int32_t count) {
-        SIMT_UNROLL
-        for (int k = 0; k < kRoom; k += 4 * kScanLanes) {
-            const int i = k + 4 * simt::thread_x();
-            if (i < kRoom) simt::copy4_async(to, i, from, i, i < count);
-        }
-    }
-    template <int kRoom>
-    SIMT_FUNCTION static void bring_singly(const simt::Shared<float>& to, const simt::Global<const float>& from,
-                                           int32_t count) {
-        SIMT_ONE_BY_ONE
-        for (int i = simt::thread_x(); i < kRoom; i += kScanLanes) {
-            if (i < count) {
-                simt::copy_async(to, i, from, i, 1);
-            } else {
-                to[i] = 0.0F;
-            }
-        }
-    }
-
-    // The first one behind `done` tokens.
-    SIMT_FUNCTION Stop stop_behind(const Part& part, int32_t done, int32_t write) const {
-        const DeviceSequence& of = part.sequence;
-        const int32_t num_known = of.num_logged + known_rows(of);
-        Stop stop = {done < num_known ? num_known : done + 1, write};
-        if (write == of.first_write + of.num_writes) return stop;
-        const int32_t snapshot = snapshot_at(part, write);
-        if (snapshot < stop.num_tokens) stop.num_tokens = snapshot;
-        return stop;
-    }
-    SIMT_FUNCTION int32_t snapshot_at(const Part& part, int32_t write) const {
-        const DeviceStateWrite snapshot = batch.writes[write];
-        return part.sequence.num_logged + snapshot.length - part.sequence.first_position;
-    }
-
     // A tile's tokens, with its stops.
-    SIMT_FUNCTION void compute(const simt::Shared<float>& shared, const Part& part, int32_t tile, Stop& stop,
+    SIMT_FUNCTION void compute(const simt::Shared<float>& shared, const Part& part, int32_t tile, StateStop& stop,
                                State& h) const {
         Inputs in = inputs_of(shared, part, tile);
         const int32_t before = tile * kTokens;
@@ -271,9 +228,9 @@ struct ScanTiles : ScanParameters {
         }
     }
     // What is left at a stop; the next one.
-    SIMT_FUNCTION Stop leave(const Part& part, Stop stop, const State& h) const {
+    SIMT_FUNCTION StateStop leave(const Part& part, StateStop stop, const State& h) const {
         const DeviceSequence& of = part.sequence;
-        if (stop.write < of.first_write + of.num_writes && snapshot_at(part, stop.write) == stop.num_tokens) {
+        if (stop.write < of.first_write + of.num_writes && snapshot_at(batch, of, stop.write) == stop.num_tokens) {
             const DeviceStateWrite snapshot = batch.writes[stop.write];
             store(h, part, snapshot.dst);
             ++stop.write;
@@ -281,7 +238,7 @@ struct ScanTiles : ScanParameters {
         const int32_t draw = stop.num_tokens - of.num_logged - known_rows(of);
         if (draw == 0 && of.state_dst >= 0) store(h, part, of.state_dst);
         if (draw >= 0 && draw < of.num_draws && !is_finite(h, part)) states.mark(of.first_draw + draw);
-        return stop_behind(part, stop.num_tokens, stop.write);
+        return stop_behind(batch, of, stop.num_tokens, stop.write);
     }
 
     // What a thread reads and leaves of the tokens to come of a tile.

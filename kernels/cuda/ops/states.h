@@ -40,8 +40,10 @@ struct KernelLog {
     int32_t entry_floats;
     int32_t num_entries;  // of a slot's ring
     int32_t scan_at;      // floats in an entry; before it are the conv's inputs
-    int32_t scan_width;   // x and B
-    int32_t steps_at;     // dt of every head, then decay
+    int32_t scan_column;  // of what comes out of the conv, that lies there
+    int32_t conv_first;   // columns [conv_first, conv_end) are logged as they come out of the conv
+    int32_t conv_end;
+    int32_t steps_at;  // dt of every head, then decay; of a delta net beta, then decay
 
     [[nodiscard]] SIMT_FUNCTION simt::Global<float> entry(const DeviceSequence& of, int32_t i) const {
         int32_t place = of.first_entry + i;  // both below num_entries
@@ -55,6 +57,26 @@ struct KernelLog {
         return r < first ? -1 : of.num_logged + r - first;
     }
 };
+
+// The next place where something is done with a state that takes a sequence's tokens in turn, first the logged ones: a
+// snapshot, the last row that is no draft, a draft.
+struct StateStop {
+    int32_t num_tokens;  // before it
+    int32_t write;       // the next snapshot
+};
+SIMT_FUNCTION int32_t snapshot_at(const KernelBatch& batch, const DeviceSequence& of, int32_t write) {
+    const DeviceStateWrite snapshot = batch.writes[write];
+    return of.num_logged + snapshot.length - of.first_position;
+}
+// The first one behind `done` tokens.
+SIMT_FUNCTION StateStop stop_behind(const KernelBatch& batch, const DeviceSequence& of, int32_t done, int32_t write) {
+    const int32_t num_known = of.num_logged + known_rows(of);
+    StateStop stop = {done < num_known ? num_known : done + 1, write};
+    if (write == of.first_write + of.num_writes) return stop;
+    const int32_t snapshot = snapshot_at(batch, of, write);
+    if (snapshot < stop.num_tokens) stop.num_tokens = snapshot;
+    return stop;
+}
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

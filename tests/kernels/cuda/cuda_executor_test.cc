@@ -2,8 +2,10 @@
 // nothing that the emulator finds wrong.
 #include "kernels/cuda/cuda_executor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/cpu_executor.h"
@@ -29,7 +31,8 @@ using tests::Scene;
 using tests::SceneModel;
 
 constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2};
+                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2,
+                                      Architecture::kQwen35};
 
 struct Emulated {
     // In the profile of the model's reference.
@@ -297,7 +300,12 @@ int64_t launches_of_a_step(const reference::ModelConfig& config) {
             num += 7 + unless_one({mamba->in_multiplier, by.z, by.x, by.b, by.c, by.dt});
             num += mamba->n_norm_groups > 1 && group_width % 2 == 1 ? 1 : 0;
         }
+        if (const auto& delta = layer.delta) {
+            num += 11;
+            num += delta->n_value_heads > 1 && delta->value_dim % 2 == 1 ? 1 : 0;
+        }
         if (const auto& attention = layer.attention) {
+            num += (attention->qk_norm ? 2 : 0) + (attention->output_gate ? 1 : 0);
             num += 8 + unless_one({attention->key_multiplier});
             num += layer.mamba || attention->in_multiplier != 1.0 ? 1 : 0;
             num += attention->rope.kind != reference::RopeKind::kNone ? 2 : 0;
@@ -375,13 +383,12 @@ TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
 }
 
 TEST(CudaExecutor, AFamilyWithoutKernelsIsRefusedByName) {
-    const reference::ModelConfig config = *reference::preset("tiny-qwen3.5");
+    const reference::ModelConfig config = *reference::preset("tiny-granite-moe");
     const auto problems = unsupported(config, {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}, {});
-    ASSERT_EQ(problems.size(), 4u);
+    ASSERT_EQ(problems.size(), config.layers.size());
     EXPECT_EQ(problems[0],
-              "layer 0: there are no CUDA kernels for gated delta nets yet: a Qwen3_5ForConditionalGeneration runs on "
-              "the executors reference and cpu");
-    EXPECT_TRUE(problems[3].starts_with("layer 3: there are no CUDA kernels for norms on q and k yet")) << problems[3];
+              "layer 0: there are no CUDA kernels for experts yet: a GraniteMoeHybridForCausalLM runs on the executors "
+              "reference and cpu");
 }
 
 TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
@@ -409,6 +416,13 @@ TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
     beyond.layers[1].mamba->d_state = 32;
     EXPECT_EQ(unsupported(beyond, pools, limits),
               std::vector<std::string>{"layer 1: n_heads = 65536, the CUDA kernels take up to 65535"});
+    beyond = reference::draw_small_config(Architecture::kQwen35, 34);
+    const auto delta = std::ranges::find_if(beyond.layers, [](const auto& layer) { return layer.delta.has_value(); });
+    ASSERT_NE(delta, beyond.layers.end());
+    delta->delta->key_dim = 129;
+    EXPECT_EQ(unsupported(beyond, pools, limits),
+              std::vector<std::string>{fmt::format("layer {}: key_dim = 129, the CUDA kernels take up to 128",
+                                                   delta - beyond.layers.begin())});
     beyond = fits;
     beyond.layers.resize(1);
     beyond.layers[0].attention->n_kv_heads = 4;

@@ -37,8 +37,9 @@ TEST(CudaGraph, EveryFamilyDecodesToTheUncachedBitsInAnyOrderOfThreads) {
     constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom,
                                        Schedule::kOneWarpAhead};
     size_t i = 0;
-    for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
-                                      Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
+    for (const Architecture family :
+         {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba, Architecture::kNemotronH,
+          Architecture::kFalconH1, Architecture::kMamba2, Architecture::kQwen35}) {
         for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
             SCOPED_TRACE(reference::architecture_name(family));
             const SceneModel model(reference::draw_small_config(family, 31), 31, profile);

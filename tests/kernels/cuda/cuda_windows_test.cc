@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,7 +49,9 @@ WindowCounts run_emulated(const SceneModel& model, Schedule schedule, uint64_t s
 
 TEST(CudaWindows, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
     uint64_t number = 0;
-    for (const Architecture family : kSandboxFamilies) {
+    std::vector<Architecture> families(std::begin(kSandboxFamilies), std::end(kSandboxFamilies));
+    families.push_back(Architecture::kQwen35);
+    for (const Architecture family : families) {
         const Schedule schedule = cuda::schedules()[number++ % cuda::schedules().size()];
         const SceneModel model(reference::draw_small_config(family, number), number);
         const WindowCounts counts = run_emulated(model, schedule, number);

@@ -12,6 +12,7 @@
 #include "reference/ops/matmul.h"
 #include "reference/ops/rms_norm.h"
 #include "tests/kernels/cuda/attention_case.h"
+#include "tests/kernels/cuda/delta_case.h"
 #include "tests/kernels/cuda/mamba_case.h"
 #include "tests/kernels/cuda/window_case.h"
 #include "tests/reference/ops/op_values.h"
@@ -175,6 +176,9 @@ inline void expect_every_op(Device& device) {
     expect_scans(device);
     expect_convs(device);
     expect_faults_of_states(device);
+    expect_deltas(device);
+    expect_faults_of_deltas(device);
+    for (const int64_t head_dim : {5, 40}) EXPECT_TRUE(gates_as_defined(device, 3, head_dim)) << head_dim;
     expect_windows(device);
     expect_faults_of_rows(device);
     for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);

@@ -160,6 +160,7 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
     const std::string trace = files.write("two.csv", kTwoConversations);
     for (const auto& [model, profile] : {std::pair{"tiny-granite", "exact"},
                                          {"tiny-falcon-h1", "exact"},
+                                         {"tiny-qwen3.5", "exact"},
                                          {"tiny-granite", "tensor.sm90"},
                                          {"tiny-nemotron-h", "tensor.sm90"}}) {
         const Outcome ran = run_replay({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",

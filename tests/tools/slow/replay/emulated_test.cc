@@ -25,6 +25,10 @@ void expect_identical(const char* model, const char* profile, std::vector<std::s
 
 TEST(EmulatedReplay, TheScenarioIsIdenticalInEveryOperation) { expect_identical("tiny-granite", "exact", {}); }
 
+TEST(EmulatedReplay, HalfTheScenarioOnDeltaNetsIsIdentical) {
+    expect_identical("tiny-qwen3.5", "exact", {"--limit", "40"});
+}
+
 // Nobody watches operations, so decode steps are graphs. Half of the scenario: tensor cores are slow here.
 TEST(EmulatedReplay, HalfTheScenarioByGraphsInTensorSm90IsIdentical) {
     expect_identical("tiny-falcon-h1", "tensor.sm90", {"--logits-only", "--limit", "40"});

@@ -1,0 +1,31 @@
+// kernels/cuda/ops/staging.h: what a warp brings of a row from memory to shared memory, by asynchronous copies.
+#pragma once
+
+#include "kernels/cuda/simt/simt.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+// A warp: `count` floats, and +0 behind them.
+template <int kRoom>
+SIMT_FUNCTION void bring_by_four(const simt::Shared<float>& to, const simt::Global<const float>& from, int32_t count) {
+    SIMT_UNROLL
+    for (int k = 0; k < kRoom; k += 4 * simt::kWarpSize) {
+        const int i = k + 4 * simt::thread_x();
+        if (i < kRoom) simt::copy4_async(to, i, from, i, i < count);
+    }
+}
+template <int kRoom>
+SIMT_FUNCTION void bring_singly(const simt::Shared<float>& to, const simt::Global<const float>& from, int32_t count) {
+    SIMT_ONE_BY_ONE
+    for (int i = simt::thread_x(); i < kRoom; i += simt::kWarpSize) {
+        if (i < count) {
+            simt::copy_async(to, i, from, i, 1);
+        } else {
+            to[i] = 0.0F;
+        }
+    }
+}
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda
