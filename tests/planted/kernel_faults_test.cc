@@ -267,6 +267,7 @@ TEST(KernelFaults, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
     }
 }
 
+constexpr std::string_view kShownInDeltas[] = {"delta_heads_tiled", "l2_eps_outside"};
 constexpr Expected kExpectedInDeltas[] = {{"delta_not_awaited", "delta_update", FindingKind::kUninitialised},
                                           {"delta_too_few_tiles", "delta_update", FindingKind::kRace},
                                           {"delta_gates_overrun", "delta_gates", FindingKind::kOutOfBounds}};
@@ -288,7 +289,7 @@ TEST(KernelFaults, OfDeltaNetsAreFoundOrShownAsWrongBits) {
             expect_named(emulator.findings(), expected, schedule);
         }
         // Every access is in order.
-        for (const std::string_view fault : {"delta_heads_tiled", "l2_eps_outside"}) {
+        for (const std::string_view fault : kShownInDeltas) {
             EXPECT_NE(difference(fault), "") << fault;
             EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         }
@@ -372,9 +373,11 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane", "tensor_later_row", "conv_other_sequence",
-                                        "scan_snapshot_late", "window_fault_of_all"};  // as wrong bits
+    std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",
+                                        "conv_other_sequence", "scan_snapshot_late",
+                                        "window_fault_of_all", "gate_of_queries"};  // as wrong bits
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
+    shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
@@ -385,6 +388,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpectedInRowsTogether);
     add(kExpectedInConvs);
     add(kExpectedInScans);
+    add(kExpectedInDeltas);
     add(kExpectedInWindows);
     add(kExpectedInDigests);
     std::set<std::string_view> planted;

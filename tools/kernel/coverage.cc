@@ -31,6 +31,7 @@ constexpr Coverage kCoverage[] = {
     {"head_norm", "rms_norm", ""},
     {"l2_norm", "l2_norm", ""},
     {"matmul", "matmul", ""},
+    {"move_delta_states", "", "delta_update over tokens that were kept: `kernel invariance` cuts its calls anywhere"},
     {"move_states", "", "scan and conv over tokens that were kept: `kernel invariance` cuts their calls anywhere"},
     {"norm", "rms_norm", ""},
     {"output_gate", "", kOneRounding},

@@ -87,9 +87,15 @@ int write_and_report(const TraceOptions& options, const Trace& trace) {
 }
 
 int run_convert_chat(const TraceOptions& options) {
+#if defined(VERBATIM_HAS_SERVER)
     const auto trace = read_chat_log(options.input, options.model, options.limit);
     if (!trace) return report_error(trace.error());
     return write_and_report(options, *trace);
+#else
+    return report_error(
+        {fmt::format("{}: this program was built without VERBATIM_SERVER, which has the tokenizers", options.input)},
+        kExitMachine);
+#endif
 }
 
 int run_generate(TraceOptions options) {
