@@ -136,8 +136,8 @@ TEST(ModelShape, StatesWithoutARecurrenceAndSharedKvAreShapesToo) {
     expect_shape({"LFM2-8B-A1B", 18, 0, 8'192, 12'288, 12, 16, 16}, 2 * 8 * 64 * 2, 6);
 }
 
-// A log of such an engine has these two figures, 528 tokens and 0.76 % of padding (vllm-project/vllm#37467); which model
-// it is of, it does not say.
+// A log of such an engine has these two figures, 528 tokens and 0.76 % of padding (vllm-project/vllm#37467); whose they
+// are, it does not say.
 TEST(ModelShape, ADeltaNetsPageIsPaddedAsItsEngineSays) {
     const auto pages = aligned_pages(shape_of_preset("qwen3.5-9b"), {.state_value_bytes = 4});
     const double page = static_cast<double>(pages->state_page_bytes) / 24;
