@@ -21,6 +21,7 @@ struct RecordedLaunch {
     simt::Dim3 grid;
     simt::Dim3 block;
     std::function<void()> kernel;  // with the parameters that it was recorded with
+    simt::LaunchLimits limits;
 };
 struct EmulatedGraph : DeviceGraph {
     std::vector<RecordedLaunch> launches;
@@ -92,6 +93,7 @@ public:
     }
 
 protected:
+    [[nodiscard]] bool has_warpgroups() const { return uses_warpgroups_; }
     template <typename T>
     simt::Global<T> view(T* data, int64_t count) {
         const bool nothing = data == nullptr || count == 0 || error_;
@@ -105,7 +107,7 @@ protected:
                                      grid.x, grid.y, grid.z, kMostBlocks, kMostBlocks),
                          ErrorKind::kMachine});
         }
-        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }};
+        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }, simt::limits_of<Kernel>()};
         if (recorded_) return recorded_->launches.push_back(launch);
         ++counts_.launches;
         run(launch);
@@ -142,7 +144,7 @@ private:
                                      launch.grid.x, launch.grid.y, launch.grid.z, num_run_),
                          ErrorKind::kMachine});
         }
-        emulator_.launch(launch.kernel_name, launch.grid, launch.block, launch.kernel);
+        emulator_.launch(launch.kernel_name, launch.grid, launch.block, launch.kernel, launch.limits);
     }
     void wait() {
         check_not_recording("waiting");

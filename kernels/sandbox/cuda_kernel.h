@@ -60,7 +60,9 @@ void launch(const verbatim_run& run, const char* name, simt::Dim3 grid, simt::Di
     launched<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), 0,
                static_cast<cudaStream_t>(run.device)>>>(kernel);
 #else
-    static_cast<simt::Emulator*>(run.device)->launch(name, grid, block, [kernel] { kernel(); });
+    static_cast<simt::Emulator*>(run.device)
+        ->launch(
+            name, grid, block, [kernel] { kernel(); }, simt::limits_of<Kernel>());
 #endif
 }
 

@@ -12,8 +12,8 @@
 #define SIMT_SHARED(type, name, count)                     \
     __shared__ __align__(16) type name##_storage[(count)]; \
     const ::verbatim::simt::Shared<type> name { name##_storage }
-#define SIMT_LARGE_SHARED(type, name, count)               \
-    extern __shared__ uint4 verbatim_simt_large_storage[]; \
+#define SIMT_LARGE_SHARED(type, name, count)                               \
+    extern __shared__ __align__(1024) uint4 verbatim_simt_large_storage[]; \
     const ::verbatim::simt::Shared<type> name { reinterpret_cast<type*>(verbatim_simt_large_storage) }
 
 namespace verbatim::simt {

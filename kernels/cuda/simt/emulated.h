@@ -19,14 +19,32 @@
 #define SIMT_UNROLL
 #define SIMT_ONE_BY_ONE
 // The address of a local of its own tells one array of a kernel from another.
-#define SIMT_SHARED(type, name, count)         \
-    static const char name##_key = 0;          \
-    const ::verbatim::simt::Shared<type> name( \
-        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type)), 0, (count))
-#define SIMT_LARGE_SHARED(type, name, count) SIMT_SHARED(type, name, count)
+#define SIMT_SHARED(type, name, count)                                                                  \
+    static const char name##_key = 0;                                                                   \
+    const ::verbatim::simt::Shared<type> name(                                                          \
+        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type), \
+                                                     ::verbatim::simt::Emulator::SharedKind::kStatic),  \
+        0, (count))
+#define SIMT_LARGE_SHARED(type, name, count)                                                            \
+    static const char name##_key = 0;                                                                   \
+    const ::verbatim::simt::Shared<type> name(                                                          \
+        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type), \
+                                                     ::verbatim::simt::Emulator::SharedKind::kLarge),   \
+        0, (count))
 
 namespace verbatim::simt {
 inline namespace SIMT_MACHINE {
+
+// What a kernel says of itself, for its launches.
+template <typename Kernel>
+LaunchLimits limits_of() {
+    LaunchLimits limits;
+    if constexpr (requires { Kernel::kResidentBlocks; }) limits.most_threads = Kernel::kThreads;
+    limits.large_bytes = 0;
+    if constexpr (requires { Kernel::kSharedBytes; }) limits.large_bytes = Kernel::kSharedBytes;
+    if constexpr (requires { Kernel::kDependent; }) limits.is_dependent = Kernel::kDependent;
+    return limits;
+}
 
 // Elements [first, first + count) of type T of a memory.
 template <typename T>
@@ -94,6 +112,24 @@ public:
         look_at_alignment(i, 4);
         for (int64_t k = 0; k < 4; ++k) write_uncounted(i + k, four.values[k]);
     }
+    // `num` elements, by an agent: the access is looked at from now on, the bytes stay as they are.
+    void touch(int64_t i, int64_t num, const Now& agent, bool writes) const {
+        if (!inside(i, num, writes ? "written" : "read")) return;
+        const size_t bytes = static_cast<size_t>(num) * sizeof(T);
+        if (offset(i) % 16 != 0 || bytes % 16 != 0) {
+            Emulator::current().found(
+                FindingKind::kMisaligned,
+                fmt::format("a copy of {} bytes from byte {}: both are multiples of 16", bytes, offset(i)));
+        }
+        report(writes ? memory_->write(offset(i), bytes, agent) : memory_->read(offset(i), bytes, agent), i);
+    }
+    // Where they lie; null if they do not.
+    [[nodiscard]] std::byte* bytes(int64_t i, int64_t num) const {
+        const bool there =
+            i >= 0 && i + num <= count_ && memory_ != nullptr &&
+            (first_ + i + num) * static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(memory_->size());
+        return there ? memory_->bytes() + offset(i) : nullptr;
+    }
     [[nodiscard]] Memory* memory() const { return memory_; }  // null: of an empty view
     [[nodiscard]] int64_t first() const { return first_; }
     [[nodiscard]] int64_t count() const { return count_; }
@@ -134,12 +170,7 @@ private:
     }
     void report(Clash clash, int64_t i) const {
         if (clash == Clash::kNone) return;
-        const char* what = clash == Clash::kUninitialised     ? "is read, and nobody has written it"
-                           : clash == Clash::kWriteAfterWrite ? "is written by two threads with nothing between"
-                           : clash == Clash::kReadAfterWrite  ? "is read while another thread writes it"
-                                                              : "is written while another thread reads it";
-        Emulator::current().found(clash == Clash::kUninitialised ? FindingKind::kUninitialised : FindingKind::kRace,
-                                  fmt::format("element {} of {} {}", i, count_, what));
+        Emulator::current().found(kind_of(clash), fmt::format("element {} of {} {}", i, count_, text_of(clash)));
     }
 
     Memory* memory_ = nullptr;
@@ -181,7 +212,7 @@ inline int32_t block_y() { return Emulator::current().block_position().y; }
 inline int32_t blocks_x() { return Emulator::current().grid_size().x; }
 inline int32_t block_z() { return Emulator::current().block_position().z; }
 
-inline void sync_block() { Emulator::current().sync_block(); }
+inline void sync_block(Place where = Place::current()) { Emulator::current().sync_block(where); }
 inline void sync_warp(uint32_t mask = kFullWarp) { Emulator::current().sync_warp(mask); }
 
 template <typename T>
@@ -240,14 +271,14 @@ void wait_async() {
     Emulator::current().wait_copies(kPending);
 }
 
-inline Four<uint32_t> load_matrices(const Shared<uint32_t>& view, int64_t i) {
+inline Four<uint32_t> load_matrices(const Shared<uint32_t>& view, int64_t i, Place where = Place::current()) {
     MatricesPart part{view.read4(i), {}};
-    Emulator::current().together(complete_load_matrices, &part);
+    Emulator::current().together(complete_load_matrices, &part, where);
     return part.received;
 }
-inline void mma(const Four<uint32_t>& a, uint32_t b0, uint32_t b1, float (&acc)[4]) {
+inline void mma(const Four<uint32_t>& a, uint32_t b0, uint32_t b1, float (&acc)[4], Place where = Place::current()) {
     MmaPart part{a, {b0, b1}, acc};
-    Emulator::current().together(complete_mma, &part);
+    Emulator::current().together(complete_mma, &part, where);
 }
 
 }  // namespace SIMT_MACHINE
