@@ -342,8 +342,13 @@ public:
     // are those of reference/head_digest.h. blocks: [ceil(length / block_size)].
     virtual void sum_kv(const int32_t* blocks, int64_t length, const DevicePages& pages, uint64_t* sums) = 0;
 
+    // Whether large matmuls of kTensorSm90 and kFast may run on Hopper's warpgroups, where there are some. Without them
+    // they run by mma, their second witness: of kTensorSm90 the bits are the same.
+    void use_warpgroups(bool use) { uses_warpgroups_ = use; }
+
 protected:
     DeviceCounts counts_;
+    bool uses_warpgroups_ = true;
 };
 
 // Floats of workspace that attention() needs: per run of a row and attention head a softmax state.

@@ -3,6 +3,7 @@
 //
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
+//   has_warpgroups() -> bool                             runs what simt/simt.h says of Hopper
 //
 // and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
@@ -14,6 +15,7 @@
 #include "kernels/cuda/ops/conv.h"
 #include "kernels/cuda/ops/delta.h"
 #include "kernels/cuda/ops/digest.h"
+#include "kernels/cuda/ops/hopper_matmul.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
@@ -96,7 +98,11 @@ public:
                                           tiles,
                                           groups,
                                           rows(out)};
-        if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
+        if (profile == reference::Profile::kFast && has_hopper_blocks<HopperFastMatmul>(parameters)) {
+            launch_blocks<HopperFastMatmul>("hopper_fast_matmul", parameters);
+        } else if (profile != reference::Profile::kFast && has_hopper_blocks<HopperMatmul>(parameters)) {
+            launch_blocks<HopperMatmul>("hopper_matmul", parameters);
+        } else if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
             launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
         } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
             launch_blocks<TensorMatmul>("tensor_matmul", parameters);
@@ -422,6 +428,10 @@ private:
     template <typename Kernel>
     bool fills_device(const TensorParameters& parameters) const {
         return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
+    }
+    template <typename Kernel>
+    bool has_hopper_blocks(const TensorParameters& parameters) const {
+        return this->has_warpgroups() && fills_device<Kernel>(parameters);
     }
     // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
     // weights in a row.

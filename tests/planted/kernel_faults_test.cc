@@ -150,6 +150,7 @@ TEST(KernelFaults, OfTensorCoresAreFoundOrShownAsWrongBits) {
     // How many outputs are wrong.
     const auto run = [](simt::Emulator& emulator, std::string_view fault) {
         const auto device = make_emulated_device(emulator);
+        device->use_warpgroups(false);
         TensorCase one(*device, {40, 50, 600});
         const planted::SwitchedOn on(fault);
         one.multiply();
@@ -164,6 +165,51 @@ TEST(KernelFaults, OfTensorCoresAreFoundOrShownAsWrongBits) {
         // Every access is in order; only the sums are of other rows.
         simt::Emulator emulator(schedule, 3);
         EXPECT_GT(run(emulator, "tensor_wrong_lane"), 40 * 50 * 9 / 10);
+        EXPECT_TRUE(emulator.findings().empty());
+    }
+}
+
+// The same on warpgroups: more stages than there are places for, warps and a warpgroup without outputs.
+constexpr Expected kExpectedOnWarpgroups[] = {
+    {"hopper_no_fence_of_barriers", "hopper_matmul", FindingKind::kMissingFence},
+    {"hopper_barriers_not_ready", "hopper_matmul", FindingKind::kRace},
+    {"hopper_place_not_free", "hopper_matmul", FindingKind::kBarrierUse},
+    {"hopper_place_never_free", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_too_few_bytes", "hopper_matmul", FindingKind::kBarrierUse},
+    {"hopper_tile_not_copied", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_tiles_of_nobody", "hopper_matmul", FindingKind::kOutOfBounds},
+    {"hopper_rows_not_awaited", "hopper_matmul", FindingKind::kUninitialised},
+    {"hopper_rows_not_fenced", "hopper_matmul", FindingKind::kMissingFence},
+    {"hopper_stage_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_wrong_parity", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_arrival_missing", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_no_register_fence", "hopper_matmul", FindingKind::kMissingFence},
+    {"hopper_not_committed", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_not_multiplied", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_half_a_group", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_tile_misplaced", "hopper_matmul", FindingKind::kMisaligned},
+};
+
+TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
+    const auto run = [](simt::Emulator& emulator, std::string_view fault) {
+        const auto device = make_emulated_device(emulator);
+        TensorCase one(*device, {34, 50, 400});
+        const planted::SwitchedOn on(fault);
+        one.multiply();
+        return one.num_wrong();
+    };
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator good(schedule, 3);
+        EXPECT_EQ(run(good, kNoFault), 0);
+        EXPECT_TRUE(good.findings().empty());
+        for (const Expected& expected : kExpectedOnWarpgroups) {
+            simt::Emulator emulator(schedule, 3);
+            run(emulator, expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        simt::Emulator emulator(schedule, 3);
+        EXPECT_GT(run(emulator, "hopper_not_swizzled"), 34 * 50 / 2);
         EXPECT_TRUE(emulator.findings().empty());
     }
 }
@@ -373,9 +419,9 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",
-                                        "conv_other_sequence", "scan_snapshot_late",
-                                        "window_fault_of_all", "gate_of_queries"};  // as wrong bits
+    std::set<std::string_view> shown = {"tensor_wrong_lane",  "tensor_later_row",    "conv_other_sequence",
+                                        "scan_snapshot_late", "window_fault_of_all", "gate_of_queries",
+                                        "hopper_not_swizzled"};  // as wrong bits
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     const auto add = [&](const auto& all) {
@@ -384,6 +430,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpected);
     add(kExpectedInMatmuls);
     add(kExpectedOnTensorCores);
+    add(kExpectedOnWarpgroups);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
     add(kExpectedInConvs);
