@@ -304,8 +304,8 @@ public:
     // Those of kTensorSm90, or for kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
-    // Single multiplications of 16 x 16 by 16 x 8 on tensor cores: sums = c + a · b, pairs of k in a word. a: [num_tiles,
-    // 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8].
+    // Single multiplications of 16 x 16 by 16 x 8 on tensor cores: sums = c + a · b, pairs of k in a word.
+    // a: [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8].
     virtual void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums,
                                 int64_t num_tiles) = 0;
     virtual void scale(Floats x, float multiplier) = 0;

@@ -15,8 +15,8 @@ struct GpuDeviceConfig {
     int ordinal = 0;
     // Of the self-test that grants tensor.sm90 where compute capability is 9; 0: there is none, and it is refused
     int64_t num_self_test_tiles = kSelfTestTiles;
-    // After an error the process's last device to end takes CUDA's context away, so that the next finds a fresh one: for
-    // a program that is alone with CUDA. Another's memory and streams would go along
+    // After an error the process's last device to end takes CUDA's context away, so that the next finds a fresh one:
+    // for a program that is alone with CUDA. Another's memory and streams would go along
     bool resets_after_errors = false;
 };
 

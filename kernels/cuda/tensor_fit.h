@@ -1,5 +1,5 @@
-// kernels/cuda/tensor_fit.h: owns the question which arithmetic tensor cores have, asked of what they made of tiles. One
-// sum, acc + Σ a[i] · b[i] over 16 products, is reference/numerics/tensor_sm90.h's or that of a near relation:
+// kernels/cuda/tensor_fit.h: owns the question which arithmetic tensor cores have, asked of what they made of tiles.
+// One sum, acc + Σ a[i] · b[i] over 16 products, is reference/numerics/tensor_sm90.h's or that of a near relation:
 //
 //   F1  a model is a few parameters; kHopper's is reference::tensor_group, bit by bit
 //   F2  the fit is the model with which most sums agree; every NaN is one NaN
@@ -25,8 +25,8 @@ struct TensorSums {
 };
 
 enum class TensorRounding : uint8_t { kCut, kNearest };  // of a sum to binary32
-// What a zero has to say to the alignment: nothing, or the least exponent, -126, so that 0 · 2^127 cuts what lies below
-// 2^-24 (as in the published simulator of arXiv 2511.10909).
+// What a zero has to say to the alignment: nothing, or the least exponent, -126, so that 0 · 2^127 cuts what lies
+// below 2^-24 (as in the published simulator of arXiv 2511.10909).
 enum class TensorZeros : uint8_t { kTakeNoPart, kHaveTheLeastExponent };
 
 struct TensorModel {

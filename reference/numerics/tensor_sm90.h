@@ -3,8 +3,8 @@
 // is right: tests/gpu holds it against one, and until that has been run it is a model and nothing more.
 //
 // One group, acc + Σ a[i] · b[i] over 16 products:
-//   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors', a subnormal's being -126;
-//      zeros take no part, whatever is beside them (docs/numerics.md: where that could show)
+//   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors', of which a subnormal has
+//      -126; zeros take no part, whatever is beside them (docs/numerics.md: where that could show)
 //   2  every term is aligned to the largest exponent of the 17 and cut off below 25 fraction bits, toward zero
 //   3  the cut terms are added exactly, also those beyond binary32's range; the sum is cut to binary32, toward zero;
 //      what is beyond its range is infinite
