@@ -13,7 +13,7 @@ namespace {
 void expect_work_on_a_fresh_device() {
     const auto device = make_gpu_device({.resets_after_errors = true});
     ASSERT_TRUE(device) << device.error().message;
-    expect_norms(**device, 3, 130, 2, Values::kNormal);
+    EXPECT_TRUE(norms_as_defined(**device, {3, 130, 2}, Values::kNormal));
 }
 
 TEST(GpuRecovery, AFreshDeviceWorksAfterOneThatFoundNoMemory) {
