@@ -4,7 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "reference/numerics/tensor_sm90.h"
+#include "kernels/cuda/simt/emulated_mma.h"
+#include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
 namespace {
@@ -55,6 +56,7 @@ std::vector<Multiplicand> columns_of(const GroupMmaPart& part) {
 void complete_group_mma(std::span<void* const> parts) {
     const auto& first = *static_cast<const GroupMmaPart*>(parts[0]);
     if (first.tile == nullptr) return;
+    const TensorSum multiply = tensor_sum();
     const std::vector<Multiplicand> rows = rows_of(parts);
     const std::vector<Multiplicand> columns = columns_of(first);
     for (int thread = 0; thread < kWarpgroupSize; ++thread) {
@@ -65,7 +67,7 @@ void complete_group_mma(std::span<void* const> parts) {
             const Multiplicand& b = columns[static_cast<size_t>(i / 4 * 8 + thread % 4 * 2 + i % 2)];
             const float sum = part.from_zero ? 0.0F : part.sums[i];
             const bool adds_nothing = (a.is_zero && b.is_finite) || (b.is_zero && a.is_finite);
-            part.sums[i] = adds_nothing ? sum : reference::tensor_group(a.k, b.k, sum);
+            part.sums[i] = adds_nothing ? sum : multiply(a.k, b.k, sum);
         }
     }
 }
