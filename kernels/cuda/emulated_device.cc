@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulated_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -110,13 +111,20 @@ protected:
                                      grid.x, grid.y, grid.z, kMostBlocks, kMostBlocks),
                          ErrorKind::kMachine});
         }
-        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }, simt::limits_of<Kernel>()};
+        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }, limits_of<Kernel>(block)};
         if (recorded_) return recorded_->launches.push_back(launch);
         ++counts_.launches;
         run(launch);
     }
 
 private:
+    // With how many blocks of so many threads are there at once.
+    template <typename Kernel>
+    [[nodiscard]] simt::LaunchLimits limits_of(simt::Dim3 block) const {
+        simt::LaunchLimits limits = simt::limits_of<Kernel>();
+        limits.most_blocks = std::max<int64_t>(resident_blocks() * 256 / (block.x * block.y * block.z), 1);
+        return limits;
+    }
     struct Transfer {
         const std::byte* from;
         std::vector<std::byte> bytes;

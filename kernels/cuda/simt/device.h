@@ -71,6 +71,28 @@ SIMT_FUNCTION void atomic_add(const View<uint64_t>& view, int64_t i, uint64_t va
     atomicAdd(reinterpret_cast<unsigned long long*>(view.data + i), static_cast<unsigned long long>(value));
 }
 
+template <template <typename> typename View>
+SIMT_FUNCTION int32_t load_acquire(const View<int32_t>& view, int64_t i) {
+    int32_t value;
+    asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(value) : "l"(view.data + i) : "memory");
+    return value;
+}
+template <template <typename> typename View>
+SIMT_FUNCTION void store_release(const View<int32_t>& view, int64_t i, int32_t value) {
+    asm volatile("st.release.gpu.s32 [%0], %1;" ::"l"(view.data + i), "r"(value) : "memory");
+}
+template <template <typename> typename View>
+SIMT_FUNCTION int32_t fetch_add(const View<int32_t>& view, int64_t i, int32_t value) {
+    int32_t there;
+    asm volatile("atom.acq_rel.gpu.add.s32 %0, [%1], %2;" : "=r"(there) : "l"(view.data + i), "r"(value) : "memory");
+    return there;
+}
+template <template <typename> typename View>
+SIMT_FUNCTION void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value) {
+    while (load_acquire(view, i) < value) {
+    }
+}
+
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");

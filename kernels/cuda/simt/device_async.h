@@ -1,14 +1,19 @@
-// kernels/cuda/simt/device_async.h: what simt/simt.h says of barriers, bulk copies and warpgroups, as PTX of sm_90a.
-// Other machines compile it to nothing: no kernel that says it is launched there.
+// kernels/cuda/simt/device_async.h: what simt/simt.h says of barriers, bulk copies and warpgroups, as PTX of sm_90 and
+// sm_90a. Machines that do not have it compile it to nothing: no kernel that says it is launched there.
 #pragma once
 
 #include "kernels/cuda/simt/device.h"
 #include "kernels/cuda/simt/types.h"
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define SIMT_HOPPER 1
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define SIMT_COUNTS_BYTES 1
 #else
-#define SIMT_HOPPER 0
+#define SIMT_COUNTS_BYTES 0
+#endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define SIMT_WARPGROUPS 1
+#else
+#define SIMT_WARPGROUPS 0
 #endif
 
 #define SIMT_BARRIERS(name, count)                             \
@@ -25,22 +30,22 @@ SIMT_FUNCTION uint32_t shared_address(const void* data) {
 struct Barrier {
     uint32_t address;
     SIMT_FUNCTION void init(int arrivals) const {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
 #endif
     }
     SIMT_FUNCTION void arrive() const {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 #endif
     }
     SIMT_FUNCTION void expect_bytes(int bytes) const {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 #endif
     }
     SIMT_FUNCTION void wait(uint32_t parity) const {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
         asm volatile(
             "{\n"
             ".reg .pred done;\n"
@@ -63,7 +68,7 @@ struct Barriers {
 template <typename T>
 SIMT_FUNCTION void bulk_copy(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int64_t count,
                              const Barrier& barrier) {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to.data + i)),
                  "l"(__cvta_generic_to_global(from.data + j)), "r"(static_cast<uint32_t>(count * sizeof(T))),
@@ -73,7 +78,7 @@ SIMT_FUNCTION void bulk_copy(const Shared<T>& to, int64_t i, const Global<const 
 }
 template <typename T>
 SIMT_FUNCTION void bulk_store(const Global<T>& to, int64_t i, const Shared<T>& from, int64_t j, int64_t count) {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to.data + i)),
         "r"(shared_address(from.data + j)), "r"(static_cast<uint32_t>(count * sizeof(T)))
@@ -81,18 +86,18 @@ SIMT_FUNCTION void bulk_store(const Global<T>& to, int64_t i, const Shared<T>& f
 #endif
 }
 SIMT_FUNCTION void commit_bulk() {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
 template <int kPending>
 SIMT_FUNCTION void wait_bulk() {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 #endif
 }
 SIMT_FUNCTION void fence_async() {
-#if SIMT_HOPPER
+#if SIMT_COUNTS_BYTES
     asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
@@ -100,24 +105,24 @@ SIMT_FUNCTION void named_barrier(int id, int num_threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
 }
 SIMT_FUNCTION void wait_previous() {
-#if __CUDA_ARCH__ >= 900
+#if SIMT_COUNTS_BYTES
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 SIMT_FUNCTION void release_next() {
-#if __CUDA_ARCH__ >= 900
+#if SIMT_COUNTS_BYTES
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 template <int kRegisters>
 SIMT_FUNCTION void take_registers() {
-#if SIMT_HOPPER
+#if SIMT_WARPGROUPS
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 template <int kRegisters>
 SIMT_FUNCTION void give_registers() {
-#if SIMT_HOPPER
+#if SIMT_WARPGROUPS
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
@@ -147,18 +152,18 @@ public:
 };
 
 SIMT_FUNCTION void multiply_fence() {
-#if SIMT_HOPPER
+#if SIMT_WARPGROUPS
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
 SIMT_FUNCTION void commit_multiply() {
-#if SIMT_HOPPER
+#if SIMT_WARPGROUPS
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
 template <int kPending>
 SIMT_FUNCTION void wait_multiply() {
-#if SIMT_HOPPER
+#if SIMT_WARPGROUPS
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 #endif
 }
@@ -186,7 +191,7 @@ template <int kColumns>
 SIMT_FUNCTION void multiply_async(Accumulators<kColumns>& sums, Fragment& a, const SwizzledTile& tile, int group,
                                   bool from_zero) {
     static_assert(kColumns == 64 || kColumns == 128 || kColumns == 192 || kColumns == 256, "an instruction for each");
-#if SIMT_HOPPER
+#if SIMT_WARPGROUPS
     const uint32_t(&w)[4] = a.words.values;
     const uint64_t descriptor = tile.descriptor + static_cast<uint64_t>(group * 2);  // 32 bytes further on in each row
     const int adds = from_zero ? 0 : 1;

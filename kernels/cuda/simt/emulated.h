@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <type_traits>
 
 #include "kernels/cuda/simt/emulated_mma.h"
@@ -43,6 +45,7 @@ LaunchLimits limits_of() {
     limits.large_bytes = 0;
     if constexpr (requires { Kernel::kSharedBytes; }) limits.large_bytes = Kernel::kSharedBytes;
     if constexpr (requires { Kernel::kDependent; }) limits.is_dependent = Kernel::kDependent;
+    if constexpr (requires { Kernel::kBlocksMeet; }) limits.blocks_meet = Kernel::kBlocksMeet;
     return limits;
 }
 
@@ -91,6 +94,18 @@ public:
         count(i, 1, true);
         const Value value = change(load(i));
         std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
+    }
+    // With what was released at the element: by its last value, or by the first of at least so much.
+    Value acquire(int64_t i, std::optional<int32_t> least = {}) const {
+        if (!inside(i, 1, "read")) return Value{};
+        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment, true), i);
+        count(i, 1, false);
+        Emulator::current().acquire_at(*memory_, offset(i), least);
+        return load(i);
+    }
+    // What the thread knows goes with the element's next value.
+    void release(int64_t i, Value value, bool replaces) const {
+        if (inside(i, 1, "written")) Emulator::current().release_at(*memory_, offset(i), value, replaces);
     }
     [[nodiscard, gnu::always_inline]] Four<Value> read4(int64_t i) const {
         if (!inside(i, 4, "read")) return {};
@@ -235,6 +250,28 @@ inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
 }
 inline void atomic_add(const View<uint64_t>& view, int64_t i, uint64_t value) {
     view.update(i, [value](uint64_t there) { return there + value; });
+}
+
+inline int32_t load_acquire(const View<int32_t>& view, int64_t i) { return view.acquire(i); }
+inline void store_release(const View<int32_t>& view, int64_t i, int32_t value) {
+    view.release(i, value, true);
+    view.update(i, [value](int32_t) { return value; });
+}
+inline int32_t fetch_add(const View<int32_t>& view, int64_t i, int32_t value) {
+    const int32_t there = view.acquire(i);
+    view.release(i, there + value, false);
+    view.update(i, [value](int32_t before) { return before + value; });
+    return there;
+}
+inline void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value, Place where = Place::current()) {
+    const std::byte* bytes = view.bytes(i, 1);
+    const std::function<bool()> is_there = [bytes, value] {
+        int32_t now = value;
+        if (bytes != nullptr) std::memcpy(&now, bytes, sizeof(now));
+        return now >= value;
+    };
+    Emulator::current().wait_for_value(is_there, where);
+    view.acquire(i, value);
 }
 
 template <typename T>

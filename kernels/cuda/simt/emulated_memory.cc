@@ -15,10 +15,24 @@ int32_t lane_of(int32_t thread) { return thread % kWarpSize; }
 
 bool is_agent(const Moment& moment) { return moment.thread >= kFirstAgent; }
 
+bool knows_of_block(const Moment& before, const Now& now) {
+    if (now.knowledge == nullptr) return false;
+    const auto other = now.knowledge->others.find(before.block);
+    if (other == now.knowledge->others.end()) return false;
+    if (!is_agent(before) && before.block_epoch < other->second.block_epoch) return true;
+    return before.warp_epoch < other->second.known.at(before.thread);
+}
+
+// Whether readers are listed together: those of a block, and of all blocks that live together.
+bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
+    if (last.launch != now.launch) return false;
+    return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->blocks_meet);
+}
+
 // Whether `before` is ordered before `now` (M2).
 bool ordered(const Moment& before, const Now& now, bool blocks_share) {
     if (before.launch != now.launch) return before.launch < now.unsafe_from;
-    if (before.block != now.block) return !blocks_share;
+    if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
     if (!is_agent(before)) {
         if (before.thread == now.issuer) return true;
         if (before.block_epoch < now.block_epoch) return true;
@@ -81,7 +95,7 @@ bool Memory::is_written(const Cell& cell, const Moment& now) const {
     return cell.initialised && (life_ == Life::kDevice || by_this_block);
 }
 
-Clash Memory::read(size_t offset, size_t count, const Now& now) {
+Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         Cell& cell = this->cell(i);
@@ -90,9 +104,10 @@ Clash Memory::read(size_t offset, size_t count, const Now& now) {
         } else if (!is_fenced(cell.written, now)) {
             clash = Clash::kNotFenced;
         }
-        if (!ordered(cell.written, now, life_ == Life::kDevice)) {
+        if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
             clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
         }
+        if (atomic) continue;
         if (now.knowledge == nullptr) {
             note_read(cell, now);
         } else {
@@ -123,13 +138,15 @@ void Memory::note_read(Cell& cell, const Now& now) {
 void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool blocks_share = life_ == Life::kDevice;
-    const bool of_this_block = last.launch == now.launch && last.block == now.block;
-    if (last.launch == now.launch && last.block != now.block && blocks_share) {
+    const bool listed = are_listed(last, now, blocks_share);
+    if (!listed && last.launch == now.launch && last.block != now.block && blocks_share) {
         last.block = -1;
         return;
     }
-    const bool is_alone = !of_this_block || last.thread == -1 ||
-                          (last.thread != kListed && (last.thread == now.thread || ordered(last, now, blocks_share)));
+    const auto comes_after = [&](const Moment& reader) {
+        return (reader.block == now.block && reader.thread == now.thread) || ordered(reader, now, blocks_share);
+    };
+    const bool is_alone = !listed || last.thread == -1 || (last.thread != kListed && comes_after(last));
     if (is_alone) {
         last = now;
         cell.read_warp = warp_of(now.issuer);
@@ -138,9 +155,7 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     }
     std::vector<Moment>& readers = readers_[i];
     if (last.thread != kListed) readers.assign(1, last);
-    std::erase_if(readers, [&](const Moment& reader) {
-        return reader.thread == now.thread || ordered(reader, now, blocks_share);
-    });
+    std::erase_if(readers, comes_after);
     readers.push_back(now);
     last = now;
     last.thread = kListed;
@@ -150,8 +165,7 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
 Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
     const bool blocks_share = life_ == Life::kDevice;
     const Moment& last = cell.last_read;
-    const bool of_this_block = last.launch == now.launch && last.block == now.block;
-    if (of_this_block && last.thread == kListed) {
+    if (last.thread == kListed && are_listed(last, now, blocks_share)) {
         Clash clash = Clash::kNone;
         for (const Moment& reader : readers_[i]) {
             if (!ordered(reader, now, blocks_share)) clash = clash_of(reader, now, Clash::kWriteAfterRead);
@@ -160,7 +174,7 @@ Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
         cell.last_read = {};
         return clash;
     }
-    if (of_this_block && last.thread == -1) {
+    if (last.launch == now.launch && last.block == now.block && last.thread == -1) {
         const bool in_warp =
             cell.read_warp == warp_of(now.issuer) && all_ordered(cell.read_lanes, last.warp_epoch, now);
         return last.block_epoch < now.block_epoch || in_warp ? Clash::kNone : Clash::kWriteAfterRead;

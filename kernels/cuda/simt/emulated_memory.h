@@ -3,7 +3,7 @@
 //   M1  an access outside its view, or of a cell that nobody has written, is found by construction
 //   M2  two accesses to a cell, one of them a write, by two threads of one launch are a race unless something orders
 //       them: a block barrier between threads of a block, sync_warp between the lanes of its mask, or what a thread
-//       knows (simt/knowledge.h). Blocks of one launch are never ordered.
+//       knows (simt/knowledge.h). Blocks of one launch are ordered by what is released and acquired, and nothing else.
 //   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
 //   M4  a bulk copy writes, and tensor cores read, from when they are asked to until they are waited for; what a thread
 //       wrote is theirs to touch behind a fence_async
@@ -68,7 +68,8 @@ public:
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] bool holds(const void* address) const;
 
-    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now);
+    // Atomically: a race only with writes that are not.
+    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now, bool atomic = false);
     [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
     // By an atomic operation: a race only with accesses that are not.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);

@@ -150,7 +150,8 @@ void Emulator::count_access(const Memory& memory, size_t offset, size_t num_byte
                    .num_bytes = num_bytes,
                    .is_shared = memory.life() == Memory::Life::kBlock,
                    .is_store = is_store},
-                  running_->index);
+                  // Of blocks that live together each has threads of its own.
+                  limits_.blocks_meet ? block_index_ * kMaxThreads + running_->index : running_->index);
 }
 
 // --- launches
@@ -173,10 +174,13 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     if (schedule_ == Schedule::kRandom) {
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[prng_.below(i)]);
     }
-    for (const int32_t i : order) {
-        block_index_ = i;
-        block_position_ = position_of(i, grid);
-        run_block(kernel);
+    if (limits.blocks_meet) {
+        run_together(order, kernel);
+    } else {
+        for (const int32_t i : order) {
+            begin_block(i, kernel);
+            run_block();
+        }
     }
     if (limits.is_dependent && !waits_for_previous_) {
         found_in_launch(FindingKind::kNotAwaited,
@@ -191,6 +195,13 @@ void Emulator::check_limits() {
     waits_for_previous_ = false;
     static_bytes_ = 0;
     static_arrays_.clear();
+    released_.clear();
+    const int64_t num_blocks = int64_t{grid_size_.x} * grid_size_.y * grid_size_.z;
+    if (limits_.blocks_meet && limits_.most_blocks >= 0 && num_blocks > limits_.most_blocks) {
+        found_in_launch(FindingKind::kLaunchLimit,
+                        fmt::format("{} blocks wait for each other, and the device holds {} at once", num_blocks,
+                                    limits_.most_blocks));
+    }
     if (num_threads_ > limits_.most_threads) {
         found_in_launch(FindingKind::kLaunchLimit, fmt::format("blocks of {} threads, and its launch bounds are {}",
                                                                num_threads_, limits_.most_threads));
@@ -225,23 +236,46 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
     }
     barriers_.clear();
     has_knowledge_ = false;
+    if (limits_.blocks_meet) know();
 }
 
-void Emulator::run_block(const std::function<void()>& kernel) {
+void Emulator::begin_block(int32_t block, const std::function<void()>& kernel) {
+    block_index_ = block;
+    block_position_ = position_of(block, grid_size_);
     start_threads(kernel);
     cursor_ = schedule_ == Schedule::kReverse ? num_threads_ - 1 : 0;
+}
+
+void Emulator::run_block() {
+    while (true) {
+        (void)advance();
+        if (is_over()) break;
+        give_up();
+    }
+    end_block();
+}
+
+void Emulator::end_block() {
+    if (counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
+    check_block_end();
+}
+
+bool Emulator::is_over() const {
+    return std::all_of(threads_.begin(), threads_.begin() + num_threads_,
+                       [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
+}
+
+// Runs the block as far as it goes by itself; whether that is anywhere.
+bool Emulator::advance() {
+    bool has_moved = false;
     while (true) {
         running_ = choose();
         if (running_ != nullptr) {
             running_->fiber = std::move(running_->fiber).resume();
-            continue;
+        } else if (!release_waiting()) {
+            return has_moved;
         }
-        if (release_waiting()) continue;
-        const bool over = std::all_of(threads_.begin(), threads_.begin() + num_threads_,
-                                      [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
-        if (over && counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
-        if (over) return check_block_end();
-        give_up();
+        has_moved = true;
     }
 }
 
@@ -316,7 +350,7 @@ void Emulator::together(WarpFunction function, void* part, Place where) {
 bool Emulator::release_waiting() {
     bool released = false;
     for (int32_t warp = 0; warp * kWarpSize < num_threads_; ++warp) released |= complete_warp(warp);
-    released |= release_groups() || release_named() || release_barriers();
+    released |= release_groups() || release_named() || release_barriers() || release_values();
     return released || release_block();
 }
 

@@ -80,6 +80,8 @@ struct LaunchLimits {
     int32_t most_threads = 1024;  // of a block: its launch bounds
     int64_t large_bytes = -1;     // of SIMT_LARGE_SHARED; -1: it does not say
     bool is_dependent = false;    // it may begin before those before it have ended
+    bool blocks_meet = false;     // its blocks wait for each other: all of them are there from the beginning
+    int64_t most_blocks = -1;     // that are there at once; -1: nobody says
 };
 
 // One barrier of the block that runs, which counts arrivals and bytes (simt.h).
@@ -112,7 +114,7 @@ struct ThreadAsync {
 
 // A thread of the block that runs.
 struct EmulatedThread {
-    enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtGroup, kAtNamed, kAtBarrier, kDone };
+    enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtGroup, kAtNamed, kAtBarrier, kAtValue, kDone };
     State state = State::kDone;
     int32_t index = 0;  // in its block
     Dim3 position;
@@ -128,11 +130,12 @@ struct EmulatedThread {
     // Copies not landed yet, oldest group first.
     std::vector<std::vector<std::function<void()>>> copy_groups;
     std::vector<std::function<void()>> open_copies;
-    Place where;                          // of what it waits in
-    GroupFunction group_function = {};    // kAtGroup
-    int32_t named = 0;                    // kAtNamed
-    int32_t named_threads = 0;            // kAtNamed: how many it is for
-    const EmulatedBarrier* barrier = {};  // kAtBarrier
+    Place where;                                 // of what it waits in
+    GroupFunction group_function = {};           // kAtGroup
+    int32_t named = 0;                           // kAtNamed
+    int32_t named_threads = 0;                   // kAtNamed: how many it is for
+    const EmulatedBarrier* barrier = {};         // kAtBarrier
+    const std::function<bool()>* is_there = {};  // kAtValue
     ThreadAsync async;
 
     boost::context::fiber fiber;
@@ -211,13 +214,39 @@ public:
     void commit_multiplications() { ++running_->async.groups; }
     void wait_multiplications(uint32_t num_pending);
     void wait_previous();
+    // What the running thread knows goes with a value of memory, and comes to who acquires it: the last one, or the
+    // first that is large enough, for who waits for that must not rely on more. `replaces`: what went with earlier
+    // values does not any more.
+    void release_at(const Memory& memory, size_t offset, int32_t value, bool replaces);
+    void acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least = {});
+    // Until is_there() says so, which another block's thread may bring about.
+    void wait_for_value(const std::function<bool()>& is_there, Place where);
 
     // The access of the code that calls this. REQUIRES: counts_accesses().
     void count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store);
     void count_copy(size_t num_bytes, bool is_store) { counter_->add_copy(num_bytes, is_store); }
 
 private:
-    void run_block(const std::function<void()>& kernel);
+    // A block that lives beside the one that runs.
+    struct ParkedBlock {
+        std::map<const void*, std::unique_ptr<Memory>> shared;
+        std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers;
+        bool has_knowledge = false;
+        Dim3 position;
+        int32_t index = 0;
+        int32_t cursor = 0;
+        std::vector<std::unique_ptr<EmulatedThread>> threads;
+    };
+    void run_block();
+    void end_block();
+    // simt/emulator_blocks.cc
+    void run_together(std::span<const int32_t> order, const std::function<void()>& kernel);
+    void change_block(ParkedBlock& parked);
+    void end_fibers(ParkedBlock& parked);
+    bool release_values();
+    bool advance();
+    [[nodiscard]] bool is_over() const;
+    void begin_block(int32_t block, const std::function<void()>& kernel);
     void start_threads(const std::function<void()>& kernel);
     EmulatedThread* choose();
     bool release_waiting();
@@ -265,6 +294,11 @@ private:
     std::set<const void*> static_arrays_;  // of this launch
     std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers_;
     bool has_knowledge_ = false;  // this block has used something that needs it
+    struct Released {
+        int32_t value;
+        std::map<int32_t, BlockKnowledge> blocks;
+    };
+    std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // of this launch
     Dim3 block_position_;
     Dim3 block_size_;
     Dim3 grid_size_;

@@ -34,7 +34,10 @@ std::string text_of(Place where) {
 void Emulator::know() {
     if (has_knowledge_) return;
     has_knowledge_ = true;
-    for (int32_t i = 0; i < num_threads_; ++i) threads_[i]->moment.knowledge = &threads_[i]->async.knowledge;
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        threads_[i]->async.knowledge.blocks_meet = limits_.blocks_meet;
+        threads_[i]->moment.knowledge = &threads_[i]->async.knowledge;
+    }
 }
 
 // The thread's knowledge is whole, with what it has done itself so far: others may have it.
@@ -324,6 +327,9 @@ bool Emulator::give_up_async() {
     if (found_at == all.end()) {
         found_at = std::ranges::find_if(all, [](const auto& thread) { return thread->state == State::kAtBarrier; });
     }
+    if (found_at == all.end()) {
+        found_at = std::ranges::find_if(all, [](const auto& thread) { return thread->state == State::kAtValue; });
+    }
     if (found_at == all.end()) return false;
     running_ = found_at->get();
     const auto like = std::ranges::count_if(all, [&](const auto& thread) {
@@ -337,6 +343,8 @@ bool Emulator::give_up_async() {
         found(apart ? FindingKind::kDivergent : FindingKind::kBarrierNotReached,
               apart ? fmt::format("a warpgroup multiplies at {} and elsewhere", where)
                     : fmt::format("a multiplication is reached by {} of a warpgroup's 128 threads ({})", like, where));
+    } else if (running_->state == State::kAtValue) {
+        found(FindingKind::kBarrierNotReached, fmt::format("it waits for a value that nobody brings ({})", where));
     } else if (running_->state == State::kAtNamed) {
         found(FindingKind::kBarrierNotReached, fmt::format("named barrier {} is reached by {} of {} threads ({})",
                                                            running_->named, like, running_->named_threads, where));

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace verbatim::simt {
@@ -38,12 +39,25 @@ private:
     std::vector<uint32_t> epochs_;  // behind the end: 0
 };
 
+// Of another block, as one of its threads has let it go.
+struct BlockKnowledge {
+    VectorClock known;
+    uint32_t block_epoch = 0;  // what its threads did before that many barriers of it is known, too
+    void join(const BlockKnowledge& other) {
+        known.join(other.known);
+        block_epoch = std::max(block_epoch, other.block_epoch);
+    }
+};
+
 struct Knowledge {
     VectorClock known;
     VectorClock fenced;
-    uint32_t fenced_blocks = 0;  // what was written before that many barriers of the block is fenced, too
-    uint32_t unsafe_from = 0;    // launches from here on, up to the one that runs, may not have ended
+    uint32_t fenced_blocks = 0;                // what was written before that many barriers of the block is fenced, too
+    uint32_t unsafe_from = 0;                  // launches from here on, up to the one that runs, may not have ended
+    std::map<int32_t, BlockKnowledge> others;  // by block
+    bool blocks_meet = false;                  // the launch's blocks live together, and readers of all are listed
     void join(const Knowledge& other) {
+        for (const auto& [block, knowledge] : other.others) others[block].join(knowledge);
         known.join(other.known);
         fenced.join(other.fenced);
         fenced_blocks = std::max(fenced_blocks, other.fenced_blocks);

@@ -30,6 +30,11 @@
 //   mma(a, b0, b1, acc)         acc += A·B on tensor cores, fragments as in simt/types.h; every lane of the warp takes
 //                               part
 //   atomic_min(view, i, value), atomic_add(view, i, value)     of integers
+//   store_release(view, i, value), load_acquire(view, i), fetch_add(view, i, value)     of int32: who acquires what
+//                               another has released, of whatever block, comes after it; fetch_add does both, and
+//                               gives what was there
+//   wait_at_least(view, i, value)     until it is, and acquires it: for blocks that wait for each other, in a kernel
+//                               with static constexpr bool kBlocksMeet = true, whose blocks are all there at once
 //
 // Of Hopper (compute capability 9.0), and nowhere else:
 //
