@@ -147,8 +147,12 @@ template <int kColumns>
 class Accumulators {
 public:
     static constexpr int kSums = kColumns / 2;  // of a thread
-    SIMT_FUNCTION float operator[](int i) const { return sums[i]; }
-    float sums[kSums];
+    // The compiler knows nothing of multiplications under way: it may read a sum no earlier than here.
+    SIMT_FUNCTION float operator[](int i) const {
+        asm volatile("" : "+f"(sums[i])::"memory");
+        return sums[i];
+    }
+    mutable float sums[kSums];
 };
 
 SIMT_FUNCTION void multiply_fence() {
