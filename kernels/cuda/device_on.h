@@ -12,9 +12,11 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
+#include "kernels/cuda/ops/conv_steps.h"
 #include "kernels/cuda/ops/delta.h"
 #include "kernels/cuda/ops/digest.h"
 #include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/sampling.h"
@@ -65,6 +67,12 @@ public:
         launch_pairs("round_rows", x, RoundRows{rows(read_only(x)), multiplier, pairs_of(x, pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
+        if (out.num_rows <= kMatvecRows) {
+            return matvec({.num_rows = out.num_rows,
+                           .input = {.pairs = pairs},
+                           .products = {{{matrix, out}}},
+                           .num_products = 1});
+        }
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
         const int64_t row_pairs = row_pairs_of(matrix.num_k);
         const int64_t panels = parts(matrix.num_outputs, kPanel);
@@ -77,13 +85,7 @@ public:
                                           rows(out)};
         const simt::Dim3 blocks =
             grid(parts(matrix.num_outputs, Matmul::kBlockOutputs), parts(out.num_rows, Matmul::kBlockRows));
-        if (out.num_rows <= 1) {
-            launch_matvec<Matvec1>(parameters);
-        } else if (out.num_rows <= 2) {
-            launch_matvec<Matvec2>(parameters);
-        } else if (out.num_rows <= kMatvecRows) {
-            launch_matvec<Matvec4>(parameters);
-        } else if (out.num_rows <= 8) {
+        if (out.num_rows <= 8) {
             launch_by_chunks<Matmul8>("matmul8", parameters);
         } else if (out.num_rows <= 16) {
             launch_by_chunks<Matmul16>("matmul16", parameters);
@@ -91,6 +93,17 @@ public:
             launch_by_chunks<Matmul32>("matmul32", parameters);
         } else {
             launch("matmul", blocks, {simt::kWarpSize, Matmul::kWarps}, Matmul{parameters});
+        }
+    }
+    void matvec(const Matvec& of) override {
+        const MatvecParameters parameters = matvec_parameters(of);
+        const bool normed = of.input.is_normed;
+        if (of.num_rows <= 1) {
+            normed ? launch_matvec<NormMatvec1>(parameters) : launch_matvec<Matvec1>(parameters);
+        } else if (of.num_rows <= 2) {
+            normed ? launch_matvec<NormMatvec2>(parameters) : launch_matvec<Matvec2>(parameters);
+        } else {
+            normed ? launch_matvec<NormMatvec4>(parameters) : launch_matvec<Matvec4>(parameters);
         }
     }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
@@ -123,15 +136,25 @@ public:
         launch_convs(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
                      parameters.conv_weight, parameters.conv_bias, x, out);
     }
+    void conv_and_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
+                        const DeviceStates& windows, const DeviceLog& log, Floats out, Floats dt_raw, float* dt,
+                        float* decay) override {
+        const ConvParameters conv =
+            conv_parameters(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
+                            parameters.conv_weight, parameters.conv_bias, x, out);
+        const TimeSteps steps = time_steps(batch, shape, parameters, dt_raw, dt, decay, log);
+        if (batch.num_rows == batch.num_sequences) {
+            launch_conv_and_steps("conv_step", WithSteps<ConvStep>{{{conv}}, steps, 0}, ConvStepAndSteps{});
+        } else {
+            launch_conv_and_steps("conv", WithSteps<Conv>{{{conv}}, steps, 0}, ConvAndSteps{});
+        }
+    }
     void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
               Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, const DeviceLog& log,
               Floats y) override {
-        const int64_t num_steps = batch.num_rows * shape.n_heads;
-        launch_rows("time_steps", dt_raw,
-                    TimeSteps{steps(batch), view(batch.row_sequences, batch.num_rows), logs(shape, log),
-                              rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
-                              view(parameters.a, shape.n_heads), shape.dt_min, shape.dt_max, view(dt, num_steps),
-                              view(decay, num_steps)});
+        if (dt_raw.data != nullptr) {
+            launch_rows("time_steps", dt_raw, time_steps(batch, shape, parameters, dt_raw, dt, decay, log));
+        }
         launch_scans(batch, shape, parameters, conv, dt, decay, pool, log, y);
     }
     void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
@@ -345,20 +368,46 @@ private:
         return {steps(batch), static_cast<int32_t>(d_conv), static_cast<int32_t>(num_channels), states(batch, windows),
                 log};
     }
+    ConvParameters conv_parameters(const DeviceBatch& batch, const ConvWindows& windows, const float* weight,
+                                   const float* bias, Floats x, Floats out) {
+        return {windows,
+                view(batch.row_sequences, batch.num_rows),
+                rows(read_only(x)),
+                view(weight, x.width * windows.d_conv),
+                view(bias, x.width),
+                bias != nullptr,
+                rows(out)};
+    }
+    TimeSteps time_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
+                         Floats dt_raw, float* dt, float* decay, const DeviceLog& log) {
+        const int64_t num_steps = batch.num_rows * shape.n_heads;
+        return {steps(batch),
+                view(batch.row_sequences, batch.num_rows),
+                logs(shape, log),
+                rows(read_only(dt_raw)),
+                view(parameters.dt_bias, shape.n_heads),
+                view(parameters.a, shape.n_heads),
+                shape.dt_min,
+                shape.dt_max,
+                view(dt, num_steps),
+                view(decay, num_steps)};
+    }
     void launch_convs(const DeviceBatch& batch, const ConvWindows& windows, const float* weight, const float* bias,
                       Floats x, Floats out) {
-        const ConvParameters conv{windows,
-                                  view(batch.row_sequences, batch.num_rows),
-                                  rows(read_only(x)),
-                                  view(weight, x.width * windows.d_conv),
-                                  view(bias, x.width),
-                                  bias != nullptr,
-                                  rows(out)};
+        const ConvParameters conv = conv_parameters(batch, windows, weight, bias, x, out);
         if (batch.num_rows == batch.num_sequences) {
             launch_conv<ConvStep>("conv_step", conv);
         } else {
             launch_conv<Conv>("conv", conv);
         }
+    }
+    template <typename Kernel, typename Parts>
+    void launch_conv_and_steps(const char* name, Parts of, Kernel) {
+        of.channel_blocks = static_cast<int32_t>(parts(of.conv.x.width, kConvChannels));
+        launch(name,
+               grid(parts(of.conv.x.num_rows, kConvGroups * Kernel::kThreadRows),
+                    of.channel_blocks + parts(of.steps.raw.width, kConvChannels)),
+               {kConvChannels, kConvGroups}, Kernel{of});
     }
     template <typename Kernel>
     void launch_conv(const char* name, const ConvParameters& parameters) {
@@ -436,16 +485,64 @@ private:
     bool fills_device(const TensorParameters& parameters) const {
         return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
     }
+    MatvecMatrix matvec_matrix(const Matvec::Product& product, int64_t num_pairs) {
+        const DeviceMatrix& matrix = product.matrix;
+        const int64_t panels = parts(matrix.num_outputs, kPanel);
+        KernelRows<float> out = rows(product.out);
+        out.width = matrix.num_outputs;
+        return {view(matrix.words, panels * num_pairs * kPanel), view(matrix.bias, matrix.num_outputs),
+                matrix.bias != nullptr, out, static_cast<int32_t>(panels * kPanelQuads)};
+    }
+    MatvecNorm matvec_norm(const MatvecInput& of) {
+        const bool gates = of.z.data != nullptr;
+        const bool norms = !gates || of.gate != GateKind::kGateOnly;
+        return {norms,
+                gates,
+                of.gate != GateKind::kNormThenGate,
+                of.x.width / of.n_groups,
+                rows(read_only(of.x)),
+                rows(read_only(of.z)),
+                view(of.weight, norms ? of.x.width : 0),
+                of.eps};
+    }
+    MatvecParameters matvec_parameters(const Matvec& of) {
+        const DeviceMatrix& first = of.products[0].matrix;
+        const int64_t num_pairs = (first.num_k + 1) / 2;
+        const int64_t row_pairs = row_pairs_of(first.num_k);
+        const auto matrix = [&](int64_t i) {
+            return i < of.num_products ? matvec_matrix(of.products[i], num_pairs) : MatvecMatrix{};
+        };
+        return {static_cast<int32_t>(of.num_rows),
+                num_pairs,
+                row_pairs,
+                view(of.input.pairs, of.num_rows * row_pairs),
+                matvec_norm(of.input),
+                matrix(0),
+                matrix(1),
+                matrix(2),
+                of.end,
+                of.branch_multiplier,
+                of.residual_multiplier,
+                rows(of.residual),
+                of.gate_multiplier,
+                pairs_of({nullptr, of.num_rows, first.num_outputs, 0}, of.pairs)};
+    }
     // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
-    // weights in a row.
+    // weights in a row. Until here a matrix's blocks are quads.
     template <typename Kernel>
-    void launch_matvec(const MatmulParameters& parameters) {
+    void launch_matvec(MatvecParameters parameters) {
+        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices in a block
+        if (beside == 2) parameters.second.num_blocks = 0;
         int32_t chunks = 1;
         while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
-        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
-        const int64_t all_quads = parts(parameters.out.width, kPanel) * kPanelQuads;
-        while (quads > 4 && all_quads / quads < num_processors()) quads /= 2;
-        launch("matvec", grid(all_quads / quads), {quads, chunks}, Kernel{{parameters}});
+        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks) / beside;
+        const int64_t all_quads =
+            parameters.first.num_blocks + parameters.second.num_blocks + parameters.third.num_blocks;
+        while (quads * beside > 4 && all_quads / quads < num_processors()) quads /= 2;
+        for (MatvecMatrix* matrix : {&parameters.first, &parameters.second, &parameters.third}) {
+            matrix->num_blocks /= quads;
+        }
+        launch("matvec", grid(all_quads / quads), {quads * beside, chunks}, Kernel{{parameters}});
     }
     template <typename Kernel>
     void launch_by_chunks(const char* name, const MatmulParameters& parameters) {
