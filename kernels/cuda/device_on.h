@@ -23,6 +23,7 @@
 #include "kernels/cuda/ops/scan.h"
 #include "kernels/cuda/ops/tensor_attention.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
+#include "kernels/cuda/ops/tensor_probe.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -105,6 +106,14 @@ public:
         } else {
             normed ? launch_matvec<NormMatvec4>(parameters) : launch_matvec<Matvec4>(parameters);
         }
+    }
+    void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums, int64_t num_tiles) override {
+        constexpr int64_t kRowWords = int64_t{simt::kMmaRows} * TensorProbe::kLinePairs;
+        constexpr int64_t kColumnWords = int64_t{simt::kMmaColumns} * TensorProbe::kLinePairs;
+        launch("tensor_probe", grid(parts(num_tiles, TensorProbe::kWarps)), {simt::kWarpSize, TensorProbe::kWarps},
+               TensorProbe{view(a, num_tiles * kRowWords), view(b, num_tiles * kColumnWords),
+                           view(c, num_tiles * TensorProbe::kSums), view(sums, num_tiles * TensorProbe::kSums),
+                           num_tiles});
     }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                        Floats out) override {
