@@ -1,5 +1,5 @@
-// kernels/cuda/ops/conv_steps.h: Mamba-2's convolution and time steps side by side in one launch: neither reads what the
-// other writes.
+// kernels/cuda/ops/conv_steps.h: Mamba-2's convolution and time steps side by side in one launch: neither reads what
+// the other writes.
 #pragma once
 
 #include "kernels/cuda/ops/conv.h"

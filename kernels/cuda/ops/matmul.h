@@ -1,7 +1,7 @@
 // kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator
 // per output and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which
-// of these kernels, or of ops/matvec.h, computes an output is a matter of speed: how many rows there are, and how many blocks keep a
-// device busy.
+// of these kernels, or of ops/matvec.h, computes an output is a matter of speed: how many rows there are, and how many
+// blocks keep a device busy.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"

@@ -72,9 +72,9 @@ struct MatvecGroup {
     }
 };
 
-// A thread computes 4 outputs over one chunk, and has the weights of kAhead pairs under way at once. Blocks of (quads of
-// outputs, chunks), kMatvecThreads at most; the chunks' sums are added in order. With a norm every block computes the
-// inputs for itself, while its first weights are on their way.
+// A thread computes 4 outputs over one chunk, and has the weights of kAhead pairs under way at once. Blocks of (quads
+// of outputs, chunks), kMatvecThreads at most; the chunks' sums are added in order. With a norm every block computes
+// the inputs for itself, while its first weights are on their way.
 template <int kRows, bool kNormed>
 struct MatvecOf : MatvecParameters {
     static constexpr int kAhead = kRows == 1 ? 16 : 8;

@@ -43,8 +43,8 @@ struct NormMemory {
     simt::Shared<float> partials;  // [kPartials + 1]
 };
 
-// Elements [first, first + count) of a row to `tile`, by num_threads of which this is one. Rows: load(i) is what element
-// i is computed from, value() of that is the element.
+// Elements [first, first + count) of a row to `tile`, by num_threads of which this is one. Rows: load(i) is what
+// element i is computed from, value() of that is the element.
 template <int kAhead, typename Row>
 SIMT_FUNCTION void bring(const Row& row, int64_t first, int count, const simt::Shared<float>& tile, int thread,
                          int num_threads) {

@@ -1,5 +1,5 @@
-// Steps of a few rows: matmuls are one launch with the norm before them and the activation or the residual stream behind
-// them, and the bits are those of one operation after another.
+// Steps of a few rows: matmuls are one launch with the norm before them and the activation or the residual stream
+// behind them, and the bits are those of one operation after another.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/emulated_device.h"
