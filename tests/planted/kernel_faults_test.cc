@@ -10,6 +10,7 @@
 #include "tests/kernels/cuda/delta_case.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/mamba_case.h"
+#include "tests/kernels/cuda/matvec_case.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
@@ -93,6 +94,7 @@ constexpr Expected kExpected[] = {
     {"read_past_page", "attend_run", FindingKind::kUninitialised},
     {"uninitialised_shared", "attend_run", FindingKind::kUninitialised},
     {"two_writers", "conv", FindingKind::kRace},
+    {"steps_overrun", "conv", FindingKind::kOutOfBounds},
     {"warp_order_assumed", "rms_norm", FindingKind::kRace},
     {"redundant_writers", "scan", FindingKind::kRace},
     {"padding_read", "embed", FindingKind::kOutOfBounds},
@@ -158,6 +160,30 @@ TEST(KernelFaults, OfWideNormsAreFoundOrShownAsWrongBits) {
             emulator.clear_findings();
             const planted::SwitchedOn on(expected.fault);
             (void)norms_as_defined(*device, shape, Values::kNormal);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+}
+
+// Matmuls of few rows, with a norm before them and the residual stream behind.
+constexpr Expected kExpectedInMatvecs[] = {{"matvec_input_early", "matvec", FindingKind::kRace},
+                                           {"matvec_residual_twice", "matvec", FindingKind::kRace}};
+
+TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        const MatvecCase one(*device, {2, 900, {130}, MatvecEnd::kAddBranch, true});
+        EXPECT_TRUE(one.is_as_defined());
+        {
+            const planted::SwitchedOn on("matvec_chunks_backwards");
+            EXPECT_FALSE(one.is_as_defined());
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        for (const Expected& expected : kExpectedInMatvecs) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(expected.fault);
+            (void)one.is_as_defined();
             expect_named(emulator.findings(), expected, schedule);
         }
     }
@@ -445,7 +471,7 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 TEST(KernelFaults, NoneIsLeftOut) {
     std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",    "conv_other_sequence",
                                         "scan_snapshot_late",  "window_fault_of_all", "gate_of_queries",
-                                        "hopper_not_swizzled", "norm_lane_too_few"};  // as wrong bits
+                                        "hopper_not_swizzled", "norm_lane_too_few",   "matvec_chunks_backwards"};
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     const auto add = [&](const auto& all) {
@@ -454,6 +480,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpected);
     add(kExpectedInMatmuls);
     add(kExpectedInNorms);
+    add(kExpectedInMatvecs);
     add(kExpectedOnTensorCores);
     add(kExpectedOnWarpgroups);
     add(kExpectedInDraws);
