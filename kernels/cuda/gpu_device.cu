@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "kernels/cuda/device_on.h"
@@ -9,7 +11,8 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int kLeastMajor = 8;  // compute capability: cp.async, mma of bf16
+constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800, 900: there is code for them
+constexpr int kLeastMajor = 8;                          // compute capability: cp.async, mma of bf16
 
 template <typename Kernel>
 __global__ void run(const Kernel kernel) {
@@ -41,6 +44,13 @@ template <typename Kernel>
 constexpr int shared_bytes() {
     if constexpr (requires { Kernel::kSharedBytes; }) return Kernel::kSharedBytes;
     return 0;
+}
+
+// Whether it may begin before the kernels before it have ended; it waits for them itself (wait_previous).
+template <typename Kernel>
+constexpr bool is_dependent() {
+    if constexpr (requires { Kernel::kDependent; }) return Kernel::kDependent;
+    return false;
 }
 
 std::string text_of(simt::Dim3 size) {
@@ -168,6 +178,13 @@ protected:
         config.blockDim = dim(block);
         config.dynamicSmemBytes = kSharedBytes;
         config.stream = stream_;
+        cudaLaunchAttribute early{};
+        if (is_dependent<Kernel>() && kernels_wait()) {
+            early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            early.val.programmaticStreamSerializationAllowed = 1;
+            config.attrs = &early;
+            config.numAttrs = 1;
+        }
         if (!is_recording_) ++counts_.launches;
         last_name_ = kernel_name;
         last_grid_ = grid;
@@ -180,6 +197,12 @@ protected:
     }
 
 private:
+    // Whether the code for this device has its waits (wait_previous): that for 8.0, which later ones run, too, has
+    // none.
+    [[nodiscard]] bool kernels_wait() const {
+        const int own = 100 * properties_.major + 10 * properties_.minor;
+        return own >= 900 && std::ranges::find(kArchitectures, own) != std::end(kArchitectures);
+    }
     // Compute capabilities differ: 99 KiB for a block on 8.6, 8.9 and 12.0, 163 on 8.0, 227 on 9.0.
     [[nodiscard]] Status has_room_for_fast() const {
         if (properties_.sharedMemPerBlockOptin >= size_t{TensorFastMatmul::kSharedBytes}) return {};

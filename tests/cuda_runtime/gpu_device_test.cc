@@ -203,6 +203,19 @@ TEST_F(GpuDevice, KeepsTheRulesInEveryProfileAndIsAskedForWhatTheEmulatedOneIs) 
     }
 }
 
+// Not where a device runs the code for an earlier one, which does not know how to wait.
+TEST_F(GpuDevice, AMatvecBeginsEarlyWhereItsCodeWaits) {
+    for (const int major : {8, 9, 12}) {
+        begin_process({.major = major});
+        auto device = make_gpu_device(kProgram);
+        ASSERT_TRUE(device);
+        ASSERT_TRUE(Session(model_, **device).run());
+        EXPECT_EQ(strict_runtime::counts().dependents > 0, major == 9) << major;
+        device->reset();
+        expect_clean();
+    }
+}
+
 TEST_F(GpuDevice, WhicheverAllocationFindsNoMemoryTheErrorSaysSoAndNothingLeaks) {
     int64_t n = 1;
     for (std::string message; !(message = error_of({.fail_at_allocation = n})).empty(); ++n) {

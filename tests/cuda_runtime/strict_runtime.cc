@@ -196,6 +196,13 @@ void require_fit(const cudaLaunchConfig_t& config, size_t shared_bytes) {
             fmt::format("a block of {} x {} x {} threads", block.x, block.y, block.z), cudaErrorInvalidConfiguration);
     require(config.dynamicSmemBytes <= std::max(kSharedUnasked, shared_bytes),
             fmt::format("{} bytes of shared memory, {} were asked for", config.dynamicSmemBytes, shared_bytes));
+    for (unsigned i = 0; i < config.numAttrs; ++i) {
+        const bool is_dependent = config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+        require(
+            is_dependent && process().machine.major >= 9,
+            fmt::format("launch attribute {} on {}.x", static_cast<int>(config.attrs[i].id), process().machine.major));
+        if (is_dependent) ++process().counts.dependents;
+    }
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ struct Machine {
     int64_t fail_at_kernel = 0;      // it meets memory that nobody has; a graph's kernels count whenever it is launched
 };
 struct Counts {
-    int64_t kernels = 0;  // that ran, those of graphs too
+    int64_t kernels = 0;     // that ran, those of graphs too
+    int64_t dependents = 0;  // asked for as such, or recorded: they may begin before the kernels before them have ended
     int64_t waits = 0;
     int64_t resets = 0;
 };

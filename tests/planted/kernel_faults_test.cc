@@ -186,6 +186,11 @@ TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
             (void)one.is_as_defined();
             expect_named(emulator.findings(), expected, schedule);
         }
+        // What it multiplies is what a kernel before it has rounded.
+        emulator.clear_findings();
+        const planted::SwitchedOn on("matvec_not_awaited");
+        (void)MatvecCase(*device, {2, 900, {130}}).is_as_defined();
+        expect_named(emulator.findings(), {"matvec_not_awaited", "matvec", FindingKind::kNotAwaited}, schedule);
     }
 }
 
@@ -471,7 +476,8 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 TEST(KernelFaults, NoneIsLeftOut) {
     std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",    "conv_other_sequence",
                                         "scan_snapshot_late",  "window_fault_of_all", "gate_of_queries",
-                                        "hopper_not_swizzled", "norm_lane_too_few",   "matvec_chunks_backwards"};
+                                        "hopper_not_swizzled", "norm_lane_too_few",   "matvec_chunks_backwards",
+                                        "matvec_not_awaited"};
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     const auto add = [&](const auto& all) {

@@ -398,6 +398,7 @@ struct MergeRuns {
     KernelRows<float> out;
     KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
+        simt::release_next();  // o's matvec
         const int64_t row = simt::block_x();
         const int64_t head = simt::block_y();
         const int32_t begin = first_runs[row];

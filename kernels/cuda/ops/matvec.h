@@ -80,7 +80,8 @@ struct MatvecOf : MatvecParameters {
     static constexpr int kAhead = kRows == 1 ? 16 : 8;
     static constexpr int kThreads = kMatvecThreads;
     static constexpr int kResidentBlocks =
-        kRows == 4 ? 2 : 3;  // so that the compiler asks for all of them before it uses the first
+        kRows == 4 ? 2 : 3;                   // so that the compiler asks for all of them before it uses the first
+    static constexpr bool kDependent = true;  // it asks for weights, which no kernel writes, while those before it end
     static constexpr int kInputWords = kRows * static_cast<int>(kMatvecNormWidth / 2);
     static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
     using Sums = float[kRows][4];
@@ -97,6 +98,8 @@ struct MatvecOf : MatvecParameters {
         SIMT_SHARED(float, totals, kMatvecThreads* kRows * 4);  // [kRows][outputs]
         const Lane lane = this_lane();
         const Weights weights = fetch(lane, int64_t{simt::thread_y()} * kChunkPairs);
+        simt::wait_previous();
+        simt::release_next();
         if constexpr (kNormed) {
             SIMT_LARGE_SHARED(uint32_t, inputs, kInputWords);
             SIMT_SHARED(float, tile, kMatvecNormWidth);

@@ -107,6 +107,7 @@ struct ScanTiles : ScanParameters {
     };
     SIMT_FUNCTION void operator()() const {
         SIMT_LARGE_SHARED(float, shared, kSharedBytes / 4);
+        simt::release_next();  // out_proj's matvec
         const Part part = this_part();
         State h = {};
         load(part, h);  // first: a decode step is little else

@@ -288,7 +288,7 @@ private:
     std::string kernel_name_;
     uint32_t launch_ = 0;
     LaunchLimits limits_;
-    uint32_t unsafe_from_ = 0;  // of launches: those from here on, before this one, may not have ended
+    uint32_t unsafe_from_ = 1;  // of launches: those from here on, before this one, may not have ended; 0: the host's
     bool waits_for_previous_ = false;
     int64_t static_bytes_ = 0;             // of shared memory
     std::set<const void*> static_arrays_;  // of this launch
