@@ -178,7 +178,7 @@ private:
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
     float rounded_multiplier_ = 1.0F;
     DeviceArray<float> dt_, decay_, workspace_;
-    DeviceArray<int32_t> head_blocks_;  // of sum_head
+    DeviceArray<int32_t> head_blocks_;  // of sum_head: [pools_.num_blocks]
     DeviceArray<uint64_t> head_sums_;   // of sum_head, by layer and part
     int64_t max_runs_ = 0;              // that workspace_ has room for
     std::vector<float> host_logits_;    // of the last step, once somebody has asked
