@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/experts_on.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
 #include "kernels/cuda/ops/delta.h"
@@ -26,11 +27,19 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 template <typename Machine>
-class DeviceOn : public Machine {
+class DeviceOn : public ExpertsOn<Machine> {
 public:
-    using Machine::launch;
-    using Machine::Machine;
-    using Machine::view;
+    using ExpertsOn<Machine>::ExpertsOn;
+    using ExpertsOn<Machine>::grid;
+    using ExpertsOn<Machine>::launch;
+    using ExpertsOn<Machine>::launch_pairs;
+    using ExpertsOn<Machine>::launch_rows;
+    using ExpertsOn<Machine>::num_processors;
+    using ExpertsOn<Machine>::pairs_of;
+    using ExpertsOn<Machine>::parts;
+    using ExpertsOn<Machine>::read_only;
+    using ExpertsOn<Machine>::rows;
+    using ExpertsOn<Machine>::view;
 
     void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                Floats out) override {
@@ -282,20 +291,6 @@ public:
     }
 
 private:
-    static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
-    static simt::Dim3 grid(int64_t x, int64_t y = 1, int64_t z = 1) {
-        return {static_cast<int32_t>(x), static_cast<int32_t>(y), static_cast<int32_t>(z)};
-    }
-    static DeviceRows<const float> read_only(Floats x) { return {x.data, x.num_rows, x.width, x.stride}; }
-
-    template <typename T>
-    KernelRows<T> rows(DeviceRows<T> x) {
-        const int64_t count = x.num_rows == 0 ? 0 : (x.num_rows - 1) * x.stride + x.width;
-        return {view(x.data, count), x.num_rows, x.width, x.stride};
-    }
-    KernelPairs pairs_of(Floats x, uint32_t* pairs) {
-        return {view(pairs, x.num_rows * row_pairs_of(x.width)), row_pairs_of(x.width)};
-    }
     KernelBatch steps(const DeviceBatch& batch) {
         return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
@@ -414,8 +409,6 @@ private:
         return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
                     parts(parameters.out.num_rows, Kernel::kBlockRows));
     }
-    // Of 256 threads each.
-    [[nodiscard]] int64_t num_processors() const { return std::max<int64_t>(this->resident_blocks() / 8, 1); }
     // Whether large blocks, one a processor, keep half of the processors busy.
     bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }
     // For rows that are too many for weights to be read once for all of them.
@@ -459,16 +452,6 @@ private:
         const int64_t resident = num_processors() * Kernel::kResidentBlocks;
         launch(name, grid(std::max<int64_t>(resident / groups, 1), groups), {simt::kWarpSize, kAttendWarps},
                Kernel{{parameters}});
-    }
-    // Blocks of 64 threads along the pairs of each of x's rows, with those that pad it.
-    template <typename Kernel>
-    void launch_pairs(const char* name, Floats x, const Kernel& kernel) {
-        launch(name, grid(x.num_rows, parts(row_pairs_of(x.width), kRowThreads)), {kRowThreads}, kernel);
-    }
-    // Blocks of 64 threads along each of x's rows.
-    template <typename Kernel>
-    void launch_rows(const char* name, Floats x, const Kernel& kernel) {
-        launch(name, grid(x.num_rows, parts(x.width, kRowThreads)), {kRowThreads}, kernel);
     }
 };
 
