@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "reference/numerics/constants.h"
@@ -316,6 +317,12 @@ public:
     virtual Status synchronize() = 0;  // everything asked for is done
     [[nodiscard]] virtual std::string description() const = 0;
     [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
+    // What test_tensor_cores (kernels/cuda/tensor_self_test.h) said of this device: tensor.sm90 is granted by it. What
+    // it has asked for is not counted.
+    void keep_self_test(Status tested) {
+        tensor_cores_ = std::move(tested);
+        counts_ = {};
+    }
     [[nodiscard]] CudaLimits limits() const { return {}; }
     [[nodiscard]] const DeviceCounts& counts() const { return counts_; }
     // Blocks of 256 threads that it runs side by side: the grid of a kernel that takes its work from a list.
@@ -349,6 +356,10 @@ public:
     // Those of kTensorSm90, or for kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
+    // Single multiplications of 16 x 16 by 16 x 8 on tensor cores: sums = c + a · b, pairs of k in a word.
+    // a: [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8].
+    virtual void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums,
+                                int64_t num_tiles) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     // conv and scan lower a logit row's fault to the states' layer when what they would go on from behind it is not
     // finite (N8). They begin by replaying what a sequence has logged, and log what its own row does not take in.
@@ -411,6 +422,7 @@ public:
 
 protected:
     DeviceCounts counts_;
+    Status tensor_cores_;
 };
 
 // Floats of workspace that attention() needs: per run of a row and attention head a softmax state.

@@ -22,6 +22,7 @@
 #include "kernels/cuda/ops/scan.h"
 #include "kernels/cuda/ops/tensor_attention.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
+#include "kernels/cuda/ops/tensor_probe.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -49,17 +50,25 @@ public:
     }
     void rms_norm(Floats x, const int32_t* selected, const float* weight, float eps, Floats out,
                   uint32_t* pairs) override {
-        launch("rms_norm", grid(out.num_rows), {kPartials},
-               RmsNorm{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
-                       eps, rows(out), pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}});
+        const auto launch_norm = [&]<typename Kernel>(Kernel) {
+            launch("rms_norm", grid(out.num_rows), {norm_threads(x.width)},
+                   Kernel{{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
+                           eps, rows(out), pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}}});
+        };
+        x.width <= kHeadNormTile ? launch_norm(HeadRmsNorm{}) : launch_norm(RmsNorm{});
     }
     void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
                     uint32_t* pairs) override {
         const bool norms = kind != GateKind::kGateOnly;
         const bool leaves = n_groups == 1 || y.width / n_groups % 2 == 0;
-        launch("gated_norm", grid(y.num_rows, n_groups), {kPartials},
-               GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
-                         view(weight, norms ? y.width : 0), eps, rows(y), leaves ? pairs_of(y, pairs) : KernelPairs{}});
+        const int64_t width = y.width / n_groups;
+        const auto launch_norm = [&]<typename Kernel>(Kernel) {
+            launch(
+                "gated_norm", grid(y.num_rows, n_groups), {norm_threads(width)},
+                Kernel{{norms, kind != GateKind::kNormThenGate, width, rows(read_only(z)),
+                        view(weight, norms ? y.width : 0), eps, rows(y), leaves ? pairs_of(y, pairs) : KernelPairs{}}});
+        };
+        width <= kHeadNormTile ? launch_norm(HeadGatedNorm{}) : launch_norm(GatedNorm{});
         if (!leaves) round_rows(y, 1.0F, pairs);
     }
     void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
@@ -93,6 +102,14 @@ public:
         } else {
             launch("matmul", blocks, {simt::kWarpSize, Matmul::kWarps}, Matmul{parameters});
         }
+    }
+    void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums, int64_t num_tiles) override {
+        constexpr int64_t kRowWords = int64_t{simt::kMmaRows} * TensorProbe::kLinePairs;
+        constexpr int64_t kColumnWords = int64_t{simt::kMmaColumns} * TensorProbe::kLinePairs;
+        launch("tensor_probe", grid(parts(num_tiles, TensorProbe::kWarps)), {simt::kWarpSize, TensorProbe::kWarps},
+               TensorProbe{view(a, num_tiles * kRowWords), view(b, num_tiles * kColumnWords),
+                           view(c, num_tiles * TensorProbe::kSums), view(sums, num_tiles * TensorProbe::kSums),
+                           num_tiles});
     }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                        Floats out) override {
@@ -408,6 +425,11 @@ private:
     static simt::Dim3 blocks_of(const TensorParameters& parameters) {
         return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
                     parts(parameters.out.num_rows, Kernel::kBlockRows));
+    }
+    // One for each of four elements, in whole turns of N4's partial sums.
+    static int32_t norm_threads(int64_t width) {
+        const int64_t turns = parts(width, int64_t{kNormAhead} * kPartials);
+        return static_cast<int32_t>(std::clamp<int64_t>(turns * kPartials, kPartials, kMaxNormThreads));
     }
     // Whether large blocks, one a processor, keep half of the processors busy.
     bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }

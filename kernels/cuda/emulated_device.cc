@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/result.h"
 #include "kernels/cuda/device_on.h"
+#include "kernels/cuda/tensor_self_test.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -58,7 +59,9 @@ public:
         return tl::unexpected(Error{"emulated GPU: " + emulator_.findings().front().text, ErrorKind::kCheck});
     }
     [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
-    [[nodiscard]] Status computes_in(reference::Profile) const override { return {}; }
+    [[nodiscard]] Status computes_in(reference::Profile profile) const override {
+        return profile == reference::Profile::kTensorSm90 ? tensor_cores_ : Status{};
+    }
     // Few, so that a block takes several items of a list.
     [[nodiscard]] int64_t resident_blocks() const override { return 4; }
 
@@ -168,7 +171,11 @@ private:
 }  // namespace
 
 std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator, const EmulatedDeviceConfig& config) {
-    return std::make_unique<DeviceOn<EmulatedMachine>>(emulator, config);
+    std::unique_ptr<Device> device = std::make_unique<DeviceOn<EmulatedMachine>>(emulator, config);
+    if (config.num_self_test_tiles > 0) {
+        device->keep_self_test(test_tensor_cores(*device, config.num_self_test_tiles));
+    }
+    return device;
 }
 
 }  // namespace verbatim::cuda

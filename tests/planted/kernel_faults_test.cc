@@ -139,6 +139,30 @@ TEST(KernelFaults, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
     }
 }
 
+// A norm by more threads than partial sums.
+constexpr Expected kExpectedInNorms[] = {{"norm_tile_early", "rms_norm", FindingKind::kRace},
+                                         {"norm_tile_early", "gated_norm", FindingKind::kRace}};
+
+TEST(KernelFaults, OfWideNormsAreFoundOrShownAsWrongBits) {
+    const NormShape shape{1, 1000, 1};
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        EXPECT_TRUE(norms_as_defined(*device, shape, Values::kNormal));
+        {
+            const planted::SwitchedOn on("norm_lane_too_few");
+            EXPECT_FALSE(norms_as_defined(*device, shape, Values::kNormal));
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        for (const Expected& expected : kExpectedInNorms) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(expected.fault);
+            (void)norms_as_defined(*device, shape, Values::kNormal);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+}
+
 // A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
 constexpr Expected kExpectedOnTensorCores[] = {
     {"tensor_not_awaited", "tensor_matmul", FindingKind::kUninitialised},
@@ -373,9 +397,9 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",
-                                        "conv_other_sequence", "scan_snapshot_late",
-                                        "window_fault_of_all", "gate_of_queries"};  // as wrong bits
+    std::set<std::string_view> shown = {"tensor_wrong_lane",  "tensor_later_row",    "conv_other_sequence",
+                                        "scan_snapshot_late", "window_fault_of_all", "gate_of_queries",
+                                        "norm_lane_too_few"};  // as wrong bits
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     const auto add = [&](const auto& all) {
@@ -383,6 +407,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     };
     add(kExpected);
     add(kExpectedInMatmuls);
+    add(kExpectedInNorms);
     add(kExpectedOnTensorCores);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);

@@ -167,7 +167,9 @@ struct Matmul : MatmulParameters {
     static constexpr int kBlockOutputs = kOutputWarps * kPanel;
     using Lane = MatmulLane<4, 8>;
     static constexpr int kBlockRows = kWarps / kOutputWarps * Lane::kWarpRows;
-    using Stage = MatmulStage<kBlockOutputs, kBlockRows, kWarps * simt::kWarpSize>;
+    static constexpr int kThreads = kWarps * simt::kWarpSize;
+    static constexpr int kResidentBlocks = 1;  // registers for a stage that is fetched while one is multiplied
+    using Stage = MatmulStage<kBlockOutputs, kBlockRows, kThreads>;
 
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(float, memory, 2 * Stage::kWords);
@@ -286,6 +288,8 @@ inline constexpr int kMatvecRows = 4;  // at most
 template <int kRows>
 struct MatvecOf : MatmulParameters {
     static constexpr int kAhead = kRows == 1 ? 16 : 8;
+    static constexpr int kThreads = kMatvecThreads;
+    static constexpr int kResidentBlocks = 4;  // so that the compiler asks for all of them before it uses the first
     using Sums = float[kRows][4];
 
     SIMT_FUNCTION void operator()() const {
