@@ -136,15 +136,15 @@ private:
                                    rows(out)};
         const int64_t part_rows = of.counts.part_rows();
         if (part_rows <= 8) {
-            launch_tensor_matvec<ExpertTensorMatvec8>(of, all, words);
+            launch_tensor_matvec<TensorExpertMatvec8>(of, all, words);
         } else if (part_rows <= 16) {
-            launch_tensor_matvec<ExpertTensorMatvec16>(of, all, words);
+            launch_tensor_matvec<TensorExpertMatvec16>(of, all, words);
         } else if (part_rows <= 32) {
-            launch_tensor_matvec<ExpertTensorMatvec32>(of, all, words);
+            launch_tensor_matvec<TensorExpertMatvec32>(of, all, words);
         } else {
             static_assert(TensorMatmul::kBlockRows >= 128);
-            launch("expert_tensor_matmul", grid(parts(tiles, TensorMatmul::kBlockTiles), 1, of.counts.num_parts()),
-                   {simt::kWarpSize, TensorMatmul::kWarps}, kernel_of<ExpertTensorMatmul>({all}, of, words));
+            launch("tensor_expert_matmul", grid(parts(tiles, TensorMatmul::kBlockTiles), 1, of.counts.num_parts()),
+                   {simt::kWarpSize, TensorMatmul::kWarps}, kernel_of<TensorExpertMatmul>({all}, of, words));
         }
     }
     template <typename Kernel>
@@ -152,7 +152,7 @@ private:
         constexpr int kWarps = TensorMatvec8::kWarps;
         int32_t chunk_warps = 1;
         while (chunk_warps < kWarps && chunk_warps * kChunkGroups < all.num_groups) chunk_warps *= 2;
-        launch("expert_tensor_matvec", grid(parts(all.num_tiles, kWarps / chunk_warps), 1, of.counts.num_parts()),
+        launch("tensor_expert_matvec", grid(parts(all.num_tiles, kWarps / chunk_warps), 1, of.counts.num_parts()),
                {simt::kWarpSize, kWarps}, kernel_of<Kernel>({{all, chunk_warps}}, of, words));
     }
     template <typename Kernel>

@@ -30,7 +30,7 @@ struct Family {
 };
 inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name(); }
 
-// What the CPU computes.
+// What the CPU and the CUDA kernels compute.
 inline constexpr Family kAllFamilies[] = {
     {reference::Architecture::kGraniteHybrid},   {reference::Architecture::kLlama},
     {reference::Architecture::kBamba},           {reference::Architecture::kNemotronH},

@@ -154,10 +154,10 @@ struct ExpertMatmul8 : OfExpertsInLargeShared<Matmul8> {};
 struct ExpertMatmul16 : OfExpertsInLargeShared<Matmul16> {};
 struct ExpertMatmul32 : OfExpertsInLargeShared<Matmul32> {};
 struct ExpertMatmul : OfExperts<Matmul> {};
-struct ExpertTensorMatvec8 : OfExperts<TensorMatvec8> {};
-struct ExpertTensorMatvec16 : OfExperts<TensorMatvec16> {};
-struct ExpertTensorMatvec32 : OfExperts<TensorMatvec32> {};
-struct ExpertTensorMatmul : OfExpertsInLargeShared<TensorMatmul> {};
+struct TensorExpertMatvec8 : OfExperts<TensorMatvec8> {};
+struct TensorExpertMatvec16 : OfExperts<TensorMatvec16> {};
+struct TensorExpertMatvec32 : OfExperts<TensorMatvec32> {};
+struct TensorExpertMatmul : OfExpertsInLargeShared<TensorMatmul> {};
 
 // A row's experts in ascending id, from +0. One thread per pair.
 struct Combine {

@@ -76,16 +76,14 @@ struct Route {
     }
 };
 
-// Softmax in place over values that a warp shares, lane l those at l + 32 · i: an N4 sum between two lanes' halves.
+// Softmax in place over a warp's values, of which lane l has those at l + 32 · i: two of N4's partial sums.
 SIMT_FUNCTION void softmax_of_warp(const simt::Shared<float>& values, int32_t count) {
     const int lane = simt::thread_x();
-    simt::sync_warp();
-    float greatest = values[0];
+    float greatest = reference::float_from_bits(0xFF800000U);  // -infinity
     for (int32_t i = lane; i < count; i += simt::kWarpSize) greatest = reference::max_f32(greatest, values[i]);
     for (int lanes = simt::kWarpSize / 2; lanes >= 1; lanes /= 2) {
         greatest = reference::max_f32(greatest, simt::shuffle_xor(simt::kFullWarp, greatest, lanes));
     }
-    simt::sync_warp();
     float partials[2] = {};
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -102,7 +100,7 @@ SIMT_FUNCTION void softmax_of_warp(const simt::Shared<float>& values, int32_t co
     for (int32_t i = lane; i < count; i += simt::kWarpSize) values[i] = values[i] / sum;
 }
 
-// A warp a row. Scores have places in their order as integers: greater comes first, NaN is 1, and 0 is nobody's.
+// A warp, which is a block, for a row. Scores have places in their order as integers: greater comes first, NaN is 1, and 0 is nobody's.
 struct Choose {
     ChooseShape of;
     KernelRows<const float> logits;
@@ -148,7 +146,7 @@ struct Choose {
     // The `count` first places, ties by the lower one: their keys become 0.
     SIMT_FUNCTION static void pick(const simt::Shared<uint32_t>& keys, int32_t num, int32_t count,
                                    const simt::Shared<int32_t>& picked) {
-        simt::sync_warp();
+        simt::sync_block();
         for (int32_t n = 0; n < count; ++n) {
             uint32_t key = 0;
             int32_t place = num;
@@ -169,7 +167,7 @@ struct Choose {
             keys[place] = 0;
             picked[n] = place;
         }
-        simt::sync_warp();
+        simt::sync_block();
     }
     SIMT_FUNCTION static bool comes_first(uint32_t key, int32_t place, uint32_t than, int32_t there) {
         return key > than || (key == than && place < there);
@@ -180,7 +178,7 @@ struct Choose {
                                     const simt::Shared<uint32_t>& group_keys,
                                     const simt::Shared<int32_t>& picked) const {
         const int32_t size = of.n_experts / of.n_groups;
-        simt::sync_warp();
+        simt::sync_block();
         for (int32_t g = simt::thread_x(); g < of.n_groups; g += simt::kWarpSize) {
             int32_t first = g * size;
             int32_t second = -1;
@@ -202,9 +200,9 @@ struct Choose {
 
     // `weights`: the chosen experts' scores, in ascending id.
     SIMT_FUNCTION void leave_weights(int64_t row, const simt::Shared<float>& weights) const {
-        simt::sync_warp();
+        simt::sync_block();
         if (of.score == RouterScore::kSoftmaxChosen) softmax_of_warp(weights, of.n_chosen);
-        simt::sync_warp();
+        simt::sync_block();
         float total = 0.0F;
         for (int32_t i = 0; of.normalize && i < of.n_chosen; ++i) total = total + weights[i];
         total = total + of.sum_epsilon;

@@ -49,13 +49,11 @@ WindowCounts run_emulated(const SceneModel& model, Schedule schedule, uint64_t s
 
 TEST(CudaWindows, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
     uint64_t number = 0;
-    std::vector<Architecture> families(std::begin(kSandboxFamilies), std::end(kSandboxFamilies));
-    families.push_back(Architecture::kQwen35);
-    for (const Architecture family : families) {
+    for (const Family& family : kAllFamilies) {
         const Schedule schedule = cuda::schedules()[number++ % cuda::schedules().size()];
-        const SceneModel model(reference::draw_small_config(family, number), number);
+        const SceneModel model(family.draw(number), number);
         const WindowCounts counts = run_emulated(model, schedule, number);
-        if (::testing::Test::HasFailure()) FAIL() << reference::architecture_name(family);
+        if (::testing::Test::HasFailure()) FAIL() << family.name();
         EXPECT_GT(counts.accepted_drafts, 10);
         EXPECT_GT(counts.rolled_back, 5);
         EXPECT_GT(counts.unwritten_rows, 0);
