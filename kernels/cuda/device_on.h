@@ -3,6 +3,7 @@
 //
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
+//   has_warpgroups() -> bool                             runs what simt/simt.h says of Hopper
 //
 // and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
@@ -13,8 +14,10 @@
 #include "kernels/cuda/experts_on.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
+#include "kernels/cuda/ops/conv_steps.h"
 #include "kernels/cuda/ops/delta.h"
 #include "kernels/cuda/ops/digest.h"
+#include "kernels/cuda/ops/hopper_matmul.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
@@ -31,16 +34,6 @@ template <typename Machine>
 class DeviceOn : public ExpertsOn<Machine> {
 public:
     using ExpertsOn<Machine>::ExpertsOn;
-    using ExpertsOn<Machine>::grid;
-    using ExpertsOn<Machine>::launch;
-    using ExpertsOn<Machine>::launch_pairs;
-    using ExpertsOn<Machine>::launch_rows;
-    using ExpertsOn<Machine>::num_processors;
-    using ExpertsOn<Machine>::pairs_of;
-    using ExpertsOn<Machine>::parts;
-    using ExpertsOn<Machine>::read_only;
-    using ExpertsOn<Machine>::rows;
-    using ExpertsOn<Machine>::view;
 
     void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                Floats out) override {
@@ -75,6 +68,12 @@ public:
         launch_pairs("round_rows", x, RoundRows{rows(read_only(x)), multiplier, pairs_of(x, pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
+        if (out.num_rows <= kMatvecRows) {
+            return this->matvec({.num_rows = out.num_rows,
+                                 .input = {.pairs = pairs},
+                                 .products = {{{matrix, out}}},
+                                 .num_products = 1});
+        }
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
         const int64_t row_pairs = row_pairs_of(matrix.num_k);
         const int64_t panels = parts(matrix.num_outputs, kPanel);
@@ -87,13 +86,7 @@ public:
                                           rows(out)};
         const simt::Dim3 blocks =
             grid(parts(matrix.num_outputs, Matmul::kBlockOutputs), parts(out.num_rows, Matmul::kBlockRows));
-        if (out.num_rows <= 1) {
-            launch_matvec<Matvec1>(parameters);
-        } else if (out.num_rows <= 2) {
-            launch_matvec<Matvec2>(parameters);
-        } else if (out.num_rows <= kMatvecRows) {
-            launch_matvec<Matvec4>(parameters);
-        } else if (out.num_rows <= 8) {
+        if (out.num_rows <= 8) {
             launch_by_chunks<Matmul8>("matmul8", parameters);
         } else if (out.num_rows <= 16) {
             launch_by_chunks<Matmul16>("matmul16", parameters);
@@ -122,7 +115,11 @@ public:
                                           tiles,
                                           groups,
                                           rows(out)};
-        if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
+        if (profile == reference::Profile::kFast && has_hopper_blocks<HopperFastMatmul>(parameters)) {
+            launch_blocks<HopperFastMatmul>("hopper_fast_matmul", parameters);
+        } else if (profile != reference::Profile::kFast && has_hopper_blocks<HopperMatmul>(parameters)) {
+            launch_blocks<HopperMatmul>("hopper_matmul", parameters);
+        } else if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
             launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
         } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
             launch_blocks<TensorMatmul>("tensor_matmul", parameters);
@@ -141,15 +138,25 @@ public:
         launch_convs(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
                      parameters.conv_weight, parameters.conv_bias, x, out);
     }
+    void conv_and_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
+                        const DeviceStates& windows, const DeviceLog& log, Floats out, Floats dt_raw, float* dt,
+                        float* decay) override {
+        const ConvParameters conv =
+            conv_parameters(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
+                            parameters.conv_weight, parameters.conv_bias, x, out);
+        const TimeSteps steps = time_steps(batch, shape, parameters, dt_raw, dt, decay, log);
+        if (batch.num_rows == batch.num_sequences) {
+            launch_conv_and_steps("conv_step", WithSteps<ConvStep>{{{conv}}, steps, 0}, ConvStepAndSteps{});
+        } else {
+            launch_conv_and_steps("conv", WithSteps<Conv>{{{conv}}, steps, 0}, ConvAndSteps{});
+        }
+    }
     void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
               Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, const DeviceLog& log,
               Floats y) override {
-        const int64_t num_steps = batch.num_rows * shape.n_heads;
-        launch_rows("time_steps", dt_raw,
-                    TimeSteps{steps(batch), view(batch.row_sequences, batch.num_rows), logs(shape, log),
-                              rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
-                              view(parameters.a, shape.n_heads), shape.dt_min, shape.dt_max, view(dt, num_steps),
-                              view(decay, num_steps)});
+        if (dt_raw.data != nullptr) {
+            launch_rows("time_steps", dt_raw, time_steps(batch, shape, parameters, dt_raw, dt, decay, log));
+        }
         launch_scans(batch, shape, parameters, conv, dt, decay, pool, log, y);
     }
     void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
@@ -308,6 +315,18 @@ public:
     }
 
 private:
+    using Views = ExpertsOn<Machine>;
+    using Views::grid;
+    using Views::launch;
+    using Views::launch_pairs;
+    using Views::launch_rows;
+    using Views::num_processors;
+    using Views::pairs_of;
+    using Views::parts;
+    using Views::read_only;
+    using Views::rows;
+    using Views::view;
+
     KernelBatch steps(const DeviceBatch& batch) {
         return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
@@ -349,20 +368,46 @@ private:
         return {steps(batch), static_cast<int32_t>(d_conv), static_cast<int32_t>(num_channels), states(batch, windows),
                 log};
     }
+    ConvParameters conv_parameters(const DeviceBatch& batch, const ConvWindows& windows, const float* weight,
+                                   const float* bias, Floats x, Floats out) {
+        return {windows,
+                view(batch.row_sequences, batch.num_rows),
+                rows(read_only(x)),
+                view(weight, x.width * windows.d_conv),
+                view(bias, x.width),
+                bias != nullptr,
+                rows(out)};
+    }
+    TimeSteps time_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
+                         Floats dt_raw, float* dt, float* decay, const DeviceLog& log) {
+        const int64_t num_steps = batch.num_rows * shape.n_heads;
+        return {steps(batch),
+                view(batch.row_sequences, batch.num_rows),
+                logs(shape, log),
+                rows(read_only(dt_raw)),
+                view(parameters.dt_bias, shape.n_heads),
+                view(parameters.a, shape.n_heads),
+                shape.dt_min,
+                shape.dt_max,
+                view(dt, num_steps),
+                view(decay, num_steps)};
+    }
     void launch_convs(const DeviceBatch& batch, const ConvWindows& windows, const float* weight, const float* bias,
                       Floats x, Floats out) {
-        const ConvParameters conv{windows,
-                                  view(batch.row_sequences, batch.num_rows),
-                                  rows(read_only(x)),
-                                  view(weight, x.width * windows.d_conv),
-                                  view(bias, x.width),
-                                  bias != nullptr,
-                                  rows(out)};
+        const ConvParameters conv = conv_parameters(batch, windows, weight, bias, x, out);
         if (batch.num_rows == batch.num_sequences) {
             launch_conv<ConvStep>("conv_step", conv);
         } else {
             launch_conv<Conv>("conv", conv);
         }
+    }
+    template <typename Kernel, typename Parts>
+    void launch_conv_and_steps(const char* name, Parts of, Kernel) {
+        of.channel_blocks = static_cast<int32_t>(parts(of.conv.x.width, kConvChannels));
+        launch(name,
+               grid(parts(of.conv.x.num_rows, kConvGroups * Kernel::kThreadRows),
+                    of.channel_blocks + parts(of.steps.raw.width, kConvChannels)),
+               {kConvChannels, kConvGroups}, Kernel{of});
     }
     template <typename Kernel>
     void launch_conv(const char* name, const ConvParameters& parameters) {
@@ -438,16 +483,9 @@ private:
     bool fills_device(const TensorParameters& parameters) const {
         return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
     }
-    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
-    // weights in a row.
     template <typename Kernel>
-    void launch_matvec(const MatmulParameters& parameters) {
-        int32_t chunks = 1;
-        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
-        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
-        const int64_t all_quads = parts(parameters.out.width, kPanel) * kPanelQuads;
-        while (quads > 4 && all_quads / quads < num_processors()) quads /= 2;
-        launch("matvec", grid(all_quads / quads), {quads, chunks}, Kernel{{parameters}});
+    bool has_hopper_blocks(const TensorParameters& parameters) const {
+        return this->has_warpgroups() && fills_device<Kernel>(parameters);
     }
     template <typename Kernel>
     void launch_by_chunks(const char* name, const MatmulParameters& parameters) {

@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/launch_on.h"
+#include "kernels/cuda/matvec_on.h"
 #include "kernels/cuda/ops/experts.h"
 #include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/router.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 
@@ -15,16 +16,9 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 template <typename Machine>
-class ExpertsOn : public LaunchOn<Machine> {
+class ExpertsOn : public MatvecOn<Machine> {
 public:
-    using LaunchOn<Machine>::LaunchOn;
-    using LaunchOn<Machine>::grid;
-    using LaunchOn<Machine>::launch;
-    using LaunchOn<Machine>::pairs_of;
-    using LaunchOn<Machine>::parts;
-    using LaunchOn<Machine>::read_only;
-    using LaunchOn<Machine>::rows;
-    using LaunchOn<Machine>::view;
+    using MatvecOn<Machine>::MatvecOn;
 
     void route(const uint32_t* pairs, const DeviceRouter& router, Floats out) override {
         const int64_t num_pairs = parts(router.num_k, 2);
@@ -66,16 +60,28 @@ public:
         }
     }
     void combine(const DeviceEntries& of, Floats chosen, Floats results, Floats out, uint32_t* pairs) override {
-        this->launch_pairs("combine", out,
-                           Combine{rows(read_only(chosen)), static_cast<int32_t>(of.counts.n_chosen),
-                                   view(read_only(of.entries), of.counts.num_entries()), rows(read_only(results)),
-                                   rows(out), pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}});
+        launch_pairs("combine", out,
+                     Combine{rows(read_only(chosen)), static_cast<int32_t>(of.counts.n_chosen),
+                             view(read_only(of.entries), of.counts.num_entries()), rows(read_only(results)), rows(out),
+                             pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}});
     }
     void add_routed(Floats routed, Floats gate, Floats branch) override {
-        this->launch_rows(
-            "add_routed", branch,
-            AddRouted{rows(read_only(routed)), gate.data != nullptr, rows(read_only(gate)), rows(branch)});
+        launch_rows("add_routed", branch,
+                    AddRouted{rows(read_only(routed)), gate.data != nullptr, rows(read_only(gate)), rows(branch)});
     }
+
+protected:
+    using Views = MatvecOn<Machine>;
+    using Views::grid;
+    using Views::launch;
+    using Views::launch_pairs;
+    using Views::launch_rows;
+    using Views::num_processors;
+    using Views::pairs_of;
+    using Views::parts;
+    using Views::read_only;
+    using Views::rows;
+    using Views::view;
 
 private:
     void multiply_exactly(const DeviceEntries& of, const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) {
@@ -91,11 +97,11 @@ private:
                                    rows(out)};
         const int64_t part_rows = of.counts.part_rows();
         if (part_rows <= 1) {
-            launch_matvec<ExpertMatvec1>(of, all, words);
+            launch_entries<ExpertMatvec1>(of, all, words);
         } else if (part_rows <= 2) {
-            launch_matvec<ExpertMatvec2>(of, all, words);
+            launch_entries<ExpertMatvec2>(of, all, words);
         } else if (part_rows <= kMatvecRows) {
-            launch_matvec<ExpertMatvec4>(of, all, words);
+            launch_entries<ExpertMatvec4>(of, all, words);
         } else if (part_rows <= 8) {
             launch_panels<ExpertMatmul8>(of, all, words, kPanel);
         } else if (part_rows <= 16) {
@@ -114,12 +120,19 @@ private:
     }
     // As many chunks side by side as a row has, up to 32, and 16 quads of outputs: parts keep the device busy.
     template <typename Kernel>
-    void launch_matvec(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
+    void launch_entries(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
         int32_t chunks = 1;
         while (chunks < 32 && chunks * kChunkPairs < all.num_pairs) chunks *= 2;
         const int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
-        launch("expert_matvec", grid(parts(all.out.width, kPanel) * kPanelQuads / quads, 1, of.counts.num_parts()),
-               {quads, chunks}, kernel_of<Kernel>({all}, of, words));
+        const int64_t num_blocks = parts(all.out.width, kPanel) * kPanelQuads / quads;
+        MatvecParameters matvec = {};
+        matvec.num_pairs = all.num_pairs;
+        matvec.row_pairs = all.row_pairs;
+        matvec.pairs = all.x;
+        matvec.first = {all.weight, {}, false, all.out, static_cast<int32_t>(num_blocks)};
+        matvec.end = MatvecEnd::kWrite;
+        launch("expert_matvec", grid(num_blocks, 1, of.counts.num_parts()), {quads, chunks},
+               kernel_of<Kernel>({{matvec}}, of, words));
     }
 
     void multiply_on_tensor_cores(const DeviceEntries& of, const uint32_t* pairs, const DeviceMatrix& matrix,

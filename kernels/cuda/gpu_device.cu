@@ -146,6 +146,7 @@ public:
     }
 
 protected:
+    [[nodiscard]] bool has_warpgroups() const { return uses_warpgroups_ && properties_.major == 9; }
     template <typename T>
     simt::Global<T> view(T* data, int64_t) {
         return {data};

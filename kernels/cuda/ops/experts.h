@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 
@@ -122,6 +123,12 @@ SIMT_FUNCTION void take_part(MatmulParameters& own, const DeviceExpertPart& part
     own.out.data = own.out.data.from(part.first_entry * own.out.stride);
     own.out.num_rows = part.num_entries;
 }
+SIMT_FUNCTION void take_part(MatvecParameters& own, const DeviceExpertPart& part, int64_t matrix_words) {
+    own.pairs = own.pairs.from(part.first_entry * own.row_pairs);
+    own.first.weight = own.first.weight.from(part.expert * matrix_words);
+    own.first.out.data = own.first.out.data.from(part.first_entry * own.first.out.stride);
+    own.num_rows = part.num_entries;
+}
 SIMT_FUNCTION void take_part(TensorParameters& own, const DeviceExpertPart& part, int64_t matrix_words) {
     own.x = own.x.from(part.first_entry * own.row_pairs());
     own.fragments = own.fragments.from(part.expert * matrix_words);
@@ -147,13 +154,18 @@ template <typename Multiply>
 struct OfExpertsInLargeShared : OfExperts<Multiply> {
     static constexpr int kSharedBytes = Multiply::kSharedBytes;
 };
-struct ExpertMatvec1 : OfExperts<Matvec1> {};
-struct ExpertMatvec2 : OfExperts<Matvec2> {};
-struct ExpertMatvec4 : OfExperts<Matvec4> {};
+template <typename Multiply>
+struct OfExpertsResident : OfExperts<Multiply> {
+    static constexpr int kThreads = Multiply::kThreads;
+    static constexpr int kResidentBlocks = Multiply::kResidentBlocks;
+};
+struct ExpertMatvec1 : OfExpertsResident<Matvec1> {};
+struct ExpertMatvec2 : OfExpertsResident<Matvec2> {};
+struct ExpertMatvec4 : OfExpertsResident<Matvec4> {};
 struct ExpertMatmul8 : OfExpertsInLargeShared<Matmul8> {};
 struct ExpertMatmul16 : OfExpertsInLargeShared<Matmul16> {};
 struct ExpertMatmul32 : OfExpertsInLargeShared<Matmul32> {};
-struct ExpertMatmul : OfExperts<Matmul> {};
+struct ExpertMatmul : OfExpertsResident<Matmul> {};
 struct TensorExpertMatvec8 : OfExperts<TensorMatvec8> {};
 struct TensorExpertMatvec16 : OfExperts<TensorMatvec16> {};
 struct TensorExpertMatvec32 : OfExperts<TensorMatvec32> {};

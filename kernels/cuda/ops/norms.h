@@ -43,20 +43,21 @@ struct NormMemory {
     simt::Shared<float> partials;  // [kPartials + 1]
 };
 
-// Elements [first, first + count) of a row to `tile`. Rows: load(i) is what element i is computed from, value() of that
-// is the element.
-template <typename Row>
-SIMT_FUNCTION void bring(const Row& row, int64_t first, int count, const simt::Shared<float>& tile) {
-    for (int i = simt::thread_x(); i < count; i += kNormAhead * simt::threads_x()) {
-        typename Row::Loaded loaded[kNormAhead] = {};
+// Elements [first, first + count) of a row to `tile`, by num_threads of which this is one. Rows: load(i) is what
+// element i is computed from, value() of that is the element.
+template <int kAhead, typename Row>
+SIMT_FUNCTION void bring(const Row& row, int64_t first, int count, const simt::Shared<float>& tile, int thread,
+                         int num_threads) {
+    for (int i = thread; i < count; i += kAhead * num_threads) {
+        typename Row::Loaded loaded[kAhead] = {};
         SIMT_UNROLL
-        for (int k = 0; k < kNormAhead; ++k) {
-            const int at = i + k * simt::threads_x();
+        for (int k = 0; k < kAhead; ++k) {
+            const int at = i + k * num_threads;
             if (at < count) loaded[k] = row.load(first + at);
         }
         SIMT_UNROLL
-        for (int k = 0; k < kNormAhead; ++k) {
-            const int at = i + k * simt::threads_x();
+        for (int k = 0; k < kAhead; ++k) {
+            const int at = i + k * num_threads;
             if (at < count) tile[at] = row.value(loaded[k]);
         }
     }
@@ -69,7 +70,7 @@ SIMT_FUNCTION float norm_scale(const Row& row, int64_t width, float eps, const N
     for (int64_t first = 0; first < width; first += memory.tile_size) {
         const auto count = static_cast<int>(width - first < memory.tile_size ? width - first : memory.tile_size);
         if (first > 0) simt::sync_block();
-        bring(row, first, count, memory.tile);
+        bring<kNormAhead>(row, first, count, memory.tile, simt::thread_x(), simt::threads_x());
         simt::sync_block();
         if (simt::thread_x() >= kPartials) continue;
         for (int i = simt::thread_x(); i < count; i += kPartials) {

@@ -43,21 +43,27 @@ inline std::vector<uint32_t> words_of(const DeviceArray<uint32_t>& array) {
     return words;
 }
 
+// Weights [N, K] as matmul reads them.
+inline std::vector<uint32_t> packed(const std::vector<uint16_t>& weight, int64_t num_outputs, int64_t num_k) {
+    const int64_t num_pairs = (num_k + 1) / 2;
+    std::vector<uint32_t> words(static_cast<size_t>((num_outputs + 63) / 64 * num_pairs * 64));
+    for (int64_t n = 0; n < num_outputs; ++n) {
+        for (int64_t k = 0; k < num_k; ++k) {
+            words[(n / 64 * num_pairs + k / 2) * 64 + n % 64] |= uint32_t{weight[n * num_k + k]} << (k % 2 * 16);
+        }
+    }
+    return words;
+}
+
 struct MatmulShape {
     int64_t num_rows, num_outputs, num_k;
 };
 // N3, and whether it has the definition's bits.
 inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Values kind) {
-    const int64_t num_pairs = (shape.num_k + 1) / 2;
     const auto x = draw_values(shape.num_rows * shape.num_k, 1, kind);
     const auto weight = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
     const auto bias = draw_values(shape.num_outputs, 3, kind);
-    std::vector<uint32_t> words(static_cast<size_t>((shape.num_outputs + 63) / 64 * num_pairs * 64));
-    for (int64_t n = 0; n < shape.num_outputs; ++n) {
-        for (int64_t k = 0; k < shape.num_k; ++k) {
-            words[(n / 64 * num_pairs + k / 2) * 64 + n % 64] |= uint32_t{weight[n * shape.num_k + k]} << (k % 2 * 16);
-        }
-    }
+    const auto words = packed(weight, shape.num_outputs, shape.num_k);
     const auto device_x = on_device(device, x);
     const auto device_words = on_device(device, words);
     const auto device_bias = on_device(device, bias);
