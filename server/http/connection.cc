@@ -119,8 +119,8 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
     co_return !problem;
 }
 
-// There is one for every token, and the client has room for it: it is sent without a coroutine, a timer and another turn
-// of the loop.
+// There is one for every token, and the client has room for it: it is sent without a coroutine, a timer and another
+// turn of the loop.
 std::string Connection::send_chunk(std::string_view bytes) {
     chunk_.clear();
     fmt::format_to(std::back_inserter(chunk_), "{:x}\r\n", bytes.size());

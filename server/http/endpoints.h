@@ -1,5 +1,5 @@
-// server/http/endpoints.h: owns what each path answers. One thread has it, the sockets'; JSON is read on another one, and
-// text is made into tokens on a third one. Used where Asio's and Beast's names are at home.
+// server/http/endpoints.h: owns what each path answers. One thread has it, the sockets'; JSON is read on another one,
+// and text is made into tokens on a third one. Used where Asio's and Beast's names are at home.
 //
 //   P1  every check that can fail runs before a stream's status 200 is sent
 //   P2  a client that goes away has its turns aborted, whether they are queued, in prefill or decoding

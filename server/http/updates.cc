@@ -114,7 +114,7 @@ void Updates::leave() {
 }
 
 void Updates::wake() {
-    last_ = Clock::now();
+    last_ = std::chrono::steady_clock::now();
     is_awake_ = true;
     bell_.ring();
 }
@@ -149,7 +149,7 @@ void Updates::remind(Bell::Timer& timer, std::chrono::seconds limit) {
     timer.async_wait([weak = weak_from_this(), &timer, limit](boost::system::error_code problem) {
         const std::shared_ptr<Updates> self = problem ? nullptr : weak.lock();
         if (!self || !self->reminds_) return;
-        if (Clock::now() >= self->last_ + limit) {
+        if (std::chrono::steady_clock::now() >= self->last_ + limit) {
             self->is_silent_ = true;
             self->wake();
         }
