@@ -151,6 +151,7 @@ void CudaBackend::upload_layer(int32_t i) {
     Layer& layer = layers_[i];
     layer.mixer_norm = floats_of(device_, model_.norm(i, reference::Norm::kMixer));
     layer.mlp_norm = floats_of(device_, model_.norm(i, reference::Norm::kMlp));
+    layer.few_rows = few_rows_of(config().layers[i]);
     upload_mixer(i);
     if (const auto& attention = config().layers[i].attention) {
         const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
@@ -285,7 +286,9 @@ void CudaBackend::copy_tails(int64_t num_copies) {
 
 void CudaBackend::walk(const PooledStep& step) {
     set_sequences(step.sequences, step.observer);
+    is_few_rows_ = !step.is_observed() && !on_tensor_cores() && step.batch.num_rows() <= kMatvecRows;
     reference::walk(config(), step.batch, *this);
+    CHECK_EQ(waiting_.num_products, 0);
     if (step.batch.num_logit_rows() > 0) draw();
 }
 
@@ -444,6 +447,13 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
     const DeviceArray<float>& weight = final                             ? final_norm_
                                        : norm == reference::Norm::kMixer ? layers_[layer].mixer_norm
                                                                          : layers_[layer].mlp_norm;
+    const FewRows waits = is_few_rows_ && !final ? layers_[layer].few_rows : FewRows{};
+    if (norm == reference::Norm::kMixer ? waits.mixer_norm : waits.mlp) {
+        return begin_matvec({.is_normed = true,
+                             .x = rows(Buffer::kResidual, config().hidden_size),
+                             .weight = weight.data(),
+                             .eps = eps});
+    }
     const Floats out = fresh(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size);
     device_.rms_norm(rows(Buffer::kResidual, config().hidden_size), final ? step_.logit_rows : nullptr, weight.data(),
                      eps, out, rounded_to(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size));
@@ -467,6 +477,7 @@ const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier)
 }
 
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
+    if (joins(id)) return join(id, in, in_multiplier, out);
     const Matrix& matrix = matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
     const DeviceMatrix packed{matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k};
@@ -522,6 +533,11 @@ void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& att
 }
 
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
+    if (waiting_.num_products > 0) {
+        waiting_.gate_multiplier = static_cast<float>(mlp.gate_multiplier);
+        waiting_.pairs = rounded_to(Buffer::kUp, mlp.d_ff);
+        return end_matvec(mlp.kind == reference::MlpKind::kReluSquared ? MatvecEnd::kReluSquared : MatvecEnd::kSwiglu);
+    }
     const Floats up = rows(Buffer::kUp, mlp.d_ff);
     uint32_t* pairs = rounded_to(Buffer::kUp, mlp.d_ff);
     if (mlp.kind == reference::MlpKind::kReluSquared) return device_.relu_squared(up, pairs);
@@ -529,6 +545,12 @@ void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
 }
 
 void CudaBackend::add_branch(float branch_multiplier, float residual_multiplier) {
+    if (waiting_.num_products > 0) {
+        waiting_.branch_multiplier = branch_multiplier;
+        waiting_.residual_multiplier = residual_multiplier;
+        waiting_.residual = rows(Buffer::kResidual, config().hidden_size);
+        return end_matvec(MatvecEnd::kAddBranch);
+    }
     device_.add_branch(rows(Buffer::kBranch, config().hidden_size), branch_multiplier, residual_multiplier,
                        rows(Buffer::kResidual, config().hidden_size));
 }

@@ -6,7 +6,9 @@
 //   B2  a sequence's state goes from its source row (none: zeros), through the log behind it, to its own, and on the
 //       way to the rows of its StateWrites; drafts go beyond it, and leave nothing but the log
 //   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
-//   B4  a step in which every row draws, and which nobody observes, is a graph's launch: of a token each or of windows,
+//   B4  in a step of few rows that nobody observes an operation may wait for those it is launched with, and leave out
+//       buffers that only they read (cuda_few_rows.cc)
+//   B5  a step in which every row draws, and which nobody observes, is a graph's launch: of a token each or of windows,
 //       whether rows are written or logs go on. It is made once for a number of sequences and rows, rounded up with
 //       sequences that write nothing, and good as long as the device's memory stays where it is
 #pragma once
@@ -91,6 +93,12 @@ private:
         int64_t num_outputs = 0;
         int64_t num_k = 0;
     };
+    // Operations of a layer that are one launch when rows are few and the profile is exact.
+    struct FewRows {
+        bool mixer_norm = false;  // with the one mixer's first matmuls
+        bool gated_norm = false;  // with out_proj
+        bool mlp = false;         // its norm with gate, up and the activation; down with the residual stream
+    };
     struct Layer {
         DeviceArray<float> mixer_norm, mlp_norm, q_norm, k_norm;
         DeviceArray<float> gate_norm;  // as wide as a row
@@ -98,6 +106,7 @@ private:
         DeviceArray<uint32_t> k_pages;
         DeviceArray<uint16_t> v_pages;
         size_t angles = 0;  // in angles_
+        FewRows few_rows;
     };
     // A rotary table, for every position that the pools can hold; layers share it.
     struct Angles {
@@ -146,6 +155,11 @@ private:
     [[nodiscard]] DeltaBatch delta_batch(const DeviceBatch& batch, int32_t layer) const;
     void upload_mixer(int32_t layer);
     uint32_t* rounded_to(reference::Buffer buffer, int64_t width);
+    [[nodiscard]] FewRows few_rows_of(const reference::LayerConfig& layer) const;
+    [[nodiscard]] bool joins(reference::MatrixId id) const;
+    void begin_matvec(const MatvecInput& input);
+    void join(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out);
+    void end_matvec(MatvecEnd end);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
 
     KernelModel& model_;
@@ -177,6 +191,8 @@ private:
     DeviceArray<uint32_t> rounded_;
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
     float rounded_multiplier_ = 1.0F;
+    bool is_few_rows_ = false;  // B4
+    Matvec waiting_;            // B4: with its input or its first matrices
     DeviceArray<float> dt_, decay_, workspace_;
     DeviceArray<int32_t> head_blocks_;  // of sum_head
     DeviceArray<uint64_t> head_sums_;   // of sum_head, by layer and part

@@ -7,10 +7,12 @@
 //   D3  an error is sticky: the first one is kept and told by synchronize(), with the name of the operation
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "reference/numerics/constants.h"
@@ -200,6 +202,49 @@ inline constexpr int64_t kAttendColumns = 8;
 [[nodiscard]] inline int64_t attend_rows(const AttentionShape& shape) { return kAttendColumns / attend_heads(shape); }
 enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
 
+// Matmuls of a few rows, with what comes before and behind them, as one operation.
+inline constexpr int64_t kMatvecRows = 4;          // at most
+inline constexpr int64_t kMatvecNormWidth = 4096;  // of rows whose norm they begin with, at most
+inline constexpr int64_t kMatvecNormGroups = 8;    // likewise
+inline constexpr int64_t kMatvecMatrices = 3;      // at most
+// What they multiply: pairs, as matmul() does, or a norm of x: rms_norm, with a z gated_norm.
+struct MatvecInput {
+    const uint32_t* pairs = nullptr;
+    bool is_normed = false;
+    Floats x;
+    Floats z;
+    GateKind gate = GateKind::kGateOnly;
+    int64_t n_groups = 1;
+    const float* weight = nullptr;
+    float eps = 0;
+};
+// Whether such a norm is one that they may begin with.
+[[nodiscard]] constexpr bool takes_norm(int64_t width, int64_t n_groups) {
+    return width <= kMatvecNormWidth && n_groups <= kMatvecNormGroups && (n_groups == 1 || width / n_groups % 2 == 0);
+}
+enum class MatvecEnd : int32_t {
+    kWrite,        // each matrix's products to its out
+    kAddBranch,    // add_branch of the one matrix's products
+    kSwiglu,       // the first matrix is the gates', the second up; left in `pairs`
+    kReluSquared,  // of the one matrix's products; left in `pairs`
+};
+struct Matvec {
+    struct Product {
+        DeviceMatrix matrix;
+        Floats out;  // of kWrite
+    };
+    int64_t num_rows = 0;
+    MatvecInput input;
+    std::array<Product, kMatvecMatrices> products;
+    int64_t num_products = 0;
+    MatvecEnd end = MatvecEnd::kWrite;
+    float branch_multiplier = 1;
+    float residual_multiplier = 1;
+    Floats residual;
+    float gate_multiplier = 1;
+    uint32_t* pairs = nullptr;  // [num_rows, row_pairs_of(num_outputs)]; not the input's
+};
+
 // Memory that a draw needs.
 inline constexpr int64_t kDrawPart = 1024;  // tokens whose best one block finds
 [[nodiscard]] constexpr int64_t draw_parts(int64_t vocab_size) { return (vocab_size + kDrawPart - 1) / kDrawPart; }
@@ -264,6 +309,12 @@ public:
     virtual Status synchronize() = 0;  // everything asked for is done
     [[nodiscard]] virtual std::string description() const = 0;
     [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
+    // What test_tensor_cores (kernels/cuda/tensor_self_test.h) said of this device: tensor.sm90 is granted by it. What
+    // it has asked for is not counted.
+    void keep_self_test(Status tested) {
+        tensor_cores_ = std::move(tested);
+        counts_ = {};
+    }
     [[nodiscard]] CudaLimits limits() const { return {}; }
     [[nodiscard]] const DeviceCounts& counts() const { return counts_; }
     // Blocks of 256 threads that it runs side by side: the grid of a kernel that takes its work from a list.
@@ -294,15 +345,26 @@ public:
     virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
     // NUMERICS N3's dot products.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
+    // Of a few rows, with what comes before and behind; the bits are those of one operation after another. REQUIRES:
+    // num_rows <= kMatvecRows, a norm that takes_norm().
+    virtual void matvec(const Matvec& of) = 0;
     // Those of kTensorSm90, or for kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
+    // Single multiplications of 16 x 16 by 16 x 8 on tensor cores: sums = c + a · b, pairs of k in a word.
+    // a: [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8].
+    virtual void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums,
+                                int64_t num_tiles) = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     // conv and scan lower a logit row's fault to the states' layer when what they would go on from behind it is not
     // finite (N8). They begin by replaying what a sequence has logged, and log what its own row does not take in.
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, const DeviceLog& log, Floats out) = 0;
-    // dt, decay: scratch [num_rows, n_heads] each.
+    // conv, and of each row and head what scan() goes by, in one launch.
+    virtual void conv_and_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
+                                Floats x, const DeviceStates& windows, const DeviceLog& log, Floats out, Floats dt_raw,
+                                float* dt, float* decay) = 0;
+    // dt, decay: scratch [num_rows, n_heads] each; without a dt_raw conv_and_steps has left them.
     virtual void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
                       Floats dt_raw, float* dt, float* decay, const DeviceStates& states, const DeviceLog& log,
                       Floats y) = 0;
@@ -342,8 +404,14 @@ public:
     // are those of reference/head_digest.h. blocks: [ceil(length / block_size)].
     virtual void sum_kv(const int32_t* blocks, int64_t length, const DevicePages& pages, uint64_t* sums) = 0;
 
+    // Whether large matmuls of kTensorSm90 and kFast may run on Hopper's warpgroups, where there are some. Without them
+    // they run by mma, their second witness: of kTensorSm90 the bits are the same.
+    void use_warpgroups(bool use) { uses_warpgroups_ = use; }
+
 protected:
     DeviceCounts counts_;
+    bool uses_warpgroups_ = true;
+    Status tensor_cores_;
 };
 
 // Floats of workspace that attention() needs: per run of a row and attention head a softmax state.

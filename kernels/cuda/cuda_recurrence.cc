@@ -62,18 +62,20 @@ void CudaBackend::move_states() {
     }
 }
 
+// The time steps, which scan goes by, come with it.
 void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
-    const Columns part = reference::projected_columns(mamba).conv;
-    device_.conv(step_, shape_of(mamba), parameters(layer), columns(rows(Buffer::kProjected, mamba.in_rows()), part),
-                 states(layer, StateKind::kConv), log_.layer(layer), fresh(Buffer::kConv, mamba.conv_dim()));
+    const reference::ProjectedColumns parts = reference::projected_columns(mamba);
+    const Floats projected = rows(Buffer::kProjected, mamba.in_rows());
+    const int64_t num_steps = batch().num_rows() * mamba.n_heads;
+    device_.conv_and_steps(step_, shape_of(mamba), parameters(layer), columns(projected, parts.conv),
+                           states(layer, StateKind::kConv), log_.layer(layer), fresh(Buffer::kConv, mamba.conv_dim()),
+                           columns(projected, parts.dt), dt_.ensure(device_, num_steps),
+                           decay_.ensure(device_, num_steps));
 }
 
 void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
-    const Columns dt = reference::projected_columns(mamba).dt;
-    const int64_t num_steps = batch().num_rows() * mamba.n_heads;
-    device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()),
-                 columns(rows(Buffer::kProjected, mamba.in_rows()), dt), dt_.ensure(device_, num_steps),
-                 decay_.ensure(device_, num_steps), states(layer, StateKind::kSsm), log_.layer(layer),
+    device_.scan(step_, shape_of(mamba), parameters(layer), rows(Buffer::kConv, mamba.conv_dim()), {}, dt_.data(),
+                 decay_.data(), states(layer, StateKind::kSsm), log_.layer(layer),
                  fresh(Buffer::kMixed, mamba.d_inner()));
 }
 
@@ -82,6 +84,15 @@ void CudaBackend::check_state(int32_t) {}
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {
     const Columns z = reference::projected_columns(mamba).z;
+    if (is_few_rows_ && layers_[layer].few_rows.gated_norm) {
+        return begin_matvec({.is_normed = true,
+                             .x = rows(Buffer::kMixed, mamba.d_inner()),
+                             .z = columns(rows(Buffer::kProjected, mamba.in_rows()), z),
+                             .gate = gate_kind(mamba.gate),
+                             .n_groups = mamba.n_norm_groups,
+                             .weight = layers_[layer].gate_norm.data(),
+                             .eps = eps});
+    }
     device_.gated_norm(gate_kind(mamba.gate), mamba.n_norm_groups,
                        columns(rows(Buffer::kProjected, mamba.in_rows()), z), layers_[layer].gate_norm.data(), eps,
                        rows(Buffer::kMixed, mamba.d_inner()), rounded_to(Buffer::kMixed, mamba.d_inner()));

@@ -3,6 +3,7 @@
 //
 //   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
+//   has_warpgroups() -> bool                             runs what simt/simt.h says of Hopper
 //
 // and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
@@ -10,10 +11,13 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/matvec_on.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
+#include "kernels/cuda/ops/conv_steps.h"
 #include "kernels/cuda/ops/delta.h"
 #include "kernels/cuda/ops/digest.h"
+#include "kernels/cuda/ops/hopper_matmul.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/rows.h"
@@ -21,16 +25,15 @@
 #include "kernels/cuda/ops/scan.h"
 #include "kernels/cuda/ops/tensor_attention.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
+#include "kernels/cuda/ops/tensor_probe.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 template <typename Machine>
-class DeviceOn : public Machine {
+class DeviceOn : public MatvecOn<Machine> {
 public:
-    using Machine::launch;
-    using Machine::Machine;
-    using Machine::view;
+    using MatvecOn<Machine>::MatvecOn;
 
     void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                Floats out) override {
@@ -40,23 +43,37 @@ public:
     }
     void rms_norm(Floats x, const int32_t* selected, const float* weight, float eps, Floats out,
                   uint32_t* pairs) override {
-        launch("rms_norm", grid(out.num_rows), {kPartials},
-               RmsNorm{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
-                       eps, rows(out), pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}});
+        const auto launch_norm = [&]<typename Kernel>(Kernel) {
+            launch("rms_norm", grid(out.num_rows), {norm_threads(x.width)},
+                   Kernel{{rows(read_only(x)), view(selected, out.num_rows), selected != nullptr, view(weight, x.width),
+                           eps, rows(out), pairs != nullptr ? pairs_of(out, pairs) : KernelPairs{}}});
+        };
+        x.width <= kHeadNormTile ? launch_norm(HeadRmsNorm{}) : launch_norm(RmsNorm{});
     }
     void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
                     uint32_t* pairs) override {
         const bool norms = kind != GateKind::kGateOnly;
         const bool leaves = n_groups == 1 || y.width / n_groups % 2 == 0;
-        launch("gated_norm", grid(y.num_rows, n_groups), {kPartials},
-               GatedNorm{norms, kind != GateKind::kNormThenGate, y.width / n_groups, rows(read_only(z)),
-                         view(weight, norms ? y.width : 0), eps, rows(y), leaves ? pairs_of(y, pairs) : KernelPairs{}});
+        const int64_t width = y.width / n_groups;
+        const auto launch_norm = [&]<typename Kernel>(Kernel) {
+            launch(
+                "gated_norm", grid(y.num_rows, n_groups), {norm_threads(width)},
+                Kernel{{norms, kind != GateKind::kNormThenGate, width, rows(read_only(z)),
+                        view(weight, norms ? y.width : 0), eps, rows(y), leaves ? pairs_of(y, pairs) : KernelPairs{}}});
+        };
+        width <= kHeadNormTile ? launch_norm(HeadGatedNorm{}) : launch_norm(GatedNorm{});
         if (!leaves) round_rows(y, 1.0F, pairs);
     }
     void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
         launch_pairs("round_rows", x, RoundRows{rows(read_only(x)), multiplier, pairs_of(x, pairs)});
     }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
+        if (out.num_rows <= kMatvecRows) {
+            return this->matvec({.num_rows = out.num_rows,
+                                 .input = {.pairs = pairs},
+                                 .products = {{{matrix, out}}},
+                                 .num_products = 1});
+        }
         const int64_t num_pairs = (matrix.num_k + 1) / 2;
         const int64_t row_pairs = row_pairs_of(matrix.num_k);
         const int64_t panels = parts(matrix.num_outputs, kPanel);
@@ -69,13 +86,7 @@ public:
                                           rows(out)};
         const simt::Dim3 blocks =
             grid(parts(matrix.num_outputs, Matmul::kBlockOutputs), parts(out.num_rows, Matmul::kBlockRows));
-        if (out.num_rows <= 1) {
-            launch_matvec<Matvec1>(parameters);
-        } else if (out.num_rows <= 2) {
-            launch_matvec<Matvec2>(parameters);
-        } else if (out.num_rows <= kMatvecRows) {
-            launch_matvec<Matvec4>(parameters);
-        } else if (out.num_rows <= 8) {
+        if (out.num_rows <= 8) {
             launch_by_chunks<Matmul8>("matmul8", parameters);
         } else if (out.num_rows <= 16) {
             launch_by_chunks<Matmul16>("matmul16", parameters);
@@ -84,6 +95,14 @@ public:
         } else {
             launch("matmul", blocks, {simt::kWarpSize, Matmul::kWarps}, Matmul{parameters});
         }
+    }
+    void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums, int64_t num_tiles) override {
+        constexpr int64_t kRowWords = int64_t{simt::kMmaRows} * TensorProbe::kLinePairs;
+        constexpr int64_t kColumnWords = int64_t{simt::kMmaColumns} * TensorProbe::kLinePairs;
+        launch("tensor_probe", grid(parts(num_tiles, TensorProbe::kWarps)), {simt::kWarpSize, TensorProbe::kWarps},
+               TensorProbe{view(a, num_tiles * kRowWords), view(b, num_tiles * kColumnWords),
+                           view(c, num_tiles * TensorProbe::kSums), view(sums, num_tiles * TensorProbe::kSums),
+                           num_tiles});
     }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                        Floats out) override {
@@ -96,7 +115,11 @@ public:
                                           tiles,
                                           groups,
                                           rows(out)};
-        if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
+        if (profile == reference::Profile::kFast && has_hopper_blocks<HopperFastMatmul>(parameters)) {
+            launch_blocks<HopperFastMatmul>("hopper_fast_matmul", parameters);
+        } else if (profile != reference::Profile::kFast && has_hopper_blocks<HopperMatmul>(parameters)) {
+            launch_blocks<HopperMatmul>("hopper_matmul", parameters);
+        } else if (profile == reference::Profile::kFast && fills_device<TensorFastMatmul>(parameters)) {
             launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
         } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
             launch_blocks<TensorMatmul>("tensor_matmul", parameters);
@@ -115,15 +138,25 @@ public:
         launch_convs(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
                      parameters.conv_weight, parameters.conv_bias, x, out);
     }
+    void conv_and_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
+                        const DeviceStates& windows, const DeviceLog& log, Floats out, Floats dt_raw, float* dt,
+                        float* decay) override {
+        const ConvParameters conv =
+            conv_parameters(batch, conv_windows(batch, shape.d_conv, x.width, windows, logs(shape, log)),
+                            parameters.conv_weight, parameters.conv_bias, x, out);
+        const TimeSteps steps = time_steps(batch, shape, parameters, dt_raw, dt, decay, log);
+        if (batch.num_rows == batch.num_sequences) {
+            launch_conv_and_steps("conv_step", WithSteps<ConvStep>{{{conv}}, steps, 0}, ConvStepAndSteps{});
+        } else {
+            launch_conv_and_steps("conv", WithSteps<Conv>{{{conv}}, steps, 0}, ConvAndSteps{});
+        }
+    }
     void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
               Floats dt_raw, float* dt, float* decay, const DeviceStates& pool, const DeviceLog& log,
               Floats y) override {
-        const int64_t num_steps = batch.num_rows * shape.n_heads;
-        launch_rows("time_steps", dt_raw,
-                    TimeSteps{steps(batch), view(batch.row_sequences, batch.num_rows), logs(shape, log),
-                              rows(read_only(dt_raw)), view(parameters.dt_bias, shape.n_heads),
-                              view(parameters.a, shape.n_heads), shape.dt_min, shape.dt_max, view(dt, num_steps),
-                              view(decay, num_steps)});
+        if (dt_raw.data != nullptr) {
+            launch_rows("time_steps", dt_raw, time_steps(batch, shape, parameters, dt_raw, dt, decay, log));
+        }
         launch_scans(batch, shape, parameters, conv, dt, decay, pool, log, y);
     }
     void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
@@ -282,20 +315,16 @@ public:
     }
 
 private:
-    static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
-    static simt::Dim3 grid(int64_t x, int64_t y = 1, int64_t z = 1) {
-        return {static_cast<int32_t>(x), static_cast<int32_t>(y), static_cast<int32_t>(z)};
-    }
-    static DeviceRows<const float> read_only(Floats x) { return {x.data, x.num_rows, x.width, x.stride}; }
+    using Views = MatvecOn<Machine>;
+    using Views::grid;
+    using Views::launch;
+    using Views::num_processors;
+    using Views::pairs_of;
+    using Views::parts;
+    using Views::read_only;
+    using Views::rows;
+    using Views::view;
 
-    template <typename T>
-    KernelRows<T> rows(DeviceRows<T> x) {
-        const int64_t count = x.num_rows == 0 ? 0 : (x.num_rows - 1) * x.stride + x.width;
-        return {view(x.data, count), x.num_rows, x.width, x.stride};
-    }
-    KernelPairs pairs_of(Floats x, uint32_t* pairs) {
-        return {view(pairs, x.num_rows * row_pairs_of(x.width)), row_pairs_of(x.width)};
-    }
     KernelBatch steps(const DeviceBatch& batch) {
         return {view(batch.sequences, batch.num_sequences), view(batch.writes, batch.max_writes)};
     }
@@ -337,20 +366,46 @@ private:
         return {steps(batch), static_cast<int32_t>(d_conv), static_cast<int32_t>(num_channels), states(batch, windows),
                 log};
     }
+    ConvParameters conv_parameters(const DeviceBatch& batch, const ConvWindows& windows, const float* weight,
+                                   const float* bias, Floats x, Floats out) {
+        return {windows,
+                view(batch.row_sequences, batch.num_rows),
+                rows(read_only(x)),
+                view(weight, x.width * windows.d_conv),
+                view(bias, x.width),
+                bias != nullptr,
+                rows(out)};
+    }
+    TimeSteps time_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
+                         Floats dt_raw, float* dt, float* decay, const DeviceLog& log) {
+        const int64_t num_steps = batch.num_rows * shape.n_heads;
+        return {steps(batch),
+                view(batch.row_sequences, batch.num_rows),
+                logs(shape, log),
+                rows(read_only(dt_raw)),
+                view(parameters.dt_bias, shape.n_heads),
+                view(parameters.a, shape.n_heads),
+                shape.dt_min,
+                shape.dt_max,
+                view(dt, num_steps),
+                view(decay, num_steps)};
+    }
     void launch_convs(const DeviceBatch& batch, const ConvWindows& windows, const float* weight, const float* bias,
                       Floats x, Floats out) {
-        const ConvParameters conv{windows,
-                                  view(batch.row_sequences, batch.num_rows),
-                                  rows(read_only(x)),
-                                  view(weight, x.width * windows.d_conv),
-                                  view(bias, x.width),
-                                  bias != nullptr,
-                                  rows(out)};
+        const ConvParameters conv = conv_parameters(batch, windows, weight, bias, x, out);
         if (batch.num_rows == batch.num_sequences) {
             launch_conv<ConvStep>("conv_step", conv);
         } else {
             launch_conv<Conv>("conv", conv);
         }
+    }
+    template <typename Kernel, typename Parts>
+    void launch_conv_and_steps(const char* name, Parts of, Kernel) {
+        of.channel_blocks = static_cast<int32_t>(parts(of.conv.x.width, kConvChannels));
+        launch(name,
+               grid(parts(of.conv.x.num_rows, kConvGroups * Kernel::kThreadRows),
+                    of.channel_blocks + parts(of.steps.raw.width, kConvChannels)),
+               {kConvChannels, kConvGroups}, Kernel{of});
     }
     template <typename Kernel>
     void launch_conv(const char* name, const ConvParameters& parameters) {
@@ -414,8 +469,11 @@ private:
         return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
                     parts(parameters.out.num_rows, Kernel::kBlockRows));
     }
-    // Of 256 threads each.
-    [[nodiscard]] int64_t num_processors() const { return std::max<int64_t>(this->resident_blocks() / 8, 1); }
+    // One for each of four elements, in whole turns of N4's partial sums.
+    static int32_t norm_threads(int64_t width) {
+        const int64_t turns = parts(width, int64_t{kNormAhead} * kPartials);
+        return static_cast<int32_t>(std::clamp<int64_t>(turns * kPartials, kPartials, kMaxNormThreads));
+    }
     // Whether large blocks, one a processor, keep half of the processors busy.
     bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }
     // For rows that are too many for weights to be read once for all of them.
@@ -423,16 +481,9 @@ private:
     bool fills_device(const TensorParameters& parameters) const {
         return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
     }
-    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
-    // weights in a row.
     template <typename Kernel>
-    void launch_matvec(const MatmulParameters& parameters) {
-        int32_t chunks = 1;
-        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
-        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
-        const int64_t all_quads = parts(parameters.out.width, kPanel) * kPanelQuads;
-        while (quads > 4 && all_quads / quads < num_processors()) quads /= 2;
-        launch("matvec", grid(all_quads / quads), {quads, chunks}, Kernel{{parameters}});
+    bool has_hopper_blocks(const TensorParameters& parameters) const {
+        return this->has_warpgroups() && fills_device<Kernel>(parameters);
     }
     template <typename Kernel>
     void launch_by_chunks(const char* name, const MatmulParameters& parameters) {

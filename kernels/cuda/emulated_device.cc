@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulated_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -10,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/result.h"
 #include "kernels/cuda/device_on.h"
+#include "kernels/cuda/tensor_self_test.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -21,6 +23,7 @@ struct RecordedLaunch {
     simt::Dim3 grid;
     simt::Dim3 block;
     std::function<void()> kernel;  // with the parameters that it was recorded with
+    simt::LaunchLimits limits;
 };
 struct EmulatedGraph : DeviceGraph {
     std::vector<RecordedLaunch> launches;
@@ -58,7 +61,9 @@ public:
         return tl::unexpected(Error{"emulated GPU: " + emulator_.findings().front().text, ErrorKind::kCheck});
     }
     [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
-    [[nodiscard]] Status computes_in(reference::Profile) const override { return {}; }
+    [[nodiscard]] Status computes_in(reference::Profile profile) const override {
+        return profile == reference::Profile::kTensorSm90 ? tensor_cores_ : Status{};
+    }
     // Few, so that a block takes several items of a list.
     [[nodiscard]] int64_t resident_blocks() const override { return 4; }
 
@@ -92,6 +97,7 @@ public:
     }
 
 protected:
+    [[nodiscard]] bool has_warpgroups() const { return uses_warpgroups_; }
     template <typename T>
     simt::Global<T> view(T* data, int64_t count) {
         const bool nothing = data == nullptr || count == 0 || error_;
@@ -105,13 +111,20 @@ protected:
                                      grid.x, grid.y, grid.z, kMostBlocks, kMostBlocks),
                          ErrorKind::kMachine});
         }
-        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }};
+        const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }, limits_of<Kernel>(block)};
         if (recorded_) return recorded_->launches.push_back(launch);
         ++counts_.launches;
         run(launch);
     }
 
 private:
+    // With how many blocks of so many threads are there at once.
+    template <typename Kernel>
+    [[nodiscard]] simt::LaunchLimits limits_of(simt::Dim3 block) const {
+        simt::LaunchLimits limits = simt::limits_of<Kernel>();
+        limits.most_blocks = std::max<int64_t>(resident_blocks() * 256 / (block.x * block.y * block.z), 1);
+        return limits;
+    }
     struct Transfer {
         const std::byte* from;
         std::vector<std::byte> bytes;
@@ -142,7 +155,7 @@ private:
                                      launch.grid.x, launch.grid.y, launch.grid.z, num_run_),
                          ErrorKind::kMachine});
         }
-        emulator_.launch(launch.kernel_name, launch.grid, launch.block, launch.kernel);
+        emulator_.launch(launch.kernel_name, launch.grid, launch.block, launch.kernel, launch.limits);
     }
     void wait() {
         check_not_recording("waiting");
@@ -168,7 +181,11 @@ private:
 }  // namespace
 
 std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator, const EmulatedDeviceConfig& config) {
-    return std::make_unique<DeviceOn<EmulatedMachine>>(emulator, config);
+    std::unique_ptr<Device> device = std::make_unique<DeviceOn<EmulatedMachine>>(emulator, config);
+    if (config.num_self_test_tiles > 0) {
+        device->keep_self_test(test_tensor_cores(*device, config.num_self_test_tiles));
+    }
+    return device;
 }
 
 }  // namespace verbatim::cuda

@@ -15,6 +15,9 @@ struct EmulatedDeviceConfig {
     // Counted from 1; from there on every synchronize() says so. 0: never
     int64_t fail_at_launch = 0;
     int64_t fail_at_allocation = 0;  // there is no room
+    // Of the self-test that grants tensor.sm90 (tensor_self_test.h); fail_at_launch counts it in. 0: granted unasked,
+    // as the emulator's tensor cores are the model itself
+    int64_t num_self_test_tiles = 0;
 };
 
 // `emulator` is borrowed for the device's life.

@@ -56,17 +56,17 @@ struct GpuGraph : DeviceGraph {
 
 class GpuMachine : public Device {
 public:
-    explicit GpuMachine(const cudaDeviceProp& properties, cudaStream_t stream)
-        : properties_(properties), stream_(stream) {
+    GpuMachine(const cudaDeviceProp& properties, cudaStream_t stream, bool resets_after_errors)
+        : properties_(properties), stream_(stream), resets_after_errors_(resets_after_errors) {
         ++num_machines_;
     }
-    // After an error nothing of the process's context works any more: the next device finds a fresh one. A reset takes
-    // away what other machines still have to release, so the last one makes it. A kernel's error that nobody has asked
-    // for is this device's still.
+    // After an error nothing of the process's context works any more: who asked for it finds a fresh one with the next
+    // device. A reset takes away what other machines still have to release, so the last one makes it. A kernel's error
+    // that nobody has asked for is this device's still.
     ~GpuMachine() override {
         wait("the device's end");
         cudaStreamDestroy(stream_);
-        one_has_failed_ = one_has_failed_ || !first_error_.empty();
+        one_has_failed_ = one_has_failed_ || (resets_after_errors_ && !first_error_.empty());
         if (--num_machines_ > 0 || !one_has_failed_) return;
         cudaDeviceReset();
         one_has_failed_ = false;
@@ -100,10 +100,7 @@ public:
     }
     [[nodiscard]] Status computes_in(reference::Profile profile) const override {
         if (profile == reference::Profile::kFast) return has_room_for_fast();
-        if (profile != reference::Profile::kTensorSm90 || properties_.major == 9) return {};
-        return tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
-                                        description() + "; exact runs everywhere",
-                                    ErrorKind::kMachine});
+        return profile == reference::Profile::kTensorSm90 ? tensor_cores_ : Status{};
     }
     [[nodiscard]] int64_t resident_blocks() const override {
         return int64_t{properties_.multiProcessorCount} * (properties_.maxThreadsPerMultiProcessor / 256);
@@ -149,6 +146,7 @@ public:
     }
 
 protected:
+    [[nodiscard]] bool has_warpgroups() const { return uses_warpgroups_ && properties_.major == 9; }
     template <typename T>
     simt::Global<T> view(T* data, int64_t) {
         return {data};
@@ -206,6 +204,7 @@ private:
 
     cudaDeviceProp properties_;
     cudaStream_t stream_;
+    bool resets_after_errors_;
     const char* last_name_ = "nothing";  // of the launches
     simt::Dim3 last_grid_;
     simt::Dim3 last_block_;
@@ -213,19 +212,31 @@ private:
     bool is_recording_ = false;
     // Of this process: they share CUDA's context.
     static inline int num_machines_ = 0;
-    static inline bool one_has_failed_ = false;
+    static inline bool one_has_failed_ = false;  // of those that reset
 };
+
+// Other families are other arithmetics, whatever their sums may be: they are refused by name, unasked.
+Status tensor_cores_of(Device& device, const cudaDeviceProp& properties, int64_t num_tiles) {
+    if (properties.major == 9 && num_tiles > 0) return test_tensor_cores(device, num_tiles);
+    if (properties.major == 9) {
+        return tl::unexpected(Error{"tensor.sm90 is refused: no self-test of the device was asked for"});
+    }
+    return tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
+                                    device.description() + "; exact runs everywhere",
+                                ErrorKind::kMachine});
+}
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_gpu_device(int ordinal) {
+Result<std::unique_ptr<Device>> make_gpu_device(const GpuDeviceConfig& config) {
     const auto failed = [](const char* call, cudaError_t status) {
         return tl::unexpected(
             Error{std::string("GPU: ") + call + ": " + cudaGetErrorString(status), ErrorKind::kMachine});
     };
     cudaDeviceProp properties{};
-    if (const auto status = cudaSetDevice(ordinal); status != cudaSuccess) return failed("cudaSetDevice", status);
-    if (const auto status = cudaGetDeviceProperties(&properties, ordinal); status != cudaSuccess) {
+    if (const auto status = cudaSetDevice(config.ordinal); status != cudaSuccess)
+        return failed("cudaSetDevice", status);
+    if (const auto status = cudaGetDeviceProperties(&properties, config.ordinal); status != cudaSuccess) {
         return failed("cudaGetDeviceProperties", status);
     }
     if (properties.major < kLeastMajor) {
@@ -236,7 +247,10 @@ Result<std::unique_ptr<Device>> make_gpu_device(int ordinal) {
     }
     cudaStream_t stream = nullptr;
     if (const auto status = cudaStreamCreate(&stream); status != cudaSuccess) return failed("cudaStreamCreate", status);
-    return std::unique_ptr<Device>(std::make_unique<DeviceOn<GpuMachine>>(properties, stream));
+    std::unique_ptr<Device> device =
+        std::make_unique<DeviceOn<GpuMachine>>(properties, stream, config.resets_after_errors);
+    device->keep_self_test(tensor_cores_of(*device, properties, config.num_self_test_tiles));
+    return device;
 }
 
 }  // namespace verbatim::cuda

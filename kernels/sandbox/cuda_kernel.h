@@ -57,10 +57,17 @@ template <typename Kernel>
 void launch(const verbatim_run& run, const char* name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
 #if defined(__CUDACC__)
     static_cast<void>(name);
-    launched<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), 0,
+    int shared_bytes = 0;
+    if constexpr (requires { Kernel::kSharedBytes; }) {
+        shared_bytes = Kernel::kSharedBytes;
+        cudaFuncSetAttribute(&launched<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    }
+    launched<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared_bytes,
                static_cast<cudaStream_t>(run.device)>>>(kernel);
 #else
-    static_cast<simt::Emulator*>(run.device)->launch(name, grid, block, [kernel] { kernel(); });
+    static_cast<simt::Emulator*>(run.device)
+        ->launch(
+            name, grid, block, [kernel] { kernel(); }, simt::limits_of<Kernel>());
 #endif
 }
 

@@ -3,9 +3,11 @@
 // is right: tests/gpu holds it against one, and until that has been run it is a model and nothing more.
 //
 // One group, acc + Σ a[i] · b[i] over 16 products:
-//   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors'; zeros take no part
+//   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors', of which a subnormal has
+//      -126; zeros take no part, whatever is beside them (docs/numerics.md: where that could show)
 //   2  every term is aligned to the largest exponent of the 17 and cut off below 25 fraction bits, toward zero
-//   3  the cut terms are added exactly; the sum is cut to binary32, toward zero; what is beyond its range is infinite
+//   3  the cut terms are added exactly, also those beyond binary32's range; the sum is cut to binary32, toward zero;
+//      what is beyond its range is infinite
 //   4  a NaN, an infinity times zero, or infinities of both signs: NaN; else an infinity: that infinity
 //
 // A dot product runs in chunks of 512; each chunk starts at +0 and takes groups of 16 in ascending order (a tail is
@@ -30,12 +32,14 @@ struct TensorTerm {
 };
 
 VERBATIM_HOST_DEVICE inline TensorTerm tensor_product(uint16_t a, uint16_t b) {
-    const int32_t a_exponent = (a >> 7) & 0xFF;
-    const int32_t b_exponent = (b >> 7) & 0xFF;
-    // Stored values are normal or zero (NUMERICS N2).
-    if (a_exponent == 0 || b_exponent == 0) return {};
-    const int64_t product = int64_t{(a & 0x7F) | 0x80} * ((b & 0x7F) | 0x80);  // 14 fraction bits, in [1, 4)
-    return {((a ^ b) & 0x8000) != 0, a_exponent + b_exponent - 254, product << (kTensorFractionBits - 14)};
+    if ((a & 0x7FFF) == 0 || (b & 0x7FFF) == 0) return {};
+    const int32_t a_field = (a >> 7) & 0xFF;
+    const int32_t b_field = (b >> 7) & 0xFF;
+    // Stored values are never subnormal (NUMERICS N2), but whoever asks for one gets it.
+    const int64_t x = (a & 0x7F) | (a_field == 0 ? 0 : 0x80);
+    const int64_t y = (b & 0x7F) | (b_field == 0 ? 0 : 0x80);
+    const int32_t exponent = (a_field == 0 ? 1 : a_field) + (b_field == 0 ? 1 : b_field) - 254;
+    return {((a ^ b) & 0x8000) != 0, exponent, (x * y) << (kTensorFractionBits - 14)};  // 14 fraction bits, below 4
 }
 
 VERBATIM_HOST_DEVICE inline TensorTerm tensor_accumulator(float acc) {

@@ -22,6 +22,9 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using tests::SceneModel;
 
+// As the program asks for one, but without a self-test: kernels do nothing here.
+constexpr GpuDeviceConfig kProgram{.num_self_test_tiles = 0, .resets_after_errors = true};
+
 // Sequences on a device of their own: no token depends on what kernels compute.
 class Session {
 public:
@@ -157,7 +160,7 @@ protected:
     }
     // On a device of its own.
     [[nodiscard]] Status run() const {
-        ASSIGN_OR_RETURN(const auto device, make_gpu_device());
+        ASSIGN_OR_RETURN(const auto device, make_gpu_device(kProgram));
         return Session(model_, *device).run();
     }
     // The message of a run that fails in a process of its own; then one that works.
@@ -185,7 +188,7 @@ TEST_F(GpuDevice, KeepsTheRulesInEveryProfileAndIsAskedForWhatTheEmulatedOneIs) 
         ASSERT_TRUE(Session(model_, *emulated, profile).run());
         for (const int32_t num_processors : {2, 132}) {
             begin_process({.num_processors = num_processors});
-            auto device = make_gpu_device();
+            auto device = make_gpu_device(kProgram);
             ASSERT_TRUE(device);
             ASSERT_TRUE(Session(model_, **device, profile).run());
             const DeviceCounts counts = (*device)->counts();
@@ -234,7 +237,7 @@ TEST_F(GpuDevice, WhenLaunchesWaitTheErrorNamesTheKernelThatFailed) {
 TEST_F(GpuDevice, AKernelsErrorThatNobodyHasMetEndsWithItsDevice) {
     begin_process({.fail_at_kernel = 1});
     {
-        const auto device = make_gpu_device();
+        const auto device = make_gpu_device(kProgram);
         ASSERT_TRUE(device);
         (*device)->scale({reinterpret_cast<float*>(8), 1, 1, 1}, 2.0F);
     }
@@ -244,11 +247,11 @@ TEST_F(GpuDevice, AKernelsErrorThatNobodyHasMetEndsWithItsDevice) {
 
 TEST_F(GpuDevice, OneThatEndsAfterAnErrorTakesNothingFromAnother) {
     begin_process({.fail_at_allocation = 1});
-    auto failing = make_gpu_device();
+    auto failing = make_gpu_device(kProgram);
     ASSERT_TRUE(failing);
     EXPECT_EQ((*failing)->allocate(8, 4), nullptr);
     {
-        const auto other = make_gpu_device();
+        const auto other = make_gpu_device(kProgram);
         ASSERT_TRUE(other);
         Session session(model_, **other);
         failing->reset();
@@ -259,13 +262,62 @@ TEST_F(GpuDevice, OneThatEndsAfterAnErrorTakesNothingFromAnother) {
     EXPECT_EQ(strict_runtime::counts().resets, 1);
 }
 
+// A program of somebody else's has memory there too.
+TEST_F(GpuDevice, NobodysContextIsTakenAwayUnasked) {
+    begin_process({.fail_at_allocation = 1});
+    auto failing = make_gpu_device({.num_self_test_tiles = 0});
+    ASSERT_TRUE(failing);
+    EXPECT_EQ((*failing)->allocate(8, 4), nullptr);
+    failing->reset();
+    EXPECT_EQ(strict_runtime::counts().resets, 0);
+}
+
+// Sums that nobody has written are not the model's, and a device that finds no memory says so itself.
+TEST_F(GpuDevice, TensorCoresThatDoNothingAreRefused) {
+    using reference::Profile;
+    {
+        const auto device = make_gpu_device({.num_self_test_tiles = 9});
+        ASSERT_TRUE(device);
+        EXPECT_TRUE((*device)->computes_in(Profile::kExact));
+        const Status granted = (*device)->computes_in(Profile::kTensorSm90);
+        ASSERT_FALSE(granted);
+        EXPECT_THAT(granted.error().message, StartsWith("tensor.sm90 is refused: in the self-test of a stand-in"));
+        EXPECT_THAT(granted.error().message, HasSubstr("best fit"));
+        EXPECT_EQ((*device)->counts().launches, 0);
+        EXPECT_EQ(strict_runtime::counts().kernels, 1);
+    }
+    begin_process({.fail_at_allocation = 2});
+    const auto device = make_gpu_device();
+    ASSERT_TRUE(device);
+    const Status granted = (*device)->computes_in(Profile::kTensorSm90);
+    ASSERT_FALSE(granted);
+    EXPECT_THAT(granted.error().message, HasSubstr("out of memory"));
+}
+
+// Others may compute the same sums one day: their numbers have other names.
+TEST_F(GpuDevice, OtherFamiliesAreRefusedByName) {
+    using reference::Profile;
+    for (const int major : {8, 10, 12}) {
+        begin_process({.major = major});
+        const auto device = make_gpu_device();
+        ASSERT_TRUE(device);
+        EXPECT_TRUE((*device)->computes_in(Profile::kExact));
+        const Status granted = (*device)->computes_in(Profile::kTensorSm90);
+        ASSERT_FALSE(granted);
+        EXPECT_THAT(
+            granted.error().message,
+            HasSubstr(fmt::format("compute capability 9.0: this is a stand-in, compute capability {}.0", major)));
+        EXPECT_EQ(strict_runtime::counts().kernels, 0);
+    }
+}
+
 // They share CUDA's context: what one's kernel does ends them all, and the last to go makes room for the next.
 TEST_F(GpuDevice, AKernelsErrorIsTheErrorOfAllThatLiveAndOfNoneThatFollows) {
     begin_process({.fail_at_kernel = 1});
-    auto failing = make_gpu_device();
+    auto failing = make_gpu_device(kProgram);
     ASSERT_TRUE(failing);
     {
-        const auto other = make_gpu_device();
+        const auto other = make_gpu_device(kProgram);
         ASSERT_TRUE(other);
         (*failing)->scale({reinterpret_cast<float*>(8), 1, 1, 1}, 2.0F);
         EXPECT_FALSE((*failing)->synchronize());

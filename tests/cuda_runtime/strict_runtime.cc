@@ -342,7 +342,7 @@ cudaError_t cudaSetDevice(int ordinal) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {};
     std::strcpy(properties->name, "a stand-in");
-    properties->major = 9;
+    properties->major = process().machine.major;
     properties->multiProcessorCount = process().machine.num_processors;
     properties->maxThreadsPerMultiProcessor = 2048;
     properties->sharedMemPerBlockOptin = kMostShared;

@@ -23,6 +23,7 @@ namespace verbatim::cuda::strict_runtime {
 
 struct Machine {
     int32_t num_processors = 132;  // an H200's
+    int32_t major = 9;             // compute capability
     bool launches_wait = false;    // CUDA_LAUNCH_BLOCKING=1
     // Counted from 1; 0: never.
     int64_t fail_at_allocation = 0;  // it finds no memory, of the device or pinned

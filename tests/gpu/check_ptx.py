@@ -25,6 +25,9 @@ ALLOWED = re.compile(
 )
 TENSOR_KERNEL = "Tensor"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+HOPPER_KERNEL = "Hopper"
+GROUP_MMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(64|128|192|256)k16\.f32\.bf16\.bf16")
+GROUP_ORDER = re.compile(r"wgmma\.(fence|commit_group|wait_group)\.sync\.aligned")
 INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)+)\s")
 FLOATING = re.compile(r"\.(f16x2|f16|bf16x2|bf16|tf32|f32|f64)\b")
 SHARED_ARRAY = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[")
@@ -36,6 +39,8 @@ def is_allowed(kernel, instruction):
         return True
     if ALLOWED.fullmatch(instruction):
         return True
+    if GROUP_MMA.fullmatch(instruction) or GROUP_ORDER.fullmatch(instruction):
+        return kernel.startswith(HOPPER_KERNEL)
     return instruction == MMA and kernel.startswith(TENSOR_KERNEL)
 
 
@@ -52,17 +57,18 @@ def forbidden_instructions(ptx):
     return found
 
 
-def without_mma(ptx):
-    """The kernels of tensor.sm90 that multiply without tensor cores."""
+def without_mma(ptx, architecture="90a"):
+    """The kernels of tensor.sm90 that multiply without tensor cores. Those on warpgroups do so on Hopper alone."""
     kernels, multiplying, kernel = set(), set(), "?"
     for line in ptx.splitlines():
         match = KERNEL.search(line) if ".entry" in line else None
         if match:
             kernel = match.group(1)
             kernels.add(kernel)
-        if MMA in line:
+        if MMA in line or GROUP_MMA.search(line):
             multiplying.add(kernel)
-    return sorted(name for name in kernels - multiplying if name.startswith(TENSOR_KERNEL))
+    ours = (TENSOR_KERNEL, HOPPER_KERNEL) if architecture == "90a" else (TENSOR_KERNEL,)
+    return sorted(name for name in kernels - multiplying if name.startswith(ours))
 
 
 def misaligned(ptx):
@@ -114,6 +120,15 @@ def check_the_checks():
     for bad in ("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32",
                 "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"):
         assert forbidden_instructions(tensor + f"\t{bad} \t{{%f1}};") == [("TensorMatmul", bad)], bad
+    hopper = ".entry _Zon_device12HopperMatmulEEEvT_(\n"
+    group = "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16"
+    assert forbidden_instructions(hopper + f"\t{group} \t{{%f1}};") == []
+    assert forbidden_instructions(hopper + "\twgmma.fence.sync.aligned;\n") == []
+    assert forbidden_instructions(tensor + f"\t{group} \t{{%f1}};") == [("TensorMatmul", group)]
+    assert forbidden_instructions(hopper + f"\t{MMA} \t{{%f1}};") == [("HopperMatmul", MMA)]
+    assert without_mma(hopper) == ["HopperMatmul"]
+    assert without_mma(hopper, "80") == []
+    assert without_mma(hopper + f"\t{group} \t{{%f1}};\n") == []
     assert without_mma(tensor + exact) == ["TensorMatmul"]
     assert without_mma(tensor + f"\t{MMA} \t{{%f1}};\n" + exact) == []
     arrays = ".shared .align 16 .b8 good[64];\n.shared .align 4 .b8 bad[64];\n.shared .align 8 .u64 scalar;\n"
@@ -141,7 +156,7 @@ def main():
         ptx, usage = compiled(args, architecture)
         print(f"sm_{architecture}: {ptx.count('.entry')} kernels, {len(usage)} with their registers")
         found = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + over_budget(usage, budget)
-        found += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx)]
+        found += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx, architecture)]
         found += [f"{name}: not aligned to 16 bytes" for name in misaligned(ptx)]
         problems += [f"sm_{architecture}: {problem}" for problem in found]
     print("\n".join(problems))

@@ -30,8 +30,8 @@ __global__ void unary_kernel(UnaryFunction function, Inputs inputs, uint32_t* ou
 __device__ uint32_t pair(const uint16_t* at) { return at[0] | static_cast<uint32_t>(at[1]) << 16; }
 
 // One warp per tile; the fragments' places are PTX's for m16n8k16.
-__global__ void mma_kernel(const Mma* in, MmaResult* out) {
-    const Mma& tile = in[blockIdx.x];
+__global__ void mma_kernel(const TensorTile* in, TensorSums* out) {
+    const TensorTile& tile = in[blockIdx.x];
     const int row = static_cast<int>(threadIdx.x) / 4;
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
     const uint32_t a0 = pair(&tile.a[row][column]);
@@ -48,7 +48,7 @@ __global__ void mma_kernel(const Mma* in, MmaResult* out) {
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-    MmaResult& result = out[blockIdx.x];
+    TensorSums& result = out[blockIdx.x];
     result.d[row][column] = d0;
     result.d[row][column + 1] = d1;
     result.d[row + 8][column] = d2;
@@ -99,9 +99,9 @@ std::string device_unary(UnaryFunction function, const Inputs& inputs, std::vect
     });
 }
 
-std::string device_mma(const std::vector<Mma>& in, std::vector<MmaResult>& out) {
+std::string device_mma(const std::vector<TensorTile>& in, std::vector<TensorSums>& out) {
     out.resize(in.size());
-    return on_device(in, out, [&](const Mma* from, MmaResult* to) {
+    return on_device(in, out, [&](const TensorTile* from, TensorSums* to) {
         mma_kernel<<<static_cast<unsigned>(in.size()), 32>>>(from, to);
     });
 }

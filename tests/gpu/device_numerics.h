@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/tensor_fit.h"
+
 namespace verbatim::cuda {
 
 struct FloatTriple {
@@ -22,15 +24,7 @@ struct Inputs {
 // Of each of them; bits.
 std::string device_unary(UnaryFunction function, const Inputs& inputs, std::vector<uint32_t>& out);
 
-// One mma.sync m16n8k16, bf16 with a binary32 accumulator: a [16][16], b [8][16] (a column of B each), c and d [16][8].
-struct Mma {
-    uint16_t a[16][16];
-    uint16_t b[8][16];
-    float c[16][8];
-};
-struct MmaResult {
-    float d[16][8];
-};
-std::string device_mma(const std::vector<Mma>& in, std::vector<MmaResult>& out);
+// One mma.sync m16n8k16 of each, bf16 with a binary32 accumulator.
+std::string device_mma(const std::vector<TensorTile>& in, std::vector<TensorSums>& out);
 
 }  // namespace verbatim::cuda

@@ -145,7 +145,7 @@ TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
 }
 
 TEST(Gpu, WithoutADeviceTheErrorNamesTheCall) {
-    const auto device = make_gpu_device(1 << 20);
+    const auto device = make_gpu_device({.ordinal = 1 << 20});
     ASSERT_FALSE(device);
     EXPECT_EQ(device.error().message.find("GPU: cudaSetDevice: "), 0u) << device.error().message;
 }

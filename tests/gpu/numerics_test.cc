@@ -12,8 +12,9 @@
 
 #include "engine/base/prng.h"
 #include "kernels/cuda/gpu_device.h"
+#include "kernels/cuda/tensor_fit.h"
+#include "kernels/cuda/tensor_self_test.h"
 #include "reference/numerics/math.h"
-#include "reference/numerics/tensor_sm90.h"
 #include "reference/worker_pool.h"
 #include "tests/gpu/device_numerics.h"
 #include "tests/reference/ops/op_values.h"
@@ -22,7 +23,7 @@ namespace verbatim::cuda {
 namespace {
 
 #define SKIP_WITHOUT_GPU() \
-    if (const auto gpu = make_gpu_device(); !gpu) GTEST_SKIP() << gpu.error().message
+    if (const auto gpu = make_gpu_device({.num_self_test_tiles = 0}); !gpu) GTEST_SKIP() << gpu.error().message
 
 // Every NaN is one NaN.
 uint32_t comparable(uint32_t bits) {
@@ -117,9 +118,9 @@ TEST(GpuSweep, FunctionsHaveTheHostsBitsOverAllInputs) {
 }
 
 // Tiles of values with one spread of exponents each, narrow and wide.
-std::vector<Mma> draw_tiles(size_t count) {
+std::vector<TensorTile> draw_tiles(size_t count) {
     Prng prng(9);
-    std::vector<Mma> tiles(count);
+    std::vector<TensorTile> tiles(count);
     for (size_t t = 0; t < count; ++t) {
         const int spread = static_cast<int>(t % 5) * 8 + 1;
         const auto draw = [&](int center) {
@@ -142,9 +143,9 @@ std::vector<Mma> draw_tiles(size_t count) {
 }
 
 // Tiny, huge and nearly cancelling values, as the matmuls' tests have them.
-void add_tiles(reference::Values kind, uint64_t count, std::vector<Mma>& tiles) {
+void add_tiles(reference::Values kind, uint64_t count, std::vector<TensorTile>& tiles) {
     for (uint64_t t = 0; t < count; ++t) {
-        Mma tile;
+        TensorTile tile;
         const auto a = reference::draw_bf16(16 * 16, 3 * t, kind);
         const auto b = reference::draw_bf16(8 * 16, 3 * t + 1, kind);
         const auto c = reference::draw_values(16 * 8, 3 * t + 2, kind);
@@ -157,7 +158,7 @@ void add_tiles(reference::Values kind, uint64_t count, std::vector<Mma>& tiles) 
 
 // Products 8 to 15 take 0 to 7 away again: what is left is what the alignment has left of c, of either sign, down to
 // +0.
-void cancel(Mma& tile, size_t t) {
+void cancel(TensorTile& tile, size_t t) {
     for (int k = 0; k < 8; ++k) {
         for (auto& row : tile.a) row[k + 8] = row[k] ^ 0x8000U;
         for (auto& column : tile.b) column[k + 8] = column[k];
@@ -168,33 +169,26 @@ void cancel(Mma& tile, size_t t) {
 }
 
 // NaN, infinities of both signs and zeros beside them, in A, B and the accumulator.
-void make_special(Mma& tile, size_t t) {
+void make_special(TensorTile& tile, size_t t) {
     constexpr uint16_t kSpecials[] = {0x7F80, 0xFF80, 0x7FC0, 0x0000};
     tile.a[t % 16][t / 3 % 16] = kSpecials[t % 4];
     tile.b[t % 8][t / 3 % 16] = kSpecials[t / 4 % 4];
     tile.c[t / 5 % 16][t / 7 % 8] = reference::bf16_to_float(kSpecials[t / 16 % 4]);
 }
 
+// A failure names the arithmetic that fits best, of the first tiles, which tell all of the fit's apart.
 TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
     SKIP_WITHOUT_GPU();
-    std::vector<Mma> tiles = draw_tiles(20000);
+    std::vector<TensorTile> tiles = draw_tiles(20000);
     for (const reference::Values kind : reference::kAllValues) add_tiles(kind, 1500, tiles);
     const size_t num_plain = tiles.size();
-    for (size_t t = 0; t < num_plain; t += 5) cancel(tiles.emplace_back(Mma(tiles[t])), t / 5);
-    for (size_t t = 0; t < num_plain; t += 50) make_special(tiles.emplace_back(Mma(tiles[t])), t / 50);
-    std::vector<MmaResult> results;
+    for (size_t t = 0; t < num_plain; t += 5) cancel(tiles.emplace_back(TensorTile(tiles[t])), t / 5);
+    for (size_t t = 0; t < num_plain; t += 50) make_special(tiles.emplace_back(TensorTile(tiles[t])), t / 50);
+    const std::vector<TensorTile> telling = tensor_tiles(kSelfTestTiles);
+    tiles.insert(tiles.begin(), telling.begin(), telling.end());
+    std::vector<TensorSums> results;
     ASSERT_EQ(device_mma(tiles, results), "");
-    for (size_t t = 0; t < tiles.size(); ++t) {
-        for (int row = 0; row < 16; ++row) {
-            for (int column = 0; column < 8; ++column) {
-                const float model =
-                    reference::tensor_group(tiles[t].a[row], tiles[t].b[column], tiles[t].c[row][column]);
-                ASSERT_EQ(comparable(reference::bits_from_float(results[t].d[row][column])),
-                          comparable(reference::bits_from_float(model)))
-                    << "tile " << t << ", row " << row << ", column " << column;
-            }
-        }
-    }
+    EXPECT_EQ(difference_from_hopper(tiles, results), "");
 }
 
 }  // namespace

@@ -23,8 +23,11 @@ TEST(Gpu, TensorMatmulsHaveTheBitsOfTheDefinition) {
                                      {129, 193, 100},
                                      {33, 13000, 530}}) {
         TensorCase one(**device, shape);
-        one.multiply();
-        one.expect_bits_of_definition();
+        for (const bool uses_warpgroups : {true, false}) {
+            (*device)->use_warpgroups(uses_warpgroups);
+            one.multiply();
+            one.expect_bits_of_definition();
+        }
     }
 }
 
@@ -35,16 +38,22 @@ TEST(GpuSweep, LargeTensorMatmulsHaveTheBitsOfTheDefinition) {
     if (!computes) GTEST_SKIP() << computes.error().message;
     for (const TensorShape& shape : {TensorShape{500, 4000, 600}, {1030, 2050, 1025}}) {
         TensorCase one(**device, shape);
-        one.multiply();
-        one.expect_bits_of_definition();
+        for (const bool uses_warpgroups : {true, false}) {
+            (*device)->use_warpgroups(uses_warpgroups);
+            one.multiply();
+            one.expect_bits_of_definition();
+        }
     }
     for (const auto kind : {reference::Values::kTiny, reference::Values::kHuge, reference::Values::kCancelling}) {
         TensorCase few(**device, {5, 400, 2000}, kind);
         few.multiply();
         few.expect_bits_of_definition();
         TensorCase many(**device, {700, 3000, 700}, kind);
-        many.multiply();
-        many.expect_bits_of_definition();
+        for (const bool uses_warpgroups : {true, false}) {
+            (*device)->use_warpgroups(uses_warpgroups);
+            many.multiply();
+            many.expect_bits_of_definition();
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 #include "tests/kernels/cuda/delta_case.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/mamba_case.h"
+#include "tests/kernels/cuda/matvec_case.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
@@ -93,6 +94,7 @@ constexpr Expected kExpected[] = {
     {"read_past_page", "attend_run", FindingKind::kUninitialised},
     {"uninitialised_shared", "attend_run", FindingKind::kUninitialised},
     {"two_writers", "conv", FindingKind::kRace},
+    {"steps_overrun", "conv", FindingKind::kOutOfBounds},
     {"warp_order_assumed", "rms_norm", FindingKind::kRace},
     {"redundant_writers", "scan", FindingKind::kRace},
     {"padding_read", "embed", FindingKind::kOutOfBounds},
@@ -139,6 +141,54 @@ TEST(KernelFaults, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
     }
 }
 
+// A norm by more threads than partial sums.
+constexpr Expected kExpectedInNorms[] = {{"norm_tile_early", "rms_norm", FindingKind::kRace},
+                                         {"norm_tile_early", "gated_norm", FindingKind::kRace}};
+
+TEST(KernelFaults, OfWideNormsAreFoundOrShownAsWrongBits) {
+    const NormShape shape{1, 1000, 1};
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        EXPECT_TRUE(norms_as_defined(*device, shape, Values::kNormal));
+        {
+            const planted::SwitchedOn on("norm_lane_too_few");
+            EXPECT_FALSE(norms_as_defined(*device, shape, Values::kNormal));
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        for (const Expected& expected : kExpectedInNorms) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(expected.fault);
+            (void)norms_as_defined(*device, shape, Values::kNormal);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+}
+
+// Matmuls of few rows, with a norm before them and the residual stream behind.
+constexpr Expected kExpectedInMatvecs[] = {{"matvec_input_early", "matvec", FindingKind::kRace},
+                                           {"matvec_residual_twice", "matvec", FindingKind::kRace}};
+
+TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        const MatvecCase one(*device, {2, 900, {130}, MatvecEnd::kAddBranch, true});
+        EXPECT_TRUE(one.is_as_defined());
+        {
+            const planted::SwitchedOn on("matvec_chunks_backwards");
+            EXPECT_FALSE(one.is_as_defined());
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        for (const Expected& expected : kExpectedInMatvecs) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(expected.fault);
+            (void)one.is_as_defined();
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+}
+
 // A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
 constexpr Expected kExpectedOnTensorCores[] = {
     {"tensor_not_awaited", "tensor_matmul", FindingKind::kUninitialised},
@@ -150,6 +200,7 @@ TEST(KernelFaults, OfTensorCoresAreFoundOrShownAsWrongBits) {
     // How many outputs are wrong.
     const auto run = [](simt::Emulator& emulator, std::string_view fault) {
         const auto device = make_emulated_device(emulator);
+        device->use_warpgroups(false);
         TensorCase one(*device, {40, 50, 600});
         const planted::SwitchedOn on(fault);
         one.multiply();
@@ -164,6 +215,51 @@ TEST(KernelFaults, OfTensorCoresAreFoundOrShownAsWrongBits) {
         // Every access is in order; only the sums are of other rows.
         simt::Emulator emulator(schedule, 3);
         EXPECT_GT(run(emulator, "tensor_wrong_lane"), 40 * 50 * 9 / 10);
+        EXPECT_TRUE(emulator.findings().empty());
+    }
+}
+
+// The same on warpgroups: more stages than there are places for, warps and a warpgroup without outputs.
+constexpr Expected kExpectedOnWarpgroups[] = {
+    {"hopper_no_fence_of_barriers", "hopper_matmul", FindingKind::kMissingFence},
+    {"hopper_barriers_not_ready", "hopper_matmul", FindingKind::kRace},
+    {"hopper_place_not_free", "hopper_matmul", FindingKind::kBarrierUse},
+    {"hopper_place_never_free", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_too_few_bytes", "hopper_matmul", FindingKind::kBarrierUse},
+    {"hopper_tile_not_copied", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_tiles_of_nobody", "hopper_matmul", FindingKind::kOutOfBounds},
+    {"hopper_rows_not_awaited", "hopper_matmul", FindingKind::kUninitialised},
+    {"hopper_rows_not_fenced", "hopper_matmul", FindingKind::kMissingFence},
+    {"hopper_stage_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_wrong_parity", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_arrival_missing", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_no_register_fence", "hopper_matmul", FindingKind::kMissingFence},
+    {"hopper_not_committed", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_not_multiplied", "hopper_matmul", FindingKind::kNotAwaited},
+    {"hopper_half_a_group", "hopper_matmul", FindingKind::kBarrierNotReached},
+    {"hopper_tile_misplaced", "hopper_matmul", FindingKind::kMisaligned},
+};
+
+TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
+    const auto run = [](simt::Emulator& emulator, std::string_view fault) {
+        const auto device = make_emulated_device(emulator);
+        TensorCase one(*device, {34, 50, 400});
+        const planted::SwitchedOn on(fault);
+        one.multiply();
+        return one.num_wrong();
+    };
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator good(schedule, 3);
+        EXPECT_EQ(run(good, kNoFault), 0);
+        EXPECT_TRUE(good.findings().empty());
+        for (const Expected& expected : kExpectedOnWarpgroups) {
+            simt::Emulator emulator(schedule, 3);
+            run(emulator, expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        simt::Emulator emulator(schedule, 3);
+        EXPECT_GT(run(emulator, "hopper_not_swizzled"), 34 * 50 / 2);
         EXPECT_TRUE(emulator.findings().empty());
     }
 }
@@ -373,9 +469,9 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",
-                                        "conv_other_sequence", "scan_snapshot_late",
-                                        "window_fault_of_all", "gate_of_queries"};  // as wrong bits
+    std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",    "conv_other_sequence",
+                                        "scan_snapshot_late",  "window_fault_of_all", "gate_of_queries",
+                                        "hopper_not_swizzled", "norm_lane_too_few",   "matvec_chunks_backwards"};
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     const auto add = [&](const auto& all) {
@@ -383,7 +479,10 @@ TEST(KernelFaults, NoneIsLeftOut) {
     };
     add(kExpected);
     add(kExpectedInMatmuls);
+    add(kExpectedInNorms);
+    add(kExpectedInMatvecs);
     add(kExpectedOnTensorCores);
+    add(kExpectedOnWarpgroups);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
     add(kExpectedInConvs);

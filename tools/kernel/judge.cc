@@ -211,6 +211,11 @@ std::string_view name(Verdict verdict) {
         case Verdict::kRace: return "race";
         case Verdict::kBarrier: return "barrier not reached";
         case Verdict::kWarpMask: return "warp mask";
+        case Verdict::kDivergent: return "divergent";
+        case Verdict::kNotAwaited: return "not awaited";
+        case Verdict::kMissingFence: return "missing fence";
+        case Verdict::kBarrierUse: return "barrier misused";
+        case Verdict::kLaunchLimit: return "launch limit";
         case Verdict::kVaries: return "varies";
         case Verdict::kUselessBarrier: return "useless barrier";
         case Verdict::kTakesNothing: return "takes no shape that was tried";
@@ -266,6 +271,11 @@ Verdict verdict_of(const CallResult& result) {
         case simt::FindingKind::kRace: return Verdict::kRace;
         case simt::FindingKind::kBarrierNotReached: return Verdict::kBarrier;
         case simt::FindingKind::kWarpMask: return Verdict::kWarpMask;
+        case simt::FindingKind::kDivergent: return Verdict::kDivergent;
+        case simt::FindingKind::kNotAwaited: return Verdict::kNotAwaited;
+        case simt::FindingKind::kMissingFence: return Verdict::kMissingFence;
+        case simt::FindingKind::kBarrierUse: return Verdict::kBarrierUse;
+        case simt::FindingKind::kLaunchLimit: return Verdict::kLaunchLimit;
     }
     CHECK(false, "finding {}", static_cast<int>(*result.finding));
 }

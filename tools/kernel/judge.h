@@ -32,6 +32,11 @@ enum class Verdict : uint8_t {
     kRace,
     kBarrier,
     kWarpMask,
+    kDivergent,
+    kNotAwaited,
+    kMissingFence,
+    kBarrierUse,
+    kLaunchLimit,
     kVaries,          // of `kernel invariance`
     kUselessBarrier,  // of `kernel race --mutate`
     kTakesNothing,    // no case was of a shape that the kernel takes

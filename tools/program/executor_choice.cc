@@ -10,6 +10,7 @@
 #include "kernels/cpu/packed_file.h"
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
+#include "kernels/cuda/tensor_self_test.h"
 #include "reference/reference_executor.h"
 #if defined(VERBATIM_HAS_CUDA)
 #include "kernels/cuda/gpu_device.h"
@@ -46,7 +47,7 @@ std::vector<Profile> profiles_of(const std::string& name) {
 
 Result<std::unique_ptr<cuda::Device>> gpu() {
 #if defined(VERBATIM_HAS_CUDA)
-    return cuda::make_gpu_device();
+    return cuda::make_gpu_device({.resets_after_errors = true});
 #else
     return error("cuda: this program was built without CUDA: nvcc was not found then; cuda-emulated runs everywhere");
 #endif
@@ -114,7 +115,8 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOp
         ASSIGN_OR_RETURN(chosen.executor, make_cpu_executor(options, model));
     } else if (name == "cuda-emulated") {
         chosen.emulator = std::make_unique<simt::Emulator>(simt::Schedule::kRandom, options.seed);
-        chosen.device = cuda::make_emulated_device(*chosen.emulator);
+        chosen.device =
+            cuda::make_emulated_device(*chosen.emulator, {.num_self_test_tiles = cuda::kEmulatedSelfTestTiles});
         RETURN_IF_ERROR(run_on(chosen, options, model));
     } else if (name == "cuda") {
         ASSIGN_OR_RETURN(chosen.device, gpu());

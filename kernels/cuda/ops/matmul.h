@@ -1,7 +1,7 @@
 // kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator
 // per output and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which
-// of the three kernels computes an output is a matter of speed: how many rows there are, and how many blocks keep a
-// device busy.
+// of these kernels, or of ops/matvec.h, computes an output is a matter of speed: how many rows there are, and how many
+// blocks keep a device busy.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -167,7 +167,9 @@ struct Matmul : MatmulParameters {
     static constexpr int kBlockOutputs = kOutputWarps * kPanel;
     using Lane = MatmulLane<4, 8>;
     static constexpr int kBlockRows = kWarps / kOutputWarps * Lane::kWarpRows;
-    using Stage = MatmulStage<kBlockOutputs, kBlockRows, kWarps * simt::kWarpSize>;
+    static constexpr int kThreads = kWarps * simt::kWarpSize;
+    static constexpr int kResidentBlocks = 1;  // registers for a stage that is fetched while one is multiplied
+    using Stage = MatmulStage<kBlockOutputs, kBlockRows, kThreads>;
 
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(float, memory, 2 * Stage::kWords);
@@ -277,87 +279,6 @@ struct MatmulByChunks : MatmulParameters {
 struct Matmul8 : MatmulByChunks<2, 4> {};
 struct Matmul16 : MatmulByChunks<4, 4> {};
 struct Matmul32 : MatmulByChunks<4, 8> {};
-
-// Up to kRows rows, which wait for weights and nothing else: a thread computes 4 outputs over one chunk, and has the
-// weights of kAhead pairs under way at once. Blocks of (quads of outputs, chunks), kMatvecThreads at most; the chunks'
-// sums are added in order.
-inline constexpr int kMatvecThreads = 128;
-inline constexpr int kMatvecRows = 4;  // at most
-template <int kRows>
-struct MatvecOf : MatmulParameters {
-    static constexpr int kAhead = kRows == 1 ? 16 : 8;
-    using Sums = float[kRows][4];
-
-    SIMT_FUNCTION void operator()() const {
-        SIMT_SHARED(float, sums, kMatvecThreads* kRows * 4);
-        SIMT_SHARED(float, totals, kMatvecThreads* kRows * 4);  // a thread's own: those of outputs that it adds up
-        const int outputs = simt::threads_x() * 4;
-        const int thread = simt::thread_y() * simt::threads_x() + simt::thread_x();
-        const int num_threads = simt::threads_y() * simt::threads_x();
-        const int64_t groups = simt::threads_y();
-        for (int64_t first = 0; first < num_pairs; first += groups * kChunkPairs) {
-            leave_chunk(first + int64_t{simt::thread_y()} * kChunkPairs, sums);
-            simt::sync_block();
-            for (int i = thread; i < outputs * kRows; i += num_threads) {
-                float total = 0.0F;
-                if (first > 0) total = totals[i];
-                for (int g = 0; g < groups && first + g * kChunkPairs < num_pairs; ++g) {
-                    total = total + sums[g * outputs * kRows + i];
-                }
-                totals[i] = total;
-            }
-            simt::sync_block();
-        }
-        for (int i = thread; i < outputs * kRows; i += num_threads) {
-            write(i / outputs, int64_t{simt::block_x()} * outputs + i % outputs, totals[i]);
-        }
-    }
-
-    // The sums of the chunk that begins at pair `begin`, if there is one: [chunks][kRows][outputs].
-    SIMT_FUNCTION void leave_chunk(int64_t begin, const simt::Shared<float>& sums) const {
-        if (begin >= num_pairs) return;
-        const int64_t end = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
-        const int64_t quad = int64_t{simt::block_x()} * simt::threads_x() + simt::thread_x();
-        Sums acc = {};
-        for (int64_t pair = begin; pair < end; pair += kAhead) add_pairs(quad, pair, end, acc);
-        SIMT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-            const int row = simt::thread_y() * kRows + r;
-            simt::store4(sums, (row * simt::threads_x() + simt::thread_x()) * 4,
-                         {{acc[r][0], acc[r][1], acc[r][2], acc[r][3]}});
-        }
-    }
-    SIMT_FUNCTION void add_pairs(int64_t quad, int64_t first_pair, int64_t end, Sums& acc) const {
-        const int64_t place = (quad / kPanelQuads * num_pairs + first_pair) * kPanel + quad % kPanelQuads * 4;
-        simt::Four<uint32_t> w[kAhead] = {};
-        simt::Four<uint32_t> inputs[kRows][kAhead / 4] = {};
-        SIMT_UNROLL
-        for (int i = 0; i < kAhead; ++i) {
-            if (first_pair + i < end) w[i] = simt::load4(weight, place + i * kPanel);
-        }
-        SIMT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-            SIMT_UNROLL
-            for (int i = 0; i < kAhead / 4; ++i) {
-                if (r >= out.num_rows || first_pair + 4 * i >= row_pairs) continue;
-                inputs[r][i] = simt::load4(x, r * row_pairs + first_pair + 4 * i);
-            }
-        }
-        SIMT_UNROLL
-        for (int i = 0; i < kAhead; ++i) {
-            SIMT_UNROLL
-            for (int r = 0; r < kRows; ++r) {
-                SIMT_UNROLL
-                for (int k = 0; k < 4; ++k) {
-                    acc[r][k] = add_pair(inputs[r][i / 4].values[i % 4], w[i].values[k], acc[r][k]);
-                }
-            }
-        }
-    }
-};
-struct Matvec1 : MatvecOf<1> {};
-struct Matvec2 : MatvecOf<2> {};
-struct Matvec4 : MatvecOf<4> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

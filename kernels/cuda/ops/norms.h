@@ -1,4 +1,5 @@
-// kernels/cuda/ops/norms.h: rms_norm and gated_norm: 64 threads a row, one for each of N4's partial sums.
+// kernels/cuda/ops/norms.h: rms_norm and gated_norm. A block's threads bring a row, or a group of it, to shared memory;
+// 64 of them add it up, one for each of N4's partial sums, and all write the result.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -10,11 +11,18 @@ inline namespace SIMT_MACHINE {
 inline constexpr int kPartials = static_cast<int>(reference::kNormPartials);
 static_assert(kPartials == 2 * simt::kWarpSize, "halving starts between two warps and goes on inside one");
 
-// N4's halving of 64 partial sums, one per thread of a block row of 64: the sum, in every thread. `partials` and the
+// Elements that a block holds at a time. Of heads, whose blocks are many, less, so that many live side by side.
+inline constexpr int kNormTile = 8192;
+inline constexpr int kHeadNormTile = 512;
+static_assert(kNormTile % kPartials == 0 && kHeadNormTile % kPartials == 0, "every tile begins with the first partial");
+inline constexpr int kMaxNormThreads = 512;
+inline constexpr int kNormAhead = 4;  // elements that a thread asks for before it uses the first
+
+// N4's halving of 64 partial sums, one per thread of a block's first 64: the sum, in every thread. `partials` and the
 // block's barrier are the caller's: every thread of the block comes here.
 SIMT_FUNCTION float halve(float partial, const simt::Shared<float>& partials) {
     const int lane = simt::thread_x();
-    partials[lane] = partial;
+    if (lane < kPartials) partials[lane] = partial;
     simt::sync_block();
     if (lane < simt::kWarpSize) {
         const float other = partials[lane + simt::kWarpSize];
@@ -28,20 +36,63 @@ SIMT_FUNCTION float halve(float partial, const simt::Shared<float>& partials) {
     return partials[kPartials];
 }
 
-// 1 ÷ sqrt(mean of squares + eps) of `width` elements; element i is value(i).
-template <typename Value>
-SIMT_FUNCTION float norm_scale(int64_t width, float eps, const simt::Shared<float>& partials, const Value& value) {
-    float partial = 0.0F;
-    for (int64_t i = simt::thread_x(); i < width; i += kPartials) {
-        const float x = value(i);
-        partial = reference::fma_f32(x, x, partial);
+// What a block of a norm shares.
+struct NormMemory {
+    simt::Shared<float> tile;
+    int tile_size;
+    simt::Shared<float> partials;  // [kPartials + 1]
+};
+
+// Elements [first, first + count) of a row to `tile`, by num_threads of which this is one. Rows: load(i) is what
+// element i is computed from, value() of that is the element.
+template <int kAhead, typename Row>
+SIMT_FUNCTION void bring(const Row& row, int64_t first, int count, const simt::Shared<float>& tile, int thread,
+                         int num_threads) {
+    for (int i = thread; i < count; i += kAhead * num_threads) {
+        typename Row::Loaded loaded[kAhead] = {};
+        SIMT_UNROLL
+        for (int k = 0; k < kAhead; ++k) {
+            const int at = i + k * num_threads;
+            if (at < count) loaded[k] = row.load(first + at);
+        }
+        SIMT_UNROLL
+        for (int k = 0; k < kAhead; ++k) {
+            const int at = i + k * num_threads;
+            if (at < count) tile[at] = row.value(loaded[k]);
+        }
     }
-    const float mean = halve(partial, partials) / static_cast<float>(width);
+}
+
+// 1 ÷ sqrt(mean of squares + eps) of a row's `width` elements. Behind it the tile holds them, if it can hold them all.
+template <typename Row>
+SIMT_FUNCTION float norm_scale(const Row& row, int64_t width, float eps, const NormMemory& memory) {
+    float partial = 0.0F;
+    for (int64_t first = 0; first < width; first += memory.tile_size) {
+        const auto count = static_cast<int>(width - first < memory.tile_size ? width - first : memory.tile_size);
+        if (first > 0) simt::sync_block();
+        bring<kNormAhead>(row, first, count, memory.tile, simt::thread_x(), simt::threads_x());
+        simt::sync_block();
+        if (simt::thread_x() >= kPartials) continue;
+        for (int i = simt::thread_x(); i < count; i += kPartials) {
+            const float x = memory.tile[i];
+            partial = reference::fma_f32(x, x, partial);
+        }
+    }
+    const float mean = halve(partial, memory.partials) / static_cast<float>(width);
     return 1.0F / reference::sqrt_f32(mean + eps);
 }
 
+struct PlainRow {
+    KernelRows<const float> x;
+    int64_t row;
+    using Loaded = float;
+    SIMT_FUNCTION float load(int64_t i) const { return x.data[x.at(row, i)]; }
+    SIMT_FUNCTION float value(float loaded) const { return loaded; }
+};
+
 // reference/ops/rms_norm.h. One block per row.
-struct RmsNorm {
+template <int kTile>
+struct RmsNormOf {
     KernelRows<const float> x;
     simt::Global<const int32_t> rows;  // used when selects
     bool selects;
@@ -50,30 +101,53 @@ struct RmsNorm {
     KernelRows<float> out;
     KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, tile, kTile);
         SIMT_SHARED(float, partials, kPartials + 1);
         const int64_t row = simt::block_x();
-        const int64_t from = selects ? int64_t{rows[row]} : row;
-        const auto value = [&](int64_t i) -> float { return x.data[x.at(from, i)]; };
-        const float scale = norm_scale(x.width, eps, partials, value);
+        const PlainRow from{x, selects ? int64_t{rows[row]} : row};
+        const float scale = norm_scale(from, x.width, eps, {tile, kTile, partials});
         const int64_t own_pairs = (x.width + 1) / 2;
         const int64_t num_pairs = pairs.row_pairs > own_pairs ? pairs.row_pairs : own_pairs;
-        for (int64_t pair = simt::thread_x(); pair < num_pairs; pair += kPartials) {
+        for (int64_t pair = simt::thread_x(); pair < num_pairs; pair += simt::threads_x()) {
             float two[2] = {};
             SIMT_UNROLL
             for (int h = 0; h < 2; ++h) {
                 const int64_t i = 2 * pair + h;
                 if (i >= x.width) continue;
-                two[h] = (value(i) * scale) * weight[i];
+                const float plain = x.width <= kTile ? static_cast<float>(tile[i]) : from.load(i);
+                two[h] = (plain * scale) * weight[i];
                 out.data[out.at(row, i)] = two[h];
             }
             pairs.leave(row, pair, two);
         }
     }
 };
+struct RmsNorm : RmsNormOf<kNormTile> {};
+struct HeadRmsNorm : RmsNormOf<kHeadNormTile> {};
+
+// A group of a row before its norm: gated, if the gate comes first.
+struct GatedRow {
+    KernelRows<const float> y;
+    KernelRows<const float> z;
+    int64_t row;
+    int64_t first;
+    bool gate_first;
+    struct Loaded {
+        float plain;
+        float gate;
+    };
+    SIMT_FUNCTION Loaded load(int64_t i) const {
+        return {y.data[y.at(row, first + i)], gate_first ? z.data[z.at(row, first + i)] : 0.0F};
+    }
+    SIMT_FUNCTION float value(Loaded loaded) const {
+        return gate_first ? loaded.plain * reference::silu_f32(loaded.gate) : loaded.plain;
+    }
+};
 
 // reference/ops/gated_norm.h, in place. One block per row and group; the last one of a row leaves what pads it, too.
 // Pairs are left when none lies in two groups.
-struct GatedNorm {
+template <int kTile>
+struct GatedNormOf {
     bool norms;
     bool gate_first;
     int64_t group_width;
@@ -83,33 +157,32 @@ struct GatedNorm {
     KernelRows<float> y;
     KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, tile, kTile);
         SIMT_SHARED(float, partials, kPartials + 1);
         const int64_t row = simt::block_x();
         const int64_t first = simt::block_y() * group_width;
         const int64_t end = first + group_width;
-        const auto gate = [&](int64_t i) -> float { return reference::silu_f32(z.data[z.at(row, i)]); };
-        const auto value = [&](int64_t i) -> float {
-            const float plain = y.data[y.at(row, i)];
-            return gate_first ? plain * gate(i) : plain;
-        };
-        const auto of_group = [&](int64_t i) -> float { return value(first + i); };
-        const float scale = norms ? norm_scale(group_width, eps, partials, of_group) : 1.0F;
+        const GatedRow group{{y.data, y.num_rows, y.width, y.stride}, z, row, first, gate_first};
+        const float scale = norms ? norm_scale(group, group_width, eps, {tile, kTile, partials}) : 1.0F;
+        const bool is_kept = norms && group_width <= kTile;
         const int64_t last = end == y.width && 2 * pairs.row_pairs > end ? 2 * pairs.row_pairs : end;
-        for (int64_t from = first + 2 * simt::thread_x(); from < last; from += 2 * kPartials) {
+        for (int64_t from = first + 2 * simt::thread_x(); from < last; from += 2 * simt::threads_x()) {
             float two[2] = {};
             SIMT_UNROLL
             for (int h = 0; h < 2; ++h) {
                 const int64_t i = from + h;
                 if (i >= end) continue;
-                two[h] = value(i);
+                two[h] = is_kept ? static_cast<float>(tile[i - first]) : group.value(group.load(i - first));
                 if (norms) two[h] = (two[h] * scale) * weight[i];
-                if (!gate_first) two[h] = two[h] * gate(i);
+                if (!gate_first) two[h] = two[h] * reference::silu_f32(z.data[z.at(row, i)]);
                 y.data[y.at(row, i)] = two[h];
             }
             pairs.leave(row, from / 2, two);
         }
     }
 };
+struct GatedNorm : GatedNormOf<kNormTile> {};
+struct HeadGatedNorm : GatedNormOf<kHeadNormTile> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

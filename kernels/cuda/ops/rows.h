@@ -19,6 +19,10 @@ struct KernelRows {
     SIMT_FUNCTION int64_t at(int64_t row, int64_t i) const { return row * stride + i; }
 };
 
+SIMT_FUNCTION uint32_t bf16_pair(const float (&two)[2]) {
+    return reference::round_to_bf16(two[0]) | static_cast<uint32_t>(reference::round_to_bf16(two[1])) << 16;
+}
+
 // Rows as matmuls read them, bf16 pairs padded with +0 (row_pairs_of; NUMERICS N2, N3). An operation leaves its result
 // here, too, when a matmul is what comes next.
 struct KernelPairs {
@@ -26,8 +30,7 @@ struct KernelPairs {
     int64_t row_pairs;            // 0: nothing is left
     SIMT_FUNCTION void leave(int64_t row, int64_t pair, const float (&two)[2]) const {
         if (pair >= row_pairs) return;
-        data[row * row_pairs + pair] =
-            reference::round_to_bf16(two[0]) | static_cast<uint32_t>(reference::round_to_bf16(two[1])) << 16;
+        data[row * row_pairs + pair] = bf16_pair(two);
     }
 };
 

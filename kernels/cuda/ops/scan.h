@@ -24,9 +24,8 @@ struct TimeSteps {
     float dt_max;
     simt::Global<float> dt;
     simt::Global<float> decay;
-    SIMT_FUNCTION void operator()() const {
-        const int64_t row = simt::block_x();
-        const int64_t head = element_of_row();
+    SIMT_FUNCTION void operator()() const { compute(simt::block_x(), element_of_row()); }
+    SIMT_FUNCTION void compute(int64_t row, int64_t head) const {
         if (head >= raw.width) return;
         const float plain = reference::softplus_f32(raw.data[raw.at(row, head)] + dt_bias[head]);
         const float limited = plain > dt_max ? dt_max : plain;

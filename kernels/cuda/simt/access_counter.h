@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -35,6 +36,10 @@ struct AccessCounts {
 
 class AccessCounter {
 public:
+    AccessCounter() = default;
+    AccessCounter(const AccessCounter&) = delete;
+    AccessCounter& operator=(const AccessCounter&) = delete;
+
     // One lane's access. `site`: which of the code; `memory`, `offset`: where.
     struct Access {
         const void* site = nullptr;
@@ -43,18 +48,24 @@ public:
         size_t num_bytes = 0;
         bool is_shared = false;
         bool is_store = false;
+        size_t lane = 0;  // of its warp: add() knows
     };
     void add(const Access& access, int32_t thread);
-    void launched() { ++counts_.num_launches; }
+    // What comes now is this kernel's.
+    void launched(const std::string& kernel_name);
+    // A copy of a block's own, which no warp asks for lane by lane: whole sectors.
+    void add_copy(size_t num_bytes, bool is_store);
     void block_over(int32_t num_threads, uint32_t num_barriers);
-    [[nodiscard]] const AccessCounts& counts() const { return counts_; }
+    [[nodiscard]] AccessCounts counts() const;  // of all kernels
+    [[nodiscard]] AccessCounts counts(const std::string& kernel_name) const;
 
 private:
     // Site, warp, how often it was met.
     using Key = std::tuple<const void*, int32_t, int64_t>;
     void count(const std::vector<Access>& lanes);
 
-    AccessCounts counts_;
+    std::map<std::string, AccessCounts> kernels_;
+    AccessCounts* counts_ = &kernels_[""];                    // of the kernel that runs
     std::map<std::pair<const void*, int32_t>, int64_t> met_;  // by site and thread, in this block
     std::map<Key, std::vector<Access>> open_;                 // requests of this block that not all lanes have made
 };

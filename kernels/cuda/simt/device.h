@@ -12,8 +12,8 @@
 #define SIMT_SHARED(type, name, count)                     \
     __shared__ __align__(16) type name##_storage[(count)]; \
     const ::verbatim::simt::Shared<type> name { name##_storage }
-#define SIMT_LARGE_SHARED(type, name, count)               \
-    extern __shared__ uint4 verbatim_simt_large_storage[]; \
+#define SIMT_LARGE_SHARED(type, name, count)                               \
+    extern __shared__ __align__(1024) uint4 verbatim_simt_large_storage[]; \
     const ::verbatim::simt::Shared<type> name { reinterpret_cast<type*>(verbatim_simt_large_storage) }
 
 namespace verbatim::simt {
@@ -71,9 +71,32 @@ SIMT_FUNCTION void atomic_add(const View<uint64_t>& view, int64_t i, uint64_t va
     atomicAdd(reinterpret_cast<unsigned long long*>(view.data + i), static_cast<unsigned long long>(value));
 }
 
+template <template <typename> typename View>
+SIMT_FUNCTION int32_t load_acquire(const View<int32_t>& view, int64_t i) {
+    int32_t value;
+    asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(value) : "l"(view.data + i) : "memory");
+    return value;
+}
+template <template <typename> typename View>
+SIMT_FUNCTION void store_release(const View<int32_t>& view, int64_t i, int32_t value) {
+    asm volatile("st.release.gpu.s32 [%0], %1;" ::"l"(view.data + i), "r"(value) : "memory");
+}
+template <template <typename> typename View>
+SIMT_FUNCTION int32_t fetch_add(const View<int32_t>& view, int64_t i, int32_t value) {
+    int32_t there;
+    asm volatile("atom.acq_rel.gpu.add.s32 %0, [%1], %2;" : "=r"(there) : "l"(view.data + i), "r"(value) : "memory");
+    return there;
+}
+template <template <typename> typename View>
+SIMT_FUNCTION void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value) {
+    while (load_acquire(view, i) < value) {
+    }
+}
+
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");
+    __builtin_assume(__isGlobal(view.data));  // the compiler forgets it of a view that is chosen from several
     const uint4 bits = *reinterpret_cast<const uint4*>(view.data + i);
     return __builtin_bit_cast(Four<T>, bits);
 }

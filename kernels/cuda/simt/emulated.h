@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <type_traits>
 
 #include "kernels/cuda/simt/emulated_mma.h"
@@ -19,14 +21,33 @@
 #define SIMT_UNROLL
 #define SIMT_ONE_BY_ONE
 // The address of a local of its own tells one array of a kernel from another.
-#define SIMT_SHARED(type, name, count)         \
-    static const char name##_key = 0;          \
-    const ::verbatim::simt::Shared<type> name( \
-        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type)), 0, (count))
-#define SIMT_LARGE_SHARED(type, name, count) SIMT_SHARED(type, name, count)
+#define SIMT_SHARED(type, name, count)                                                                  \
+    static const char name##_key = 0;                                                                   \
+    const ::verbatim::simt::Shared<type> name(                                                          \
+        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type), \
+                                                     ::verbatim::simt::Emulator::SharedKind::kStatic),  \
+        0, (count))
+#define SIMT_LARGE_SHARED(type, name, count)                                                            \
+    static const char name##_key = 0;                                                                   \
+    const ::verbatim::simt::Shared<type> name(                                                          \
+        ::verbatim::simt::Emulator::current().shared(&name##_key, sizeof(type) * (count), sizeof(type), \
+                                                     ::verbatim::simt::Emulator::SharedKind::kLarge),   \
+        0, (count))
 
 namespace verbatim::simt {
 inline namespace SIMT_MACHINE {
+
+// What a kernel says of itself, for its launches.
+template <typename Kernel>
+LaunchLimits limits_of() {
+    LaunchLimits limits;
+    if constexpr (requires { Kernel::kResidentBlocks; }) limits.most_threads = Kernel::kThreads;
+    limits.large_bytes = 0;
+    if constexpr (requires { Kernel::kSharedBytes; }) limits.large_bytes = Kernel::kSharedBytes;
+    if constexpr (requires { Kernel::kDependent; }) limits.is_dependent = Kernel::kDependent;
+    if constexpr (requires { Kernel::kBlocksMeet; }) limits.blocks_meet = Kernel::kBlocksMeet;
+    return limits;
+}
 
 // Elements [first, first + count) of type T of a memory.
 template <typename T>
@@ -74,6 +95,18 @@ public:
         const Value value = change(load(i));
         std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
     }
+    // With what was released at the element: by its last value, or by the first of at least so much.
+    Value acquire(int64_t i, std::optional<int32_t> least = {}) const {
+        if (!inside(i, 1, "read")) return Value{};
+        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment, true), i);
+        count(i, 1, false);
+        Emulator::current().acquire_at(*memory_, offset(i), least);
+        return load(i);
+    }
+    // What the thread knows goes with the element's next value.
+    void release(int64_t i, Value value, bool replaces) const {
+        if (inside(i, 1, "written")) Emulator::current().release_at(*memory_, offset(i), value, replaces);
+    }
     [[nodiscard, gnu::always_inline]] Four<Value> read4(int64_t i) const {
         if (!inside(i, 4, "read")) return {};
         count(i, 4, false);
@@ -93,6 +126,24 @@ public:
         count(i, 4, true);
         look_at_alignment(i, 4);
         for (int64_t k = 0; k < 4; ++k) write_uncounted(i + k, four.values[k]);
+    }
+    // `num` elements, by an agent: the access is looked at from now on, the bytes stay as they are.
+    void touch(int64_t i, int64_t num, const Now& agent, bool writes) const {
+        if (!inside(i, num, writes ? "written" : "read")) return;
+        const size_t bytes = static_cast<size_t>(num) * sizeof(T);
+        if (offset(i) % 16 != 0 || bytes % 16 != 0) {
+            Emulator::current().found(
+                FindingKind::kMisaligned,
+                fmt::format("a copy of {} bytes from byte {}: both are multiples of 16", bytes, offset(i)));
+        }
+        report(writes ? memory_->write(offset(i), bytes, agent) : memory_->read(offset(i), bytes, agent), i);
+    }
+    // Where they lie; null if they do not.
+    [[nodiscard]] std::byte* bytes(int64_t i, int64_t num) const {
+        const bool there =
+            i >= 0 && i + num <= count_ && memory_ != nullptr &&
+            (first_ + i + num) * static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(memory_->size());
+        return there ? memory_->bytes() + offset(i) : nullptr;
     }
     [[nodiscard]] Memory* memory() const { return memory_; }  // null: of an empty view
     [[nodiscard]] int64_t first() const { return first_; }
@@ -134,12 +185,7 @@ private:
     }
     void report(Clash clash, int64_t i) const {
         if (clash == Clash::kNone) return;
-        const char* what = clash == Clash::kUninitialised     ? "is read, and nobody has written it"
-                           : clash == Clash::kWriteAfterWrite ? "is written by two threads with nothing between"
-                           : clash == Clash::kReadAfterWrite  ? "is read while another thread writes it"
-                                                              : "is written while another thread reads it";
-        Emulator::current().found(clash == Clash::kUninitialised ? FindingKind::kUninitialised : FindingKind::kRace,
-                                  fmt::format("element {} of {} {}", i, count_, what));
+        Emulator::current().found(kind_of(clash), fmt::format("element {} of {} {}", i, count_, text_of(clash)));
     }
 
     Memory* memory_ = nullptr;
@@ -181,7 +227,7 @@ inline int32_t block_y() { return Emulator::current().block_position().y; }
 inline int32_t blocks_x() { return Emulator::current().grid_size().x; }
 inline int32_t block_z() { return Emulator::current().block_position().z; }
 
-inline void sync_block() { Emulator::current().sync_block(); }
+inline void sync_block(Place where = Place::current()) { Emulator::current().sync_block(where); }
 inline void sync_warp(uint32_t mask = kFullWarp) { Emulator::current().sync_warp(mask); }
 
 template <typename T>
@@ -204,6 +250,28 @@ inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
 }
 inline void atomic_add(const View<uint64_t>& view, int64_t i, uint64_t value) {
     view.update(i, [value](uint64_t there) { return there + value; });
+}
+
+inline int32_t load_acquire(const View<int32_t>& view, int64_t i) { return view.acquire(i); }
+inline void store_release(const View<int32_t>& view, int64_t i, int32_t value) {
+    view.release(i, value, true);
+    view.update(i, [value](int32_t) { return value; });
+}
+inline int32_t fetch_add(const View<int32_t>& view, int64_t i, int32_t value) {
+    const int32_t there = view.acquire(i);
+    view.release(i, there + value, false);
+    view.update(i, [value](int32_t before) { return before + value; });
+    return there;
+}
+inline void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value, Place where = Place::current()) {
+    const std::byte* bytes = view.bytes(i, 1);
+    const std::function<bool()> is_there = [bytes, value] {
+        int32_t now = value;
+        if (bytes != nullptr) std::memcpy(&now, bytes, sizeof(now));
+        return now >= value;
+    };
+    Emulator::current().wait_for_value(is_there, where);
+    view.acquire(i, value);
 }
 
 template <typename T>
@@ -240,14 +308,14 @@ void wait_async() {
     Emulator::current().wait_copies(kPending);
 }
 
-inline Four<uint32_t> load_matrices(const Shared<uint32_t>& view, int64_t i) {
+inline Four<uint32_t> load_matrices(const Shared<uint32_t>& view, int64_t i, Place where = Place::current()) {
     MatricesPart part{view.read4(i), {}};
-    Emulator::current().together(complete_load_matrices, &part);
+    Emulator::current().together(complete_load_matrices, &part, where);
     return part.received;
 }
-inline void mma(const Four<uint32_t>& a, uint32_t b0, uint32_t b1, float (&acc)[4]) {
+inline void mma(const Four<uint32_t>& a, uint32_t b0, uint32_t b1, float (&acc)[4], Place where = Place::current()) {
     MmaPart part{a, {b0, b1}, acc};
-    Emulator::current().together(complete_mma, &part);
+    Emulator::current().together(complete_mma, &part, where);
 }
 
 }  // namespace SIMT_MACHINE

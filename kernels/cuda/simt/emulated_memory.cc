@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <new>
+#include <vector>
 
+#include "kernels/cuda/simt/knowledge.h"
 #include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
@@ -11,25 +13,62 @@ namespace {
 int32_t warp_of(int32_t thread) { return thread / kWarpSize; }
 int32_t lane_of(int32_t thread) { return thread % kWarpSize; }
 
+bool is_agent(const Moment& moment) { return moment.thread >= kFirstAgent; }
+
+bool knows_of_block(const Moment& before, const Now& now) {
+    if (now.knowledge == nullptr) return false;
+    const auto other = now.knowledge->others.find(before.block);
+    if (other == now.knowledge->others.end()) return false;
+    if (!is_agent(before) && before.block_epoch < other->second.block_epoch) return true;
+    return before.warp_epoch < other->second.known.at(before.thread);
+}
+
+// Whether readers are listed together: those of a block, and of all blocks that live together.
+bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
+    if (last.launch != now.launch) return false;
+    return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->blocks_meet);
+}
+
 // Whether `before` is ordered before `now` (M2).
 bool ordered(const Moment& before, const Now& now, bool blocks_share) {
-    if (before.launch != now.launch) return true;
-    if (before.block != now.block) return !blocks_share;
-    if (before.thread == now.thread) return true;
-    if (before.block_epoch < now.block_epoch) return true;
-    return warp_of(before.thread) == warp_of(now.thread) && before.warp_epoch < now.seen[lane_of(before.thread)];
+    if (before.launch != now.launch) return before.launch < now.unsafe_from;
+    if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
+    if (!is_agent(before)) {
+        if (before.thread == now.issuer) return true;
+        if (before.block_epoch < now.block_epoch) return true;
+        const bool in_warp = warp_of(before.thread) == warp_of(now.issuer);
+        if (in_warp && before.warp_epoch < now.seen[lane_of(before.thread)]) return true;
+    }
+    return now.knowledge != nullptr && before.warp_epoch < now.knowledge->known.at(before.thread);
+}
+
+// What to call it that `before` is not.
+Clash clash_of(const Moment& before, const Now& now, Clash between_threads) {
+    if (before.launch != now.launch) return Clash::kEarlierKernel;
+    if (!is_agent(before)) return between_threads;
+    return between_threads == Clash::kWriteAfterRead ? Clash::kStillRead : Clash::kUnderWay;
 }
 
 // The same of accesses by several lanes of now's warp.
 bool all_ordered(uint32_t lanes, uint32_t last_epoch, const Now& now) {
     for (int32_t lane = 0; lane < kWarpSize; ++lane) {
-        const bool other = (lanes >> lane & 1U) != 0 && lane != lane_of(now.thread);
+        const bool other = (lanes >> lane & 1U) != 0 && lane != lane_of(now.issuer);
         if (other && last_epoch >= now.seen[lane]) return false;
     }
     return true;
 }
 
 }  // namespace
+
+bool comes_before(const Moment& before, const Now& now) { return ordered(before, now, true); }
+
+// Whether an agent may touch what a thread of its block has written.
+bool is_fenced(const Moment& before, const Now& now) {
+    const bool by_thread = before.launch == now.launch && before.block == now.block && !is_agent(before);
+    if (!by_thread || !is_agent(now)) return true;
+    const Knowledge& knowledge = *now.knowledge;
+    return before.block_epoch < knowledge.fenced_blocks || before.warp_epoch < knowledge.fenced.at(before.thread);
+}
 
 Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
     : size_(bytes),
@@ -56,41 +95,101 @@ bool Memory::is_written(const Cell& cell, const Moment& now) const {
     return cell.initialised && (life_ == Life::kDevice || by_this_block);
 }
 
-Clash Memory::read(size_t offset, size_t count, const Now& now) {
+Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         Cell& cell = this->cell(i);
-        if (!is_written(cell, now)) clash = Clash::kUninitialised;
-        if (!ordered(cell.written, now, life_ == Life::kDevice)) clash = Clash::kReadAfterWrite;
-        Moment& last = cell.last_read;
-        const bool same_epoch =
-            last.launch == now.launch && last.block == now.block && last.block_epoch == now.block_epoch;
-        if (same_epoch && last.thread != now.thread) {
-            if (cell.read_warp != warp_of(now.thread)) cell.read_warp = -1;
-            cell.read_lanes |= 1U << lane_of(now.thread);
-            last.thread = -1;
-            last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
-        } else if (life_ == Life::kDevice && last.launch == now.launch && last.block != now.block) {
-            last.block = -1;  // blocks are never ordered: one of them is enough to know
+        if (!is_written(cell, now)) {
+            clash = Clash::kUninitialised;
+        } else if (!is_fenced(cell.written, now)) {
+            clash = Clash::kNotFenced;
+        }
+        if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
+            clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
+        }
+        if (atomic) continue;
+        if (now.knowledge == nullptr) {
+            note_read(cell, now);
         } else {
-            last = now;
-            cell.read_warp = warp_of(now.thread);
-            cell.read_lanes = 1U << lane_of(now.thread);
+            note_reader(i, cell, now);
         }
     }
     return clash;
 }
 
-Clash Memory::write_cell(Cell& cell, const Now& now, bool atomic) {
-    Clash clash = Clash::kNone;
+void Memory::note_read(Cell& cell, const Now& now) {
+    Moment& last = cell.last_read;
+    const bool same_epoch = last.launch == now.launch && last.block == now.block && last.block_epoch == now.block_epoch;
+    if (same_epoch && last.thread != now.thread) {
+        if (cell.read_warp != warp_of(now.thread)) cell.read_warp = -1;
+        cell.read_lanes |= 1U << lane_of(now.thread);
+        last.thread = -1;
+        last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
+    } else if (life_ == Life::kDevice && last.launch == now.launch && last.block != now.block) {
+        last.block = -1;  // blocks are never ordered: one of them is enough to know
+    } else {
+        last = now;
+        cell.read_warp = warp_of(now.thread);
+        cell.read_lanes = 1U << lane_of(now.thread);
+    }
+}
+
+// Who comes after all readers so far stands for them; else they are listed, each once.
+void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
+    Moment& last = cell.last_read;
+    const bool blocks_share = life_ == Life::kDevice;
+    const bool listed = are_listed(last, now, blocks_share);
+    if (!listed && last.launch == now.launch && last.block != now.block && blocks_share) {
+        last.block = -1;
+        return;
+    }
+    const auto comes_after = [&](const Moment& reader) {
+        return (reader.block == now.block && reader.thread == now.thread) || ordered(reader, now, blocks_share);
+    };
+    const bool is_alone = !listed || last.thread == -1 || (last.thread != kListed && comes_after(last));
+    if (is_alone) {
+        last = now;
+        cell.read_warp = warp_of(now.issuer);
+        cell.read_lanes = 1U << lane_of(now.issuer);
+        return;
+    }
+    std::vector<Moment>& readers = readers_[i];
+    if (last.thread != kListed) readers.assign(1, last);
+    std::erase_if(readers, comes_after);
+    readers.push_back(now);
+    last = now;
+    last.thread = kListed;
+}
+
+// Whether everybody who has read the cell comes before.
+Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
+    const bool blocks_share = life_ == Life::kDevice;
     const Moment& last = cell.last_read;
-    const bool by_several = last.launch == now.launch && last.block == now.block && last.thread == -1;
-    const bool in_warp = cell.read_warp == warp_of(now.thread) && all_ordered(cell.read_lanes, last.warp_epoch, now);
-    const bool after_reads =
-        by_several ? last.block_epoch < now.block_epoch || in_warp : ordered(last, now, life_ == Life::kDevice);
-    if (!after_reads) clash = Clash::kWriteAfterRead;
-    if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically))
-        clash = Clash::kWriteAfterWrite;
+    if (last.thread == kListed && are_listed(last, now, blocks_share)) {
+        Clash clash = Clash::kNone;
+        for (const Moment& reader : readers_[i]) {
+            if (!ordered(reader, now, blocks_share)) clash = clash_of(reader, now, Clash::kWriteAfterRead);
+        }
+        readers_.erase(i);
+        cell.last_read = {};
+        return clash;
+    }
+    if (last.launch == now.launch && last.block == now.block && last.thread == -1) {
+        const bool in_warp =
+            cell.read_warp == warp_of(now.issuer) && all_ordered(cell.read_lanes, last.warp_epoch, now);
+        return last.block_epoch < now.block_epoch || in_warp ? Clash::kNone : Clash::kWriteAfterRead;
+    }
+    return ordered(last, now, blocks_share) ? Clash::kNone : clash_of(last, now, Clash::kWriteAfterRead);
+}
+
+Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
+    Cell& cell = this->cell(i);
+    Clash clash = clash_with_reads(i, cell, now);
+    if (!ordered(cell.written, now, life_ == Life::kDevice)) {
+        if (!(atomic && cell.written_atomically)) clash = clash_of(cell.written, now, Clash::kWriteAfterWrite);
+    } else if (is_written(cell, now) && !is_fenced(cell.written, now)) {
+        clash = Clash::kNotFenced;
+    }
     cell.written = now;
     cell.written_atomically = atomic;
     cell.initialised = true;
@@ -100,7 +199,7 @@ Clash Memory::write_cell(Cell& cell, const Now& now, bool atomic) {
 Clash Memory::write(size_t offset, size_t count, const Now& now) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
-        const Clash found = write_cell(cell(i), now, false);
+        const Clash found = write_cell(i, now, false);
         if (found != Clash::kNone) clash = found;
     }
     return clash;
@@ -110,7 +209,7 @@ Clash Memory::update(size_t offset, size_t count, const Now& now) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         if (!is_written(cell(i), now)) clash = Clash::kUninitialised;
-        const Clash found = write_cell(cell(i), now, true);
+        const Clash found = write_cell(i, now, true);
         if (found != Clash::kNone) clash = found;
     }
     return clash;

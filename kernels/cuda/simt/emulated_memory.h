@@ -2,9 +2,11 @@
 //
 //   M1  an access outside its view, or of a cell that nobody has written, is found by construction
 //   M2  two accesses to a cell, one of them a write, by two threads of one launch are a race unless something orders
-//       them: a block barrier between threads of a block, sync_warp between the lanes of its mask. Blocks of one launch
-//       are never ordered.
+//       them: a block barrier between threads of a block, sync_warp between the lanes of its mask, or what a thread
+//       knows (simt/knowledge.h). Blocks of one launch are ordered by what is released and acquired, and nothing else.
 //   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
+//   M4  a bulk copy writes, and tensor cores read, from when they are asked to until they are waited for; what a thread
+//       wrote is theirs to touch behind a fence_async
 #pragma once
 
 #include <array>
@@ -12,8 +14,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
+#include "kernels/cuda/simt/knowledge.h"
 #include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
@@ -29,9 +33,26 @@ struct Moment {
 // A thread that goes on knows what its warp barriers have ordered: what lane l did in a warp epoch before seen[l].
 struct Now : Moment {
     std::array<uint32_t, kWarpSize> seen{};
+    int32_t issuer = -1;                   // the thread whose order counts: `thread`, or who has asked an agent for it
+    uint32_t unsafe_from = 0;              // launches before this one have ended
+    const Knowledge* knowledge = nullptr;  // null in a block that has used nothing that needs it
 };
 
-enum class Clash : uint8_t { kNone, kUninitialised, kWriteAfterWrite, kReadAfterWrite, kWriteAfterRead };
+enum class Clash : uint8_t {
+    kNone,
+    kUninitialised,
+    kWriteAfterWrite,
+    kReadAfterWrite,
+    kWriteAfterRead,
+    kUnderWay,      // a copy to it has not been waited for
+    kStillRead,     // it is written, and tensor cores or a copy that read it have not been waited for
+    kNotFenced,     // a thread wrote it, and an agent touches it without a fence between
+    kEarlierKernel  // a kernel before may still touch it
+};
+
+// M2, of threads of a block, and M4.
+[[nodiscard]] bool comes_before(const Moment& before, const Now& now);
+[[nodiscard]] bool is_fenced(const Moment& before, const Now& now);
 
 // Bytes and their cells. A cell is the smallest element that threads access on their own.
 class Memory {
@@ -47,7 +68,8 @@ public:
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] bool holds(const void* address) const;
 
-    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now);
+    // Atomically: a race only with writes that are not.
+    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now, bool atomic = false);
     [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
     // By an atomic operation: a race only with accesses that are not.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
@@ -57,13 +79,17 @@ public:
 private:
     struct Cell {
         Moment written;
-        Moment last_read;  // thread -1: by several
+        Moment last_read;  // thread -1: by several; kListed: by those of readers_
         int32_t read_warp = -1;
         uint32_t read_lanes = 0;  // of the warp, when thread is -1
         bool initialised = false;
         bool written_atomically = false;
     };
-    [[nodiscard]] Clash write_cell(Cell& cell, const Now& now, bool atomic);
+    static constexpr int32_t kListed = -2;
+    [[nodiscard]] Clash write_cell(size_t i, const Now& now, bool atomic);
+    [[nodiscard]] Clash clash_with_reads(size_t i, Cell& cell, const Now& now);
+    void note_read(Cell& cell, const Now& now);
+    void note_reader(size_t i, Cell& cell, const Now& now);
     // Whether whoever looks finds a value there.
     [[nodiscard]] bool is_written(const Cell& cell, const Moment& now) const;
 
@@ -78,6 +104,8 @@ private:
     Life life_;
     std::unique_ptr<std::byte[], Free> bytes_;    // untouched ones cost nothing
     std::vector<std::unique_ptr<Cell[]>> pages_;  // of cells; null until one of them is touched
+    // Of cells that several read, none of whom knows of the others, where there is knowledge.
+    std::unordered_map<size_t, std::vector<Moment>> readers_;
 };
 
 }  // namespace verbatim::simt

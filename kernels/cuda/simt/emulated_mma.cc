@@ -1,6 +1,7 @@
 #include "kernels/cuda/simt/emulated_mma.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "reference/numerics/tensor_sm90.h"
 
@@ -24,7 +25,16 @@ bool is_finite(const Line& line) {
     return std::all_of(line, line + kMmaK, [](uint16_t bits) { return (bits & 0x7F80) != 0x7F80; });
 }
 
+TensorSum& current_sum() {
+    static TensorSum sum = &reference::tensor_group;
+    return sum;
+}
+
 }  // namespace
+
+TensorSum tensor_sum() { return current_sum(); }
+PlantedTensorCores::PlantedTensorCores(TensorSum sum) : before_(std::exchange(current_sum(), sum)) {}
+PlantedTensorCores::~PlantedTensorCores() { current_sum() = before_; }
 
 void complete_load_matrices(void* const (&parts)[kWarpSize]) {
     for (int lane = 0; lane < kWarpSize; ++lane) {
@@ -50,13 +60,15 @@ void complete_mma(void* const (&parts)[kWarpSize]) {
         place(b[g], k, part.b[0]);
         place(b[g], k + 8, part.b[1]);
     }
-    const bool finite = std::all_of(a, a + kMmaRows, is_finite);
+    const TensorSum sum = tensor_sum();
+    const bool is_model = sum == &reference::tensor_group;
+    const bool finite = is_model && std::all_of(a, a + kMmaRows, is_finite);
     for (int lane = 0; lane < kWarpSize; ++lane) {
         const auto& part = *static_cast<const MmaPart*>(parts[lane]);
         for (int i = 0; i < 4; ++i) {
             const int column = lane % 4 * 2 + i % 2;
             if (finite && is_zero(b[column])) continue;  // a padded row: adds nothing
-            part.acc[i] = reference::tensor_group(a[lane / 4 + i / 2 * 8], b[column], part.acc[i]);
+            part.acc[i] = sum(a[lane / 4 + i / 2 * 8], b[column], part.acc[i]);
         }
     }
 }

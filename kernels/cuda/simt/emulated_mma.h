@@ -15,7 +15,22 @@ struct MatricesPart {
 };
 void complete_load_matrices(void* const (&parts)[kWarpSize]);
 
-// A lane's part of mma (simt/types.h). Each sum is reference::tensor_group of a row of A and a column of B.
+// What tensor cores make of 16 products and an accumulator: reference::tensor_group, for every emulator of the process,
+// unless a test plants others.
+using TensorSum = float (*)(const uint16_t* a, const uint16_t* b, float acc);
+TensorSum tensor_sum();
+class PlantedTensorCores {
+public:
+    explicit PlantedTensorCores(TensorSum sum);
+    PlantedTensorCores(const PlantedTensorCores&) = delete;
+    PlantedTensorCores& operator=(const PlantedTensorCores&) = delete;
+    ~PlantedTensorCores();
+
+private:
+    TensorSum before_;
+};
+
+// A lane's part of mma (simt/types.h). Each sum is tensor_sum() of a row of A and a column of B.
 struct MmaPart {
     Four<uint32_t> a;
     uint32_t b[2];

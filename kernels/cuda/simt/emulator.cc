@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/context/fixedsize_stack.hpp>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,8 @@ namespace {
 constexpr int64_t kMaxAlike = 4;  // findings of one kind in one kernel that are told
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr int32_t kMaxThreads = 1024;
+constexpr int64_t kStaticSharedBytes = 48 << 10;  // a block's, of arrays whose size the compiler knows
+constexpr int64_t kSharedBytes = 227 << 10;       // all of it, on Hopper
 
 Emulator*& current_emulator() {
     static thread_local Emulator* current = nullptr;
@@ -31,6 +34,10 @@ std::vector<const void*> frames_here() {
     return std::vector<const void*>(frames, frames + count);
 }
 
+bool same_place(const Place& a, const Place& b) {
+    return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
+}
+
 Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
 
 }  // namespace
@@ -43,8 +50,39 @@ const char* name(FindingKind kind) {
         case FindingKind::kRace: return "race";
         case FindingKind::kBarrierNotReached: return "barrier not reached";
         case FindingKind::kWarpMask: return "warp mask";
+        case FindingKind::kDivergent: return "divergent";
+        case FindingKind::kNotAwaited: return "not awaited";
+        case FindingKind::kMissingFence: return "missing fence";
+        case FindingKind::kBarrierUse: return "barrier misused";
+        case FindingKind::kLaunchLimit: return "launch limit";
     }
     return "unknown";
+}
+
+FindingKind kind_of(Clash clash) {
+    switch (clash) {
+        case Clash::kUninitialised: return FindingKind::kUninitialised;
+        case Clash::kUnderWay:
+        case Clash::kStillRead:
+        case Clash::kEarlierKernel: return FindingKind::kNotAwaited;
+        case Clash::kNotFenced: return FindingKind::kMissingFence;
+        default: return FindingKind::kRace;
+    }
+}
+
+const char* text_of(Clash clash) {
+    switch (clash) {
+        case Clash::kNone: return "";
+        case Clash::kUninitialised: return "is read, and nobody has written it";
+        case Clash::kWriteAfterWrite: return "is written by two threads with nothing between";
+        case Clash::kReadAfterWrite: return "is read while another thread writes it";
+        case Clash::kWriteAfterRead: return "is written while another thread reads it";
+        case Clash::kUnderWay: return "is touched while a copy to it is under way";
+        case Clash::kStillRead: return "is written while tensor cores or a copy may still read it";
+        case Clash::kNotFenced: return "was written by a thread with no fence_async() before a copy or tensor cores";
+        case Clash::kEarlierKernel: return "is touched before wait_previous(), and a kernel before may touch it";
+    }
+    return "";
 }
 
 Emulator::Emulator(Schedule schedule, uint64_t seed) : schedule_(schedule), prng_(seed) {}
@@ -81,7 +119,23 @@ Memory& Emulator::memory_of(const void* address) {
     return *std::prev(after)->second;
 }
 
-Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes) {
+Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes, SharedKind kind) {
+    if (static_arrays_.insert(key).second) {
+        if (kind == SharedKind::kStatic) static_bytes_ += static_cast<int64_t>(bytes);
+        if (static_bytes_ > kStaticSharedBytes) {
+            found(FindingKind::kLaunchLimit, fmt::format("{} bytes of shared arrays, and a block has {} for them",
+                                                         static_bytes_, kStaticSharedBytes));
+        }
+        if (kind == SharedKind::kLarge && limits_.large_bytes >= 0 &&
+            static_cast<int64_t>(bytes) > limits_.large_bytes) {
+            found(FindingKind::kLaunchLimit,
+                  fmt::format("a large shared array of {} bytes, and kSharedBytes is {}", bytes, limits_.large_bytes));
+        }
+        if (static_bytes_ + std::max<int64_t>(limits_.large_bytes, 0) > kSharedBytes) {
+            found(FindingKind::kLaunchLimit, fmt::format("{} bytes of shared memory, and a block has {}",
+                                                         static_bytes_ + limits_.large_bytes, kSharedBytes));
+        }
+    }
     auto& memory = shared_[key];
     if (!memory || memory->size() != bytes) {
         memory = std::make_unique<Memory>(bytes, cell_bytes, Memory::Life::kBlock);
@@ -96,19 +150,23 @@ void Emulator::count_access(const Memory& memory, size_t offset, size_t num_byte
                    .num_bytes = num_bytes,
                    .is_shared = memory.life() == Memory::Life::kBlock,
                    .is_store = is_store},
-                  running_->index);
+                  // Of blocks that live together each has threads of its own.
+                  limits_.blocks_meet ? block_index_ * kMaxThreads + running_->index : running_->index);
 }
 
 // --- launches
 
-void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel) {
+void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel,
+                      const LaunchLimits& limits) {
     kernel_name_ = kernel_name;
+    limits_ = limits;
     block_size_ = block;
     grid_size_ = grid;
     num_threads_ = block.x * block.y * block.z;
     CHECK(num_threads_ >= 1 && num_threads_ <= kMaxThreads, "{}: {} threads in a block", kernel_name, num_threads_);
     ++launch_;
-    if (counter_) counter_->launched();
+    if (counter_) counter_->launched(kernel_name);
+    check_limits();
     Emulator* outer = std::exchange(current_emulator(), this);
     std::vector<int32_t> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
@@ -116,12 +174,38 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     if (schedule_ == Schedule::kRandom) {
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[prng_.below(i)]);
     }
-    for (const int32_t i : order) {
-        block_index_ = i;
-        block_position_ = position_of(i, grid);
-        run_block(kernel);
+    if (limits.blocks_meet) {
+        run_together(order, kernel);
+    } else {
+        for (const int32_t i : order) {
+            begin_block(i, kernel);
+            run_block();
+        }
+    }
+    if (limits.is_dependent && !waits_for_previous_) {
+        found_in_launch(FindingKind::kNotAwaited,
+                        "no thread waits for the kernels before, so that those behind it may overtake them");
     }
     current_emulator() = outer;
+}
+
+// Before the first block runs.
+void Emulator::check_limits() {
+    if (!limits_.is_dependent) unsafe_from_ = launch_;
+    waits_for_previous_ = false;
+    static_bytes_ = 0;
+    static_arrays_.clear();
+    released_.clear();
+    const int64_t num_blocks = int64_t{grid_size_.x} * grid_size_.y * grid_size_.z;
+    if (limits_.blocks_meet && limits_.most_blocks >= 0 && num_blocks > limits_.most_blocks) {
+        found_in_launch(FindingKind::kLaunchLimit,
+                        fmt::format("{} blocks wait for each other, and the device holds {} at once", num_blocks,
+                                    limits_.most_blocks));
+    }
+    if (num_threads_ > limits_.most_threads) {
+        found_in_launch(FindingKind::kLaunchLimit, fmt::format("blocks of {} threads, and its launch bounds are {}",
+                                                               num_threads_, limits_.most_threads));
+    }
 }
 
 void Emulator::start_threads(const std::function<void()>& kernel) {
@@ -147,25 +231,51 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
     for (int32_t i = 0; i < num_threads_; ++i) {
         threads_[i]->state = EmulatedThread::State::kReady;
         threads_[i]->position = position_of(i, block_size_);
-        threads_[i]->moment = {{launch_, block_index_, i, 0, 0}, {}};
+        threads_[i]->moment = {{launch_, block_index_, i, 0, 0}, {}, i, unsafe_from_, nullptr};
+        threads_[i]->async = {};
     }
+    barriers_.clear();
+    has_knowledge_ = false;
+    if (limits_.blocks_meet) know();
 }
 
-void Emulator::run_block(const std::function<void()>& kernel) {
+void Emulator::begin_block(int32_t block, const std::function<void()>& kernel) {
+    block_index_ = block;
+    block_position_ = position_of(block, grid_size_);
     start_threads(kernel);
     cursor_ = schedule_ == Schedule::kReverse ? num_threads_ - 1 : 0;
+}
+
+void Emulator::run_block() {
+    while (true) {
+        (void)advance();
+        if (is_over()) break;
+        give_up();
+    }
+    end_block();
+}
+
+void Emulator::end_block() {
+    if (counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
+    check_block_end();
+}
+
+bool Emulator::is_over() const {
+    return std::all_of(threads_.begin(), threads_.begin() + num_threads_,
+                       [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
+}
+
+// Runs the block as far as it goes by itself; whether that is anywhere.
+bool Emulator::advance() {
+    bool has_moved = false;
     while (true) {
         running_ = choose();
         if (running_ != nullptr) {
             running_->fiber = std::move(running_->fiber).resume();
-            continue;
+        } else if (!release_waiting()) {
+            return has_moved;
         }
-        if (release_waiting()) continue;
-        const bool over = std::all_of(threads_.begin(), threads_.begin() + num_threads_,
-                                      [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
-        if (over && counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
-        if (over) return;
-        give_up();
+        has_moved = true;
     }
 }
 
@@ -194,7 +304,10 @@ void Emulator::wait(EmulatedThread::State state) {
     scheduler_ = std::move(scheduler_).resume();
 }
 
-void Emulator::sync_block() { wait(EmulatedThread::State::kAtBlock); }
+void Emulator::sync_block(Place where) {
+    running_->where = where;
+    wait(EmulatedThread::State::kAtBlock);
+}
 
 void Emulator::sync_warp(uint32_t mask) {
     running_->operation = WarpOperation::kBarrier;
@@ -224,8 +337,9 @@ uint32_t Emulator::vote(uint32_t mask, bool mine) {
     return static_cast<uint32_t>(running_->received);
 }
 
-void Emulator::together(WarpFunction function, void* part) {
+void Emulator::together(WarpFunction function, void* part, Place where) {
     running_->operation = WarpOperation::kTogether;
+    running_->where = where;
     running_->mask = kFullWarp;
     running_->function = function;
     running_->part = part;
@@ -236,16 +350,39 @@ void Emulator::together(WarpFunction function, void* part) {
 bool Emulator::release_waiting() {
     bool released = false;
     for (int32_t warp = 0; warp * kWarpSize < num_threads_; ++warp) released |= complete_warp(warp);
-    if (released) return true;
+    released |= release_groups() || release_named() || release_barriers() || release_values();
+    return released || release_block();
+}
+
+bool Emulator::release_block() {
     const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
     const bool barrier =
         std::ranges::all_of(all, [](const auto& thread) { return thread->state == EmulatedThread::State::kAtBlock; });
     if (!barrier) return false;
+    find_divergence_at_block();
+    Knowledge joint;
+    for (const auto& thread : all) {
+        joint.unsafe_from = std::max(joint.unsafe_from, thread->moment.unsafe_from);
+        if (has_knowledge_) joint.join(thread->async.knowledge);
+    }
     for (const auto& thread : all) {
         ++thread->moment.block_epoch;
         thread->state = EmulatedThread::State::kReady;
+        learn(*thread, joint);
     }
     return true;
+}
+
+// A barrier of the block is one operation of each of its warps.
+void Emulator::find_divergence_at_block() {
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        const EmulatedThread& first = *threads_[i / kWarpSize * kWarpSize];
+        if (same_place(first.where, threads_[i]->where)) continue;
+        running_ = threads_[i].get();
+        found(FindingKind::kDivergent,
+              fmt::format("its warp is at the block's barrier of line {}, it at that of line {}", first.where.line(),
+                          running_->where.line()));
+    }
 }
 
 // Completes the warp's operations whose mask is complete: every lane that it names waits with the same mask.
@@ -261,7 +398,8 @@ bool Emulator::complete_warp(int32_t warp) {
         for (int32_t i = 0; i < size; ++i) {
             const EmulatedThread& other = *threads_[first + i];
             const bool same = other.state == EmulatedThread::State::kAtWarp && other.mask == mask &&
-                              other.operation == thread.operation && other.function == thread.function;
+                              other.operation == thread.operation && other.function == thread.function &&
+                              (thread.operation != WarpOperation::kTogether || same_place(other.where, thread.where));
             if (same) there |= 1U << i;
         }
         if (there != mask || (mask >> lane & 1U) == 0) continue;
@@ -298,6 +436,21 @@ void Emulator::complete_barrier(int32_t warp, uint32_t mask) {
         threads_[first + i]->moment.warp_epoch = joint.warp_epoch;
         threads_[first + i]->moment.seen = joint.seen;
     }
+    join_lanes(warp, mask);
+}
+
+void Emulator::join_lanes(int32_t warp, uint32_t mask) {
+    const int32_t first = warp * kWarpSize;
+    Knowledge joint;
+    for (int32_t i = 0; i < kWarpSize; ++i) {
+        if ((mask >> i & 1U) == 0) continue;
+        const EmulatedThread& lane = *threads_[first + i];
+        joint.unsafe_from = std::max(joint.unsafe_from, lane.moment.unsafe_from);
+        if (has_knowledge_) joint.join(lane.async.knowledge);
+    }
+    for (int32_t i = 0; i < kWarpSize; ++i) {
+        if ((mask >> i & 1U) != 0) learn(*threads_[first + i], joint);
+    }
 }
 
 // Who of the mask says yes.
@@ -328,29 +481,49 @@ void Emulator::complete_together(const EmulatedThread& thread) {
 
 // Nothing can go on: the kernel would hang. Said once, then everybody who waits is let through.
 void Emulator::give_up() {
-    int32_t at_block = 0;
-    int32_t at_warp = 0;
-    for (int32_t i = 0; i < num_threads_; ++i) {
-        at_block += threads_[i]->state == EmulatedThread::State::kAtBlock ? 1 : 0;
-        at_warp += threads_[i]->state == EmulatedThread::State::kAtWarp ? 1 : 0;
-    }
-    const auto waiting =
-        std::ranges::find_if(std::span(threads_).first(static_cast<size_t>(num_threads_)), [&](const auto& thread) {
-            return thread->state == (at_warp > 0 ? EmulatedThread::State::kAtWarp : EmulatedThread::State::kAtBlock);
-        });
-    running_ = waiting->get();
-    if (at_warp > 0) {
-        found(FindingKind::kWarpMask,
-              fmt::format("a warp operation with mask {:#010x} waits for lanes that never take part", running_->mask));
-    } else {
-        found(FindingKind::kBarrierNotReached,
-              fmt::format("a block barrier is reached by {} of {} threads", at_block, num_threads_));
+    if (!found_divergence() && !give_up_async()) {
+        const auto waits_at = [&](EmulatedThread::State state) {
+            return [state](const auto& thread) { return thread->state == state; };
+        };
+        const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
+        const auto at_warp = std::ranges::find_if(all, waits_at(EmulatedThread::State::kAtWarp));
+        const auto at_block = std::ranges::find_if(all, waits_at(EmulatedThread::State::kAtBlock));
+        running_ = at_warp != all.end() ? at_warp->get() : at_block->get();
+        if (at_warp != all.end()) {
+            found(FindingKind::kWarpMask,
+                  fmt::format("a warp operation with mask {:#010x} waits for lanes that never take part",
+                              running_->mask));
+        } else {
+            found(FindingKind::kBarrierNotReached,
+                  fmt::format("a block barrier is reached by {} of {} threads",
+                              std::ranges::count_if(all, waits_at(EmulatedThread::State::kAtBlock)), num_threads_));
+        }
     }
     for (int32_t i = 0; i < num_threads_; ++i) {
         if (threads_[i]->state == EmulatedThread::State::kDone) continue;
         threads_[i]->received = threads_[i]->deposit;
         threads_[i]->state = EmulatedThread::State::kReady;
     }
+}
+
+// Whether lanes of a warp wait for each other in one operation of all of them, at different places.
+bool Emulator::found_divergence() {
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        EmulatedThread& thread = *threads_[i];
+        if (thread.state != EmulatedThread::State::kAtWarp || thread.operation != WarpOperation::kTogether) continue;
+        const int32_t first = i / kWarpSize * kWarpSize;
+        for (int32_t k = first; k < i; ++k) {
+            const EmulatedThread& other = *threads_[k];
+            const bool waits = other.state == EmulatedThread::State::kAtWarp && other.function == thread.function;
+            if (!waits || same_place(other.where, thread.where)) continue;
+            running_ = &thread;
+            found(FindingKind::kDivergent,
+                  fmt::format("an operation of the whole warp: it is at line {}, lane {} at {}", thread.where.line(),
+                              k - first, other.where.line()));
+            return true;
+        }
+    }
+    return false;
 }
 
 // --- asynchronous copies
@@ -368,6 +541,10 @@ void Emulator::wait_copies(size_t num_pending) {
 void Emulator::clear_findings() {
     findings_.clear();
     num_found_.clear();
+}
+
+void Emulator::found_in_launch(FindingKind kind, const std::string& what) {
+    findings_.push_back({kind, fmt::format("{}: {}: {}", kernel_name_, name(kind), what), {}});
 }
 
 void Emulator::found(FindingKind kind, const std::string& what) {

@@ -4,9 +4,16 @@
 //
 //   E1  every access is looked at (simt/emulated_memory.h): bounds, alignment, initialisation, races
 //   E2  a block barrier that some threads never reach, a warp operation whose mask names lanes that do not take part,
-//       take part in another one, or are not in the warp: found, not hung
+//       take part in another one, or are not in the warp: found, not hung. So are lanes of a warp that meet one
+//       operation of the whole warp at different places of the code
 //   E3  asynchronous copies land at the last legal moment: when they are waited for
 //   E4  findings name kernel, block, thread and what was accessed; the launch goes on where it can
+//   E5  barriers count arrivals and bytes by phases: one too many, a phase that is never complete, a second wait for
+//       the same phase: found, not hung
+//   E6  what tensor cores multiply behind the threads' backs is computed when it is asked for: whoever changes what
+//       they read, or reads what they add to, before it is waited for, is found
+//   E7  a kernel that may begin before those before it have ended touches nothing of theirs before it waits for them
+//   E8  a launch keeps to what the kernel says of itself, and to what a block of Hopper has (LaunchLimits)
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -15,6 +22,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +32,7 @@
 #include "engine/base/prng.h"
 #include "kernels/cuda/simt/access_counter.h"
 #include "kernels/cuda/simt/emulated_memory.h"
+#include "kernels/cuda/simt/knowledge.h"
 #include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
@@ -40,8 +51,16 @@ enum class FindingKind : uint8_t {
     kRace,
     kBarrierNotReached,
     kWarpMask,
+    kDivergent,     // one operation of a whole warp, at different places of the code
+    kNotAwaited,    // a copy, a multiplication or a kernel before has not been waited for
+    kMissingFence,  // between what threads write and what others than threads touch, or of registers
+    kBarrierUse,    // arrivals, bytes or phases that do not fit
+    kLaunchLimit,
 };
 [[nodiscard]] const char* name(FindingKind kind);
+// What a clash is, and what to say of the element that has met it.
+[[nodiscard]] FindingKind kind_of(Clash clash);
+[[nodiscard]] const char* text_of(Clash clash);
 
 struct Finding {
     FindingKind kind = FindingKind::kOutOfBounds;
@@ -52,10 +71,50 @@ struct Finding {
 // What a warp's lanes do at once. kTogether: a function over what each of the 32 lanes brings.
 enum class WarpOperation : uint8_t { kBarrier, kShuffle, kVote, kTogether };
 using WarpFunction = void (*)(void* const (&parts)[kWarpSize]);
+// What the threads of a warpgroup do at once.
+using GroupFunction = void (*)(std::span<void* const> parts);
+using Place = std::source_location;  // in a kernel's code
+
+// What a kernel says of itself (limits_of, simt/emulated.h).
+struct LaunchLimits {
+    int32_t most_threads = 1024;  // of a block: its launch bounds
+    int64_t large_bytes = -1;     // of SIMT_LARGE_SHARED; -1: it does not say
+    bool is_dependent = false;    // it may begin before those before it have ended
+    bool blocks_meet = false;     // its blocks wait for each other: all of them are there from the beginning
+    int64_t most_blocks = -1;     // that are there at once; -1: nobody says
+};
+
+// One barrier of the block that runs, which counts arrivals and bytes (simt.h).
+struct EmulatedBarrier {
+    int32_t agent = 0;   // whose the writes of its copies are; their epoch is the phase
+    int32_t wanted = 0;  // arrivals of a phase; 0: nobody has initialised it
+    Moment initialised;
+    uint32_t phase = 0;  // how many are complete
+    int32_t arrivals = 0;
+    int64_t expected_bytes = 0;
+    int64_t copied_bytes = 0;
+    std::vector<std::function<void()>> copies;  // of the phase: they land when it is complete
+    Knowledge arriving;                         // of those who have arrived in the phase
+    Knowledge passed;                           // of those who had when the last one was complete
+};
+
+// What a thread has asked others than threads for.
+struct ThreadAsync {
+    Knowledge knowledge;
+    std::map<const EmulatedBarrier*, int64_t> phases;  // the last one of each barrier that it has waited for
+    // Multiplications: groups are counted from 1.
+    uint32_t num_fences = 0;
+    uint32_t groups = 0;  // committed
+    uint32_t done = 0;    // waited for
+    // Bulk stores: the groups that are not waited for, oldest first, and those that are not committed.
+    std::vector<std::vector<std::function<void()>>> store_groups;
+    std::vector<std::function<void()>> open_stores;
+    uint32_t stores_done = 0;  // groups
+};
 
 // A thread of the block that runs.
 struct EmulatedThread {
-    enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kDone };
+    enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtGroup, kAtNamed, kAtBarrier, kAtValue, kDone };
     State state = State::kDone;
     int32_t index = 0;  // in its block
     Dim3 position;
@@ -71,6 +130,13 @@ struct EmulatedThread {
     // Copies not landed yet, oldest group first.
     std::vector<std::vector<std::function<void()>>> copy_groups;
     std::vector<std::function<void()>> open_copies;
+    Place where;                                 // of what it waits in
+    GroupFunction group_function = {};           // kAtGroup
+    int32_t named = 0;                           // kAtNamed
+    int32_t named_threads = 0;                   // kAtNamed: how many it is for
+    const EmulatedBarrier* barrier = {};         // kAtBarrier
+    const std::function<bool()>* is_there = {};  // kAtValue
+    ThreadAsync async;
 
     boost::context::fiber fiber;
 };
@@ -89,7 +155,8 @@ public:
     Memory& memory_of(const void* address);
 
     // Runs the kernel over the grid to its end. REQUIRES: 1 ... 1024 threads in a block.
-    void launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel);
+    void launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel,
+                const LaunchLimits& limits = {});
 
     // In the order of their meeting; of each kernel and kind the first four.
     [[nodiscard]] const std::vector<Finding>& findings() const { return findings_; }
@@ -100,6 +167,9 @@ public:
     void count_accesses() { counter_ = std::make_unique<AccessCounter>(); }
     [[nodiscard]] bool counts_accesses() const { return counter_ != nullptr; }
     [[nodiscard]] AccessCounts access_counts() const { return counter_ ? counter_->counts() : AccessCounts{}; }
+    [[nodiscard]] AccessCounts access_counts(const std::string& kernel_name) const {
+        return counter_ ? counter_->counts(kernel_name) : AccessCounts{};
+    }
     [[nodiscard]] int64_t num_launches() const { return launch_; }
 
     // What a thread of the running kernel asks for (simt/emulated.h).
@@ -108,22 +178,75 @@ public:
     [[nodiscard]] Dim3 block_position() const { return block_position_; }
     [[nodiscard]] Dim3 block_size() const { return block_size_; }
     [[nodiscard]] Dim3 grid_size() const { return grid_size_; }
-    void sync_block();
+    void sync_block(Place where);
     void sync_warp(uint32_t mask);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
     uint32_t vote(uint32_t mask, bool mine);
     // Every lane of the warp brings a part for one function, which changes the parts.
-    void together(WarpFunction function, void* part);
-    Memory& shared(const void* key, size_t bytes, size_t cell_bytes);
+    void together(WarpFunction function, void* part, Place where);
+    enum class SharedKind : uint8_t { kStatic, kLarge };
+    Memory& shared(const void* key, size_t bytes, size_t cell_bytes, SharedKind kind);
     void copy_later(std::function<void()> copy) { running_->open_copies.push_back(std::move(copy)); }
     void commit_copies();
     void wait_copies(size_t num_pending);
     void found(FindingKind kind, const std::string& what);
+
+    // What others than threads do (simt/emulator_async.cc). `where`: who asks.
+    EmulatedBarrier& barrier(const void* key, int32_t i);
+    void barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place where);
+    void barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, Place where);
+    void barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where);
+    // The agent that copies for the barrier's phase, as the running thread asks it to.
+    Now copying(EmulatedBarrier& barrier, Place where);
+    void copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::function<void()> copy);
+    // The agent that stores for the running thread.
+    Now storing();
+    void store_later(std::function<void()> store) { running_->async.open_stores.push_back(std::move(store)); }
+    void commit_stores();
+    void wait_stores(size_t num_pending);
+    void fence_async();
+    void named_barrier(int32_t named, int32_t num_threads, Place where);
+    // Every thread of the warpgroup brings a part for one function, which changes the parts.
+    void group_together(GroupFunction function, void* part, Place where);
+    // The agent that multiplies for the running thread's warp, in the group that is not committed yet.
+    Now multiplying();
+    void multiply_fence() { ++running_->async.num_fences; }
+    void commit_multiplications() { ++running_->async.groups; }
+    void wait_multiplications(uint32_t num_pending);
+    void wait_previous();
+    // What the running thread knows goes with a value of memory, and comes to who acquires it: the last one, or the
+    // first that is large enough, for who waits for that must not rely on more. `replaces`: what went with earlier
+    // values does not any more.
+    void release_at(const Memory& memory, size_t offset, int32_t value, bool replaces);
+    void acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least = {});
+    // Until is_there() says so, which another block's thread may bring about.
+    void wait_for_value(const std::function<bool()>& is_there, Place where);
+
     // The access of the code that calls this. REQUIRES: counts_accesses().
     void count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store);
+    void count_copy(size_t num_bytes, bool is_store) { counter_->add_copy(num_bytes, is_store); }
 
 private:
-    void run_block(const std::function<void()>& kernel);
+    // A block that lives beside the one that runs.
+    struct ParkedBlock {
+        std::map<const void*, std::unique_ptr<Memory>> shared;
+        std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers;
+        bool has_knowledge = false;
+        Dim3 position;
+        int32_t index = 0;
+        int32_t cursor = 0;
+        std::vector<std::unique_ptr<EmulatedThread>> threads;
+    };
+    void run_block();
+    void end_block();
+    // simt/emulator_blocks.cc
+    void run_together(std::span<const int32_t> order, const std::function<void()>& kernel);
+    void change_block(ParkedBlock& parked);
+    void end_fibers(ParkedBlock& parked);
+    bool release_values();
+    bool advance();
+    [[nodiscard]] bool is_over() const;
+    void begin_block(int32_t block, const std::function<void()>& kernel);
     void start_threads(const std::function<void()>& kernel);
     EmulatedThread* choose();
     bool release_waiting();
@@ -132,7 +255,25 @@ private:
     void complete_shuffle(EmulatedThread& thread);
     void complete_vote(EmulatedThread& thread);
     void complete_together(const EmulatedThread& thread);
+    void join_lanes(int32_t warp, uint32_t mask);
+    bool release_block();
+    void find_divergence_at_block();
     void give_up();
+    bool found_divergence();
+    void found_in_launch(FindingKind kind, const std::string& what);
+    void check_limits();
+    void check_block_end();
+    // simt/emulator_async.cc
+    void know();
+    void make_known(EmulatedThread& thread);
+    void learn(EmulatedThread& thread, const Knowledge& knowledge);
+    Now agent(int32_t number, uint32_t epoch);
+    bool is_usable(const EmulatedBarrier& barrier, Place where);
+    void complete_phase(EmulatedBarrier& barrier);
+    bool release_barriers();
+    bool release_named();
+    bool release_groups();
+    bool give_up_async();
     void wait(EmulatedThread::State state);
 
     Schedule schedule_;
@@ -146,6 +287,18 @@ private:
 
     std::string kernel_name_;
     uint32_t launch_ = 0;
+    LaunchLimits limits_;
+    uint32_t unsafe_from_ = 0;  // of launches: those from here on, before this one, may not have ended
+    bool waits_for_previous_ = false;
+    int64_t static_bytes_ = 0;             // of shared memory
+    std::set<const void*> static_arrays_;  // of this launch
+    std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers_;
+    bool has_knowledge_ = false;  // this block has used something that needs it
+    struct Released {
+        int32_t value;
+        std::map<int32_t, BlockKnowledge> blocks;
+    };
+    std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // of this launch
     Dim3 block_position_;
     Dim3 block_size_;
     Dim3 grid_size_;

@@ -30,12 +30,43 @@
 //   mma(a, b0, b1, acc)         acc += A·B on tensor cores, fragments as in simt/types.h; every lane of the warp takes
 //                               part
 //   atomic_min(view, i, value), atomic_add(view, i, value)     of integers
+//   store_release(view, i, value), load_acquire(view, i), fetch_add(view, i, value)     of int32: who acquires what
+//                               another has released, of whatever block, comes after it; fetch_add does both, and
+//                               gives what was there
+//   wait_at_least(view, i, value)     until it is, and acquires it: for blocks that wait for each other, in a kernel
+//                               with static constexpr bool kBlocksMeet = true, whose blocks are all there at once
+//
+// Of Hopper (compute capability 9.0), and nowhere else:
+//
+//   SIMT_BARRIERS(name, N)      N barriers that the block shares; [i].init(arrivals) by one thread, before the others
+//                               use it. A phase of a barrier is complete when that many have arrived and all bytes
+//                               have come that they expect: arrive(), or expect_bytes(bytes), which arrives, too.
+//                               wait(parity) waits for the phase whose number has that parity, the one that runs or
+//                               the one before; phases count from 0, and one before it passes for complete. Who has
+//                               waited comes after those who have arrived
+//   bulk_copy(to, i, from, j, count, barrier)     by one thread: global to shared memory, whole multiples of 16 bytes;
+//                               lands when the barrier's phase that runs is complete, not before
+//   bulk_store(to, i, from, j, count), commit_bulk(), wait_bulk<N>()     the other way; lands when waited for
+//   fence_async()               what the thread knows to be written, bulk copies and tensor cores see from now on, if
+//                               they are asked for by it or by who comes after it
+//   named_barrier(id, threads)  a barrier of so many threads of the block, whole warps; ids 1 to 15
+//   Fragment, Accumulators<N>, SwizzledTile       registers and shared memory of multiply_async (simt/types.h)
+//   multiply_async(sums, fragment, tile, group, from_zero)     every thread of the warpgroup (threads 128 i to
+//                               128 i + 127): sums += or = A·B, of 16 of the tile's 64 k
+//   multiply_fence()            between what threads do with a fragment or with sums, and the multiplication
+//   commit_multiply(), wait_multiply<N>()         until it is waited for, nobody reads the sums, changes the fragment
+//                               or writes to the tile; each warp knows of its own part
+//   take_registers<N>(), give_registers<N>()      a warpgroup's threads have N registers from now on
+//   wait_previous(), release_next()     in a kernel with static constexpr bool kDependent = true, which may begin
+//                               before the kernels before it have ended: after it, they have; and: the next may begin
 #pragma once
 
 #include "kernels/cuda/simt/types.h"
 
 #if defined(__CUDACC__)
 #include "kernels/cuda/simt/device.h"
+#include "kernels/cuda/simt/device_async.h"
 #else
 #include "kernels/cuda/simt/emulated.h"
+#include "kernels/cuda/simt/emulated_async.h"
 #endif

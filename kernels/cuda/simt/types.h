@@ -3,10 +3,17 @@
 
 #include <cstdint>
 
+#if defined(__CUDACC__)
+#define SIMT_ANYWHERE __host__ __device__
+#else
+#define SIMT_ANYWHERE
+#endif
+
 namespace verbatim::simt {
 
 inline constexpr uint32_t kFullWarp = 0xFFFFFFFFU;
 inline constexpr int kWarpSize = 32;
+inline constexpr int kWarpgroupSize = 128;  // four warps, of which the first one's number is a multiple of four
 
 struct Dim3 {
     int32_t x = 1;
@@ -28,5 +35,16 @@ struct Four {
 inline constexpr int kMmaRows = 16;
 inline constexpr int kMmaColumns = 8;
 inline constexpr int kMmaK = 16;
+
+// multiply_async multiplies A [64, 16] by B [16, N] and adds to 64 x N. Warp w of the warpgroup brings rows 16w to
+// 16w + 15 of A as mma does, and its sums are those of mma, eight columns after another: sums[4j + i] of columns
+// 8j to 8j + 7. B's columns are rows of a swizzled tile.
+inline constexpr int kGroupMmaRows = 64;
+
+// A swizzled tile: rows of 64 bf16, 128 bytes, whose 16-byte vectors are exchanged by the row's last three bits, so
+// that a column of vectors meets every bank once. It begins at a multiple of 1024 bytes of shared memory.
+inline constexpr int kTileRowWords = 32;
+inline constexpr int kTileBytes = 1024;  // of eight rows, after which the pattern begins anew
+SIMT_ANYWHERE constexpr int tile_word(int row, int vector) { return row * kTileRowWords + (vector ^ row % 8) * 4; }
 
 }  // namespace verbatim::simt

@@ -18,9 +18,11 @@ constexpr char kSite = 0, kOtherSite = 0, kArray = 0, kOtherArray = 0;
 using OffsetOfLane = std::function<size_t(int32_t)>;
 
 // One access of the code by the first lanes of a warp.
-AccessCounts of_one_request(bool is_shared, size_t num_bytes, const OffsetOfLane& offset, int32_t num_lanes = 32) {
+AccessCounts of_one_request(bool is_shared, size_t num_bytes, const OffsetOfLane& offset, int32_t num_lanes = 32,
+                            const std::function<int32_t(int32_t)>& lane_of = std::identity()) {
     AccessCounter counter;
-    for (int32_t lane = 0; lane < num_lanes; ++lane) {
+    for (int32_t i = 0; i < num_lanes; ++i) {
+        const int32_t lane = lane_of(i);
         counter.add({.site = &kSite,
                      .memory = &kArray,
                      .offset = offset(lane),
@@ -35,8 +37,9 @@ AccessCounts of_one_request(bool is_shared, size_t num_bytes, const OffsetOfLane
 AccessCounts::Device loads(size_t num_bytes, const OffsetOfLane& offset, int32_t num_lanes = 32) {
     return of_one_request(false, num_bytes, offset, num_lanes).loads;
 }
-int64_t passes(size_t num_bytes, const OffsetOfLane& offset) {
-    const AccessCounts counts = of_one_request(true, num_bytes, offset);
+int64_t passes(size_t num_bytes, const OffsetOfLane& offset,
+               const std::function<int32_t(int32_t)>& lane_of = std::identity()) {
+    const AccessCounts counts = of_one_request(true, num_bytes, offset, 32, lane_of);
     EXPECT_EQ(counts.shared_requests, 1);
     EXPECT_EQ(counts.loads.num_requests, 0);
     return counts.shared_passes;
@@ -142,6 +145,10 @@ TEST(AccessCounter, WideLanesOfAWarpTakeTurns) {
     EXPECT_EQ(passes(8, [](int32_t lane) { return 8u * lane; }), 2);
     EXPECT_EQ(passes(16, [](int32_t lane) { return 16u * lane; }), 4);
     EXPECT_EQ(passes(16, [](int32_t lane) { return 32u * lane; }), 8);
+    // Whoever comes first: 8 lanes take a turn together that are neighbours.
+    EXPECT_EQ(passes(
+                  16, [](int32_t lane) { return 16u * lane; }, [](int32_t i) { return i % 4 * 8 + i / 4; }),
+              4);
     // Two words for each half, in different banks: still one half after the other.
     EXPECT_EQ(passes(8, [](int32_t lane) { return lane < 16 ? 0u : 8u; }), 2);
 }

@@ -284,7 +284,7 @@ TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
     }
 }
 
-// Of a step that draws one token: an operation is a launch, but for a scan (2), rotary (q and k), attention (2) and a
+// Of a step that draws one token: an operation is a launch, but for rotary (q and k), attention (2) and a
 // draw (5). Rounding is one where an input is multiplied first, or another mixer has come between, or a pair of what is
 // left for the matmul would lie in two blocks.
 int64_t launches_of_a_step(const reference::ModelConfig& config) {
@@ -297,7 +297,7 @@ int64_t launches_of_a_step(const reference::ModelConfig& config) {
         if (const auto& mamba = layer.mamba) {
             const auto& by = mamba->multipliers;
             const int64_t group_width = mamba->d_inner() / mamba->n_norm_groups;
-            num += 7 + unless_one({mamba->in_multiplier, by.z, by.x, by.b, by.c, by.dt});
+            num += 6 + unless_one({mamba->in_multiplier, by.z, by.x, by.b, by.c, by.dt});
             num += mamba->n_norm_groups > 1 && group_width % 2 == 1 ? 1 : 0;
         }
         if (const auto& delta = layer.delta) {

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/simt/simt.h"
 #include "reference/numerics/tensor_sm90.h"
+#include "tests/reference/numerics/tensor_cases.h"
 #include "tests/reference/ops/op_values.h"
 
 namespace verbatim::simt {
@@ -75,6 +76,39 @@ TEST(EmulatedMma, EverySumIsTheIntegerModelsGroup) {
                     ASSERT_TRUE(bits_from_float(got) == bits_from_float(want) || (is_nan(got) && is_nan(want)))
                         << row << ", " << column << ": " << got << ", wanted " << want;
                 }
+            }
+        }
+    }
+}
+
+// The diagonal of a tile are cases of every rule, what is beside it their mixtures.
+TEST(EmulatedMma, SumsAreThoseOfExtendedPrecisionWhereRulesMeet) {
+    using namespace reference;
+    for (const Groups kind : kAllGroups) {
+        Prng prng(41 + static_cast<uint64_t>(kind));
+        for (int round = 0; round < 20; ++round) {
+            std::vector<uint16_t> a(16 * 16);
+            std::vector<uint16_t> b(8 * 16);
+            std::vector<float> before(16 * 8);
+            for (float& acc : before) acc = draw_group(prng, kind).acc;
+            for (int i = 0; i < 16; ++i) {
+                const GroupCase group = draw_group(prng, kind);
+                std::copy_n(group.a, 16, &a[i * 16]);
+                if (i < 8) std::copy_n(group.b, 16, &b[i * 16]);
+            }
+            Emulator emulator;
+            const Words<uint32_t> a_words(emulator, words_of(a));
+            const Words<uint32_t> b_words(emulator, words_of(b));
+            const Words<float> sums(emulator, before);
+            emulator.launch("multiply", {1}, {kWarpSize}, Multiply{a_words.view(), b_words.view(), sums.view()});
+            ASSERT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+            for (int i = 0; i < 16 * 8; ++i) {
+                GroupCase group;
+                std::copy_n(&a[i / 8 * 16], 16, group.a);
+                std::copy_n(&b[i % 8 * 16], 16, group.b);
+                group.acc = before[i];
+                ASSERT_EQ(group_bits(sums.data[i]), group_bits(group_in_long_double(group)))
+                    << "kind " << static_cast<int>(kind) << ", round " << round << ", sum " << i;
             }
         }
     }

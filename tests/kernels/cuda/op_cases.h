@@ -42,21 +42,27 @@ inline std::vector<uint32_t> words_of(const DeviceArray<uint32_t>& array) {
     return words;
 }
 
+// Weights [N, K] as matmul reads them.
+inline std::vector<uint32_t> packed(const std::vector<uint16_t>& weight, int64_t num_outputs, int64_t num_k) {
+    const int64_t num_pairs = (num_k + 1) / 2;
+    std::vector<uint32_t> words(static_cast<size_t>((num_outputs + 63) / 64 * num_pairs * 64));
+    for (int64_t n = 0; n < num_outputs; ++n) {
+        for (int64_t k = 0; k < num_k; ++k) {
+            words[(n / 64 * num_pairs + k / 2) * 64 + n % 64] |= uint32_t{weight[n * num_k + k]} << (k % 2 * 16);
+        }
+    }
+    return words;
+}
+
 struct MatmulShape {
     int64_t num_rows, num_outputs, num_k;
 };
 // N3, and whether it has the definition's bits.
 inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Values kind) {
-    const int64_t num_pairs = (shape.num_k + 1) / 2;
     const auto x = draw_values(shape.num_rows * shape.num_k, 1, kind);
     const auto weight = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
     const auto bias = draw_values(shape.num_outputs, 3, kind);
-    std::vector<uint32_t> words(static_cast<size_t>((shape.num_outputs + 63) / 64 * num_pairs * 64));
-    for (int64_t n = 0; n < shape.num_outputs; ++n) {
-        for (int64_t k = 0; k < shape.num_k; ++k) {
-            words[(n / 64 * num_pairs + k / 2) * 64 + n % 64] |= uint32_t{weight[n * shape.num_k + k]} << (k % 2 * 16);
-        }
-    }
+    const auto words = packed(weight, shape.num_outputs, shape.num_k);
     const auto device_x = on_device(device, x);
     const auto device_words = on_device(device, words);
     const auto device_bias = on_device(device, bias);
@@ -78,8 +84,12 @@ inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Valu
     return device.synchronize() && bits_of(got) == bits_of(want);
 }
 
-// N4 in both norms.
-inline void expect_norms(Device& device, int64_t num_rows, int64_t width, int64_t n_groups, Values kind) {
+struct NormShape {
+    int64_t num_rows, width, n_groups;
+};
+// N4 in both norms, and whether they have their definitions' bits, here and in the pairs that they leave.
+inline bool norms_as_defined(Device& device, const NormShape& shape, Values kind) {
+    const auto [num_rows, width, n_groups] = shape;
     const auto x = draw_values(num_rows * width, 1, kind);
     const auto z = draw_values(num_rows * width, 2);
     const auto weight = draw_values(width, 3);
@@ -88,16 +98,19 @@ inline void expect_norms(Device& device, int64_t num_rows, int64_t width, int64_
     const auto device_weight = on_device(device, weight);
     const DeviceArray<float> out(device, num_rows * width);
     const DeviceArray<uint32_t> pairs(device, num_rows * row_pairs_of(width));
-    SCOPED_TRACE(fmt::format("{} rows of {}, {} groups, values {}", num_rows, width, n_groups, static_cast<int>(kind)));
     device.rms_norm({device_x.data(), num_rows, width, width}, nullptr, device_weight.data(), 1e-5F,
                     {out.data(), num_rows, width, width}, pairs.data());
     std::vector<float> want(x.size());
+    const auto as_wanted = [&](const DeviceArray<float>& array) {
+        std::vector<float> got(want.size());
+        array.download(0, got);
+        return bits_of(got) == bits_of(want) && words_of(pairs) == rounded_pairs(want, shape.width);
+    };
     reference::rms_norm({.x = dense_rows(x.data(), num_rows, width),
                          .weight = weight.data(),
                          .eps = 1e-5F,
                          .out = dense_rows(want.data(), num_rows, width)});
-    EXPECT_EQ(bits_of(floats_of(device, out, 0, out.count())), bits_of(want));
-    EXPECT_EQ(words_of(pairs), rounded_pairs(want, width));
+    bool all = as_wanted(out);
     for (const auto& [kind_here, gate] : {std::pair{GateKind::kGateOnly, reference::MambaGate::kGateOnly},
                                           {GateKind::kGateThenNorm, reference::MambaGate::kGateThenNorm},
                                           {GateKind::kNormThenGate, reference::MambaGate::kNormThenGate}}) {
@@ -112,9 +125,9 @@ inline void expect_norms(Device& device, int64_t num_rows, int64_t width, int64_
                                .weight = norms ? weight.data() : nullptr,
                                .eps = 1e-5F,
                                .y = dense_rows(want.data(), num_rows, width)});
-        EXPECT_EQ(bits_of(floats_of(device, device_y, 0, device_y.count())), bits_of(want));
-        EXPECT_EQ(words_of(pairs), rounded_pairs(want, width));
+        all = as_wanted(device_y) && all;
     }
+    return all;
 }
 
 // Activations in place, and what they leave for the next matmul.
@@ -183,11 +196,17 @@ inline void expect_every_op(Device& device) {
     expect_faults_of_rows(device);
     for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);
     for (const Values kind : reference::kAllValues) {
-        expect_norms(device, 2, 1, 1, kind);
-        expect_norms(device, 2, 99, 3, kind);  // a pair lies in two groups
-        expect_norms(device, 3, 130, 2, kind);
-        expect_norms(device, 1, 1000, 4, kind);
+        // Groups between whose elements a pair lies, a tile of heads and one more, a tile of rows and one more.
+        for (const NormShape& shape : {NormShape{2, 1, 1}, {2, 99, 3}, {3, 130, 2}, {1, 1000, 4}, {2, 513, 1}}) {
+            EXPECT_TRUE(norms_as_defined(device, shape, kind))
+                << fmt::format("{} rows of {}, {} groups, values {}", shape.num_rows, shape.width, shape.n_groups,
+                               static_cast<int>(kind));
+        }
     }
+    EXPECT_TRUE(norms_as_defined(device, {2, 8193, 1}, Values::kNormal));
+    EXPECT_TRUE(norms_as_defined(device, {1, 8704, 2}, Values::kCancelling));
+    const Status done = device.synchronize();
+    EXPECT_TRUE(done) << done.error().message;
 }
 
 }  // namespace verbatim::cuda

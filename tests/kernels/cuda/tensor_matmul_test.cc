@@ -13,10 +13,11 @@ namespace {
 using reference::Values;
 using simt::Schedule;
 
-void expect_definition(const TensorShape& shape, Values kind = Values::kNormal) {
+void expect_definition(const TensorShape& shape, Values kind = Values::kNormal, bool uses_warpgroups = false) {
     for (const Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 5);
         const auto device = make_emulated_device(emulator);
+        device->use_warpgroups(uses_warpgroups);
         TensorCase one(*device, shape, kind);
         one.multiply();
         one.expect_bits_of_definition();
@@ -49,6 +50,37 @@ TEST(TensorMatmul, HasTheBitsOfTheDefinitionForAnyShape) {
         expect_definition({34, 20, 530}, kind);
 }
 
+// On warpgroups: parts of blocks in both directions, more stages than are under way at once, two chunks and a bit.
+TEST(HopperMatmul, HasTheBitsOfTheDefinitionForAnyShape) {
+    for (const TensorShape& shape : {TensorShape{33, 1, 1}, {40, 50, 1090}, {65, 100, 64}, {193, 130, 100}}) {
+        expect_definition(shape, Values::kNormal, true);
+    }
+    for (const Values kind : {Values::kTiny, Values::kHuge, Values::kCancelling}) {
+        expect_definition({34, 20, 530}, kind, true);
+    }
+}
+
+// Launch by launch: which of the two has run.
+TEST(HopperMatmul, AndTheSecondWitnessHaveTheSameBits) {
+    simt::Emulator emulator(Schedule::kRandom, 5);
+    emulator.count_accesses();
+    const auto device = make_emulated_device(emulator);
+    TensorCase one(*device, {70, 150, 1100});
+    one.multiply();
+    const std::vector<float> on_warpgroups = one.computed();
+    device->use_warpgroups(false);
+    one.multiply();
+    EXPECT_EQ(emulator.access_counts("hopper_matmul").num_launches, 1);
+    EXPECT_EQ(emulator.access_counts("tensor_matmul").num_launches, 1);
+    const std::vector<float> by_mma = one.computed();
+    for (size_t i = 0; i < by_mma.size(); ++i) {
+        ASSERT_EQ(reference::bits_from_float(on_warpgroups[i]), reference::bits_from_float(by_mma[i])) << i;
+    }
+    // Weights come in whole sectors, once for all rows; no bank is asked twice for them.
+    const simt::AccessCounts counts = emulator.access_counts("hopper_matmul");
+    EXPECT_EQ(counts.shared_passes, 4 * counts.shared_requests);
+}
+
 // As a device with many processors runs a batch that fills few large blocks.
 TEST(TensorMatvec, MoreRowsAreSeveralBlocks) {
     simt::Emulator emulator(Schedule::kRandom, 5);
@@ -77,6 +109,7 @@ TEST(TensorFastMatmul, IsNearTheExactDots) {
         for (const Schedule schedule : {Schedule::kReverse, Schedule::kRandom}) {
             simt::Emulator emulator(schedule, 5);
             const auto device = make_emulated_device(emulator);
+            device->use_warpgroups(schedule == Schedule::kRandom);
             TensorCase one(*device, shape);
             one.multiply(reference::Profile::kFast);
             const Status done = device->synchronize();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/base/prng.h"
+#include "tests/reference/numerics/tensor_cases.h"
 #include "tests/reference/ops/op_values.h"
 
 namespace verbatim::reference {
@@ -18,7 +19,7 @@ constexpr int kLanes = 8;
 
 uint32_t comparable(float x) { return is_nan(x) ? kQuietNanBits : bits_from_float(x); }
 
-struct Groups {
+struct LanedGroups {
     uint16_t a[kTensorGroup] = {};
     uint16_t b[kLanes][kTensorGroup] = {};
     float acc[kLanes] = {};
@@ -40,8 +41,8 @@ struct Groups {
 };
 
 // Accumulators are what earlier groups leave: three in a row, then the fourth is compared.
-Groups drawn(uint64_t seed, Values kind) {
-    Groups groups;
+LanedGroups drawn(uint64_t seed, Values kind) {
+    LanedGroups groups;
     for (uint64_t round = 0; round < 4; ++round) {
         const auto a = draw_bf16(kTensorGroup, 10 * seed + round, kind);
         std::copy_n(a.begin(), kTensorGroup, groups.a);
@@ -74,7 +75,7 @@ RC_GTEST_PROP(TensorLanes, HaveTheBitsOfOneByOneOverAllExponents, (uint64_t seed
         if (prng.below(8) == 0) return uint16_t{0};
         return prng.below(finite ? 1'000'000 : 20) == 0 ? uint16_t{0x7F80} : bits;
     };
-    Groups groups;
+    LanedGroups groups;
     for (int round = 0; round < 4; ++round) {
         for (uint16_t& x : groups.a) x = draw();
         for (int lane = 0; lane < kLanes; ++lane) {
@@ -85,10 +86,27 @@ RC_GTEST_PROP(TensorLanes, HaveTheBitsOfOneByOneOverAllExponents, (uint64_t seed
     groups.expect_same(fmt::format("seed {}", seed));
 }
 
+// Zeros beside the greatest, products beyond the range that cancel, infinities among them; another accumulator a lane.
+TEST(TensorLanes, HaveTheBitsOfOneByOneWhereRulesMeet) {
+    for (const Groups kind : kStoredGroups) {
+        Prng prng(29 + static_cast<uint64_t>(kind));
+        for (int round = 0; round < 3000; ++round) {
+            const GroupCase group = draw_group(prng, kind);
+            LanedGroups groups;
+            std::copy_n(group.a, kTensorGroup, groups.a);
+            for (int lane = 0; lane < kLanes; ++lane) {
+                std::copy_n(group.b, kTensorGroup, groups.b[lane]);
+                groups.acc[lane] = lane == 0 ? group.acc : draw_group(prng, kind).acc;
+            }
+            groups.expect_same(fmt::format("kind {}, round {}", static_cast<int>(kind), round));
+        }
+    }
+}
+
 // Sixteen greatest significands and an accumulator of their exponent: 33 bits of sum.
 TEST(TensorLanes, SumsBeyond32BitsAreThere) {
     for (const uint16_t sign : {uint16_t{0}, uint16_t{0x8000}}) {
-        Groups groups;
+        LanedGroups groups;
         std::fill_n(groups.a, kTensorGroup, uint16_t{0x3FFF});
         for (int lane = 0; lane < kLanes; ++lane) {
             std::fill_n(groups.b[lane], kTensorGroup, static_cast<uint16_t>(sign | 0x3FFF));
@@ -100,7 +118,7 @@ TEST(TensorLanes, SumsBeyond32BitsAreThere) {
 
 // 1.9921875^2 · 2^126 fits binary32 and is not the end: eight of them are beyond it.
 TEST(TensorLanes, TheGreatestExponentOverflowsToInfinity) {
-    Groups groups;
+    LanedGroups groups;
     for (int k = 0; k < kTensorGroup; ++k) {
         groups.a[k] = 0x5EFF;
         for (int lane = 0; lane < kLanes; ++lane) groups.b[lane][k] = k < lane ? 0x5EFF : 0;

@@ -9,6 +9,7 @@
 
 #include "engine/base/prng.h"
 #include "reference/ops/matmul.h"
+#include "tests/reference/numerics/tensor_cases.h"
 
 namespace verbatim::reference {
 namespace {
@@ -77,6 +78,44 @@ TEST(TensorSm90, SmallResultsAreCutAmongSubnormals) {
     EXPECT_EQ(Group{}.with(0x1p-149F), 0x1p-149F);
     EXPECT_EQ(Group{}.set(0, 0x1p-56F, 0x1p-56F).with(0.0F), 0x1p-112F);
     EXPECT_EQ(Group{}.with(0x1.8p-130F), 0x1.8p-130F);
+}
+
+TEST(TensorSm90, AZeroTakesNoPartWhateverIsBesideIt) {
+    // Were its exponent -126, as that of a subnormal, 0 · 2^127 would cut everything below 2^-24.
+    EXPECT_EQ(Group{}.set(0, 0.0F, 0x1p+127F).with(0x1p-60F), 0x1p-60F);
+    EXPECT_EQ(Group{}.set(0, -0.0F, 0x1p+127F).set(1, 0x1p-56F, 0x1p-56F).with(0.0F), 0x1p-112F);
+    EXPECT_EQ(Group{}.set(3, 0x1p+127F, 0.0F).with(-0x1p-103F), -0x1p-103F);
+}
+
+TEST(TensorSm90, ProductsBeyondTheRangeCancel) {
+    EXPECT_EQ(Group{}.set(0, 0x1p+127F, 0x1p+127F).set(1, -0x1p+127F, 0x1p+127F).with(1.0F), 0.0F);  // 1 is cut
+    EXPECT_EQ(Group{}.set(0, 0x1p+64F, 0x1p+64F).set(1, -0x1p+64F, 0x1p+64F).with(0x1p+110F), 0x1p+110F);
+    EXPECT_EQ(Group{}.set(0, 0x1p+64F, 0x1p+64F).set(1, -0x1.fep+63F, 0x1p+64F).with(0.0F), 0x1p+120F);
+    // The accumulator as well: 2^128 - 2^127 is 2^127.
+    EXPECT_EQ(Group{}.set(0, 0x1p+64F, 0x1p+64F).with(-0x1p+127F), 0x1p+127F);
+    EXPECT_EQ(Group{}.set(0, 0x1p+64F, 0x1p+63F).with(0x1p+127F), kInf);
+}
+
+// Their exponent is -126 and their significands have leading zeros.
+TEST(TensorSm90, SubnormalFactorsCount) {
+    Group group;
+    group.a[0] = 0x0001;  // 2^-133
+    group.b[0] = round_to_bf16(0x1p+100F);
+    EXPECT_EQ(group.with(0.0F), 0x1p-33F);
+    EXPECT_EQ(group.with(0x1p-52F), 0x1p-33F);  // 2^-26 · 2^-26: below the last of 25 bits behind exponent -26
+    EXPECT_EQ(group.with(0x1p-51F), 0x1p-33F + 0x1p-51F);
+}
+
+// In integers here, in long double there.
+TEST(TensorSm90, IsWhatExtendedPrecisionSays) {
+    for (const Groups kind : kAllGroups) {
+        Prng prng(17 + static_cast<uint64_t>(kind));
+        for (int round = 0; round < 30000; ++round) {
+            const GroupCase group = draw_group(prng, kind);
+            ASSERT_EQ(group_bits(tensor_group(group.a, group.b, group.acc)), group_bits(group_in_long_double(group)))
+                << "kind " << static_cast<int>(kind) << ", round " << round;
+        }
+    }
 }
 
 // Against binary64, which holds sums of such products exactly: never further from zero, and by less than the terms'

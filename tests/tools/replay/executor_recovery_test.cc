@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "simulator/trace_driver.h"
+#include "tests/support/sanitized.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/program/cli.h"
 #include "tools/program/model_choice.h"
@@ -115,6 +116,7 @@ TEST(ExecutorRecovery, AfterADeviceErrorEveryAnswerIsThatOfAnUndisturbedRun) {
     ASSERT_EQ(undisturbed.report().served, 6);
     ASSERT_TRUE(undisturbed.used_graphs());
     for (const int64_t percent : {0, 15, 50, 75, 90}) {  // what comes last digests heads, and no step sees it
+        if (tests::kSanitized && percent % 90 != 0) continue;
         const int64_t launch = 1 + undisturbed.num_launches() * percent / 100;
         SCOPED_TRACE(launch);
         const TraceRun run({.fail_at_launch = launch});

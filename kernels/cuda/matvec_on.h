@@ -1,0 +1,132 @@
+// kernels/cuda/matvec_on.h: what device_on.h shares with it, and Device::matvec over a machine that launches kernels.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/ops/matvec.h"
+#include "kernels/cuda/ops/rows.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+// Grids, and what is passed to kernels, as they have it.
+template <typename Machine>
+class ViewsOn : public Machine {
+public:
+    using Machine::Machine;
+
+protected:
+    using Machine::launch;
+    using Machine::view;
+
+    static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+    static simt::Dim3 grid(int64_t x, int64_t y = 1, int64_t z = 1) {
+        return {static_cast<int32_t>(x), static_cast<int32_t>(y), static_cast<int32_t>(z)};
+    }
+    static DeviceRows<const float> read_only(Floats x) { return {x.data, x.num_rows, x.width, x.stride}; }
+
+    template <typename T>
+    KernelRows<T> rows(DeviceRows<T> x) {
+        const int64_t count = x.num_rows == 0 ? 0 : (x.num_rows - 1) * x.stride + x.width;
+        return {view(x.data, count), x.num_rows, x.width, x.stride};
+    }
+    KernelPairs pairs_of(Floats x, uint32_t* pairs) {
+        return {view(pairs, x.num_rows * row_pairs_of(x.width)), row_pairs_of(x.width)};
+    }
+    // Of 256 threads each.
+    [[nodiscard]] int64_t num_processors() const { return std::max<int64_t>(this->resident_blocks() / 8, 1); }
+};
+
+template <typename Machine>
+class MatvecOn : public ViewsOn<Machine> {
+public:
+    using ViewsOn<Machine>::ViewsOn;
+
+    void matvec(const Matvec& of) override {
+        const MatvecParameters parameters = matvec_parameters(of);
+        const bool normed = of.input.is_normed;
+        if (of.num_rows <= 1) {
+            normed ? launch_matvec<NormMatvec1>(parameters) : launch_matvec<Matvec1>(parameters);
+        } else if (of.num_rows <= 2) {
+            normed ? launch_matvec<NormMatvec2>(parameters) : launch_matvec<Matvec2>(parameters);
+        } else {
+            normed ? launch_matvec<NormMatvec4>(parameters) : launch_matvec<Matvec4>(parameters);
+        }
+    }
+
+protected:
+    using Views = ViewsOn<Machine>;
+    using Views::grid;
+    using Views::launch;
+    using Views::num_processors;
+    using Views::pairs_of;
+    using Views::parts;
+    using Views::read_only;
+    using Views::rows;
+    using Views::view;
+
+private:
+    MatvecMatrix matvec_matrix(const Matvec::Product& product, int64_t num_pairs) {
+        const DeviceMatrix& matrix = product.matrix;
+        const int64_t panels = parts(matrix.num_outputs, kPanel);
+        KernelRows<float> out = rows(product.out);
+        out.width = matrix.num_outputs;
+        return {view(matrix.words, panels * num_pairs * kPanel), view(matrix.bias, matrix.num_outputs),
+                matrix.bias != nullptr, out, static_cast<int32_t>(panels * kPanelQuads)};
+    }
+    MatvecNorm matvec_norm(const MatvecInput& of) {
+        const bool gates = of.z.data != nullptr;
+        const bool norms = !gates || of.gate != GateKind::kGateOnly;
+        return {norms,
+                gates,
+                of.gate != GateKind::kNormThenGate,
+                of.x.width / of.n_groups,
+                rows(read_only(of.x)),
+                rows(read_only(of.z)),
+                view(of.weight, norms ? of.x.width : 0),
+                of.eps};
+    }
+    MatvecParameters matvec_parameters(const Matvec& of) {
+        const DeviceMatrix& first = of.products[0].matrix;
+        const int64_t num_pairs = (first.num_k + 1) / 2;
+        const int64_t row_pairs = row_pairs_of(first.num_k);
+        const auto matrix = [&](int64_t i) {
+            return i < of.num_products ? matvec_matrix(of.products[i], num_pairs) : MatvecMatrix{};
+        };
+        return {static_cast<int32_t>(of.num_rows),
+                num_pairs,
+                row_pairs,
+                view(of.input.pairs, of.num_rows * row_pairs),
+                matvec_norm(of.input),
+                matrix(0),
+                matrix(1),
+                matrix(2),
+                of.end,
+                of.branch_multiplier,
+                of.residual_multiplier,
+                rows(of.residual),
+                of.gate_multiplier,
+                pairs_of({nullptr, of.num_rows, first.num_outputs, 0}, of.pairs)};
+    }
+    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
+    // weights in a row. Until here a matrix's blocks are quads.
+    template <typename Kernel>
+    void launch_matvec(MatvecParameters parameters) {
+        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices in a block
+        if (beside == 2) parameters.second.num_blocks = 0;
+        int32_t chunks = 1;
+        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
+        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks) / beside;
+        const int64_t all_quads =
+            parameters.first.num_blocks + parameters.second.num_blocks + parameters.third.num_blocks;
+        while (quads * beside > 4 && all_quads / quads < num_processors()) quads /= 2;
+        for (MatvecMatrix* matrix : {&parameters.first, &parameters.second, &parameters.third}) {
+            matrix->num_blocks /= quads;
+        }
+        launch("matvec", grid(all_quads / quads), {quads * beside, chunks}, Kernel{{parameters}});
+    }
+};
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda

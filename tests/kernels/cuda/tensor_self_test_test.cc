@@ -1,0 +1,83 @@
+// tensor.sm90 is granted by what a device's tensor cores compute: planted ones that compute otherwise are refused, with
+// what they are.
+#include "kernels/cuda/tensor_self_test.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/emulated_device.h"
+#include "kernels/cuda/simt/emulated_mma.h"
+#include "kernels/cuda/tensor_fit.h"
+#include "tests/kernels/cuda/schedules.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using reference::Profile;
+
+template <TensorModel kModel>
+float planted(const uint16_t* a, const uint16_t* b, float acc) {
+    return sum_by(kModel, a, b, acc);
+}
+// Nobody's rule: overflow ends at the greatest number.
+float saturating(const uint16_t* a, const uint16_t* b, float acc) {
+    const float sum = sum_by(kHopper, a, b, acc);
+    return std::isinf(sum) ? std::copysign(std::numeric_limits<float>::max(), sum) : sum;
+}
+
+// Of an emulated device with such tensor cores; empty: granted.
+std::string refusal(simt::TensorSum sum) {
+    const simt::PlantedTensorCores others(sum);
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator, {.num_self_test_tiles = kEmulatedSelfTestTiles});
+    EXPECT_TRUE(device->computes_in(Profile::kExact));
+    EXPECT_TRUE(emulator.findings().empty());
+    const Status granted = device->computes_in(Profile::kTensorSm90);
+    return granted ? "" : granted.error().message;
+}
+
+TEST(TensorSelfTest, GrantsTheModelsTensorCores) {
+    EXPECT_EQ(refusal(simt::tensor_sum()), "");
+    EXPECT_EQ(refusal(&planted<kHopper>), "");
+}
+
+TEST(TensorSelfTest, RefusesOthersAndNamesTheirArithmetic) {
+    constexpr TensorModel kOther{.fraction_bits = 24, .group = 8};
+    const std::string text = refusal(&planted<kOther>);
+    EXPECT_EQ(text.find("tensor.sm90 is refused: in the self-test of emulated: one fiber per thread, "), 0u) << text;
+    EXPECT_NE(text.find(fmt::format("best fit, 2304 of 2304: {}; exact runs everywhere", describe(kOther))),
+              std::string::npos)
+        << text;
+}
+
+TEST(TensorSelfTest, RefusesWhoeverDiffersInOneRule) {
+    EXPECT_NE(refusal(&planted<TensorModel{.fraction_bits = 26}>).find("2304: 26 fraction bits"), std::string::npos);
+    EXPECT_NE(refusal(&planted<TensorModel{.rounding = TensorRounding::kNearest}>).find("rounded to nearest"),
+              std::string::npos);
+    EXPECT_NE(refusal(&planted<TensorModel{.zeros = TensorZeros::kHaveTheLeastExponent}>)
+                  .find("zeros have the least exponent"),
+              std::string::npos);
+    EXPECT_NE(refusal(&saturating), "");
+}
+
+TEST(TensorSelfTest, IsTheSameInEveryOrderOfThreads) {
+    for (const simt::Schedule schedule : {simt::Schedule::kReverse, simt::Schedule::kRandom}) {
+        simt::Emulator emulator(schedule, 5);
+        const auto device = make_emulated_device(emulator);
+        EXPECT_TRUE(test_tensor_cores(*device, 7));
+    }
+}
+
+// A device that fails in it says why itself.
+TEST(TensorSelfTest, ADeviceThatFailsIsToldAsThat) {
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator, {.fail_at_launch = 1, .num_self_test_tiles = 2});
+    const Status granted = device->computes_in(Profile::kTensorSm90);
+    ASSERT_FALSE(granted);
+    EXPECT_NE(granted.error().message.find("told to fail at launch 1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace verbatim::cuda
