@@ -23,6 +23,8 @@ PROCESSORS, CLOCK, SCHEDULERS, REGISTERS, MOST_WARPS, TENSOR_RATE = 132, 1.755e9
 COPY = 3.0e12      # bytes a second that a copy kernel reaches, assumed
 LATENCY = 0.6e-6   # seconds from a load to its value under load, assumed
 MMA_SYNC = 0.62    # of the tensor rate, as published for mma.sync on Hopper
+WGMMA = 0.95       # assumed
+COPIES = ("LDGSTS", "UBLKCP")  # asynchronous: they do not wait for registers
 
 
 def matmul(rows, outputs, k, kernel, profile):
@@ -38,8 +40,8 @@ def all_lines():
     lines.append(matmul(8192, 8192, 8192, "Matmul", "exact"))
     lines += [matmul(rows, 8192, 4096, kernel, "tensor.sm90")
               for rows, kernel in ((1, "TensorMatvec8"), (8, "TensorMatvec8"), (32, "TensorMatvec32"))]
-    lines.append(matmul(8192, 8192, 8192, "TensorMatmul", "tensor.sm90"))
-    lines.append(matmul(8192, 8192, 8192, "TensorFastMatmul", "fast"))
+    lines += [matmul(8192, 8192, 8192, "HopperMatmul", "tensor.sm90"),
+              matmul(8192, 8192, 8192, "HopperFastMatmul", "fast")]
     # 64 sequences of 4096 positions, 40 heads of 64 over 8 of K and V: K and V once, q.k and p.v for each head.
     pairs = 64.0 * 4096 * 64
     lines.append((r"decode attention exact +64 sequences of 4096", "AttendRun5", pairs * 8 * 4, pairs * 40 * 2))
@@ -60,7 +62,7 @@ def resident_warps(registers, threads):
 def memory_share(code, warps):
     """Of the copy, at most: what a processor's threads have asked for, beside what covers a load's time."""
     asked = warps * 32 * code.bytes_under_way
-    if code.count("LDGSTS") > 0:  # asynchronous copies do not wait for registers
+    if code.count(*COPIES) > 0:
         return 1.0
     return min(1.0, asked / (COPY * LATENCY / PROCESSORS))
 
@@ -73,8 +75,10 @@ def forecast(code, warps, num_bytes, multiplications):
     if tensor == 0 and ffma > 0:
         times["instructions"] = multiplications / 32 * length / ffma / issued
     if tensor > 0:
-        times["instructions"] = multiplications / (16 * 8 * 16) * length / tensor / issued
-        times["tensor cores"] = multiplications / (PROCESSORS * TENSOR_RATE * CLOCK * MMA_SYNC)
+        group = code.count("HGMMA") > 0  # four warps take 64 x 192 x 16 together
+        each = 16 * 192 * 16 if group else 16 * 8 * 16
+        times["instructions"] = multiplications / each * length / tensor / issued
+        times["tensor cores"] = multiplications / (PROCESSORS * TENSOR_RATE * CLOCK * (WGMMA if group else MMA_SYNC))
     limit = max(times, key=times.get)
     return times[limit], limit
 
@@ -110,7 +114,7 @@ def table(kernels, registers, expectations, record):
             reached = f"{2e-12 * multiplications / seconds:.0f} TFLOP/s"
         found = measured_us(record, pattern)
         beside = f"{found:.1f} us ({100 * seconds * 1e6 / found:.0f} %)" if found else ""
-        asked = "copies" if code.count("LDGSTS") > 0 else f"{warps * 32 * code.bytes_under_way / 1024:.0f} KiB"
+        asked = "copies" if code.count(*COPIES) > 0 else f"{warps * 32 * code.bytes_under_way / 1024:.0f} KiB"
         rows.append(f"| {words(pattern)} | `{kernel}` | {used}, {warps} | {asked} | {max(ffma, tensor)} in {length} "
                     f"| {limit} | {seconds * 1e6:.1f} us | {reached} | {beside} |")
     return "\n".join(rows)
@@ -125,8 +129,10 @@ Made by `tests/gpu/forecast.py` from the machine code of sm_90a and the bytes th
 an H100's memory busy. *Loop* is multiplications in the instructions of the loop that has most of them. The *limit* is
 the longest of memory (a copy of {copy:.1f} TB/s, a load of {latency:.1f} us), instructions (one for each of four
 schedulers and clock of {clock:.3f} GHz, on 132 processors) and tensor cores ({mma:.0f} % of their rate, as published
-for mma.sync). Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time
-that the code allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
+for mma.sync; {group:.0f} % for wgmma, assumed).
+
+Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
+allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
 bytes alone. The last column is filled by `--measured` with what `gpu_benchmark` printed.
 
 """
@@ -164,7 +170,7 @@ def main():
     expectations = sass.read_expectations(source / "tests/gpu/sass_expectations.txt")
     told = f"Measured: {args.measured.name}." if args.measured else "Nothing has been measured yet."
     head = HEAD.format(source=told, needed=COPY * LATENCY / PROCESSORS / 1024, copy=COPY * 1e-12, latency=LATENCY * 1e6,
-                       clock=CLOCK * 1e-9, mma=100 * MMA_SYNC)
+                       clock=CLOCK * 1e-9, mma=100 * MMA_SYNC, group=100 * WGMMA)
     out = args.out or source / "docs/measurements/gpu-forecast.md"
     out.write_text(head + table(kernels, registers, expectations, record) + "\n")
     return 0
