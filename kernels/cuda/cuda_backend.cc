@@ -133,6 +133,9 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
     pack_matrices(num_threads);
     if (row_layout_.row_bytes > 0)
         state_pool_ = DeviceArray<float>(device, pools_.num_state_rows * row_layout_.row_bytes / kFloatBytes);
+    // For the longest head there can be: taken later, it would end every graph.
+    head_blocks_ = DeviceArray<int32_t>(device, pools_.num_blocks);
+    head_sums_ = DeviceArray<uint64_t>(device, 2 * std::ssize(tensors));
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
 }
 

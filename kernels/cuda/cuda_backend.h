@@ -213,7 +213,7 @@ private:
     Matvec waiting_;            // B4: with its input or its first matrices
     DeviceArray<float> dt_, decay_, workspace_;
     ExpertRows experts_;
-    DeviceArray<int32_t> head_blocks_;  // of sum_head
+    DeviceArray<int32_t> head_blocks_;  // of sum_head: [pools_.num_blocks]
     DeviceArray<uint64_t> head_sums_;   // of sum_head, by layer and part
     int64_t max_runs_ = 0;              // that workspace_ has room for
     std::vector<float> host_logits_;    // of the last step, once somebody has asked

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "reference/model/plain_json.h"
+
 namespace verbatim::reference {
 namespace {
 
@@ -147,6 +149,8 @@ std::string without_bracket(std::string_view what) {
 template <typename Json>
 Result<Json> parse_strictly(std::string_view text, std::string_view source) {
     std::optional<Builder<Json>> built(std::in_place);
+    if (PlainJsonReader<Json, Builder<Json>>(text, *built).read()) return built->take();
+    built.emplace();  // what is unusual, and every error, is the library's
     bool is_json = Json::sax_parse(text, &*built);
     // What no parser understands may be an Infinity; long texts that only speak of it are not copied.
     if (!is_json && !built->problem().empty() && text.find("Infinity") != std::string_view::npos) {
