@@ -100,7 +100,8 @@ SIMT_FUNCTION void softmax_of_warp(const simt::Shared<float>& values, int32_t co
     for (int32_t i = lane; i < count; i += simt::kWarpSize) values[i] = values[i] / sum;
 }
 
-// A warp, which is a block, for a row. Scores have places in their order as integers: greater comes first, NaN is 1, and 0 is nobody's.
+// A warp, which is a block, for a row. Scores have places in their order as integers: greater comes first, NaN is 1,
+// and 0 is nobody's.
 struct Choose {
     ChooseShape of;
     KernelRows<const float> logits;
