@@ -6,8 +6,8 @@
 //       them; as far as max_places reach, and the first message's end and the newest four are among them
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,8 +20,18 @@ inline constexpr size_t kMaxCheckpoints = 12;  // of a request, and of a convers
 
 // Where messages end in a rendered conversation, ascending: behind the first special token after some tokens of text.
 // What is shorter is a role's name, or belongs to the message beside it.
-[[nodiscard]] std::vector<int64_t> message_ends(std::span<const TokenId> ids,
-                                                const std::function<bool(TokenId)>& is_special);
+template <typename IsSpecial>
+[[nodiscard]] std::vector<int64_t> message_ends(std::span<const TokenId> ids, const IsSpecial& is_special) {
+    constexpr size_t kLeastText = 4;  // a role's name and the line's end are fewer
+    std::vector<int64_t> ends;
+    size_t text = 0;  // where it begins
+    for (size_t i = 0; i < ids.size(); ++i) {
+        if (!is_special(ids[i])) continue;
+        if (i - text >= kLeastText) ends.push_back(static_cast<int64_t>(i) + 1);
+        text = i + 1;
+    }
+    return ends;
+}
 
 // Up to max_places of `ends` (P2). REQUIRES: `ends` ascending; max_places >= 5.
 [[nodiscard]] std::vector<int64_t> spread_checkpoints(std::span<const int64_t> ends, int64_t num_tokens,

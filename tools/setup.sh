@@ -1,5 +1,6 @@
 # tools/setup.sh: what tools/verbatim and tools/check share. Sourced by bash with `root` set to the repository.
-#   install_missing_packages   installs what tools/packages.txt lists and this machine lacks
+#   install_missing_packages [tests]   installs what tools/packages.txt lists and this machine lacks; with `tests`,
+#                                      what the tests alone need, too
 #   build_preset NAME FLAGS... configures and builds a preset of CMakePresets.json; the flags are ninja's
 # Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/program/cli.h).
 
@@ -22,9 +23,10 @@ is_present() {
 }
 
 missing_packages() {
-    local package proof
-    while read -r package proof; do
+    local package proof use
+    while read -r package proof use; do
         case $package in '' | '#'*) continue ;; esac
+        [ -z "$use" ] || [ "$use" = "${1:-}" ] || continue
         is_present "$proof" || printf '%s ' "$package"
     done <"$root/tools/packages.txt"
 }
@@ -44,7 +46,7 @@ apt_get() {
 
 install_missing_packages() {
     local missing
-    missing=$(missing_packages)
+    missing=$(missing_packages "$@")
     missing=${missing% }
     [ -n "$missing" ] || return 0
     if ! command -v apt-get >/dev/null; then
@@ -58,7 +60,7 @@ install_missing_packages() {
     # shellcheck disable=SC2086
     apt_get install -y --no-install-recommends $missing ||
         die "apt-get could not install them: its own message is above"
-    missing=$(missing_packages)
+    missing=$(missing_packages "$@")
     [ -z "$missing" ] || die "installed, and yet not found: $missing (tools/packages.txt names the files looked for)"
 }
 

@@ -9,6 +9,7 @@ namespace verbatim::cuda {
 
 using reference::Buffer;
 using reference::Columns;
+using reference::Matrix;
 using reference::MatrixId;
 using reference::StateKind;
 using reference::StatePer;
@@ -63,6 +64,13 @@ int64_t query_rows(const reference::ModelConfig& config) {
     return rows;
 }
 
+// Matrices of one shape, one behind the other: of experts.
+int64_t copies_of(const reference::ModelConfig& config, MatrixId id) {
+    const bool of_expert =
+        id.matrix == Matrix::kExpertGate || id.matrix == Matrix::kExpertUp || id.matrix == Matrix::kExpertDown;
+    return of_expert ? config.layers[id.layer].moe->n_experts : 1;
+}
+
 // Whether the device has a place for it: in the rows whatever there is, in the blocks K and V.
 bool has_room(const StateTensor& tensor) {
     return tensor.per == StatePer::kSequence || tensor.kind == StateKind::kK || tensor.kind == StateKind::kV;
@@ -78,14 +86,8 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
         problems.push_back(
             fmt::format("layer {}: {} = {}, the CUDA kernels take up to {}", layer, field, value, limit));
     };
-    const auto lacks = [&](size_t layer, std::string_view what) {
-        problems.push_back(
-            fmt::format("layer {}: there are no CUDA kernels for {} yet: a {} runs on the executors "
-                        "reference and cpu",
-                        layer, what, architecture_name(config.architecture)));
-    };
     for (size_t i = 0; i < config.layers.size(); ++i) {
-        if (config.layers[i].moe) lacks(i, "experts");
+        if (const auto& moe = config.layers[i].moe) most(i, "n_experts", moe->n_experts, limits.experts);
         if (const auto& delta = config.layers[i].delta) {
             most(i, "key_dim", delta->key_dim, limits.key_dim);
             most(i, "d_conv", delta->d_conv, limits.d_conv);
@@ -131,6 +133,9 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
     pack_matrices(num_threads);
     if (row_layout_.row_bytes > 0)
         state_pool_ = DeviceArray<float>(device, pools_.num_state_rows * row_layout_.row_bytes / kFloatBytes);
+    // For the longest head there can be: taken later, it would end every graph.
+    head_blocks_ = DeviceArray<int32_t>(device, pools_.num_blocks);
+    head_sums_ = DeviceArray<uint64_t>(device, 2 * std::ssize(tensors));
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
 }
 
@@ -138,12 +143,16 @@ void CudaBackend::pack_matrices(int32_t num_threads) {
     reference::WorkerPool threads(num_threads);
     const auto ids = reference::matrices_of(config());
     for (const MatrixId id : ids) {
-        place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         const reference::Linear linear = linear_of(model_.weights(), id);
         const std::vector<uint32_t> words =
             on_tensor_cores() ? pack_fragments(linear.weight, threads) : pack_pairs(linear.weight, threads);
-        matrices_.push_back({DeviceArray<uint32_t>(device_, std::span<const uint32_t>(words)),
-                             floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols});
+        const auto size = static_cast<int64_t>(words.size());
+        if (id.expert == 0) {
+            place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
+            matrices_.push_back({DeviceArray<uint32_t>(device_, size * copies_of(config(), id)),
+                                 floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols});
+        }
+        matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]].words.upload(id.expert * size, words);
     }
 }
 
@@ -153,6 +162,7 @@ void CudaBackend::upload_layer(int32_t i) {
     layer.mlp_norm = floats_of(device_, model_.norm(i, reference::Norm::kMlp));
     layer.few_rows = few_rows_of(config().layers[i]);
     upload_mixer(i);
+    if (config().layers[i].moe) upload_moe(i);
     if (const auto& attention = config().layers[i].attention) {
         const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
         layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
@@ -478,7 +488,7 @@ const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier)
 
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     if (joins(id)) return join(id, in, in_multiplier, out);
-    const Matrix& matrix = matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
+    const Matrix& matrix = matrix_of(id);
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
     const DeviceMatrix packed{matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k};
     const Floats y = fresh(out, matrix.num_outputs);

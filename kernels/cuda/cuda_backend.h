@@ -79,6 +79,10 @@ public:
     void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
     void head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) override;
     void output_gate(int32_t layer, const reference::AttentionConfig& attention) override;
+    void route(int32_t layer, const reference::MoeConfig& moe) override;
+    void choose(int32_t layer, const reference::MoeConfig& moe) override;
+    void experts(int32_t layer, const reference::MoeConfig& moe, reference::Buffer in, reference::Buffer out) override;
+    void add_routed(bool gated) override;
 
     [[nodiscard]] bool sums_heads() const override;
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) override;
@@ -88,7 +92,7 @@ protected:
 
 private:
     struct Matrix {
-        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them
+        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them; of experts, all of them by id
         DeviceArray<float> bias;
         int64_t num_outputs = 0;
         int64_t num_k = 0;
@@ -103,6 +107,7 @@ private:
         DeviceArray<float> mixer_norm, mlp_norm, q_norm, k_norm;
         DeviceArray<float> gate_norm;  // as wide as a row
         DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
+        DeviceArray<float> router, choice_bias;
         DeviceArray<uint32_t> k_pages;
         DeviceArray<uint16_t> v_pages;
         size_t angles = 0;  // in angles_
@@ -130,9 +135,22 @@ private:
         DeviceArray<float> floats;
         int64_t width = 0;  // of what was written last: rows are dense
     };
+    // What a layer's experts work in.
+    struct ExpertRows {
+        DeviceArray<int32_t> rows, entries;
+        DeviceArray<DeviceExpertPart> parts;
+        DeviceArray<uint32_t> pairs;  // that entries multiply
+        DeviceArray<float> gate, up, results;
+    };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
     [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
     void pack_matrices(int32_t num_threads);
+    [[nodiscard]] const Matrix& matrix_of(reference::MatrixId id) const {
+        return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
+    }
+    void upload_moe(int32_t layer);
+    DeviceEntries entries_of(const reference::MoeConfig& moe);
+    void multiply_entries(const DeviceEntries& of, const uint32_t* pairs, reference::MatrixId id, Floats out);
     void upload_layer(int32_t layer);
     void upload_angles(int32_t layer);
     PooledStep pad(const PooledStep& step);
@@ -194,7 +212,8 @@ private:
     bool is_few_rows_ = false;  // B4
     Matvec waiting_;            // B4: with its input or its first matrices
     DeviceArray<float> dt_, decay_, workspace_;
-    DeviceArray<int32_t> head_blocks_;  // of sum_head
+    ExpertRows experts_;
+    DeviceArray<int32_t> head_blocks_;  // of sum_head: [pools_.num_blocks]
     DeviceArray<uint64_t> head_sums_;   // of sum_head, by layer and part
     int64_t max_runs_ = 0;              // that workspace_ has room for
     std::vector<float> host_logits_;    // of the last step, once somebody has asked

@@ -200,6 +200,57 @@ inline constexpr int64_t kAttendColumns = 8;
 }
 // Rows that may attend together.
 [[nodiscard]] inline int64_t attend_rows(const AttentionShape& shape) { return kAttendColumns / attend_heads(shape); }
+// A mixture of experts. Weights of a router, binary32: [ceil(n_experts / 8)][K, even][8], +0 elsewhere.
+inline constexpr int kRouteExperts = 8;  // side by side
+struct DeviceRouter {
+    const float* weight = nullptr;
+    int64_t num_k = 0;
+};
+// reference/ops/router.h's choose(); RouterKind as reference/model/model_config.h has it.
+enum class RouterScore : uint8_t { kSigmoidBias, kSoftmaxAll, kSoftmaxChosen };
+inline constexpr int kMaxExperts = 512;
+struct ChooseShape {
+    RouterScore score = RouterScore::kSigmoidBias;
+    bool normalize = false;
+    int32_t n_experts = 0;
+    int32_t n_chosen = 0;
+    int32_t n_groups = 1;
+    int32_t n_chosen_groups = 1;
+    float sum_epsilon = 0;
+    float scale = 1;
+};
+// Entries [first_entry, first_entry + num_entries), of one expert. None: the part is nobody's.
+struct DeviceExpertPart {
+    int32_t expert = 0;
+    int32_t first_entry = 0;
+    int32_t num_entries = 0;
+};
+// A row and one of its experts are an entry (ops/experts.h). How many parts they make at most, and what a part holds,
+// follow from the number of rows: every expert is at most once in a row.
+struct ExpertCounts {
+    int64_t num_rows = 0;
+    int64_t n_experts = 0;
+    int64_t n_chosen = 0;
+    [[nodiscard]] int64_t num_entries() const { return num_rows * n_chosen; }
+    [[nodiscard]] int64_t part_rows() const {
+        for (const int64_t few : {1, 2, 4, 8}) {
+            if (num_rows <= few) return few;
+        }
+        const int64_t each = num_entries() / n_experts;
+        return each <= 8 ? 8 : each <= 16 ? 16 : each <= 64 ? 32 : 128;
+    }
+    [[nodiscard]] bool parts_by_entry() const { return num_entries() <= num_entries() / part_rows() + n_experts; }
+    [[nodiscard]] int64_t num_parts() const {
+        return parts_by_entry() ? num_entries() : num_entries() / part_rows() + n_experts;
+    }
+};
+struct DeviceEntries {
+    ExpertCounts counts;
+    int32_t* rows = nullptr;            // [num_entries]
+    int32_t* entries = nullptr;         // [num_rows, n_chosen]
+    DeviceExpertPart* parts = nullptr;  // [num_parts]
+};
+
 enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
 
 // Matmuls of a few rows, with what comes before and behind them, as one operation.
@@ -266,7 +317,8 @@ struct CudaLimits {
     int64_t head_dim = 256;
     int64_t d_state = 256;
     int64_t d_conv = 4;
-    int64_t key_dim = 128;        // of a delta net
+    int64_t key_dim = 128;  // of a delta net
+    int64_t experts = kMaxExperts;
     int64_t mamba_heads = 65535;  // blocks of a grid
     int64_t state_floats =
         65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. Places in it have 32 bits
@@ -393,6 +445,21 @@ public:
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) = 0;
     virtual void relu_squared(Floats up, uint32_t* pairs) = 0;
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;
+    // N3's dot products over binary32 weights, in every profile.
+    virtual void route(const uint32_t* pairs, const DeviceRouter& router, Floats out) = 0;
+    virtual void choose(const ChooseShape& shape, Floats logits, const float* choice_bias, Floats out) = 0;
+    // Entries by expert, for what follows, from what choose() left.
+    virtual void list_entries(Floats chosen, const DeviceEntries& of) = 0;
+    // Pairs of rows as entries stand.
+    virtual void gather_entries(const DeviceEntries& of, const uint32_t* pairs, int64_t num_k, uint32_t* out) = 0;
+    // Every entry by its expert's matrix; `matrix`: the first of n_experts, one behind the other, as the profile's
+    // matmul reads them, without biases.
+    virtual void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
+                                  const DeviceMatrix& matrix, Floats out) = 0;
+    // `pairs` may be null here, too.
+    virtual void combine(const DeviceEntries& of, Floats chosen, Floats results, Floats out, uint32_t* pairs) = 0;
+    // gate.data is null without one.
+    virtual void add_routed(Floats routed, Floats gate, Floats branch) = 0;
     virtual void scale_logits(Floats logits, float multiplier, float divisor) = 0;
     virtual void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) = 0;
     // reference/ops/sampling.h, into batch.drawn. A row that is not finite draws anything.

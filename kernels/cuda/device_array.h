@@ -52,8 +52,9 @@ public:
         upload(kept);
         return data_;
     }
-    void upload(std::span<const T> values) {
-        if (!values.empty()) device_->upload(data_, values.data(), values.size_bytes());
+    void upload(std::span<const T> values) { upload(0, values); }
+    void upload(int64_t first, std::span<const T> values) {
+        if (!values.empty()) device_->upload(data_ + first, values.data(), values.size_bytes());
     }
     void download(int64_t first, std::span<T> values) const {
         if (!values.empty()) device_->download(values.data(), data_ + first, values.size_bytes());

@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/matvec_on.h"
+#include "kernels/cuda/experts_on.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
 #include "kernels/cuda/ops/conv_steps.h"
@@ -31,9 +31,9 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 template <typename Machine>
-class DeviceOn : public MatvecOn<Machine> {
+class DeviceOn : public ExpertsOn<Machine> {
 public:
-    using MatvecOn<Machine>::MatvecOn;
+    using ExpertsOn<Machine>::ExpertsOn;
 
     void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                Floats out) override {
@@ -315,9 +315,11 @@ public:
     }
 
 private:
-    using Views = MatvecOn<Machine>;
+    using Views = ExpertsOn<Machine>;
     using Views::grid;
     using Views::launch;
+    using Views::launch_pairs;
+    using Views::launch_rows;
     using Views::num_processors;
     using Views::pairs_of;
     using Views::parts;
@@ -510,16 +512,6 @@ private:
         const int64_t resident = num_processors() * Kernel::kResidentBlocks;
         launch(name, grid(std::max<int64_t>(resident / groups, 1), groups), {simt::kWarpSize, kAttendWarps},
                Kernel{{parameters}});
-    }
-    // Blocks of 64 threads along the pairs of each of x's rows, with those that pad it.
-    template <typename Kernel>
-    void launch_pairs(const char* name, Floats x, const Kernel& kernel) {
-        launch(name, grid(x.num_rows, parts(row_pairs_of(x.width), kRowThreads)), {kRowThreads}, kernel);
-    }
-    // Blocks of 64 threads along each of x's rows.
-    template <typename Kernel>
-    void launch_rows(const char* name, Floats x, const Kernel& kernel) {
-        launch(name, grid(x.num_rows, parts(x.width, kRowThreads)), {kRowThreads}, kernel);
     }
 };
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/fragments.h"
 
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/simt/types.h"
 #include "kernels/packed_matrix.h"
 
@@ -46,6 +47,17 @@ std::vector<uint32_t> pack_fragments(const reference::MatrixView& weight, refere
         }
     });
     return words;
+}
+
+std::vector<float> pack_router(reference::VectorView router, int64_t n_experts, int64_t num_k) {
+    const int64_t panels = (n_experts + kRouteExperts - 1) / kRouteExperts;
+    const int64_t panel = (num_k + 1) / 2 * 2 * kRouteExperts;
+    std::vector<float> weights(static_cast<size_t>(panels * panel));
+    for (int64_t e = 0; e < n_experts; ++e) {
+        float* lane = weights.data() + e / kRouteExperts * panel + e % kRouteExperts;
+        for (int64_t k = 0; k < num_k; ++k) lane[k * kRouteExperts] = router[e * num_k + k];
+    }
+    return weights;
 }
 
 }  // namespace verbatim::cuda

@@ -16,4 +16,7 @@ std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight, reference:
 // mma's A (kernels/cuda/simt/types.h). Outputs beyond N and what is beyond K are +0.
 std::vector<uint32_t> pack_fragments(const reference::MatrixView& weight, reference::WorkerPool& threads);
 
+// For Device::route (DeviceRouter). router: [n_experts, num_k].
+std::vector<float> pack_router(reference::VectorView router, int64_t n_experts, int64_t num_k);
+
 }  // namespace verbatim::cuda

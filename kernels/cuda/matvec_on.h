@@ -25,6 +25,10 @@ protected:
         return {static_cast<int32_t>(x), static_cast<int32_t>(y), static_cast<int32_t>(z)};
     }
     static DeviceRows<const float> read_only(Floats x) { return {x.data, x.num_rows, x.width, x.stride}; }
+    template <typename T>
+    static const T* read_only(T* data) {
+        return data;
+    }
 
     template <typename T>
     KernelRows<T> rows(DeviceRows<T> x) {
@@ -36,6 +40,16 @@ protected:
     }
     // Of 256 threads each.
     [[nodiscard]] int64_t num_processors() const { return std::max<int64_t>(this->resident_blocks() / 8, 1); }
+    // Blocks of 64 threads along the pairs of each of x's rows, with those that pad it.
+    template <typename Kernel>
+    void launch_pairs(const char* name, Floats x, const Kernel& kernel) {
+        launch(name, grid(x.num_rows, parts(row_pairs_of(x.width), kRowThreads)), {kRowThreads}, kernel);
+    }
+    // Blocks of 64 threads along each of x's rows.
+    template <typename Kernel>
+    void launch_rows(const char* name, Floats x, const Kernel& kernel) {
+        launch(name, grid(x.num_rows, parts(x.width, kRowThreads)), {kRowThreads}, kernel);
+    }
 };
 
 template <typename Machine>

@@ -7,13 +7,12 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/fragments.h"
-#include "kernels/cuda/simt/emulator.h"
 #include "kernels/cuda/state_log.h"
 #include "kernels/cuda/step_lists.h"
 #include "kernels/pair.h"
 #include "kernels/sandbox/builtin_parts.h"
+#include "kernels/sandbox/emulated_parts.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::sandbox {
@@ -21,38 +20,11 @@ namespace {
 
 using cuda::Device;
 using cuda::DeviceArray;
-using cuda::DeviceSequence;
 using cuda::Floats;
 using reference::Profile;
 using Kernel = verbatim_kernel;
 using Args = verbatim_args;
 using Run = verbatim_run;
-
-Floats floats_of(const verbatim_floats& rows) { return {rows.data, rows.num_rows, rows.width, rows.stride}; }
-// The device's inputs and outputs have one type.
-Floats floats_of(const verbatim_const_floats& rows) {
-    return {const_cast<float*>(rows.data), rows.num_rows, rows.width, rows.stride};
-}
-Floats floats_of(const DeviceArray<float>& rows, int64_t width) {
-    return {rows.data(), rows.count() / width, width, width};
-}
-template <typename T>
-DeviceArray<T> on_device(Device& device, const std::vector<T>& values) {
-    return DeviceArray<T>(device, std::span<const T>(values));
-}
-
-// body(device) -> void; 0 when the device has no complaint.
-template <typename Body>
-int32_t on_emulator(const Run* run, const Body& body) {
-    const auto device = cuda::make_emulated_device(*static_cast<simt::Emulator*>(run->device));
-    body(*device);
-    return device->synchronize() ? 0 : 1;
-}
-
-// What operations leave for the next matmul, which nobody looks at here.
-DeviceArray<uint32_t> room_for_pairs(Device& device, int64_t num_rows, int64_t width) {
-    return {device, num_rows * cuda::row_pairs_of(width)};
-}
 
 int32_t emulate_matmul(const Kernel* kernel, const Run* run) {
     const verbatim_matmul& op = *run->args.matmul;
@@ -106,56 +78,7 @@ int32_t emulate_activation(const Kernel*, const Run* run) {
     });
 }
 
-// --- sequences with a state: rows 0 ... num_sequences - 1 of a pool are what they begin with, the others what they
-// leave
-
-class StatefulStep {
-public:
-    StatefulStep(Device& device, const verbatim_sequences& sequences, const float* states_in, int64_t size)
-        : device_(device), num_(sequences.num_sequences), size_(size), pool_(device, 2 * num_ * size) {
-        std::vector<int32_t> row_sequences;
-        for (int64_t s = 0; s < num_; ++s) {
-            const Span rows = rows_of_sequence(sequences, s);
-            list_.push_back({.first_row = static_cast<int32_t>(rows.first),
-                             .num_rows = static_cast<int32_t>(rows.count),
-                             .first_position = states_in != nullptr ? 1 : 0,
-                             .state_src = states_in != nullptr ? static_cast<int32_t>(s) : -1,
-                             .state_dst = static_cast<int32_t>(num_ + s)});
-            row_sequences.insert(row_sequences.end(), static_cast<size_t>(rows.count), static_cast<int32_t>(s));
-        }
-        std::vector<float> before(static_cast<size_t>(2 * num_ * size));
-        if (states_in != nullptr) std::copy_n(states_in, num_ * size, before.data());
-        pool_.upload(before);
-        sequences_ = on_device(device, list_);
-        row_sequences_ = on_device(device, row_sequences);
-        writes_ = DeviceArray<cuda::DeviceStateWrite>(device, 1);
-        faults_ = on_device(device, std::vector<int32_t>(static_cast<size_t>(num_), INT32_MAX));
-    }
-    [[nodiscard]] cuda::DeviceBatch batch() const {
-        return {.row_sequences = row_sequences_.data(),
-                .sequences = sequences_.data(),
-                .writes = writes_.data(),
-                .faults = faults_.data(),
-                .num_rows = row_sequences_.count(),
-                .num_sequences = num_,
-                .max_writes = 1};
-    }
-    [[nodiscard]] cuda::DeviceStates states() const { return {pool_.data(), 2 * num_, size_, size_, 0}; }
-    void leave(float* states_out) const {
-        std::vector<float> after(static_cast<size_t>(num_ * size_));
-        pool_.download(num_ * size_, after);
-        device_.upload(states_out, after.data(), after.size() * sizeof(float));
-    }
-
-private:
-    Device& device_;
-    int64_t num_, size_;
-    DeviceArray<float> pool_;
-    std::vector<DeviceSequence> list_;
-    DeviceArray<DeviceSequence> sequences_;
-    DeviceArray<int32_t> row_sequences_, faults_;
-    DeviceArray<cuda::DeviceStateWrite> writes_;
-};
+// --- sequences with a state
 
 int32_t emulate_conv(const Kernel*, const Run* run) {
     const verbatim_conv& op = *run->args.conv;
@@ -329,18 +252,6 @@ int32_t emulate_digest(const Kernel*, const Run* run) {
     });
 }
 
-constexpr Kernel emulated_of(const char* operation, int32_t (*run)(const Kernel*, const Run*),
-                             int32_t (*supports)(const Kernel*, Args) = nullptr, const char* profile = "exact",
-                             const char* name = "cuda-emulated") {
-    return {.abi = VERBATIM_KERNEL_ABI,
-            .name = name,
-            .operation = operation,
-            .profile = profile,
-            .machine = "cuda",
-            .supports = supports,
-            .run = run};
-}
-
 constexpr Kernel kEmulatedKernels[] = {
     emulated_of("matmul", emulate_matmul),
     emulated_of("matmul", emulate_matmul, nullptr, "tensor.sm90", "cuda-emulated:tensor"),
@@ -359,7 +270,12 @@ constexpr Kernel kEmulatedKernels[] = {
 }  // namespace
 
 void add_emulated_kernels(std::vector<const verbatim_kernel*>& kernels) {
-    for (const Kernel& kernel : kEmulatedKernels) kernels.push_back(&kernel);
+    const auto add = [&](std::span<const Kernel> all) {
+        for (const Kernel& kernel : all) kernels.push_back(&kernel);
+    };
+    add(kEmulatedKernels);
+    add(emulated_delta_kernels());
+    add(emulated_expert_kernels());
 }
 
 }  // namespace verbatim::sandbox

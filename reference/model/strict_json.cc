@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "reference/model/quick_json.h"
+
 namespace verbatim::reference {
 namespace {
 
@@ -55,20 +57,20 @@ nlohmann::ordered_json& add_member(nlohmann::ordered_json::object_t& object, con
 
 // Makes the value of what the parser sees. Time and memory are as the text's length, whatever it says.
 template <typename Json>
-class Builder {
+class Builder final : public JsonEvents {
 public:
-    bool null() { return put(nullptr); }
-    bool boolean(bool value) { return put(value); }
-    bool number_integer(typename Json::number_integer_t value) { return put(value); }
-    bool number_unsigned(typename Json::number_unsigned_t value) { return put(value); }
-    bool number_float(typename Json::number_float_t value, const std::string&) { return put(value); }
-    bool string(std::string& value) { return put(std::move(value)); }
-    bool binary(typename Json::binary_t&) { return false; }  // JSON has none
-    bool start_object(size_t) { return open(Json::object()); }
-    bool start_array(size_t) { return open(Json::array()); }
-    bool end_object() { return close(); }
-    bool end_array() { return close(); }
-    bool key(const std::string& key) {
+    bool null() override { return put(nullptr); }
+    bool boolean(bool value) override { return put(value); }
+    bool number_integer(number_integer_t value) override { return put(value); }
+    bool number_unsigned(number_unsigned_t value) override { return put(value); }
+    bool number_float(number_float_t value, const std::string&) override { return put(value); }
+    bool string(std::string& value) override { return put(std::move(value)); }
+    bool binary(binary_t&) override { return false; }  // JSON has none
+    bool start_object(size_t) override { return open(Json::object()); }
+    bool start_array(size_t) override { return open(Json::array()); }
+    bool end_object() override { return close(); }
+    bool end_array() override { return close(); }
+    bool key(std::string& key) override {
         Level& level = levels_.back();
         if (!level.keys.insert(key).second) {
             duplicate_ = key;
@@ -77,7 +79,7 @@ public:
         level.member = &add_member(level.container->template get_ref<typename Json::object_t&>(), key);
         return true;
     }
-    bool parse_error(size_t, const std::string&, const nlohmann::json::exception& problem) {
+    bool parse_error(size_t, const std::string&, const nlohmann::json::exception& problem) override {
         problem_ = problem.what();
         return false;
     }
@@ -147,6 +149,8 @@ std::string without_bracket(std::string_view what) {
 template <typename Json>
 Result<Json> parse_strictly(std::string_view text, std::string_view source) {
     std::optional<Builder<Json>> built(std::in_place);
+    if (read_quickly(text, *built)) return built->take();
+    built.emplace();  // every error is told by the parser that says where
     bool is_json = Json::sax_parse(text, &*built);
     // What no parser understands may be an Infinity; long texts that only speak of it are not copied.
     if (!is_json && !built->problem().empty() && text.find("Infinity") != std::string_view::npos) {

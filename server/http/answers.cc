@@ -1,7 +1,5 @@
 #include "server/http/answers.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -89,8 +87,10 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
 std::string AnswerWriter::written_chunk(const ChoicePart& part) const {
     if (part.text.empty() || !part.log_probs.empty() || part.finish || !part.head.empty())
         return written_answer(chunk(part));
-    std::string out = fmt::format(R"({},"choices":[{{"index":{},{})", chunk_begin_, part.index,
-                                  is_chat() ? R"("delta":{"content":)" : R"("text":)");
+    std::string out;
+    out.reserve(chunk_begin_.size() + part.text.size() + 100);
+    out.append(chunk_begin_).append(R"(,"choices":[{"index":)").append(std::to_string(part.index));
+    out += is_chat() ? R"(,"delta":{"content":)" : R"(,"text":)";
     text::append_json_text(out, part.text);
     return out +=
            is_chat() ? R"(},"logprobs":null,"finish_reason":null}]})" : R"(,"logprobs":null,"finish_reason":null}]})";

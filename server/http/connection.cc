@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <vector>
 
 #include "server/http/answers.h"
@@ -72,7 +73,12 @@ asio::awaitable<bool> Connection::read(Request& request) {
         const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
         co_await asio::async_write(stream_, asio::buffer(go_on), asio::redirect_error(use_awaitable, problem));
     }
+    // A long body is read in pieces of the buffer's size, which is small between requests.
+    constexpr size_t kLongBody = size_t{64} << 10;
+    const bool is_long = !problem && parser.content_length().value_or(0) > kLongBody;
+    if (is_long) buffer_.reserve(kLongBody);
     if (!problem) co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(use_awaitable, problem));
+    if (is_long) buffer_.shrink_to_fit();
     if (!problem) {
         request = parser.release();
         co_return true;
@@ -113,18 +119,22 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
     co_return !problem;
 }
 
-// There is one for every token, and the client has room for it: it is sent at once, without a timer and another turn of
-// the loop. What the socket does not take is waited for.
-asio::awaitable<bool> Connection::write_chunk(const std::string& bytes) {
-    const std::string chunk = fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+// There is one for every token, and the client has room for it: it is sent without a coroutine, a timer and another
+// turn of the loop.
+std::string Connection::send_chunk(std::string_view bytes) {
+    chunk_.clear();
+    fmt::format_to(std::back_inserter(chunk_), "{:x}\r\n", bytes.size());
+    chunk_.append(bytes).append("\r\n");
     const ssize_t sent =
-        send(stream_.socket().native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) co_return false;
-    const auto left = asio::buffer(chunk) + static_cast<size_t>(std::max<ssize_t>(sent, 0));
-    if (left.size() == 0) co_return true;
+        send(stream_.socket().native_handle(), chunk_.data(), chunk_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    is_lost_ = sent < 0 && errno != EAGAIN && errno != EINTR;
+    return is_lost_ ? std::string() : chunk_.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+}
+
+asio::awaitable<bool> Connection::write_rest(const std::string& bytes) {
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
-    co_await asio::async_write(stream_, left, asio::redirect_error(use_awaitable, problem));
+    co_await asio::async_write(stream_, asio::buffer(bytes), asio::redirect_error(use_awaitable, problem));
     co_return !problem;
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/http/api.h"
 #include "server/http/http_config.h"
@@ -35,7 +36,10 @@ public:
     // False when the client does not take it.
     asio::awaitable<bool> write(Response response);
     asio::awaitable<bool> write_head(http::response<http::empty_body> head);
-    asio::awaitable<bool> write_chunk(const std::string& bytes);
+    // What of the bytes could not be sent at once; empty: all of them were, or the client is gone (is_lost()).
+    [[nodiscard]] std::string send_chunk(std::string_view bytes);
+    asio::awaitable<bool> write_rest(const std::string& bytes);
+    [[nodiscard]] bool is_lost() const { return is_lost_; }
     asio::awaitable<bool> write_last_chunk();
 
     // Calls `left` once when the client hangs up, until forget() or the end. Bytes that it sends ahead are not read.
@@ -72,6 +76,8 @@ private:
     beast::tcp_stream stream_;
     beast::flat_buffer buffer_;
     asio::steady_timer watch_timer_;
+    std::string chunk_;  // the last one that was sent
+    bool is_lost_ = false;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 

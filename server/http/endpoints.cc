@@ -15,6 +15,8 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
+constexpr const char* kJsonType = "application/json";
+
 double seconds_now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
 
 // What a client calls its request, where it can be said again in a header.
@@ -33,7 +35,18 @@ Endpoints::Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& c
       config_(config),
       tenants_(std::move(tenants)),
       page_(std::move(page)),
+      updates_(std::make_shared<UpdateQueue>(*loop_)),
       run_(fmt::format("{:x}", std::chrono::system_clock::now().time_since_epoch().count())) {}
+
+void Endpoints::join_threads() {
+    json_thread_.join();
+    text_thread_.join();
+}
+
+void Endpoints::forget_loop() {
+    updates_->close();
+    loop_.reset();
+}
 
 const std::vector<Endpoints::Route>& Endpoints::routes() {
     constexpr auto kGet = http::verb::get;
@@ -102,8 +115,8 @@ asio::awaitable<bool> Endpoints::write(const Call& call, Response response) {
     co_return co_await call.connection->write(std::move(response));
 }
 
-asio::awaitable<bool> Endpoints::say(const Call& call, int status, const Json& body) {
-    co_return co_await write(call, json_response(status, call.request.version(), body));
+asio::awaitable<bool> Endpoints::say(const Call& call, const Json& body) {
+    co_return co_await write(call, json_response(200, call.request.version(), body));
 }
 
 asio::awaitable<bool> Endpoints::say_text(const Call& call, const char* type, std::string body) {
@@ -128,7 +141,7 @@ asio::awaitable<bool> Endpoints::page(const Call& call) {
 
 asio::awaitable<bool> Endpoints::health(const Call& call) {
     const Json alive = {{"status", "ok"}};
-    co_return co_await say(call, 200, alive);
+    co_return co_await say(call, alive);
 }
 
 asio::awaitable<bool> Endpoints::ready(const Call& call) {
@@ -144,7 +157,7 @@ asio::awaitable<bool> Endpoints::ready(const Call& call) {
         error.code = "failed";
     } else {
         const Json is_ready = {{"status", "ready"}};
-        co_return co_await say(call, 200, is_ready);
+        co_return co_await say(call, is_ready);
     }
     co_return co_await refuse(call, error);
 }
@@ -156,13 +169,13 @@ asio::awaitable<bool> Endpoints::show_metrics(const Call& call) {
 
 asio::awaitable<bool> Endpoints::models(const Call& call) {
     const Json all = model_list(*service_);
-    co_return co_await say(call, 200, all);
+    co_return co_await say(call, all);
 }
 
 asio::awaitable<bool> Endpoints::model(const Call& call) {
     const std::string asked = call.path.substr(std::string_view("/v1/models/").size());
     const Json known = model_json(*service_);
-    if (asked == service_->model) co_return co_await say(call, 200, known);
+    if (asked == service_->model) co_return co_await say(call, known);
     const ApiError unknown{404, fmt::format("model {} is not here: {} is", asked, service_->model), "model",
                            "model_not_found"};
     co_return co_await refuse(call, unknown);
@@ -171,43 +184,45 @@ asio::awaitable<bool> Endpoints::model(const Call& call) {
 // --- text
 
 template <typename T>
-asio::awaitable<ApiResult<T>> Endpoints::on_text_thread(std::function<ApiResult<T>(text::WordCache&)> work) {
+asio::awaitable<T> Endpoints::on_thread(asio::thread_pool& thread, std::function<T()> work) {
     struct Shared {
         Bell done;
-        std::optional<ApiResult<T>> made;
+        std::optional<T> made;
     };
     const auto shared = std::make_shared<Shared>();
-    asio::post(text_thread_, [this, shared, work = std::move(work)] {
-        ApiResult<T> made = work(words_);
+    asio::post(thread, [this, shared, work = std::move(work)] {
+        T made = work();
         asio::post(*loop_, [shared, made = std::move(made)]() mutable {
             shared->made = std::move(made);
             shared->done.ring();
         });
     });
-    while (!shared->made) co_await shared->done.wait(std::chrono::steady_clock::time_point::max());
+    while (!shared->made) co_await shared->done.wait();
     co_return *std::move(shared->made);
 }
 
 asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
-    std::function<ApiResult<Json>(text::WordCache&)> work = [this, &call](text::WordCache& words) -> ApiResult<Json> {
-        auto asked = parse_tokenize_request(call.request.body(), service_->model);
-        if (!asked) return tl::unexpected(asked.error());
-        return server::tokenize(*service_, *asked, words);
+    using Read = ApiResult<TokenizeRequest>;
+    std::function<Read()> read = [this, &call] { return parse_tokenize_request(call.request.body(), service_->model); };
+    const Read asked = co_await on_thread(json_thread_, std::move(read));
+    if (!asked) co_return co_await refuse(call, asked.error());
+    std::function<ApiResult<std::string>()> work = [this, &asked]() -> ApiResult<std::string> {
+        return server::tokenize(*service_, *asked, words_).map(written_answer);
     };
-    const auto made = co_await on_text_thread<Json>(std::move(work));
+    auto made = co_await on_thread(text_thread_, std::move(work));
     if (!made) co_return co_await refuse(call, made.error());
-    co_return co_await say(call, 200, *made);
+    co_return co_await say_text(call, kJsonType, *std::move(made));
 }
 
 asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
-    std::function<ApiResult<Json>(text::WordCache&)> work = [this, &call](text::WordCache&) -> ApiResult<Json> {
+    std::function<ApiResult<std::string>()> work = [this, &call]() -> ApiResult<std::string> {
         auto tokens = parse_detokenize_request(call.request.body(), service_->model);
         if (!tokens) return tl::unexpected(tokens.error());
-        return server::detokenize(*service_, *tokens);
+        return server::detokenize(*service_, *tokens).map(written_answer);
     };
-    const auto made = co_await on_text_thread<Json>(std::move(work));
+    auto made = co_await on_thread(json_thread_, std::move(work));
     if (!made) co_return co_await refuse(call, made.error());
-    co_return co_await say(call, 200, *made);
+    co_return co_await say_text(call, kJsonType, *std::move(made));
 }
 
 // --- conversations
@@ -235,49 +250,59 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
         const ApiError full{429, "too many requests are waiting: try again", "", "overloaded"};
         co_return co_await refuse(call, full);
     }
-    while (!shared->reply) co_await shared->done.wait(std::chrono::steady_clock::time_point::max());
+    while (!shared->reply) co_await shared->done.wait();
     const ConversationReply& reply = *shared->reply;
     std::optional<ApiError> refused;
     if (reply.refusal) refused = api_error(*reply.refusal);
     if (!reply.problem.empty())
         refused = ApiError{503, "the ledger cannot be written: " + reply.problem, "", "ledger_unavailable"};
     if (refused) co_return co_await refuse(call, *refused);
-    co_return co_await say(call, 200, reply.json);
+    std::function<std::string()> writing = [&reply] { return written_answer(reply.json); };  // it may have many turns
+    std::string body = co_await on_thread(json_thread_, std::move(writing));
+    co_return co_await say_text(call, kJsonType, std::move(body));
 }
 
 // --- generation
 
-// What a request asks of the engine: parsed, compared with its conversation and put into tokens, on the text's thread.
-ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind, text::WordCache& words) const {
+// What a request asks, and what is known of its conversation; all that can be wrong without looking at the text.
+ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) const {
     auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
     if (!parsed) return tl::unexpected(parsed.error());
     Asked asked{.request = *std::move(parsed)};
-    const ConversationHint conversation = conversation_of(asked.request, [&](std::string_view name) {
+    asked.conversation = conversation_of(asked.request, [&](std::string_view name) {
         return std::string(call.request[beast::string_view(name.data(), name.size())]);
     });
-    const CacheSalt salt = salt_of(call.tenant, asked.request.cache_salt);
-    if (auto wrong = conversation_problem(asked.request, conversation)) return tl::unexpected(*std::move(wrong));
-    const auto history = history_of(*service_, asked.request, conversation, salt);
+    asked.salt = salt_of(call.tenant, asked.request.cache_salt);
+    if (auto wrong = conversation_problem(asked.request, asked.conversation)) return tl::unexpected(*std::move(wrong));
+    auto history = history_of(*service_, asked.request, asked.conversation, asked.salt);
     if (!history) return tl::unexpected(history.error());
-    auto prompt = prompt_of(*service_, asked.request, *history, words);
-    if (!prompt) return tl::unexpected(prompt.error());
-    asked.num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
-    auto jobs = host_requests(*service_, asked.request, conversation, salt, *std::move(prompt));
-    if (!jobs) return tl::unexpected(jobs.error());
-    asked.jobs = *std::move(jobs);
-    asked.request.conversation_id = conversation.id;
-    asked.request.messages.clear();
+    asked.history = *std::move(history);
     return asked;
+}
+
+// Compared with the conversation and put into tokens, on the text's thread.
+std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
+    auto prompt = prompt_of(*service_, asked.request, asked.history, words_);
+    if (!prompt) return prompt.error();
+    asked.num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
+    auto jobs = host_requests(*service_, asked.request, asked.conversation, asked.salt, *std::move(prompt));
+    if (!jobs) return jobs.error();
+    asked.jobs = *std::move(jobs);
+    asked.request.conversation_id = asked.conversation.id;
+    asked.request.messages.clear();
+    asked.history = {};
+    return std::nullopt;
 }
 
 // Everything up to the engine: an error, or a turn.
 asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
     const double began = seconds_now();
-    std::function<ApiResult<Asked>(text::WordCache&)> work = [this, &call, kind](text::WordCache& words) {
-        return read(call, kind, words);
-    };
-    auto asked = co_await on_text_thread<Asked>(std::move(work));
+    std::function<ApiResult<Asked>()> reading = [this, &call, kind] { return read(call, kind); };
+    auto asked = co_await on_thread(json_thread_, std::move(reading));
     if (!asked) co_return asked.error();
+    std::function<std::optional<ApiError>()> work = [this, &asked] { return make_jobs(*asked); };
+    const std::optional<ApiError> wrong = co_await on_thread(text_thread_, std::move(work));
+    if (wrong) co_return wrong;
     std::vector<HostRequest>* const requests = &asked->jobs;
 
     const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
@@ -288,7 +313,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     }
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
-    auto updates = std::make_shared<Updates>(loop_, max_waiting, [connection = std::weak_ptr(call.connection)] {
+    auto updates = std::make_shared<Updates>(updates_, max_waiting, [connection = std::weak_ptr(call.connection)] {
         if (const ConnectionPtr alive = connection.lock()) alive->cancel();
     });
     std::vector<EngineHost::Job> jobs;
@@ -302,6 +327,8 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     turn.emplace(
         Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame, asked->num_prompt_tokens),
              .updates = std::move(updates),
+             .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
+             .come = {},
              .tickets = *std::move(tickets),
              .began = began,
              .first_tokens = std::vector<double>(num_choices)});
@@ -315,8 +342,7 @@ asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
     Turn& turn = *begun;
     call.connection->watch(call.connection, [updates = turn.updates] { updates->leave(); });
     Taken taken = Taken::kNothing;
-    while (taken != Taken::kClientGone && !turn.generation.is_decided())
-        taken = co_await take_updates(turn, seconds(config_.idle_seconds));
+    while (taken != Taken::kClientGone && !turn.generation.is_decided()) taken = co_await take_updates(turn);
     bool kept = taken != Taken::kClientGone;
     if (kept) {
         const bool is_stream = turn.generation.request().stream && !turn.generation.error();
@@ -331,17 +357,17 @@ asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
 }
 
 // Hands what has come to the generation.
-asio::awaitable<Endpoints::Taken> Endpoints::take_updates(Turn& turn, seconds limit) {
-    std::vector<ChoiceUpdate> updates = co_await turn.updates->next(limit);
+asio::awaitable<Endpoints::Taken> Endpoints::take_updates(Turn& turn) {
+    co_await turn.updates->next(turn.timer, turn.come);
     if (turn.updates->gone()) co_return Taken::kClientGone;
-    for (ChoiceUpdate& update : updates) {
+    for (ChoiceUpdate& update : turn.come) {
         const size_t choice = update.choice;
         if (update.update.kind == HostUpdate::Kind::kToken && turn.first_tokens[choice] == 0)
             turn.first_tokens[choice] = seconds_now();
         turn.generation.take(choice, std::move(update.update));
         if (turn.generation.has_ended(choice) && !turn.generation.error()) count_end(turn, choice);
     }
-    co_return updates.empty() ? Taken::kNothing : Taken::kSome;
+    co_return turn.come.empty() ? Taken::kNothing : Taken::kSome;
 }
 
 void Endpoints::count_end(const Turn& turn, size_t choice) {
@@ -360,11 +386,20 @@ void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fi
 
 asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {
     while (!turn.generation.is_over()) {
-        const Taken taken = co_await take_updates(turn, seconds(config_.idle_seconds));
+        const Taken taken = co_await take_updates(turn);
         if (taken == Taken::kClientGone) co_return false;
     }
     if (const auto& error = turn.generation.error()) co_return co_await refuse(call, *error);
-    Response whole = json_response(200, call.request.version(), turn.generation.whole());
+    std::function<std::string()> writing = [&turn] { return written_answer(turn.generation.whole()); };
+    std::string body;
+    if (turn.generation.is_long())
+        body = co_await on_thread(json_thread_, std::move(writing));
+    else
+        body = writing();
+    Response whole(http::status::ok, call.request.version());
+    whole.set(http::field::content_type, kJsonType);
+    whole.body() = std::move(body);
+    whole.prepare_payload();
     name_answer(call, turn, whole);
     co_return co_await write(call, std::move(whole));
 }
@@ -377,19 +412,31 @@ asio::awaitable<bool> Endpoints::answer_stream(const Call& call, Turn& turn) {
     head.keep_alive(call.request.keep_alive() && !draining_);
     head.chunked(true);
     ++metrics_.responses[200];
-    bool here = co_await call.connection->write_head(std::move(head));
+    const bool here = co_await call.connection->write_head(std::move(head));
+    if (!here) co_return false;
+    Bell::Timer silence(*loop_);
+    turn.updates->remind(silence, seconds(config_.ping_seconds));
+    const bool written = co_await write_stream(call, turn);
+    turn.updates->stop_reminding();
+    if (!written) co_return false;
+    co_return co_await call.connection->write_last_chunk();
+}
+
+asio::awaitable<bool> Endpoints::write_stream(const Call& call, Turn& turn) {
     std::string events = turn.generation.take_events();
-    while (here) {
-        turn.updates->set_writing(true);
-        if (!events.empty()) here = co_await call.connection->write_chunk(events);
-        turn.updates->set_writing(false);
-        if (turn.generation.is_told() || !here) break;
-        const Taken taken = co_await take_updates(turn, seconds(config_.ping_seconds));
-        here = taken != Taken::kClientGone;
+    while (true) {
+        const std::string rest = events.empty() ? std::string() : call.connection->send_chunk(events);
+        bool here = !call.connection->is_lost();
+        if (!rest.empty()) {
+            turn.updates->set_writing(true);
+            here = co_await call.connection->write_rest(rest);
+            turn.updates->set_writing(false);
+        }
+        if (turn.generation.is_told() || !here) co_return here;
+        const Taken taken = co_await take_updates(turn);
+        if (taken == Taken::kClientGone) co_return false;
         events = taken == Taken::kNothing ? ": still here\n\n" : turn.generation.take_events();
     }
-    if (!here) co_return false;
-    co_return co_await call.connection->write_last_chunk();
 }
 
 }  // namespace verbatim::server

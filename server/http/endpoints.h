@@ -1,8 +1,10 @@
-// server/http/endpoints.h: owns what each path answers. One thread has it, the sockets'; text is made into tokens on
-// another one of its own. Used where Asio's and Beast's names are at home.
+// server/http/endpoints.h: owns what each path answers. One thread has it, the sockets'; JSON is read on another one,
+// and text is made into tokens on a third one. Used where Asio's and Beast's names are at home.
 //
 //   P1  every check that can fail runs before a stream's status 200 is sent
 //   P2  a client that goes away has its turns aborted, whether they are queued, in prefill or decoding
+//   P3  nothing that grows with what a client sent or asked for is done on the sockets' thread
+//   P4  what is wrong without its text being looked at is said before others' templates are done
 #pragma once
 
 #include <utility>
@@ -48,8 +50,8 @@ public:
     [[nodiscard]] HttpMetrics& metrics() { return metrics_; }
     // Writes the answer. False when the connection is of no more use.
     asio::awaitable<bool> answer(ConnectionPtr connection, const Request& request);
-    void join_text_thread() { text_thread_.join(); }
-    void forget_loop() { loop_.reset(); }  // nothing is asked of it any more
+    void join_threads();
+    void forget_loop();  // nothing is asked of it any more
 
 private:
     using Handler = asio::awaitable<bool> (Endpoints::*)(const Call& call);
@@ -79,33 +81,40 @@ private:
     struct Turn {
         Generation generation;
         std::shared_ptr<Updates> updates;
+        Bell::Timer timer;  // of the updates
+        std::vector<ChoiceUpdate> come;
         std::vector<Ticket> tickets;
         double began = 0;
         std::vector<double> first_tokens;  // of each choice; 0: none yet
     };
     asio::awaitable<bool> generate(const Call& call, ApiKind kind);
-    // A request that is ready for the engine.
+    // A request as it was read, and as it is ready for the engine.
     struct Asked {
-        GenerateRequest request;  // without its messages
+        GenerateRequest request;  // in the end without its messages
+        ConversationHint conversation;
+        CacheSalt salt;
+        History history;
         std::vector<HostRequest> jobs;
         int64_t num_prompt_tokens = 0;
     };
-    [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind, text::WordCache& words) const;
+    [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind) const;
+    [[nodiscard]] std::optional<ApiError> make_jobs(Asked& asked);
     asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);
     enum class Taken : uint8_t { kSome, kNothing, kClientGone };
-    asio::awaitable<Taken> take_updates(Turn& turn, std::chrono::seconds limit);
+    asio::awaitable<Taken> take_updates(Turn& turn);
     asio::awaitable<bool> answer_whole(const Call& call, Turn& turn);
     asio::awaitable<bool> answer_stream(const Call& call, Turn& turn);
+    asio::awaitable<bool> write_stream(const Call& call, Turn& turn);
     void name_answer(const Call& call, const Turn& turn, http::fields& fields) const;
     void count_end(const Turn& turn, size_t choice);
 
     asio::awaitable<bool> refuse(const Call& call, const ApiError& error);
-    asio::awaitable<bool> say(const Call& call, int status, const Json& body);
+    asio::awaitable<bool> say(const Call& call, const Json& body);  // 200; of what is short
     asio::awaitable<bool> say_text(const Call& call, const char* type, std::string body);
     asio::awaitable<bool> write(const Call& call, Response response);
-    // What `work` makes on the text's thread; others are served meanwhile.
+    // What `work` makes on another thread; others are served meanwhile.
     template <typename T>
-    asio::awaitable<ApiResult<T>> on_text_thread(std::function<ApiResult<T>(text::WordCache&)> work);
+    asio::awaitable<T> on_thread(asio::thread_pool& thread, std::function<T()> work);
 
     std::shared_ptr<asio::io_context> loop_;
     const HttpConfig& config_;
@@ -113,6 +122,8 @@ private:
     std::string page_;
     std::optional<Service> service_;  // none: the model is being loaded
     HttpMetrics metrics_;
+    std::shared_ptr<UpdateQueue> updates_;
+    asio::thread_pool json_thread_{1};
     asio::thread_pool text_thread_{1};
     text::WordCache words_;  // of the text's thread
     std::string run_;        // of the ids of requests

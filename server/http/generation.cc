@@ -27,8 +27,8 @@ bool is_whole(const HostUpdate& update) {
     return reason == Reason::kLength || reason == Reason::kStopToken || reason == Reason::kStopString;
 }
 
-std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
-std::string event(const Json& json) { return event(written_answer(json)); }
+void append_event(std::string& events, const std::string& json) { events.append("data: ").append(json).append("\n\n"); }
+void append_event(std::string& events, const Json& json) { append_event(events, written_answer(json)); }
 
 }  // namespace
 
@@ -82,6 +82,11 @@ void Generation::take_end(Choice& choice, const HostUpdate& update) {
     if (in_conversation_ && choice.part.index == 0) choice.part.head = update.head;
 }
 
+bool Generation::is_long() const {
+    constexpr int64_t kManyTokens = 1024;
+    return request_.num_log_probs || usage().completion_tokens > kManyTokens;
+}
+
 Usage Generation::usage() const {
     Usage usage{.prompt_tokens = num_prompt_tokens_, .cached_tokens = choices_.front().num_reused};
     for (const Choice& choice : choices_) usage.completion_tokens += choice.num_tokens;
@@ -93,7 +98,7 @@ std::string Generation::take_events() {
     std::string events;
     if (end_told_) return events;
     if (!std::exchange(roles_told_, true) && request_.kind == ApiKind::kChat) {
-        for (const Choice& choice : choices_) events += event(writer_.role_chunk(choice.part.index));
+        for (const Choice& choice : choices_) append_event(events, writer_.role_chunk(choice.part.index));
     }
     for (Choice& choice : choices_) {
         ChoicePart& part = choice.part;
@@ -105,18 +110,21 @@ std::string Generation::take_events() {
                 for (const LogProbs& one : part.log_probs)
                     choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
             }
-            events += event(writer_.written_chunk(part));
+            append_event(events, writer_.written_chunk(part));
             part.text.clear();
             part.log_probs.clear();
         }
         if (!finish) continue;
         ChoicePart last{.index = part.index, .finish = finish, .head = head};
-        events += event(writer_.chunk(last));
+        append_event(events, writer_.chunk(last));
     }
     if (!is_over()) return events;
     end_told_ = true;
-    if (error_) return events + event(error_->envelope());
-    if (request_.include_usage) events += event(writer_.usage_chunk(usage()));
+    if (error_) {
+        append_event(events, error_->envelope());
+        return events;
+    }
+    if (request_.include_usage) append_event(events, writer_.usage_chunk(usage()));
     return events + "data: [DONE]\n\n";
 }
 

@@ -37,6 +37,7 @@ public:
     [[nodiscard]] const std::optional<ApiError>& error() const { return error_; }
     [[nodiscard]] int64_t num_tokens(size_t choice) const { return choices_[choice].num_tokens; }
     [[nodiscard]] FinishReason finish(size_t choice) const { return *choices_[choice].part.finish; }
+    [[nodiscard]] bool is_long() const;  // whole() takes some time
     // Whether the answer goes into the conversation that was asked for.
     [[nodiscard]] bool is_in_conversation() const { return in_conversation_; }
     // Of the conversation, when a turn was committed to it.

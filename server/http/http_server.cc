@@ -80,7 +80,7 @@ void HttpServer::State::run(bool signals) {
     }
     asio::co_spawn(*loop_, accept_connections(), asio::detached);
     loop_->run();
-    endpoints_.join_text_thread();
+    endpoints_.join_threads();
     connections_.clear();
     acceptor_.reset();
     signals_.reset();

@@ -1,5 +1,5 @@
-// server/http/http_server.h: owns the listening socket and all connections: one thread for all of them, and one on
-// which text becomes tokens (server/http/endpoints.h).
+// server/http/http_server.h: owns the listening socket and all connections: one thread for all of them, and those on
+// which JSON is read and text becomes tokens (server/http/endpoints.h).
 //
 //   W1  every check that can fail runs before a stream's status 200 is sent
 //   W2  a stream ends in [DONE], or in an event with an error and without it

@@ -69,12 +69,7 @@ std::optional<std::string> Tenants::find(std::string_view authorization) const {
     const bool fits = !key.empty() && key.size() <= tried.size();
     if (fits) std::ranges::copy(key, tried.begin());
     size_t found = keys_.size();
-    for (size_t i = 0; i < keys_.size(); ++i) {
-        volatile uint8_t difference = 0;  // so that no byte is left out
-        for (size_t at = 0; at < tried.size(); ++at)
-            difference = static_cast<uint8_t>(difference | (tried[at] ^ keys_[i].bytes[at]));
-        found = difference == 0 ? i : found;
-    }
+    for (size_t i = 0; i < keys_.size(); ++i) found = equal_whole(tried, keys_[i].bytes) ? i : found;
     if (!fits || found == keys_.size()) return std::nullopt;
     return keys_[found].tenant;
 }

@@ -1,8 +1,11 @@
-// server/http/updates.h: owns the way of one request's updates from the engine's thread to the sockets'. Used where
-// Asio's names are at home.
+// server/http/updates.h: owns the way of requests' updates from the engine's thread to the sockets'. Used where Asio's
+// names are at home.
 //
-//   U1  nothing but post() is called on another thread, and it waits for nobody
+//   U1  nothing but a sink is called on another thread, and it waits for nobody; one wake-up is under way at a time,
+//       and is one system call: Asio's own way, post(), would hold its mutex meanwhile, for which the loop then waits
 //   U2  at most max_waiting updates wait while a client does not read; with one more it is given up
+//   U3  between two looks at the sockets at most kMaxWoken requests go on, each with kMaxTaken updates at most: however
+//       many others there are, a new request waits for no more than that
 #pragma once
 
 #include <utility>
@@ -11,8 +14,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "server/engine_host.h"
@@ -23,20 +30,17 @@ namespace verbatim::server {
 // holds a bell on another thread may outlive both. All calls on the loop's thread.
 class Bell {
 public:
-    // Until it rings, or `deadline`.
-    boost::asio::awaitable<void> wait(std::chrono::steady_clock::time_point deadline) {
-        boost::asio::steady_timer timer(co_await boost::asio::this_coro::executor, deadline);
-        timer_ = &timer;
-        boost::system::error_code ignored;
-        co_await timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
-        timer_ = nullptr;
-    }
+    using Timer = boost::asio::steady_timer;
+
+    // Until it rings. The timer never expires: where another one is to expire before it, the system is not asked.
+    boost::asio::awaitable<void> wait(Timer& timer);
+    boost::asio::awaitable<void> wait();  // with one of its own
     void ring() {
         if (timer_ != nullptr) timer_->cancel();
     }
 
 private:
-    boost::asio::steady_timer* timer_ = nullptr;
+    Timer* timer_ = nullptr;
 };
 
 struct ChoiceUpdate {
@@ -44,51 +48,94 @@ struct ChoiceUpdate {
     HostUpdate update;
 };
 
+class Updates;
+
+// The requests for which something has come, in their order.
+class UpdateQueue {
+public:
+    static constexpr size_t kMaxWoken = 32;
+    static constexpr size_t kMaxTaken = 32;
+
+    // Borrows the loop until close().
+    explicit UpdateQueue(boost::asio::io_context& loop);
+    UpdateQueue(const UpdateQueue&) = delete;
+    UpdateQueue& operator=(const UpdateQueue&) = delete;
+    ~UpdateQueue();
+    void close();  // nothing is put after this; on the loop's thread
+
+private:
+    friend class Updates;
+    // From any thread. The engine may have a last word after the sockets' loop has gone.
+    void put(const std::shared_ptr<Updates>& updates, ChoiceUpdate update);
+    // True: somebody has to call wake_some(). REQUIRES: the mutex is held.
+    bool list(const std::shared_ptr<Updates>& updates);
+    void wait_for_wake_up();
+    void post_wake_up();  // on the loop's thread
+    void wake_some();
+
+    const int wake_up_;  // an eventfd
+    std::mutex mutex_;   // of these, and of what has come for each request
+    std::deque<std::shared_ptr<Updates>> listed_;
+    bool is_waking_ = false;  // wake_some() is on its way
+    bool is_closed_ = false;
+
+    // Of the loop's thread.
+    std::optional<boost::asio::posix::stream_descriptor> woken_by_;  // the same eventfd; none: closed
+    uint64_t num_wake_ups_ = 0;                                      // read from it
+    struct Woken {
+        std::shared_ptr<Updates> updates;
+        bool is_behind = false;
+    };
+    std::vector<Woken> woken_;
+};
+
+// What has come for one request.
 class Updates : public std::enable_shared_from_this<Updates> {
 public:
+    using Clock = std::chrono::steady_clock;
     // `give_up` ends what waits for the client; called once at most, with the loop's thread.
-    Updates(const std::shared_ptr<boost::asio::io_context>& loop, size_t max_waiting, std::function<void()> give_up)
-        : loop_(loop), max_waiting_(max_waiting), give_up_(std::move(give_up)) {}
+    Updates(std::shared_ptr<UpdateQueue> queue, size_t max_waiting, std::function<void()> give_up)
+        : queue_(std::move(queue)), max_waiting_(max_waiting), give_up_(std::move(give_up)) {}
 
-    // The engine may have a last word after the sockets' loop has gone.
-    [[nodiscard]] EngineHost::Sink sink(size_t choice) {
-        return [self = shared_from_this(), choice](HostUpdate update) {
-            const std::shared_ptr<boost::asio::io_context> loop = self->loop_.lock();
-            if (!loop) return;
-            boost::asio::post(*loop, [self, choice, update = std::move(update)]() mutable {
-                if (self->gone_) return;
-                if (self->writing_ && self->waiting_.size() >= self->max_waiting_) return self->leave();
-                self->waiting_.push_back({choice, std::move(update)});
-                self->bell_.ring();
-            });
-        };
-    }
-    // The client has gone.
-    void leave() {
-        if (std::exchange(gone_, true)) return;
-        give_up_();
-        waiting_.clear();
-        bell_.ring();
-    }
+    [[nodiscard]] EngineHost::Sink sink(size_t choice);
+    void leave();  // the client has gone
     [[nodiscard]] bool gone() const { return gone_; }
     // Something was sent to the client, and it has not taken it yet.
     void set_writing(bool writing) { writing_ = writing; }
 
-    // All that has come; empty after `limit`, or when the client has gone.
-    boost::asio::awaitable<std::vector<ChoiceUpdate>> next(std::chrono::seconds limit) {
-        const auto deadline = std::chrono::steady_clock::now() + limit;
-        while (waiting_.empty() && !gone_ && std::chrono::steady_clock::now() < deadline) co_await bell_.wait(deadline);
-        co_return std::exchange(waiting_, {});
-    }
+    // Some of what has come, in the place of what is in `some`. Nothing when the client has gone, or when nothing has
+    // come for long (remind()). `timer` never expires.
+    boost::asio::awaitable<void> next(Bell::Timer& timer, std::vector<ChoiceUpdate>& some);
+
+    // Ends a wait when nothing has come for `limit`, again and again, until stop_reminding(). Borrows the timer so
+    // long.
+    void remind(Bell::Timer& timer, std::chrono::seconds limit);
+    void stop_reminding() { reminds_ = false; }
 
 private:
-    std::weak_ptr<boost::asio::io_context> loop_;
+    friend class UpdateQueue;
+    void wake();
+    void take(std::vector<ChoiceUpdate>& some);
+    [[nodiscard]] size_t num_come() const { return come_.size() - num_taken_; }
+
+    const std::shared_ptr<UpdateQueue> queue_;
+    const size_t max_waiting_;
+    const std::function<void()> give_up_;
+
+    // Of the queue's mutex.
+    std::vector<ChoiceUpdate> come_;
+    size_t num_taken_ = 0;  // of them
+    bool is_listed_ = false;
+    bool is_closed_ = false;
+
+    // Of the loop's thread.
     Bell bell_;
-    size_t max_waiting_;
-    std::function<void()> give_up_;
-    std::vector<ChoiceUpdate> waiting_;
+    Clock::time_point last_ = Clock::now();  // when something came, or somebody was reminded
+    bool is_awake_ = false;
+    bool is_silent_ = false;
     bool gone_ = false;
     bool writing_ = false;
+    bool reminds_ = false;
 };
 
 }  // namespace verbatim::server

@@ -1,5 +1,8 @@
 #include "server/text/utf8.h"
 
+#include <cstdint>
+#include <cstring>
+
 namespace verbatim::text {
 namespace {
 
@@ -59,7 +62,14 @@ void append_utf8(std::string& to, char32_t code_point) {
 }
 
 std::optional<size_t> first_invalid_utf8(std::string_view bytes) {
+    constexpr uint64_t kHighBits = 0x8080808080808080;
     for (size_t at = 0; at < bytes.size();) {
+        uint64_t eight = kHighBits;
+        if (at + sizeof eight <= bytes.size()) std::memcpy(&eight, bytes.data() + at, sizeof eight);
+        if ((eight & kHighBits) == 0) {  // most texts are ASCII for long
+            at += sizeof eight;
+            continue;
+        }
         if (static_cast<unsigned char>(bytes[at]) < 0x80) {
             ++at;
             continue;

@@ -1,11 +1,34 @@
 #include "server/text/written_json.h"
 
+#include <array>
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 namespace verbatim::text {
 namespace {
 
-bool is_plain(char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
+// By byte: whether it is written as it is.
+constexpr std::array<bool, 256> kPlain = [] {
+    std::array<bool, 256> plain{};
+    for (size_t c = 0x20; c < plain.size(); ++c) plain[c] = c != '"' && c != '\\';
+    return plain;
+}();
+
+// As the library writes it.
+void append_escape(std::string& out, char c) {
+    constexpr std::string_view kMeant = "\"\\\b\f\n\r\t";
+    constexpr std::string_view kNames = "\"\\bfnrt";
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    out += '\\';
+    if (const size_t which = kMeant.find(c); which != std::string_view::npos) {
+        out += kNames[which];
+        return;
+    }
+    out += "u00";
+    out += kDigits[static_cast<unsigned char>(c) >> 4];
+    out += kDigits[static_cast<unsigned char>(c) & 15];
+}
 
 // Where the text that begins at `at` ends.
 size_t end_of_text(std::string_view json, size_t at) {
@@ -22,11 +45,10 @@ void append_json_text(std::string& out, std::string_view text) {
     out += '"';
     size_t done = 0;
     for (size_t at = 0; at < text.size(); ++at) {
-        if (is_plain(text[at])) continue;
+        if (kPlain[static_cast<unsigned char>(text[at])]) continue;
         out.append(text, done, at - done);
         done = at + 1;
-        const std::string escaped = Json(std::string(1, text[at])).dump();
-        out.append(escaped, 1, escaped.size() - 2);
+        append_escape(out, text[at]);
     }
     out.append(text, done);
     out += '"';

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 #include <string_view>
 #include <thread>
 
@@ -28,12 +29,32 @@ constexpr int kExitNoDevice = 4;
 constexpr size_t kCopyBytes = size_t{1} << 30;
 
 Result<double> copy_bytes_per_s() {
-    double seconds = 0;
+    CopySeconds seconds;
     const std::string failure = time_device_copy(kCopyBytes, seconds);
-    if (!failure.empty()) return error("copy kernel: {}", failure);
-    const double rate = 2.0 * static_cast<double>(kCopyBytes) / seconds;
-    fmt::print("copy kernel {:>10.1f} us {:>8.0f} GB/s\n", seconds * 1e6, rate * 1e-9);
-    return rate;
+    if (!failure.empty()) return error("copy: {}", failure);
+    const auto rate = [](double of) { return 2.0 * static_cast<double>(kCopyBytes) / of; };
+    fmt::print("the device's own copy {:>10.1f} us {:>8.0f} GB/s\n", seconds.own * 1e6, rate(seconds.own) * 1e-9);
+    fmt::print("copy kernel {:>10.1f} us {:>8.0f} GB/s, {:.3f} of the device's own\n", seconds.kernel * 1e6,
+               rate(seconds.kernel) * 1e-9, seconds.own / seconds.kernel);
+    return rate(seconds.own);
+}
+
+// What a library reaches that promises no bits, beside the tensor matmuls.
+void library_gemms() {
+    for (const GemmShape& shape :
+         {GemmShape{8192, 8192, 8192}, GemmShape{4096, 4096, 4096}, GemmShape{1, 8192, 4096}}) {
+        double seconds = 0;
+        const std::string failure = time_library_gemm(shape, seconds);
+        if (!failure.empty()) return fmt::print("library matmul: {}\n", failure);
+        const double flops = 2.0 * shape.rows * shape.outputs * shape.k;
+        fmt::print("library matmul {:>5} x {:>5} x {:>5} {:>10.1f} us {:>8.1f} TFLOP/s\n", shape.rows, shape.outputs,
+                   shape.k, seconds * 1e6, flops / seconds * 1e-12);
+    }
+}
+
+uint64_t fresh_seed() {
+    std::random_device chance;
+    return uint64_t{chance()} << 32 | chance();
 }
 
 Status decode(Device& device, const std::string& model_name, const DecodeConfig& config) {
@@ -52,14 +73,19 @@ Status run(std::string_view what) {
         simt::Emulator emulator;
         const auto device = make_emulated_device(emulator);
         RETURN_IF_ERROR(measure_operations(*device, {.tiny = true}));
-        return decode(*device, "tiny-granite", {.batches = {1, 3}, .context = 5, .num_steps = 2});
+        return decode(
+            *device, "tiny-granite",
+            {.shapes = {{.batch = 1, .context = 5}, {.batch = 3, .context = 23}}, .num_steps = 2, .prefill_rows = 16});
     }
     ASSIGN_OR_RETURN(const auto device, make_gpu_device());
     fmt::print("{}\n", device->description());
     if (what == "--describe") return {};
+    const uint64_t seed = fresh_seed();
+    fmt::print("inputs of seed {}\n", seed);
     ASSIGN_OR_RETURN(const double copy, copy_bytes_per_s());
-    if (what == "--decode") return decode(*device, "granite-4.0-h-micro", {.copy_bytes_per_s = copy});
-    return measure_operations(*device, {.copy_bytes_per_s = copy});
+    if (what == "--decode") return decode(*device, "granite-4.0-h-micro", {.copy_bytes_per_s = copy, .seed = seed});
+    library_gemms();
+    return measure_operations(*device, {.copy_bytes_per_s = copy, .seed = seed});
 }
 
 }  // namespace

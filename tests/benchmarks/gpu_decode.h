@@ -13,14 +13,19 @@
 
 namespace verbatim::cuda {
 
-struct DecodeConfig {
-    std::vector<int64_t> batches = {1, 8, 32};
+struct DecodeShape {
+    int64_t batch = 1;
     int32_t context = 128;  // tokens of every sequence before the first step that is timed
-    int num_steps = 20;
+};
+struct DecodeConfig {
+    std::vector<DecodeShape> shapes = {{1, 128}, {8, 128}, {32, 128}, {1, 4096}, {8, 4096}, {1, 32768}};
+    int num_steps = 21;
+    int64_t prefill_rows = 2048;  // of a step, at most
     double copy_bytes_per_s = 0;  // that the device's memory gives; 0: unknown
+    uint64_t seed = 1;            // of the prompts
 };
 
-// A line on stdout per batch. An error is the device's.
+// A line on stdout per shape: the median of its steps. An error is the device's.
 Status measure_decode(Device& device, const reference::Model& model, const std::string& model_name,
                       reference::Profile profile, const DecodeConfig& config);
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/prng.h"
 #include "engine/base/result.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/fragments.h"
@@ -24,6 +25,7 @@ constexpr Profile kProfiles[] = {Profile::kExact, Profile::kTensorSm90, Profile:
 constexpr int64_t kBlockSize = 16;
 constexpr int64_t kColdBytes = int64_t{512} << 20;  // of weights that take turns: many times an H200's L2
 constexpr double kRoundSeconds = 0.02;
+constexpr int kRounds = 7;
 
 // A decode step of sequences that all have one length, with blocks of their own.
 struct DecodeLists {
@@ -70,13 +72,14 @@ struct DecodeLists {
 
 class Operations {
 public:
-    Operations(Device& device, const OperationsConfig& config) : device_(device), config_(config) {}
+    Operations(Device& device, const OperationsConfig& config) : device_(device), config_(config), prng_(config.seed) {}
 
     Status run() {
         RETURN_IF_ERROR(matmuls());
         for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
             if (!device_.computes_in(profile)) continue;
-            RETURN_IF_ERROR(decode_attention(profile));
+            RETURN_IF_ERROR(decode_attention(profile, {size(64, 2), size(4096, 70)}));
+            RETURN_IF_ERROR(decode_attention(profile, {size(8, 1), size(32768, 600)}));
         }
         // One token for each of many sequences, and many tokens of one.
         RETURN_IF_ERROR(scan("state update", size(64, 2), 1));
@@ -104,19 +107,21 @@ private:
         const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
         return time.count() / num_calls;
     }
-    // Seconds of a call, the best of a few rounds of as many calls as fit in kRoundSeconds. The first call loads the
-    // kernel.
+    // Seconds of a call, the median of rounds of as many calls as fit in kRoundSeconds. The first call loads the
+    // kernel, the first round is for the clocks to rise.
     template <typename Call>
     Result<double> seconds_of(const Call& call) {
         RETURN_IF_ERROR(seconds_of_calls(1, call));
-        ASSIGN_OR_RETURN(double best, seconds_of_calls(1, call));
-        if (config_.tiny) return best;
-        const auto num_calls = static_cast<int>(std::clamp(kRoundSeconds / best, 1.0, 100.0));
-        for (int round = 0; round < 5; ++round) {
-            ASSIGN_OR_RETURN(const double seconds, seconds_of_calls(num_calls, call));
-            best = std::min(best, seconds);
+        ASSIGN_OR_RETURN(const double first, seconds_of_calls(1, call));
+        if (config_.tiny) return first;
+        const auto num_calls = static_cast<int>(std::clamp(kRoundSeconds / first, 1.0, 100.0));
+        RETURN_IF_ERROR(seconds_of_calls(num_calls, call));
+        std::vector<double> times;
+        for (int round = 0; round < kRounds; ++round) {
+            ASSIGN_OR_RETURN(times.emplace_back(), seconds_of_calls(num_calls, call));
         }
-        return best;
+        std::ranges::nth_element(times, times.begin() + kRounds / 2);
+        return times[kRounds / 2];
     }
     // Bytes that must move, beside the copy.
     [[nodiscard]] std::string moved(double bytes, double seconds) const {
@@ -132,7 +137,8 @@ private:
             config_.tiny ? std::vector<MatmulShape>{{40, 70, 300}, {1, 70, 300}}
                          : std::vector<MatmulShape>{{8192, 8192, 8192}, {4096, 4096, 4096}, {2048, 8192, 2048},
                                                     {512, 4096, 2048},  {64, 8192, 4096},   {32, 8192, 4096},
-                                                    {8, 8192, 4096},    {1, 8192, 4096},    {1, 50176, 2048}};
+                                                    {16, 8192, 4096},   {8, 8192, 4096},    {4, 8192, 4096},
+                                                    {2, 8192, 4096},    {1, 8192, 4096},    {1, 50176, 2048}};
         for (const MatmulShape& shape : shapes) {
             const std::vector<uint16_t> weights = values(shape.num_outputs * shape.num_k);
             for (const Profile profile : kProfiles) {
@@ -143,14 +149,30 @@ private:
     }
     // bf16 of about one size. Of signs and digits that vary: a chip computes faster, as it warms less, on numbers that
     // are all alike.
-    static std::vector<uint16_t> values(int64_t count) {
+    std::vector<uint16_t> values(int64_t count) {
         std::vector<uint16_t> drawn(static_cast<size_t>(count));
-        uint32_t state = 1;
-        for (uint16_t& value : drawn) {
-            state = state * 1664525U + 1013904223U;
-            value = static_cast<uint16_t>((state >> 16 & 0x80FFU) | 0x3E00U);
+        for (size_t i = 0; i < drawn.size();) {
+            for (uint64_t bits = prng_.next(), part = 0; part < 4 && i < drawn.size(); ++part, ++i) {
+                drawn[i] = static_cast<uint16_t>((bits >> 16 * part & 0x80FFU) | 0x3E00U);
+            }
         }
         return drawn;
+    }
+    DeviceArray<uint16_t> random_bf16(int64_t count) {
+        const std::vector<uint16_t> drawn = values(count);
+        return DeviceArray<uint16_t>(device_, std::span<const uint16_t>(drawn));
+    }
+    DeviceArray<uint32_t> random_pairs(int64_t count) {
+        const std::vector<uint16_t> drawn = values(2 * count);
+        std::vector<uint32_t> pairs(static_cast<size_t>(count));
+        for (size_t i = 0; i < pairs.size(); ++i) pairs[i] = drawn[2 * i] | uint32_t{drawn[2 * i + 1]} << 16;
+        return DeviceArray<uint32_t>(device_, std::span<const uint32_t>(pairs));
+    }
+    // In [-reach, reach).
+    DeviceArray<float> random_floats(int64_t count, float reach) {
+        std::vector<float> drawn(static_cast<size_t>(count));
+        for (float& x : drawn) x = reach * (static_cast<float>(prng_.next() >> 40) * 0x1p-23F - 1.0F);
+        return DeviceArray<float>(device_, std::span<const float>(drawn));
     }
     static std::vector<uint32_t> packed(Profile profile, const reference::MatrixView& weight) {
         reference::WorkerPool threads(static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency())));
@@ -165,12 +187,7 @@ private:
             device_words.emplace_back(device_, std::span<const uint32_t>(words));
         }
         const DeviceArray<float> out(device_, shape.num_rows * shape.num_outputs);
-        const std::vector<uint16_t> inputs = values(2 * shape.num_rows * row_pairs_of(shape.num_k));
-        std::vector<uint32_t> input_pairs(inputs.size() / 2);
-        for (size_t i = 0; i < input_pairs.size(); ++i) {
-            input_pairs[i] = inputs[2 * i] | uint32_t{inputs[2 * i + 1]} << 16;
-        }
-        const DeviceArray<uint32_t> pairs(device_, std::span<const uint32_t>(input_pairs));
+        const auto pairs = random_pairs(shape.num_rows * row_pairs_of(shape.num_k));
         const Floats to{out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs};
         size_t turn = 0;
         ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
@@ -187,14 +204,17 @@ private:
     }
 
     // A token for each of many sequences, all of one length: every K and V once.
-    Status decode_attention(Profile profile) {
-        const DecodeLists lists(device_, size(64, 2), size(4096, 70));
+    struct Contexts {
+        int64_t num_sequences, length;
+    };
+    Status decode_attention(Profile profile, const Contexts& of) {
+        const DecodeLists lists(device_, of.num_sequences, of.length);
         const AttentionShape shape{size(40, 5), size(8, 1), size(64, 10), 0.1F};
         const int64_t width = shape.n_heads * shape.head_dim;
         const int64_t page = lists.num_blocks * shape.n_kv_heads * kBlockSize;
-        const auto k = filled(page * shape.head_dim / 2, 0x3F803E80U);
-        const auto v = filled(page * shape.head_dim, uint16_t{0x3F80});
-        const auto q = filled(lists.num_sequences * width, 0.5F);
+        const auto k = random_pairs(page * shape.head_dim / 2);
+        const auto v = random_bf16(page * shape.head_dim);
+        const auto q = random_floats(lists.num_sequences * width, 1.0F);
         const DeviceArray<float> workspace(device_, attention_floats(lists.num_runs(), shape));
         const DeviceArray<float> out(device_, q.count());
         const DeviceArray<uint32_t> pairs(device_, lists.num_sequences * row_pairs_of(width));
@@ -231,10 +251,10 @@ private:
                             .state_dst = static_cast<int32_t>(i)});
         }
         const DeviceArray<DeviceSequence> sequences(device_, std::span<const DeviceSequence>(list));
-        const auto states = filled(num_sequences * state, 0.5F);
-        const auto conv = filled(num_rows * width, 0.25F);
-        const auto dt_raw = filled(num_rows * shape.n_heads, -1.0F);
-        const auto per_head = filled(shape.n_heads, -0.5F);
+        const auto states = random_floats(num_sequences * state, 1.0F);
+        const auto conv = random_floats(num_rows * width, 1.0F);
+        const auto dt_raw = random_floats(num_rows * shape.n_heads, 1.0F);
+        const auto per_head = filled(shape.n_heads, -0.5F);  // a decay is below 1
         const DeviceArray<float> dt(device_, num_rows * shape.n_heads);
         const DeviceArray<float> decay(device_, num_rows * shape.n_heads);
         const DeviceArray<float> y(device_, num_rows * d_inner);
@@ -256,9 +276,7 @@ private:
     Status draw() {
         const int64_t num_rows = size(32, 2);
         const int64_t vocab_size = size(100352, 1030);
-        std::vector<float> values(static_cast<size_t>(num_rows * vocab_size));
-        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 10007) / 1000.0F;
-        const DeviceArray<float> logits(device_, std::span<const float>(values));
+        const auto logits = random_floats(num_rows * vocab_size, 10.0F);
         const auto draws = filled(num_rows, DeviceDraw{.seed = 5, .temperature = 0.8F, .top_p = 0.9F, .top_k = 50});
         const auto counts = filled(1, DeviceTokenCount{});
         const DeviceArray<int32_t> drawn(device_, num_rows), ids(device_, num_rows * draw_parts(vocab_size));
@@ -276,6 +294,7 @@ private:
 
     Device& device_;
     OperationsConfig config_;
+    Prng prng_;
 };
 
 }  // namespace

@@ -11,10 +11,12 @@ namespace verbatim::cuda {
 
 struct OperationsConfig {
     bool tiny = false;            // shapes for the emulator
-    double copy_bytes_per_s = 0;  // that the device's memory gives; 0: unknown
+    double copy_bytes_per_s = 0;  // that the device's own copy reaches; 0: unknown
+    uint64_t seed = 1;            // of all inputs
 };
 
-// A line on stdout for every operation, shape and profile that the device computes in. An error is the device's.
+// A line on stdout for every operation, shape and profile that the device computes in: medians. An error is the
+// device's.
 Status measure_operations(Device& device, const OperationsConfig& config);
 
 }  // namespace verbatim::cuda

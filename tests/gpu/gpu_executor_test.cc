@@ -11,6 +11,7 @@
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/window_run.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -18,10 +19,6 @@ namespace {
 using reference::Architecture;
 using tests::iota;
 using tests::SceneModel;
-
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2,
-                                      Architecture::kQwen35};
 
 // A prefill with two snapshots, then tokens one by one past a tile's end, in the profile of the model's reference.
 void run_beside_reference(const SceneModel& model, Device& device) {
@@ -55,18 +52,18 @@ void run_beside_reference(const SceneModel& model, Device& device) {
 TEST(Gpu, AgreesWithTheReferenceInEveryOperation) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
-    for (const Architecture family : kFamilies) {
-        SCOPED_TRACE(reference::architecture_name(family));
-        run_beside_reference(SceneModel(reference::draw_small_config(family, 31), 31), **device);
+    for (const tests::Family& family : tests::kAllFamilies) {
+        SCOPED_TRACE(family.name());
+        run_beside_reference(SceneModel(family.draw(31), 31), **device);
     }
 }
 
 TEST(Gpu, WindowsGiveTheTokensLogitsAndStatesOfPlainDecoding) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
-    for (const Architecture family : kFamilies) {
-        SCOPED_TRACE(reference::architecture_name(family));
-        const SceneModel model(reference::draw_small_config(family, 31), 31);
+    for (const tests::Family& family : tests::kAllFamilies) {
+        SCOPED_TRACE(family.name());
+        const SceneModel model(family.draw(31), 31);
         CudaExecutor executor(
             model.model.config, model.model.weights, **device,
             {.pools = {.block_size = 5, .num_blocks = 60, .num_state_rows = 4}, .max_log_tokens = 12});
@@ -95,12 +92,13 @@ TEST(Gpu, LargeMatmulsHaveTheBitsOfTheDefinition) {
 TEST(Gpu, DecodesByGraphsToTheUncachedBits) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
-    for (const Architecture family : kFamilies) {
-        SCOPED_TRACE(reference::architecture_name(family));
+    for (const tests::Family& family : tests::kAllFamilies) {
+        SCOPED_TRACE(family.name());
         const bool has_tensor = (*device)->computes_in(reference::Profile::kTensorSm90).has_value();
-        const auto profile = has_tensor && family == Architecture::kGraniteHybrid ? reference::Profile::kTensorSm90
-                                                                                  : reference::Profile::kExact;
-        const SceneModel model(reference::draw_small_config(family, 31), 31, profile);
+        const auto profile = has_tensor && family.architecture == Architecture::kGraniteHybrid
+                                 ? reference::Profile::kTensorSm90
+                                 : reference::Profile::kExact;
+        const SceneModel model(family.draw(31), 31, profile);
         Decoding decoding(model, **device, {508, 62, 3, 17, 1});
         decoding.step(5);
         for (int n = 0; n < 6; ++n) expect_graph(decoding.step(5));
@@ -137,10 +135,10 @@ TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
     if (!device) GTEST_SKIP() << device.error().message;
     const Status computes = (*device)->computes_in(reference::Profile::kTensorSm90);
     if (!computes) GTEST_SKIP() << computes.error().message;
-    for (const Architecture family : kFamilies) {
-        SCOPED_TRACE(reference::architecture_name(family));
+    for (const tests::Family& family : tests::kAllFamilies) {
+        SCOPED_TRACE(family.name());
         const auto profile = reference::Profile::kTensorSm90;
-        run_beside_reference(SceneModel(reference::draw_small_config(family, 31), 31, profile), **device);
+        run_beside_reference(SceneModel(family.draw(31), 31, profile), **device);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/delta_case.h"
 #include "tests/kernels/cuda/draw_on.h"
+#include "tests/kernels/cuda/expert_case.h"
 #include "tests/kernels/cuda/mamba_case.h"
 #include "tests/kernels/cuda/matvec_case.h"
 #include "tests/kernels/cuda/op_cases.h"
@@ -400,6 +401,62 @@ TEST(KernelFaults, OfDeltaNetsAreFoundOrShownAsWrongBits) {
     }
 }
 
+constexpr std::string_view kShownInExperts[] = {"experts_row_of_neighbour", "experts_of_neighbour",
+                                                "experts_in_slot_order"};
+constexpr Expected kExpectedInExperts[] = {{"experts_counts_early", "list_entries", FindingKind::kRace},
+                                           {"experts_part_overrun", "expert_matmul", FindingKind::kRace}};
+
+TEST(KernelFaults, OfExpertsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        ExpertCase one(*device, {20, 5, 3, 24, 20}, reference::MlpKind::kGatedSilu);
+        const auto num_wrong = [&](std::string_view fault) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(fault);
+            return one.num_wrong();
+        };
+        EXPECT_EQ(num_wrong(kNoFault), 0);
+        for (const Expected& expected : kExpectedInExperts) {
+            num_wrong(expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        for (const std::string_view fault : kShownInExperts) {
+            EXPECT_GT(num_wrong(fault), 0) << fault;
+            EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        }
+    }
+}
+
+constexpr std::string_view kShownInChoices[] = {"choose_tie_to_higher", "choose_weight_of_biased"};
+constexpr Expected kExpectedInRouters[] = {{"route_sums_early", "route", FindingKind::kRace}};
+
+TEST(KernelFaults, OfRoutersAreFoundOrShownAsWrongBits) {
+    const reference::MoeConfig moe = drawn_moe(reference::RouterKind::kSigmoidBias, 24, 4, 4, 2);
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        EXPECT_TRUE(routes_as_defined(*device, 5, 9, 700, Values::kNormal));
+        EXPECT_TRUE(chooses_as_defined(*device, moe));
+        EXPECT_TRUE(adds_as_defined(*device, 70, true));
+        for (const std::string_view fault : kShownInChoices) {
+            const planted::SwitchedOn on(fault);
+            EXPECT_FALSE(chooses_as_defined(*device, moe)) << fault;
+        }
+        {
+            const planted::SwitchedOn on("shared_gate_of_first_row");
+            EXPECT_FALSE(adds_as_defined(*device, 70, true));
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        for (const Expected& expected : kExpectedInRouters) {
+            const planted::SwitchedOn on(expected.fault);
+            (void)routes_as_defined(*device, 5, 9, 700, Values::kNormal);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+}
+
 // Logs and drafts. Every access is in order; states, outputs or the rows of faults are wrong.
 constexpr std::string_view kShownInWindows[] = {"window_log_not_cut", "window_state_of_drafts", "window_conv_of_drafts",
                                                 "window_conv_not_replayed"};
@@ -474,12 +531,14 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",   "tensor_later_row",    "conv_other_sequence",
-                                        "scan_snapshot_late",  "window_fault_of_all", "gate_of_queries",
-                                        "hopper_not_swizzled", "norm_lane_too_few",   "matvec_chunks_backwards",
-                                        "matvec_not_awaited"};
+    std::set<std::string_view> shown = {"tensor_wrong_lane",        "tensor_later_row",    "conv_other_sequence",
+                                        "scan_snapshot_late",       "window_fault_of_all", "gate_of_queries",
+                                        "hopper_not_swizzled",      "norm_lane_too_few",   "matvec_chunks_backwards",
+                                        "shared_gate_of_first_row", "matvec_not_awaited"};
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
+    shown.insert(std::begin(kShownInExperts), std::end(kShownInExperts));
+    shown.insert(std::begin(kShownInChoices), std::end(kShownInChoices));
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
@@ -494,6 +553,8 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpectedInConvs);
     add(kExpectedInScans);
     add(kExpectedInDeltas);
+    add(kExpectedInExperts);
+    add(kExpectedInRouters);
     add(kExpectedInWindows);
     add(kExpectedInDigests);
     std::set<std::string_view> planted;

@@ -10,11 +10,6 @@
 
 namespace verbatim::tests {
 
-// Those whose operations all have a CUDA kernel and an entry in the sandbox.
-inline constexpr reference::Architecture kSandboxFamilies[] = {
-    reference::Architecture::kGraniteHybrid, reference::Architecture::kLlama,    reference::Architecture::kBamba,
-    reference::Architecture::kNemotronH,     reference::Architecture::kFalconH1, reference::Architecture::kMamba2};
-
 // An architecture as it is, or with experts if only some of its models have them.
 struct Family {
     reference::Architecture architecture = reference::Architecture::kLlama;
@@ -30,7 +25,7 @@ struct Family {
 };
 inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name(); }
 
-// What the CPU computes.
+// What the CPU and the CUDA kernels compute.
 inline constexpr Family kAllFamilies[] = {
     {reference::Architecture::kGraniteHybrid},   {reference::Architecture::kLlama},
     {reference::Architecture::kBamba},           {reference::Architecture::kNemotronH},

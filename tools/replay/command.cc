@@ -105,13 +105,6 @@ Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::strin
     return replay_file(pressed, model, repository_path(kSampleScenario), {});
 }
 
-bool runs_on_cuda(std::string_view preset_name) {
-    return reference::geometry(reference::preset(preset_name).value()).num_moe_layers == 0;
-}
-bool uses_cuda(const ReplayOptions& options) {
-    return options.replay.executor.starts_with("cuda") || options.replay.beside.starts_with("cuda");
-}
-
 // The sessions on the model that --model names, the scenario on it and, when it names none, on a model of every family.
 Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
     std::vector<ReplayRun> runs;
@@ -122,10 +115,6 @@ Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
     }
     for (const std::string_view name : reference::preset_names()) {
         if (!name.starts_with("tiny-")) continue;
-        if (!runs_on_cuda(name) && uses_cuda(options)) {
-            fmt::print(stderr, "{}: left out, it has layers for which there are no CUDA kernels\n", name);
-            continue;
-        }
         ASSIGN_OR_RETURN(runs.emplace_back(), replay_scenario(options, std::string(name)));
     }
     return runs;

@@ -17,6 +17,7 @@
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/families.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -29,10 +30,6 @@ using tests::iota;
 using tests::PoisonedModel;
 using tests::Scene;
 using tests::SceneModel;
-
-constexpr Architecture kFamilies[] = {Architecture::kGraniteHybrid, Architecture::kLlama,    Architecture::kBamba,
-                                      Architecture::kNemotronH,     Architecture::kFalconH1, Architecture::kMamba2,
-                                      Architecture::kQwen35};
 
 struct Emulated {
     // In the profile of the model's reference.
@@ -78,9 +75,9 @@ void run_beside(const SceneModel& model, reference::NumericExecutor& beside, int
 }
 
 TEST(CudaExecutor, AgreesWithTheReferenceInEveryOperation) {
-    for (const Architecture family : kFamilies) {
-        SCOPED_TRACE(reference::architecture_name(family));
-        const SceneModel model(reference::draw_small_config(family, 31), 31);
+    for (const tests::Family& family : tests::kAllFamilies) {
+        SCOPED_TRACE(family.name());
+        const SceneModel model(family.draw(31), 31);
         reference::ReferenceExecutor beside(model.model.config, model.model.weights);
         run_beside(model, beside, 21);
     }
@@ -88,9 +85,9 @@ TEST(CudaExecutor, AgreesWithTheReferenceInEveryOperation) {
 
 // Rows enough for the large blocks, then few.
 TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
-    for (const Architecture family : kFamilies) {
-        SCOPED_TRACE(reference::architecture_name(family));
-        const SceneModel model(reference::draw_small_config(family, 35), 35, Profile::kTensorSm90);
+    for (const tests::Family& family : tests::kAllFamilies) {
+        SCOPED_TRACE(family.name());
+        const SceneModel model(family.draw(35), 35, Profile::kTensorSm90);
         EXPECT_EQ(Emulated(model).executor.numerics_id(), "tensor.sm90/1");
         reference::ReferenceExecutor reference(model.model.config, model.model.weights, 1, Profile::kTensorSm90);
         run_beside(model, reference, 40);
@@ -104,8 +101,8 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
 // Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after
 // all layers.
 TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
-    for (const Architecture family : kFamilies) {
-        const SceneModel model(reference::draw_small_config(family, 37), 37);
+    for (const tests::Family& family : tests::kAllFamilies) {
+        const SceneModel model(family.draw(37), 37);
         simt::Emulator emulator(Schedule::kRandom, 7);
         const auto device = make_emulated_device(emulator);
         CudaExecutor executor(model.model.config, model.model.weights, *device,
@@ -130,7 +127,7 @@ TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
             difference += std::pow(double{got[i]} - double{want[i]}, 2);
             length += std::pow(double{want[i]}, 2);
         }
-        EXPECT_LT(std::sqrt(difference / length), 0.02) << reference::architecture_name(family);
+        EXPECT_LT(std::sqrt(difference / length), 0.02) << family.name();
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }
@@ -284,6 +281,15 @@ TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
     }
 }
 
+// Entries are listed, gathered, multiplied twice or three times, activated and combined; the norm and the branch are
+// the MLP's where there is one.
+int64_t launches_of_experts(const reference::MoeConfig& moe, bool has_mlp) {
+    int64_t num = moe.kind == reference::MlpKind::kGatedSilu ? 9 : 8;
+    if (moe.d_latent > 0) num += has_mlp ? 4 : 3;  // the normed rows are rounded again for the MLP
+    if (!has_mlp) return num + 2;
+    return num + (moe.shared_gate ? 3 : 1);
+}
+
 // Of a step that draws one token: an operation is a launch, but for rotary (q and k), attention (2) and a
 // draw (5). Rounding is one where an input is multiplied first, or another mixer has come between, or a pair of what is
 // left for the matmul would lie in two blocks.
@@ -312,13 +318,14 @@ int64_t launches_of_a_step(const reference::ModelConfig& config) {
             num += attention->n_heads > 1 && attention->head_dim % 2 == 1 ? 1 : 0;
         }
         if (layer.mlp) num += layer.mlp->kind == reference::MlpKind::kGatedSilu ? 6 : 5;
+        if (layer.moe) num += launches_of_experts(*layer.moe, layer.mlp.has_value());
     }
     return num;
 }
 TEST(CudaExecutor, AStepLaunchesWhatTheWalkAsksForAndNoMore) {
-    for (const Architecture architecture : kFamilies) {
+    for (const tests::Family& family : tests::kAllFamilies) {
         for (uint64_t seed = 1; seed <= 3; ++seed) {
-            const SceneModel model(reference::draw_small_config(architecture, seed), seed);
+            const SceneModel model(family.draw(seed), seed);
             Emulated cuda(model);
             Scene scene(model, cuda.executor, 16);
             scene.next();
@@ -326,7 +333,7 @@ TEST(CudaExecutor, AStepLaunchesWhatTheWalkAsksForAndNoMore) {
             scene.compute({.slot = 0, .num_new_tokens = 5, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 1)});
             scene.step();
             EXPECT_EQ(cuda.device->counts().launches, launches_of_a_step(model.model.config))
-                << static_cast<int>(architecture) << ", seed " << seed;
+                << family.name() << ", seed " << seed;
         }
     }
 }
@@ -382,15 +389,6 @@ TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
     }
 }
 
-TEST(CudaExecutor, AFamilyWithoutKernelsIsRefusedByName) {
-    const reference::ModelConfig config = *reference::preset("tiny-granite-moe");
-    const auto problems = unsupported(config, {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}, {});
-    ASSERT_EQ(problems.size(), config.layers.size());
-    EXPECT_EQ(problems[0],
-              "layer 0: there are no CUDA kernels for experts yet: a GraniteMoeHybridForCausalLM runs on the executors "
-              "reference and cpu");
-}
-
 TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
     const reference::ModelConfig fits = reference::draw_small_config(Architecture::kFalconH1, 34);
     const CudaLimits limits;
@@ -423,6 +421,10 @@ TEST(CudaExecutor, AModelBeyondTheKernelsLimitsIsRefusedByName) {
     EXPECT_EQ(unsupported(beyond, pools, limits),
               std::vector<std::string>{fmt::format("layer {}: key_dim = 129, the CUDA kernels take up to 128",
                                                    delta - beyond.layers.begin())});
+    beyond = reference::draw_small_moe_config(Architecture::kQwen35Moe, 34);
+    beyond.layers[0].moe->n_experts = 513;
+    EXPECT_EQ(unsupported(beyond, pools, limits),
+              std::vector<std::string>{"layer 0: n_experts = 513, the CUDA kernels take up to 512"});
     beyond = fits;
     beyond.layers.resize(1);
     beyond.layers[0].attention->n_kv_heads = 4;

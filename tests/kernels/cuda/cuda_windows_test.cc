@@ -47,23 +47,23 @@ WindowCounts run_emulated(const SceneModel& model, Schedule schedule, uint64_t s
     return counts;
 }
 
-TEST(CudaWindows, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
-    uint64_t number = 0;
-    std::vector<Architecture> families(std::begin(kSandboxFamilies), std::end(kSandboxFamilies));
-    families.push_back(Architecture::kQwen35);
-    for (const Architecture family : families) {
-        const Schedule schedule = cuda::schedules()[number++ % cuda::schedules().size()];
-        const SceneModel model(reference::draw_small_config(family, number), number);
-        const WindowCounts counts = run_emulated(model, schedule, number);
-        if (::testing::Test::HasFailure()) FAIL() << reference::architecture_name(family);
-        EXPECT_GT(counts.accepted_drafts, 10);
-        EXPECT_GT(counts.rolled_back, 5);
-        EXPECT_GT(counts.unwritten_rows, 0);
-        if (!model.has_state) continue;
-        EXPECT_GT(counts.replayed, 0);
-        EXPECT_GT(counts.moves, 0);
-    }
+class CudaWindowsOf : public testing::TestWithParam<size_t> {};
+
+TEST_P(CudaWindowsOf, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
+    const uint64_t number = GetParam() + 1;
+    const SceneModel model(kAllFamilies[GetParam()].draw(number), number);
+    const Schedule schedule = cuda::schedules()[GetParam() % cuda::schedules().size()];
+    const WindowCounts counts = run_emulated(model, schedule, number);
+    EXPECT_GT(counts.accepted_drafts, 10);
+    EXPECT_GT(counts.rolled_back, 5);
+    EXPECT_GT(counts.unwritten_rows, 0);
+    if (!model.has_state) return;
+    EXPECT_GT(counts.replayed, 0);
+    EXPECT_GT(counts.moves, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(InEveryFamily, CudaWindowsOf, testing::Range<size_t>(0, std::size(kAllFamilies)),
+                         [](const auto& info) { return kAllFamilies[info.param].name(); });
 
 TEST(CudaWindows, OnTensorCoresTheyAreToo) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 4), 4, Profile::kTensorSm90);

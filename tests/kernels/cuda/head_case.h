@@ -34,6 +34,7 @@ inline void expect_heads_summed_where_they_lie(Device& device, int32_t block_siz
         const auto got = executor.head_digest(head);
         waits.push_back(device.counts().waits - before.waits);
         EXPECT_GT(device.counts().launches, before.launches);
+        EXPECT_EQ(device.counts().allocations, before.allocations) << "graphs end with an allocation";
         reference::HeadDigester wanted(executor.tensors(), length);
         ASSERT_TRUE(executor.read_head(
             head, [&](const reference::HeadPiece& piece) { wanted.add(piece.tensor, piece.bytes); }));

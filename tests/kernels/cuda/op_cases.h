@@ -13,6 +13,7 @@
 #include "reference/ops/rms_norm.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/delta_case.h"
+#include "tests/kernels/cuda/expert_case.h"
 #include "tests/kernels/cuda/mamba_case.h"
 #include "tests/kernels/cuda/window_case.h"
 #include "tests/reference/ops/op_values.h"
@@ -192,6 +193,8 @@ inline void expect_every_op(Device& device) {
     expect_deltas(device);
     expect_faults_of_deltas(device);
     for (const int64_t head_dim : {5, 40}) EXPECT_TRUE(gates_as_defined(device, 3, head_dim)) << head_dim;
+    expect_routers(device);
+    expect_experts(device);
     expect_windows(device);
     expect_faults_of_rows(device);
     for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);

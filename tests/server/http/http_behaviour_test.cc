@@ -11,7 +11,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,6 +60,18 @@ TEST(HttpBehaviour, AClientThatLeavesInPrefillHasItsTurnAborted) {
 
 TEST(HttpBehaviour, AClientThatLeavesInDecodeHasItsTurnAborted) {
     for (const bool stream : {true, false}) leave_after(4, stream);
+}
+
+// A socket of which one half is closed: nobody will ask more, and nobody is known to read.
+TEST(HttpBehaviour, AClientThatClosesItsWritingSideHasItsTurnAborted) {
+    HttpScene scene;
+    scene.gate().let_through(4);
+    const HttpClient client(scene.port());
+    client.send(chat_bytes(hello({{"stream", true}, {"max_tokens", 3000}, {"conversation_id", "c"}})));
+    scene.gate().wait_until_closed();
+    ASSERT_EQ(shutdown(client.socket(), SHUT_WR), 0);
+    expect_no_trace(scene);
+    EXPECT_THAT(client.read_until("[DONE]"), Not(HasSubstr("[DONE]")));
 }
 
 // The next request is on its way already; that its sender is gone is seen all the same.
@@ -168,6 +184,45 @@ TEST(HttpBehaviour, HalfRequestsHoldNobodyUpAndAreClosedInTime) {
     EXPECT_EQ(scene.ask(get("/health")).status, 200);
     EXPECT_EQ(scene.chat(hello()).status, 200);
     for (const auto& client : slow) EXPECT_EQ(client->read_until("x"), "");
+}
+
+// A child of this process that computes; 0: there is none.
+pid_t busy_child() {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        if (entry.path().filename().string().find_first_not_of("0123456789") != std::string::npos) continue;
+        std::ifstream file(entry.path() / "stat");
+        const std::string stat{std::istreambuf_iterator<char>(file), {}};
+        const size_t name_end = stat.rfind(')');
+        if (name_end == std::string::npos) continue;
+        std::istringstream rest(stat.substr(name_end + 1));
+        char state = 0;
+        pid_t parent = 0;
+        rest >> state >> parent;
+        if (parent == getpid() && state == 'R') return std::stoi(stat);
+    }
+    return 0;
+}
+
+// A template may take its time; what is wrong without it is said meanwhile.
+TEST(HttpBehaviour, BadRequestsDoNotWaitForOthersTemplates) {
+    HttpSceneConfig config;
+    config.chat_template = R"({% if messages[0].content == "slow" %})"
+                           "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}";
+    config.template_limits.render_ms = 15'000;
+    const HttpScene scene(config);
+    const HttpClient slow(scene.port());
+    slow.send(chat_bytes(hello({{"messages", json::array({{{"role", "user"}, {"content", "slow"}}})}})));
+    pid_t renderer = 0;
+    while (renderer == 0) renderer = busy_child();
+    EXPECT_EQ(scene.ask(post("/v1/chat/completions", "{")).status, 400);
+    EXPECT_EQ(scene.chat(hello({{"unknown", 1}})).status, 400);
+    EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}, {"suffix_only", true}})).status, 404);
+    EXPECT_EQ(scene.ask(post("/tokenize", "{}")).status, 400);
+    EXPECT_EQ(scene.ask(post("/detokenize", R"({"tokens": [283]})")).status, 200);
+    char byte = 0;
+    EXPECT_EQ(recv(slow.socket(), &byte, 1, MSG_PEEK | MSG_DONTWAIT), -1) << "they came behind the slow one";
+    ASSERT_EQ(kill(renderer, SIGKILL), 0);
+    EXPECT_EQ(slow.read_answer().status, 400);
 }
 
 TEST(HttpBehaviour, TenMegabytesOfHeadersAreRefusedAndSaidSo) {

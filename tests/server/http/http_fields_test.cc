@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 using server::salt_of;
 using server::Tenants;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -179,7 +180,9 @@ TEST(HttpFields, AnswersSayTheirHead) {
     EXPECT_THAT(first.head, HasSubstr("X-Head-Id: " + head));
     EXPECT_THAT(first.head, HasSubstr("X-Request-Id: req-"));
     scene.wait_until_idle();
-    const Joined second = joined(scene.chat(hello({{"conversation_id", "c"}, {"stream", true}})));
+    const HttpAnswer stream = scene.chat(hello({{"conversation_id", "c"}, {"stream", true}}));
+    EXPECT_THAT(stream.head, AllOf(HasSubstr("X-Request-Id: req-"), HasSubstr("X-Conversation-Id: c")));
+    const Joined second = joined(stream);
     EXPECT_GT(std::stoll(second.head_id.get<std::string>()), std::stoll(head));
     EXPECT_FALSE(scene.chat(hello()).json().contains("head_id"));
     const HttpAnswer named = scene.ask(get("/health", "X-Request-Id: mine\r\n"));
@@ -295,6 +298,26 @@ TEST(Tenants, SaltsOfTenantsDifferWhateverTheySend) {
                                         salt_of("ab", {}), salt_of("b", {}),  salt_of({}, "a")};
     for (size_t i = 0; i < all.size(); ++i) {
         for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " " << j;
+    }
+}
+
+// A key that counts how often it is looked at.
+struct WatchedKey {
+    std::string bytes;
+    mutable size_t num_looks = 0;
+    [[nodiscard]] size_t size() const { return bytes.size(); }
+    uint8_t operator[](size_t at) const { return ++num_looks, static_cast<uint8_t>(bytes[at]); }
+};
+
+TEST(Tenants, KeysAreComparedWholeWhereverTheyDiffer) {
+    const std::string key = "a-key-of-somebody";
+    for (size_t place = 0; place <= key.size(); ++place) {
+        WatchedKey tried{key};
+        if (place < key.size()) tried.bytes[place] ^= 1;
+        const WatchedKey known{key};
+        EXPECT_EQ(equal_whole(tried, known), place == key.size());
+        EXPECT_EQ(tried.num_looks, key.size());
+        EXPECT_EQ(known.num_looks, key.size());
     }
 }
 

@@ -189,7 +189,8 @@ HttpScene::HttpScene(HttpSceneConfig config)
         const ScratchFolder folder;
         if (!config.chat_template.empty()) folder.write("chat_template.jinja", config.chat_template);
         chat_ = *text::Chat::load(config.chat_template.empty() ? kSceneModel : folder.path().string(), tokenizer_,
-                                  {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"});
+                                  {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"},
+                                  config.template_limits);
     }
     const Status opened = ledger_.open({.tokenizer = "the tests'", .vocab_size = config.executor.vocab_size});
     EXPECT_TRUE(opened) << opened.error().message;

@@ -111,6 +111,7 @@ struct HttpSceneConfig {
     std::string api_keys;            // of the file; empty: none
     bool has_template = true;        // which takes a process to start
     std::string chat_template;       // empty: the model's
+    text::TemplateLimits template_limits;
     bool has_checkpoints = true;
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
     HttpConfig http = {.port = 0};

@@ -163,6 +163,9 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
     for (const auto& [model, profile] : {std::pair{"tiny-granite", "exact"},
                                          {"tiny-falcon-h1", "exact"},
                                          {"tiny-qwen3.5", "exact"},
+                                         {"tiny-granite-moe", "exact"},
+                                         {"tiny-nemotron-moe", "tensor.sm90"},
+                                         {"tiny-qwen3.5-moe", "exact"},
                                          {"tiny-granite", "tensor.sm90"},
                                          {"tiny-nemotron-h", "tensor.sm90"}}) {
         const Outcome ran = run_replay({"--executor", "cuda-emulated", "--trace", trace, "--model", model, "--profile",

@@ -1,0 +1,104 @@
+// The walk's operations of a mixture of experts.
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/fragments.h"
+
+namespace verbatim::cuda {
+
+using reference::Buffer;
+using reference::MatrixId;
+using reference::MoeConfig;
+
+namespace {
+
+RouterScore score_of(reference::RouterKind kind) {
+    switch (kind) {
+        case reference::RouterKind::kSigmoidBias: return RouterScore::kSigmoidBias;
+        case reference::RouterKind::kSoftmaxAll: return RouterScore::kSoftmaxAll;
+        case reference::RouterKind::kSoftmaxChosen: return RouterScore::kSoftmaxChosen;
+    }
+    CHECK(false, "router {}", static_cast<int>(kind));
+}
+
+ChooseShape shape_of(const MoeConfig& moe) {
+    return {score_of(moe.router),
+            moe.normalize,
+            moe.n_experts,
+            moe.n_chosen,
+            moe.n_groups,
+            moe.n_chosen_groups,
+            static_cast<float>(moe.sum_epsilon),
+            static_cast<float>(moe.scale)};
+}
+
+Floats dense(float* data, int64_t num_rows, int64_t width) { return {data, num_rows, width, width}; }
+
+}  // namespace
+
+void CudaBackend::upload_moe(int32_t i) {
+    const reference::MoeWeights& weights = model_.weights().layers[i].moe;
+    const int64_t width = config().hidden_size;
+    layers_[i].router =
+        DeviceArray<float>(device_, pack_router(weights.router, config().layers[i].moe->n_experts, width));
+    if (!weights.choice_bias.empty()) layers_[i].choice_bias = DeviceArray<float>(device_, weights.choice_bias);
+}
+
+void CudaBackend::route(int32_t layer, const MoeConfig& moe) {
+    const int64_t width = config().hidden_size;
+    device_.route(rounded(Buffer::kNormed, width, 1.0F), {layers_[layer].router.data(), width},
+                  fresh(Buffer::kRouter, moe.n_experts));
+}
+
+void CudaBackend::choose(int32_t layer, const MoeConfig& moe) {
+    device_.choose(shape_of(moe), rows(Buffer::kRouter, moe.n_experts), layers_[layer].choice_bias.data(),
+                   fresh(Buffer::kChosen, 2 * int64_t{moe.n_chosen}));
+}
+
+// With room for as many entries as the batch has.
+DeviceEntries CudaBackend::entries_of(const MoeConfig& moe) {
+    const ExpertCounts counts{batch().num_rows(), moe.n_experts, moe.n_chosen};
+    return {counts, experts_.rows.ensure(device_, counts.num_entries()),
+            experts_.entries.ensure(device_, counts.num_entries()), experts_.parts.ensure(device_, counts.num_parts())};
+}
+
+void CudaBackend::multiply_entries(const DeviceEntries& of, const uint32_t* pairs, MatrixId id, Floats out) {
+    const Matrix& matrix = matrix_of(id);
+    device_.multiply_entries(profile_, of, pairs, {matrix.words.data(), nullptr, matrix.num_outputs, matrix.num_k},
+                             out);
+}
+
+void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out) {
+    const int64_t width = moe.row_width(config().hidden_size);
+    const Floats chosen = rows(Buffer::kChosen, 2 * int64_t{moe.n_chosen});
+    const DeviceEntries of = entries_of(moe);
+    const int64_t num_entries = of.counts.num_entries();
+    const uint32_t* const from = rounded(in, width, 1.0F);
+    // First what a row is multiplied by, then what comes of it, take the same place.
+    uint32_t* const pairs =
+        experts_.pairs.ensure(device_, num_entries * std::max(row_pairs_of(width), row_pairs_of(moe.d_ff)));
+    const Floats up = dense(experts_.up.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);
+    const Floats results = dense(experts_.results.ensure(device_, num_entries * width), num_entries, width);
+    device_.list_entries(chosen, of);
+    device_.gather_entries(of, from, width, pairs);
+    multiply_entries(of, pairs, {layer, reference::Matrix::kExpertUp}, up);
+    if (moe.kind == reference::MlpKind::kGatedSilu) {
+        const Floats gate = dense(experts_.gate.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);
+        multiply_entries(of, pairs, {layer, reference::Matrix::kExpertGate}, gate);
+        device_.swiglu(gate, 1.0F, up, pairs);
+    } else {
+        device_.relu_squared(up, pairs);
+    }
+    multiply_entries(of, pairs, {layer, reference::Matrix::kExpertDown}, results);
+    const Floats sum = fresh(out, width);
+    device_.combine(of, chosen, results, sum, out == Buffer::kLatentSum ? rounded_to(out, width) : nullptr);
+}
+
+void CudaBackend::add_routed(bool gated) {
+    const int64_t width = config().hidden_size;
+    device_.add_routed(rows(Buffer::kRouted, width), gated ? rows(Buffer::kSharedGate, 1) : Floats{},
+                       rows(Buffer::kBranch, width));
+}
+
+}  // namespace verbatim::cuda

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Looks at the machine code of sm_90a in the object that the build made of the kernels.
+
+- No kernel has local memory: no spills, no stack, no array that lies in memory instead of registers.
+- Those of tests/gpu/sass_expectations.txt ask for as many bytes before they wait, hide a load behind as many
+  multiplications, and multiply in loops as short, as it says there. Registers count only where a block would not fit.
+
+All checks are first tried on texts that must fail. Without cuobjdump and without PyPI it is skipped.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import sass
+
+SKIPPED = 77
+REGISTERS = 65536  # of a processor
+
+
+def problems_of(kernel, code, registers, expected):
+    """What `expected`, a line of the file or None, does not find."""
+    found = []
+    if code.count("LDL", "STL") > 0:
+        found.append(f"{code.count('LDL', 'STL')} instructions on local memory: spills or an array that is indexed")
+    if expected is None:
+        return [f"{kernel}: {text}" for text in found]
+    threads, under_way, hidden, multiplications, instructions = expected
+    warp_registers = (registers * 32 + 255) // 256 * 256
+    if warp_registers * ((threads + 31) // 32) > REGISTERS:
+        found.append(f"{registers} registers: a block of {threads} threads does not fit a processor")
+    if code.bytes_under_way < under_way:
+        found.append(f"{code.bytes_under_way} bytes are asked for before the first is used, {under_way} are expected")
+    if code.hidden < hidden:
+        found.append(f"{code.hidden} multiplications stand between a load and its use, {hidden} are expected")
+    ffma, tensor, length = code.inner_loop() or (0, 0, 0)
+    if max(ffma, tensor) < multiplications:
+        found.append(f"the loop has {ffma} FFMA and {tensor} HMMA, {multiplications} are expected")
+    if length > instructions:
+        found.append(f"the loop has {length} instructions, {instructions} at most are expected")
+    return [f"{kernel}: {text}" for text in found]
+
+
+def all_problems(kernels, registers, expectations):
+    gone = sorted(set(expectations) - set(kernels))
+    found = [f"{kernel}: in the file of expectations, but not compiled" for kernel in gone]
+    for kernel, code in sorted(kernels.items()):
+        found += problems_of(kernel, code, registers.get(kernel, 0), expectations.get(kernel))
+    return found
+
+
+def function(*instructions):
+    """As cuobjdump prints it."""
+    lines = ["\t\tFunction : _Zon_device4ScanEEEvT_"]
+    lines += [f"        /*{16 * i:04x}*/    {text} ;   /* 0x0 */" for i, text in enumerate(instructions)]
+    return sass.kernels_of("\n".join(lines))["Scan"]
+
+
+def check_the_checks():
+    first, second, use = "LDG.E.128 R4, [R2.64]", "LDG.E.128 R8, [R2.64+0x10]", "FFMA R1, R5, R9, R1"
+    early = function(first, second, "FFMA R1, R20, R21, R1", use)
+    late = function(first, use, second, use)
+    assert (early.bytes_under_way, early.hidden) == (32, 2), early
+    assert (late.bytes_under_way, late.hidden) == (16, 1), late
+    assert function("@!P0 LDG.E R4, [R4.64]", "STG.E [R2.64], R4").bytes_under_way == 4
+    assert function("LDG.E.64 R4, [R2.64]", "MOV R5, RZ", "LDG.E R6, [R2.64]").bytes_under_way == 8  # R4, R5 came
+    mma = "HMMA.16816.F32.BF16 R4, R8, R12, R4"
+    nested = function("FFMA R1, R2, R3, R1", mma, mma, "@P0 BRA 0x10", "NOP", "@P1 BRA 0x0", "EXIT")
+    assert nested.inner_loop() == (0, 2, 3) and nested.instructions == 6, nested
+    assert function("EXIT").inner_loop() is None
+    spilled = function("STL [R1], R4", "LDL R4, [R1]")
+    (only,) = problems_of("Scan", spilled, 8, None)
+    assert only.startswith("Scan: 2 instructions on local memory"), only
+    assert problems_of("Scan", nested, 255, (256, 0, 0, 2, 3)) == []
+    for expected, part in (((256, 0, 0, 2, 3), "does not fit"), ((64, 4, 0, 2, 3), "before the first"),
+                           ((64, 0, 9, 2, 3), "between a load"), ((64, 0, 0, 3, 3), "the loop has 0 FFMA and 2 HMMA"),
+                           ((64, 0, 0, 2, 2), "3 instructions, 2 at most")):
+        registers = 257 if "fit" in part else 64
+        (only,) = problems_of("Scan", nested, registers, expected)
+        assert part in only, only
+    assert all_problems({}, {}, {"Gone": (64, 0, 0, 0, 0)}) == ["Gone: in the file of expectations, but not compiled"]
+    usage = " Function _Zon_device4ScanEEEvT_:\n  REG:120 STACK:0 SHARED:0 LOCAL:0\n"
+    assert sass.registers_of(usage) == {"Scan": 120}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--object", required=True, help="that the build made of kernels/cuda/gpu_device.cu")
+    parser.add_argument("--source-dir", type=pathlib.Path, required=True)
+    parser.add_argument("--work-dir", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    check_the_checks()
+    try:
+        cuobjdump = sass.find_cuobjdump(args.nvcc, args.work_dir)
+    except sass.NoTool as reason:
+        print(f"skipped: {reason}")
+        return SKIPPED
+    kernels, registers = sass.read_object(cuobjdump, args.object, "90a")
+    print(f"sm_90a: {len(kernels)} kernels, {sum(code.instructions for code in kernels.values())} instructions")
+    expectations = sass.read_expectations(args.source_dir / "tests/gpu/sass_expectations.txt")
+    problems = all_problems(kernels, registers, expectations)
+    problems += [] if kernels else ["the object has no kernels for sm_90a"]
+    print("\n".join(problems))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Writes docs/measurements/gpu-forecast.md: what the kernels may reach on an H100, kernel by kernel, from their machine
+code (tests/gpu/sass.py) and the bytes that must move, beside what gpu_benchmark measured, where its record is given.
+
+    tests/gpu/forecast.py --object build/release/.../gpu_device.cu.o --nvcc NVCC --work-dir DIR [--measured RECORD]
+
+A line's time is the longest of three: its bytes at what the loads under way can keep busy, its warp instructions at one
+for each scheduler and clock, its tensor multiplications at what mma.sync reaches. Launches, tails and small grids are
+not in it.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+import sass
+
+SKIPPED = 77
+
+# Of an H100 SXM. Data sheet: processors, clock, schedulers, registers, warps, bf16 multiplications a clock.
+PROCESSORS, CLOCK, SCHEDULERS, REGISTERS, MOST_WARPS, TENSOR_RATE = 132, 1.755e9, 4, 65536, 64, 2048
+COPY = 3.0e12      # bytes a second that a copy kernel reaches, assumed
+LATENCY = 0.6e-6   # seconds from a load to its value under load, assumed
+MMA_SYNC = 0.62    # of the tensor rate, as published for mma.sync on Hopper
+WGMMA = 0.95       # assumed
+COPIES = ("LDGSTS", "UBLKCP")  # asynchronous: they do not wait for registers
+
+
+def matmul(rows, outputs, k, kernel, profile):
+    # gpu_benchmark's own words, so that its line is found.
+    return (rf"matmul {profile} +{rows} x +{outputs} x +{k} ", kernel, 2.0 * outputs * k, float(rows * outputs * k))
+
+
+def all_lines():
+    """(gpu_benchmark's line as a pattern, kernel, bytes that must move, multiplications)"""
+    lines = [matmul(1, 8192, 4096, "Matvec1", "exact"), matmul(1, 50176, 2048, "Matvec1", "exact")]
+    lines += [matmul(rows, 8192, 4096, kernel, "exact")
+              for rows, kernel in ((2, "Matvec2"), (4, "Matvec4"), (8, "Matmul8"), (16, "Matmul16"), (32, "Matmul32"))]
+    lines.append(matmul(8192, 8192, 8192, "Matmul", "exact"))
+    lines += [matmul(rows, 8192, 4096, kernel, "tensor.sm90")
+              for rows, kernel in ((1, "TensorMatvec8"), (8, "TensorMatvec8"), (32, "TensorMatvec32"))]
+    lines += [matmul(8192, 8192, 8192, "HopperMatmul", "tensor.sm90"),
+              matmul(8192, 8192, 8192, "HopperFastMatmul", "fast")]
+    # 64 sequences of 4096 positions, 40 heads of 64 over 8 of K and V: K and V once, q.k and p.v for each head.
+    pairs = 64.0 * 4096 * 64
+    lines.append((r"decode attention exact +64 sequences of 4096", "AttendRun5", pairs * 8 * 4, pairs * 40 * 2))
+    lines.append((r"decode attention tensor.sm90 +64 sequences of 4096", "TensorAttendRun", pairs * 8 * 4, 0.0))
+    # 128 heads of 64 channels, a state of 128: an element is read and written once, and takes two fma a token.
+    elements = 128.0 * 64 * 128
+    lines.append((r"state update of 64 sequences", "Scan", 64 * elements * 8, 64 * elements * 2))
+    lines.append((r"scan of 1 sequences", "Scan", elements * 8, 2048 * elements * 2))
+    return lines
+
+
+def resident_warps(registers, threads):
+    warps = (threads + 31) // 32
+    each = (registers * 32 + 255) // 256 * 256 * warps
+    return min(REGISTERS // each * warps, MOST_WARPS // warps * warps)
+
+
+def memory_share(code, warps):
+    """Of the copy, at most: what a processor's threads have asked for, beside what covers a load's time."""
+    asked = warps * 32 * code.bytes_under_way
+    if code.count(*COPIES) > 0:
+        return 1.0
+    return min(1.0, asked / (COPY * LATENCY / PROCESSORS))
+
+
+def forecast(code, warps, num_bytes, multiplications):
+    """(seconds, which of the three)"""
+    ffma, tensor, length = code.inner_loop() or (0, 0, 0)
+    times = {"memory": num_bytes / (COPY * memory_share(code, warps))}
+    issued = PROCESSORS * SCHEDULERS * CLOCK
+    if tensor == 0 and ffma > 0:
+        times["instructions"] = multiplications / 32 * length / ffma / issued
+    if tensor > 0:
+        group = code.count("HGMMA") > 0  # four warps take 64 x 192 x 16 together
+        each = 16 * 192 * 16 if group else 16 * 8 * 16
+        times["instructions"] = multiplications / each * length / tensor / issued
+        times["tensor cores"] = multiplications / (PROCESSORS * TENSOR_RATE * CLOCK * (WGMMA if group else MMA_SYNC))
+    limit = max(times, key=times.get)
+    return times[limit], limit
+
+
+def measured_us(record, pattern):
+    """Microseconds of gpu_benchmark's line, or None."""
+    for line in record.splitlines():
+        match = re.search(pattern + r".*?([0-9.]+) us", line)
+        if match:
+            return float(match.group(1))
+    return None
+
+
+def words(pattern):
+    return re.sub(r" +", " ", pattern.replace(" +", " ")).strip()
+
+
+def table(kernels, registers, expectations, record):
+    names = ("`gpu_benchmark`", "kernel", "registers, warps", "under way", "loop", "limit", "at least", "at most",
+             "measured")
+    rows = [f"| {' | '.join(names)} |",
+            "|---|---|---|---|---|---|---|---|---|"]
+    for pattern, kernel, num_bytes, multiplications in all_lines():
+        if kernel not in kernels or kernel not in expectations:
+            rows.append(f"| {words(pattern)} | `{kernel}` is not there any more | | | | | | | |")
+            continue
+        code, used = kernels[kernel], registers[kernel]
+        warps = resident_warps(used, expectations[kernel][0])
+        seconds, limit = forecast(code, warps, num_bytes, multiplications)
+        ffma, tensor, length = code.inner_loop()
+        reached = f"{100 * num_bytes / seconds / COPY:.0f} % of the copy"
+        if limit != "memory" and multiplications / seconds > 1e13:
+            reached = f"{2e-12 * multiplications / seconds:.0f} TFLOP/s"
+        found = measured_us(record, pattern)
+        beside = f"{found:.1f} us ({100 * seconds * 1e6 / found:.0f} %)" if found else ""
+        asked = "copies" if code.count(*COPIES) > 0 else f"{warps * 32 * code.bytes_under_way / 1024:.0f} KiB"
+        rows.append(f"| {words(pattern)} | `{kernel}` | {used}, {warps} | {asked} | {max(ffma, tensor)} in {length} "
+                    f"| {limit} | {seconds * 1e6:.1f} us | {reached} | {beside} |")
+    return "\n".join(rows)
+
+
+HEAD = """# GPU: a forecast, kernel by kernel
+
+Made by `tests/gpu/forecast.py` from the machine code of sm_90a and the bytes that must move; no GPU has been asked.
+{source}
+
+*Under way* is what a processor's threads have asked of memory before they need any of it; some {needed:.0f} KiB keep
+an H100's memory busy. *Loop* is multiplications in the instructions of the loop that has most of them. The *limit* is
+the longest of memory (a copy of {copy:.1f} TB/s, a load of {latency:.1f} us), instructions (one for each of four
+schedulers and clock of {clock:.3f} GHz, on 132 processors) and tensor cores ({mma:.0f} % of their rate, as published
+for mma.sync; {group:.0f} % for wgmma, assumed).
+
+Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
+allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
+bytes alone. The last column is filled by `--measured` with what `gpu_benchmark` printed.
+
+"""
+
+
+def check_the_checks():
+    loads = [f"        /*{16 * i:04x}*/    LDG.E.128 R{4 * i + 4}, [R2.64] ;" for i in range(2)]
+    loop = ["        /*0020*/    FFMA R1, R4, R8, R1 ;", "        /*0030*/    @P0 BRA 0x20 ;"]
+    code = sass.kernels_of("\n".join(["\t\tFunction : _Zon_device4ScanEEEvT_", *loads, *loop]))["Scan"]
+    assert resident_warps(255, 256) == 8 and resident_warps(32, 64) == 64
+    assert abs(memory_share(code, 4) - 4 * 32 * 32 / (COPY * LATENCY / PROCESSORS)) < 1e-9
+    assert memory_share(code, 64) == 1
+    assert forecast(code, 64, COPY, 0.0) == (1.0, "memory")
+    assert forecast(code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
+    line = "matmul exact            1 x  8192 x  4096       25.5 us      2.6 TFLOP/s"
+    assert measured_us(line, all_lines()[0][0]) == 25.5 and measured_us(line, all_lines()[1][0]) is None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--object", required=True)
+    parser.add_argument("--work-dir", type=pathlib.Path, required=True)
+    parser.add_argument("--measured", type=pathlib.Path, help="what gpu_benchmark printed")
+    parser.add_argument("--out", type=pathlib.Path, help="instead of docs/measurements/gpu-forecast.md")
+    args = parser.parse_args()
+    check_the_checks()
+    source = pathlib.Path(__file__).resolve().parent.parent.parent
+    try:
+        kernels, registers = sass.read_object(sass.find_cuobjdump(args.nvcc, args.work_dir), args.object, "90a")
+    except sass.NoTool as reason:
+        print(f"skipped: {reason}")
+        return SKIPPED
+    record = args.measured.read_text() if args.measured else ""
+    expectations = sass.read_expectations(source / "tests/gpu/sass_expectations.txt")
+    told = f"Measured: {args.measured.name}." if args.measured else "Nothing has been measured yet."
+    head = HEAD.format(source=told, needed=COPY * LATENCY / PROCESSORS / 1024, copy=COPY * 1e-12, latency=LATENCY * 1e6,
+                       clock=CLOCK * 1e-9, mma=100 * MMA_SYNC, group=100 * WGMMA)
+    out = args.out or source / "docs/measurements/gpu-forecast.md"
+    out.write_text(head + table(kernels, registers, expectations, record) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

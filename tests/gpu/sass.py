@@ -1,0 +1,171 @@
+"""sass.py: what a compiled kernel's machine code does, read from its SASS.
+
+Knows the text that cuobjdump prints, and where to find cuobjdump and nvdisasm: in the toolkit of nvcc, or as wheels
+from PyPI in an environment of the build's own.
+"""
+
+import dataclasses
+import pathlib
+import re
+import subprocess
+import sys
+
+WHEELS = ["nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"]
+KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
+FUNCTION = re.compile(r"^\s*Function : (\S+)")
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);")
+BACK = re.compile(r"0x([0-9a-f]+)\s*$")
+ARITHMETIC = ("FFMA", "HMMA", "HGMMA")
+REGISTER = re.compile(r"(?<![A-Z])R(\d+)\b")
+
+
+class NoTool(Exception):
+    """Why there is no cuobjdump here."""
+
+
+def find_cuobjdump(nvcc, work_dir):
+    """The toolkit's, or PyPI's in work_dir/sass-env."""
+    own = pathlib.Path(nvcc).resolve().parent / "cuobjdump"
+    if own.exists():
+        return own
+    folder = pathlib.Path(work_dir) / "sass-env"
+    found = sorted(folder.glob("lib/python*/site-packages/nvidia/*/bin/cuobjdump"))
+    if found and len(list(found[0].parent.glob("nvdisasm"))) == 1:
+        return found[0]
+    made = subprocess.run([sys.executable, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise NoTool("the toolkit has no cuobjdump, and python3 makes no environments (Debian: python3-venv)")
+    pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries",
+           "1", *WHEELS]
+    installed = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=300)
+    found = sorted(folder.glob("lib/python*/site-packages/nvidia/*/bin/cuobjdump"))
+    if installed.returncode != 0 or not found:
+        raise NoTool("the toolkit has no cuobjdump, and PyPI gives no " + " and ".join(WHEELS))
+    return found[0]
+
+
+def read_object(cuobjdump, built, architecture):
+    """SASS and registers of what the object holds for an architecture: ({kernel: Code}, {kernel: registers})."""
+    def run(what):
+        command = [str(cuobjdump), what, "-arch", f"sm_{architecture}", str(built)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return kernels_of(run("-sass")), registers_of(run("-res-usage"))
+
+
+@dataclasses.dataclass
+class Code:
+    """Counts of one kernel's instructions, as they stand there (not as often as they run)."""
+    instructions: int = 0
+    counts: dict = dataclasses.field(default_factory=dict)  # by what comes before the first dot
+    bytes_under_way: int = 0  # the most that a thread has asked of global memory before it needs any of it
+    hidden: int = 0  # the most multiplications that stand between a load of global memory and its first use
+    text: list = dataclasses.field(default_factory=list)   # (address, what comes before the first dot)
+    loops: list = dataclasses.field(default_factory=list)  # (first address, last address)
+
+    def count(self, *names):
+        return sum(self.counts.get(name, 0) for name in names)
+
+    def inner_loop(self):
+        """(FFMA, HMMA and HGMMA, instructions) of the smallest loop that has most of what it multiplies; None: none."""
+        def inside(loop):
+            return [name for address, name in self.text if loop[0] <= address <= loop[1]]
+        loops = [(sum(name in ARITHMETIC for name in inside(loop)), inside(loop)) for loop in self.loops]
+        most = max((number for number, _ in loops), default=0)
+        if most == 0:
+            return None
+        names = min((names for number, names in loops if 2 * number > most), key=len)
+        return names.count("FFMA"), names.count("HMMA") + names.count("HGMMA"), len(names)
+
+
+def width_of(opcode):
+    """Bytes of a load."""
+    parts = opcode.split(".")
+    return 16 if "128" in parts else 8 if "64" in parts else 2 if "U16" in parts or "S16" in parts else \
+        1 if "U8" in parts or "S8" in parts else 4
+
+
+class LoadsUnderWay:
+    """Follows a kernel's text from top to bottom: which loads has nobody used yet?"""
+
+    def __init__(self):
+        self.pending = {}  # register -> number of its load
+        self.bytes = {}    # number of a load -> bytes
+        self.began = {}    # number of a load -> multiplications before it
+        self.next = 0
+        self.multiplications = 0
+        self.most = 0
+        self.hidden = 0
+
+    def take(self, opcode, operands):
+        self.multiplications += opcode.split(".")[0] in ARITHMETIC
+        registers = [int(number) for number in REGISTER.findall(operands)]
+        is_load = opcode.startswith("LDG.") and registers
+        # What is read: all but a load's own destination. A destination that is written anew ends a wait as well.
+        for register in registers[1:] if is_load else registers:
+            self.arrived(register)
+        if not is_load:
+            return
+        first, width = registers[0], width_of(opcode)
+        for register in range(first, first + max(1, width // 4)):
+            self.arrived(register)
+            self.pending[register] = self.next
+        self.bytes[self.next] = width
+        self.began[self.next] = self.multiplications
+        self.next += 1
+        self.most = max(self.most, sum(self.bytes.values()))
+
+    def arrived(self, register):
+        load = self.pending.pop(register, None)
+        if load in self.bytes:
+            del self.bytes[load]
+            self.hidden = max(self.hidden, self.multiplications - self.began[load])
+
+
+def kernels_of(text):
+    """{kernel: Code} of cuobjdump -sass."""
+    kernels, code, loads = {}, None, None
+    for line in text.splitlines():
+        function = FUNCTION.match(line)
+        if function:
+            match = KERNEL.search(function.group(1))
+            code, loads = Code(), LoadsUnderWay()
+            kernels[match.group(1) if match else function.group(1)] = code
+        match = INSTRUCTION.match(line) if code is not None else None
+        if match:
+            address, opcode, operands = match.groups()
+            name = opcode.split(".")[0]
+            if name == "NOP":
+                continue
+            back = BACK.search(operands) if name == "BRA" else None
+            if back and int(back.group(1), 16) < int(address, 16):
+                code.loops.append((int(back.group(1), 16), int(address, 16)))
+            code.text.append((int(address, 16), name))
+            code.instructions += 1
+            code.counts[name] = code.counts.get(name, 0) + 1
+            loads.take(opcode, operands)
+            code.bytes_under_way, code.hidden = loads.most, loads.hidden
+    return kernels
+
+
+def registers_of(text):
+    """{kernel: registers} of cuobjdump -res-usage."""
+    registers, kernel = {}, None
+    for line in text.splitlines():
+        match = re.match(r"\s*Function (\S+):", line)
+        if match:
+            named = KERNEL.search(match.group(1))
+            kernel = named.group(1) if named else match.group(1)
+        match = re.search(r"REG:(\d+)", line)
+        if match and kernel:
+            registers[kernel] = int(match.group(1))
+    return registers
+
+
+def read_expectations(path):
+    """{kernel: (threads, bytes under way, hidden, multiplications of the loop, its instructions)}"""
+    kernels = {}
+    for line in path.read_text().splitlines():
+        if line and not line.startswith("#"):
+            kernel, threads, under_way, hidden, multiplications, _, instructions = line.split()
+            kernels[kernel] = tuple(int(x) for x in (threads, under_way, hidden, multiplications, instructions))
+    return kernels

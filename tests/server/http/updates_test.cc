@@ -1,0 +1,144 @@
+// The way from the engine's thread to the sockets': what is promised of it is counted.
+#include "server/http/updates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace verbatim::tests {
+namespace {
+
+using namespace verbatim::server;
+namespace asio = boost::asio;
+
+// Requests of one loop, each read by a coroutine until it has its last update, and what each was told.
+class UpdatesScene {
+public:
+    explicit UpdatesScene(size_t num_requests) {
+        for (size_t i = 0; i < num_requests; ++i) {
+            requests_.push_back(std::make_shared<Updates>(queue_, /*max_waiting=*/4, [this] { ++num_given_up_; }));
+            told_.emplace_back();
+            asio::co_spawn(*loop_, read(i), asio::detached);
+        }
+    }
+    UpdatesScene(const UpdatesScene&) = delete;
+    UpdatesScene& operator=(const UpdatesScene&) = delete;
+    ~UpdatesScene() { queue_->close(); }
+
+    // As the engine does, on any thread.
+    void tell(size_t request, TokenId token) const {
+        requests_[request]->sink(0)({.kind = HostUpdate::Kind::kToken, .token = token});
+    }
+    void end(size_t request) const { requests_[request]->sink(0)({.kind = HostUpdate::Kind::kFinished}); }
+    asio::io_context& loop() { return *loop_; }
+    Updates& request(size_t index) { return *requests_[index]; }
+    [[nodiscard]] const std::vector<TokenId>& told(size_t request) const { return told_[request]; }
+    [[nodiscard]] int num_taken() const { return num_taken_; }
+    [[nodiscard]] int num_given_up() const { return num_given_up_; }
+    [[nodiscard]] size_t most_at_once() const { return most_at_once_; }
+
+private:
+    asio::awaitable<void> read(size_t index) {
+        Bell::Timer timer(*loop_, Bell::Timer::time_point::max());
+        std::vector<ChoiceUpdate> some;
+        for (bool is_over = false; !is_over;) {
+            co_await requests_[index]->next(timer, some);
+            is_over = requests_[index]->gone();
+            most_at_once_ = std::max(most_at_once_, some.size());
+            for (const ChoiceUpdate& one : some) {
+                ++num_taken_;
+                if (one.update.kind == HostUpdate::Kind::kToken) told_[index].push_back(one.update.token);
+                is_over = is_over || one.update.kind == HostUpdate::Kind::kFinished;
+            }
+        }
+        if (++num_over_ == requests_.size()) loop_->stop();
+    }
+
+    std::shared_ptr<asio::io_context> loop_ = std::make_shared<asio::io_context>(1);
+    std::shared_ptr<UpdateQueue> queue_ = std::make_shared<UpdateQueue>(*loop_);
+    std::vector<std::shared_ptr<Updates>> requests_;
+    std::vector<std::vector<TokenId>> told_;
+    int num_taken_ = 0;
+    int num_given_up_ = 0;
+    size_t num_over_ = 0;
+    size_t most_at_once_ = 0;
+};
+
+TEST(Updates, ComeInOrderAndWhole) {
+    UpdatesScene scene(3);
+    std::vector<TokenId> all;
+    for (TokenId token = 0; token < 1000; ++token) {
+        all.push_back(token);
+        for (size_t i = 0; i < 3; ++i) scene.tell(i, token);
+        if (token % 7 == 0) scene.loop().poll_one();
+    }
+    for (size_t i = 0; i < 3; ++i) scene.end(i);
+    scene.loop().run();
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(scene.told(i), all);
+    EXPECT_EQ(scene.most_at_once(), UpdateQueue::kMaxTaken);
+}
+
+// A look at the sockets is a handler of the loop among others; between two of them little is done, whatever waits.
+TEST(Updates, BetweenTwoLooksAtTheSocketsLittleIsDone) {
+    constexpr size_t kRequests = 1000;
+    constexpr TokenId kTokens = 100;
+    UpdatesScene scene(kRequests);
+    scene.loop().poll();  // all of them wait
+    for (TokenId token = 0; token < kTokens; ++token) {
+        for (size_t i = 0; i < kRequests; ++i) scene.tell(i, token);
+    }
+    for (size_t i = 0; i < kRequests; ++i) scene.end(i);
+    int most = 0;
+    int before = 0;
+    int num_looks = 0;
+    std::function<void()> look = [&] {
+        most = std::max(most, scene.num_taken() - before);
+        before = scene.num_taken();
+        ++num_looks;
+        if (scene.num_taken() < static_cast<int>(kRequests) * (kTokens + 1)) asio::post(scene.loop(), look);
+    };
+    asio::post(scene.loop(), look);
+    scene.loop().run();
+    EXPECT_EQ(scene.num_taken(), static_cast<int>(kRequests) * (kTokens + 1));
+    EXPECT_LE(most, static_cast<int>(UpdateQueue::kMaxWoken * UpdateQueue::kMaxTaken));
+    EXPECT_GT(num_looks, 100);
+    for (size_t i = 0; i < kRequests; ++i) EXPECT_EQ(scene.told(i).size(), static_cast<size_t>(kTokens));
+}
+
+// However much comes before the loop turns, it is woken once.
+TEST(Updates, WhatComesTogetherIsOneWakeUp) {
+    UpdatesScene scene(1);
+    scene.loop().poll();
+    for (TokenId token = 0; token < 20; ++token) scene.tell(0, token);
+    EXPECT_EQ(scene.loop().poll(), 2u) << "the wake-up, and the request that goes on";
+    EXPECT_EQ(scene.loop().poll(), 0u);
+    EXPECT_EQ(scene.told(0).size(), 20u);
+    EXPECT_EQ(scene.most_at_once(), 20u);
+}
+
+TEST(Updates, WhoDoesNotTakeWhatWasSentIsGivenUp) {
+    UpdatesScene scene(2);
+    scene.loop().poll();
+    scene.request(0).set_writing(true);
+    for (TokenId token = 0; token < 5; ++token) {
+        EXPECT_FALSE(scene.request(0).gone());
+        for (size_t i = 0; i < 2; ++i) scene.tell(i, token);
+    }
+    scene.loop().poll();
+    EXPECT_TRUE(scene.request(0).gone());
+    EXPECT_FALSE(scene.request(1).gone()) << "nothing was sent that it could have taken";
+    EXPECT_EQ(scene.num_given_up(), 1);
+    scene.tell(0, 7);  // nobody is told
+    scene.end(1);
+    scene.loop().run();
+    EXPECT_TRUE(scene.told(0).empty());
+    EXPECT_EQ(scene.told(1).size(), 5u);
+}
+
+}  // namespace
+}  // namespace verbatim::tests
