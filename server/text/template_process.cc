@@ -39,7 +39,6 @@ void limit(__rlimit_resource what, rlim_t value) {
 [[noreturn]] void become(const char* const* arguments, int connection, uint64_t memory_bytes) {
     static const char* const kEnvironment[] = {"LANG=C.UTF-8", "PYTHONHASHSEED=0", "PATH=/usr/bin:/bin", nullptr};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    limit(RLIMIT_AS, memory_bytes);
     limit(RLIMIT_FSIZE, 0);
     limit(RLIMIT_CORE, 0);
     dup2(connection, STDIN_FILENO);
@@ -49,6 +48,7 @@ void limit(__rlimit_resource what, rlim_t value) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    limit(RLIMIT_AS, memory_bytes);  // last: a sanitizer's own calls take memory
     execve(arguments[0], const_cast<char* const*>(arguments), const_cast<char* const*>(kEnvironment));
     _exit(127);
 }

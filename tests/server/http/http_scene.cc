@@ -11,6 +11,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "server/checkpoints.h"
 #include "server/text/tokenizer_json.h"
 #include "tests/support/scratch_folder.h"
@@ -188,9 +189,11 @@ HttpScene::HttpScene(HttpSceneConfig config)
     if (config.has_template) {
         const ScratchFolder folder;
         if (!config.chat_template.empty()) folder.write("chat_template.jinja", config.chat_template);
-        chat_ = *text::Chat::load(config.chat_template.empty() ? kSceneModel : folder.path().string(), tokenizer_,
-                                  {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"},
-                                  config.template_limits);
+        auto chat = text::Chat::load(config.chat_template.empty() ? kSceneModel : folder.path().string(), tokenizer_,
+                                     {std::string(VERBATIM_SOURCE_DIR) + "/server/text/render_chat.py"},
+                                     config.template_limits);
+        CHECK(chat.has_value(), "{}", chat.error().message);
+        chat_ = *std::move(chat);
     }
     const Status opened = ledger_.open({.tokenizer = "the tests'", .vocab_size = config.executor.vocab_size});
     EXPECT_TRUE(opened) << opened.error().message;
