@@ -91,6 +91,11 @@ def resource_usage(ptxas_output):
     return usage
 
 
+def is_generic(name):
+    """Whether the instruction is a load or store that does not say of which memory."""
+    return name.startswith(("ld.", "st."))
+
+
 def in_memory(usage):
     return [f"{kernel}: {memory} bytes of stack and spills" for kernel, memory in sorted(usage.items()) if memory > 0]
 
@@ -127,6 +132,7 @@ def check_the_checks():
     assert spilled == {"Scan": 12}, spilled
     assert in_memory(spilled) == ["Scan: 12 bytes of stack and spills"]
     assert in_memory({"Scan": 0}) == []
+    assert is_generic("ld.f32") and not is_generic("fma.rn.ftz.f32")
 
 
 def main():
@@ -135,7 +141,7 @@ def main():
     parser.add_argument("--source-dir", type=pathlib.Path, required=True)
     parser.add_argument("--work-dir", type=pathlib.Path, required=True)
     parser.add_argument("--architectures", required=True, help="as CMake has them: 80,90a")
-    parser.add_argument("--also", default="", help="others, which are not built: their spills are told, no problem")
+    parser.add_argument("--also", default="", help="others, which are not built: their spills and generic accesses are told, no problem")
     parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()
@@ -145,10 +151,13 @@ def main():
     for architecture in args.architectures.split(",") + others:
         ptx, usage = compiled(args, architecture)
         print(f"sm_{architecture}: {ptx.count('.entry')} kernels, {len(usage)} assembled")
+        forbidden = forbidden_instructions(ptx)
         if architecture in others:
-            print("\n".join(f"sm_{architecture}: {text}" for text in in_memory(usage)))
+            generic = sorted({f"{kernel}: generic {name[:2]}" for kernel, name in forbidden if is_generic(name)})
+            print("\n".join(f"sm_{architecture}: {text}" for text in in_memory(usage) + generic))
+            forbidden = [(kernel, name) for kernel, name in forbidden if not is_generic(name)]
             usage = {}
-        found = [f"{kernel}: {name}" for kernel, name in forbidden_instructions(ptx)] + in_memory(usage)
+        found = [f"{kernel}: {name}" for kernel, name in forbidden] + in_memory(usage)
         found += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx, architecture)]
         found += [f"{name}: not aligned to 16 bytes" for name in misaligned(ptx)]
         problems += [f"sm_{architecture}: {problem}" for problem in found]
