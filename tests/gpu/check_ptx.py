@@ -141,7 +141,8 @@ def main():
     parser.add_argument("--source-dir", type=pathlib.Path, required=True)
     parser.add_argument("--work-dir", type=pathlib.Path, required=True)
     parser.add_argument("--architectures", required=True, help="as CMake has them: 80,90a")
-    parser.add_argument("--also", default="", help="others, which are not built: their spills and generic accesses are told, no problem")
+    parser.add_argument("--also", default="",
+                        help="others, which are not built: their spills and generic accesses are told, no problem")
     parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()

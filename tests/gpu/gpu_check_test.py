@@ -89,7 +89,7 @@ class GpuCheck(unittest.TestCase):
         self.assertNotIn("tests_gpu Gpu.Matmuls", records["numerics"])
         self.assertLess(records["ops"].index("tests_gpu Gpu.Matmuls"), records["ops"].index("tests_gpu GpuSweep.All"))
         self.assertIn("gpu_benchmark --decode", records["decode"])
-        self.assertEqual(records["replay"].count("--beside reference --profile tensor.sm90"), 7)
+        self.assertEqual(records["replay"].count("--beside reference --profile tensor.sm90"), 10)
         self.assertIn("--fail-executor-at 30", records["graphs"])
         self.assertIn("compute-sanitizer --tool racecheck", records["sanitize"])
 

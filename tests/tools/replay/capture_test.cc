@@ -194,7 +194,8 @@ INSTANTIATE_TEST_SUITE_P(Walked, CapturedCalls,
                                          Kind{"gated_norm", "tiny-qwen3.5"}, Kind{"router", "tiny-granite-moe"},
                                          Kind{"choose", "tiny-granite-moe"}, Kind{"choose", "tiny-nemotron-moe"},
                                          Kind{"experts", "tiny-granite-moe"}, Kind{"experts", "tiny-nemotron-moe"},
-                                         Kind{"add_routed", "tiny-granite-moe"}),
+                                         Kind{"add_routed", "tiny-granite-moe"}, Kind{"choose", "tiny-qwen3.5-moe"},
+                                         Kind{"experts", "tiny-qwen3.5-moe"}, Kind{"add_routed", "tiny-qwen3.5-moe"}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.operation, info.index); });
 
 // --- which calls are kept

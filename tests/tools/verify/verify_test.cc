@@ -80,6 +80,23 @@ TEST(RecordCommands, EveryScheduleVerifies) {
     EXPECT_EQ(run_verbatim({"verify", path, "--under", "policy=best"}).exit_code, kExitBadInput);
 }
 
+TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    for (const char* model : {"tiny-granite-moe", "tiny-nemotron-moe", "tiny-qwen3.5", "tiny-qwen3.5-moe"}) {
+        SCOPED_TRACE(model);
+        const Outcome ran = run_verbatim(recording(path, {"--model", model, "--limit", "24", "--draft", "adversary"}));
+        ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+        const Outcome verified =
+            run_verbatim({"verify", path, "--under", "batch=2", "chunks=50", "cache=off", "--format", "json"});
+        ASSERT_EQ(verified.exit_code, kExitOk) << verified.err << verified.out;
+        for (const json& schedule : json::parse(verified.out)["schedules"]) {
+            EXPECT_EQ(schedule["identical"], true) << schedule["schedule"];
+            EXPECT_GT(schedule["compared"]["states"], 10) << schedule["schedule"];
+        }
+    }
+}
+
 // Drafts are in the record: the run is made again with them.
 TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
     const ScratchFiles files;
