@@ -90,7 +90,8 @@ TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
         const Outcome verified =
             run_verbatim({"verify", path, "--under", "batch=2", "chunks=50", "cache=off", "--format", "json"});
         ASSERT_EQ(verified.exit_code, kExitOk) << verified.err << verified.out;
-        for (const json& schedule : json::parse(verified.out)["schedules"]) {
+        const json result = json::parse(verified.out);
+        for (const json& schedule : result["schedules"]) {
             EXPECT_EQ(schedule["identical"], true) << schedule["schedule"];
             EXPECT_GT(schedule["compared"]["states"], 10) << schedule["schedule"];
         }
