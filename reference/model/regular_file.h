@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include "engine/base/result.h"
 
@@ -51,10 +53,13 @@ private:
     FileState state_;
 };
 
-// Grows beside `path` under a name of its own, which it leaves when it is done; whoever has the former file of that
-// name open keeps that. Gone without a trace when it is destroyed before.
+// Grows beside `path` and takes its name when it is done; whoever has the former file of that name open keeps that.
+// Gone without a trace when it is destroyed before, and where the file system has files without a name, when the
+// program is killed. Of a link the target is replaced; what is no regular file (a pipe, /dev/stdout, /dev/null) is
+// written as it is.
 class NewFile {
 public:
+    // Errors, of it and of what follows: what the system says, of kind kMachine.
     static Result<NewFile> create(std::filesystem::path path);
     NewFile(NewFile&&) = default;
     ~NewFile();
@@ -68,10 +73,15 @@ private:
     };
     NewFile(std::filesystem::path path, std::filesystem::path partial, std::FILE* file)
         : path_(std::move(path)), partial_(std::move(partial)), file_(file) {}
+    Status take_name();
 
     std::filesystem::path path_;
-    std::filesystem::path partial_;
+    std::filesystem::path partial_;           // its name until it is done; empty: written as it is
+    bool nameless_ = false;                   // until then without one
     std::unique_ptr<std::FILE, Close> file_;  // none: finished, or moved from
 };
+
+// A new file with this text alone.
+Status write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace verbatim::reference

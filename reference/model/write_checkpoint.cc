@@ -53,12 +53,6 @@ Status write_weights(const ModelConfig& config, uint64_t seed, const fs::path& p
     return file.finish();
 }
 
-Status write_text(const std::string& text, const fs::path& path) {
-    ASSIGN_OR_RETURN(NewFile file, NewFile::create(path));
-    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-    return file.finish();
-}
-
 }  // namespace
 
 Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const fs::path& folder,
@@ -71,7 +65,7 @@ Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const f
         if (fs::exists(folder / name, code))
             return error("{}: already exists: choose another folder or remove it", (folder / name).string());
     RETURN_IF_ERROR(write_weights(config, seed, folder / "model.safetensors", progress));
-    return write_text(config_text, folder / "config.json");
+    return write_file(folder / "config.json", config_text);
 }
 
 }  // namespace verbatim::reference
