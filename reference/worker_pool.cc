@@ -39,10 +39,17 @@ void pause() {
 
 WorkerPool::WorkerPool(int32_t num_threads) {
     CHECK_GT(num_threads, 0);
-    for (int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
+    try {
+        for (int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
+    } catch (...) {
+        stop();
+        throw;
+    }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::stop() {
     stop_ = true;
     ++loop_;
     loop_.notify_all();

@@ -17,7 +17,8 @@ namespace verbatim::reference {
 
 class WorkerPool {
 public:
-    explicit WorkerPool(int32_t num_threads);  // the caller's among them. REQUIRES: num_threads > 0
+    // The caller's thread among them. Throws std::system_error where the system has no more. REQUIRES: num_threads > 0
+    explicit WorkerPool(int32_t num_threads);
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
@@ -50,6 +51,7 @@ private:
     bool take_part();
     void wait_for_loop(uint32_t seen);
     void work(int32_t index);
+    void stop();
 
     std::vector<std::thread> threads_;
     // Of the loop in progress. Whoever has taken a part keeps the loop from ending, so these stay while it runs.

@@ -9,9 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <type_traits>
-
-#include "engine/base/check.h"
 
 namespace verbatim::cpu {
 
@@ -25,10 +24,12 @@ public:
     AlignedArray() = default;
     explicit AlignedArray(int64_t size) { ensure(size); }
 
-    // At least `size` elements. What was there is lost when the array has to grow; fresh memory is zero.
+    // At least `size` elements. What was there is lost when the array has to grow; fresh memory is zero. Throws
+    // std::bad_alloc, and is empty then.
     T* ensure(int64_t size) {
         if (size <= size_) return data_.get();
         data_.reset();
+        size_ = 0;
         const size_t num_bytes = static_cast<size_t>(size) * sizeof(T);
         data_ = num_bytes >= kHugePageBytes ? map(num_bytes) : allocate(num_bytes);
         size_ = size;
@@ -50,7 +51,7 @@ private:
 
     static Memory allocate(size_t num_bytes) {
         auto* memory = static_cast<T*>(std::aligned_alloc(kAlignment, round_up(num_bytes, kAlignment)));
-        CHECK(memory != nullptr, "no memory for {} bytes", num_bytes);
+        if (memory == nullptr) throw std::bad_alloc();
         std::memset(static_cast<void*>(memory), 0, round_up(num_bytes, kAlignment));
         return Memory(memory);
     }
@@ -60,7 +61,7 @@ private:
         const size_t size = round_up(num_bytes, kHugePageBytes);
         void* const all =
             mmap(nullptr, size + kHugePageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(all != MAP_FAILED, "no memory for {} bytes", num_bytes);
+        if (all == MAP_FAILED) throw std::bad_alloc();
         auto* const begin = static_cast<std::byte*>(all);
         const size_t before =
             round_up(reinterpret_cast<uintptr_t>(all), kHugePageBytes) - reinterpret_cast<uintptr_t>(all);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "reference/model/regular_file.h"
 
 namespace verbatim::cpu {

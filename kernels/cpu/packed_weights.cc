@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/base/check.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/router.h"
 #include "reference/model/weight_storage.h"

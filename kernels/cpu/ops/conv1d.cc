@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
+
 namespace verbatim::cpu {
 
 using reference::Conv1dArgs;
