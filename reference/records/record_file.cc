@@ -79,11 +79,14 @@ RecordWriter::~RecordWriter() {
 
 Result<std::unique_ptr<RecordWriter>> RecordWriter::create(const std::string& path, const RunDescription& run) {
     std::FILE* file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr) return error("{}: cannot be written: {}", path, std::strerror(errno));
+    const auto failed = [&] {
+        return tl::unexpected(
+            Error{fmt::format("{}: cannot be written: {}", path, std::strerror(errno)), ErrorKind::kMachine});
+    };
+    if (file == nullptr) return failed();
     std::unique_ptr<RecordWriter> writer(new RecordWriter(path, file));
     const std::string head = write_head(run);
-    if (std::fwrite(kMagic.data(), 1, kMagic.size(), file) != kMagic.size())
-        return error("{}: cannot be written: {}", path, std::strerror(errno));
+    if (std::fwrite(kMagic.data(), 1, kMagic.size(), file) != kMagic.size()) return failed();
     writer->file_bytes_ = static_cast<int64_t>(kMagic.size());
     writer->write_frame(kHeadFrame, std::as_bytes(std::span(head)));
     RETURN_IF_ERROR(writer->status_);
@@ -195,13 +198,17 @@ private:
     std::unique_ptr<ZSTD_DCtx, Free> context_;
 };
 
+bool begins_a_record(std::span<const std::byte> bytes) {
+    return bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
 class FileParser {
 public:
     FileParser(const std::string& path, std::span<const std::byte> bytes) : path_(path), bytes_(bytes) {}
 
     Result<Record> parse() {
         record_.file_bytes = static_cast<int64_t>(bytes_.size());
-        if (bytes_.size() < kMagic.size() || std::memcmp(bytes_.data(), kMagic.data(), kMagic.size()) != 0)
+        if (!begins_a_record(bytes_))
             return error("{}: is no record of a run (verbatim replay --record FILE writes one)", path_);
         at_ = kMagic.size();
         while (at_ < bytes_.size() && !record_.end) {
@@ -313,6 +320,7 @@ Result<std::vector<std::byte>> bytes_of_file(const std::string& path) {
         bytes.resize(at + kPiece);
         count = std::fread(bytes.data() + at, 1, kPiece, file);
         bytes.resize(at + count);
+        if (!begins_a_record(bytes)) break;  // as long as it may be
     }
     const bool failed = std::ferror(file) != 0;
     std::fclose(file);

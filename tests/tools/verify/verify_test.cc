@@ -240,12 +240,19 @@ TEST(RecordCommands, ARecordOfAnotherModelOrArithmeticIsRefusedWithWhatDiffers) 
     EXPECT_THAT(fast.err, HasSubstr("was computed in fast/1"));
 }
 
+TEST(RecordCommands, WhatCannotBeWrittenIsExitFour) {
+    for (const char* path : {"/nowhere/a.rec", "/dev/full"}) {
+        const Outcome refused = run_verbatim(recording(path));
+        EXPECT_EQ(refused.exit_code, kExitMachine) << refused.err;
+        EXPECT_THAT(refused.err, HasSubstr(path));
+    }
+}
+
 TEST(RecordCommands, WhatCannotBeReadIsExitThree) {
     const ScratchFiles files;
     EXPECT_EQ(run_verbatim({"verify", files.path("none.rec")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"verify", files.write("x.rec", "something else")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"diff", files.path("none.rec"), files.path("none.rec")}).exit_code, kExitBadInput);
-    EXPECT_EQ(run_verbatim(recording("/nowhere/x.rec")).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"replay", "--record", files.path("x.rec")}).exit_code, kExitBadUsage);
     EXPECT_EQ(run_verbatim(recording(files.path("x.rec"), {"--fail-executor-at", "5"})).exit_code, kExitBadUsage);
 }
