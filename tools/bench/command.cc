@@ -1,12 +1,12 @@
 // `verbatim bench`: how fast a model runs here, beside what this machine could do at most.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "reference/model/presets.h"
+#include "reference/model/regular_file.h"
 #include "tools/bench/dvr.h"
 #include "tools/bench/report.h"
 #include "tools/bench/row_lag.h"
@@ -15,6 +15,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/isa_option.h"
+#include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
 
@@ -45,20 +46,11 @@ BenchPhases phases_named(const std::vector<std::string>& names) {
             .load = has("load")};
 }
 
-int write_plot(const std::string& path, const BenchReport& report) {
-    std::ofstream out(path, std::ios::binary);
-    out << bench_svg(report);
-    out.close();
-    if (out) return kExitOk;
-    return report_error(Error{fmt::format("{}: the picture cannot be written: is the folder there?", path)},
-                        kExitMachine);
-}
-
 int run_speculate_command(const BenchOptions& options) {
     const auto report = run_speculate(options.bench, options.speculate);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", speculate_json(*report).dump(2));
+        fmt::print("{}\n", json_text(speculate_json(*report)));
     } else {
         fmt::print("{}", speculate_table(*report));
     }
@@ -71,7 +63,7 @@ int run_dvr_command(const BenchOptions& options) {
     const auto report = run_dvr(options.bench, dvr);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", dvr_json(*report).dump(2));
+        fmt::print("{}\n", json_text(dvr_json(*report)));
     } else {
         fmt::print("{}", dvr_table(*report));
     }
@@ -102,7 +94,7 @@ int run_row_lag_command(const BenchOptions& options) {
     const auto report = run_row_lag(options.bench, options.row_lags);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", row_lag_json(*report).dump(2));
+        fmt::print("{}\n", json_text(row_lag_json(*report)));
     } else {
         fmt::print("{}", row_lag_table(*report));
     }
@@ -123,12 +115,13 @@ int run_bench_command(BenchOptions options) {
     const auto report = run_bench(options.bench);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", bench_json(*report).dump(2));
+        fmt::print("{}\n", json_text(bench_json(*report)));
     } else {
         fmt::print("{}", bench_table(*report, options.operations));
     }
     if (!options.plot.empty()) {
-        if (const int code = write_plot(options.plot, *report); code != kExitOk) return code;
+        const Status written = reference::write_file(options.plot, bench_svg(*report));
+        if (!written) return report_error(written.error());
     }
     return report->wrong() ? kExitDifference : kExitOk;
 }
@@ -231,6 +224,7 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
                                       "decoding with windows beside plain decoding, instead of phases");
     SpeculateConfig& speculate = options.speculate;
     const auto is_drafter = [](const std::string& name) {
+        if (name == "adversary") return std::string("adversary: --mismatch RATES makes adversaries");
         const Status known = check_drafter_name(name);
         return known ? std::string() : known.error().message;
     };

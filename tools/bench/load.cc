@@ -33,7 +33,7 @@ public:
         std::error_code problem;
         const fs::path root = root_or_none.empty() ? fs::temp_directory_path(problem) : fs::path(root_or_none);
         ScratchFolder scratch(root / fmt::format("verbatim-bench-{}", getpid()));
-        if (!problem) fs::create_directories(scratch.path_, problem);
+        if (!problem) fs::create_directory(scratch.path_, problem);
         if (problem)
             return error("there is no folder for scratch files: {}: name one with --scratch", problem.message());
         return scratch;

@@ -150,11 +150,15 @@ std::vector<TimedStep> medians_of(const std::vector<std::vector<TimedStep>>& rou
 
 Result<Calibration> calibrate(const CalibrateConfig& config) {
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(config.model, config.seed));
+    if (config.max_context > model.config.max_position_embeddings)
+        return error("--max-context {}: {} has {} positions", config.max_context, config.model,
+                     model.config.max_position_embeddings);
     const auto blocks = static_cast<int32_t>((config.max_context / kBlockSize + 2) * config.max_sequences * 2);
     const ExecutorOptions options{
         .pools = {.block_size = kBlockSize, .num_blocks = blocks, .num_state_rows = 4 * config.max_sequences + 4},
         .num_threads = config.num_threads,
         .seed = config.seed};
+    RETURN_IF_ERROR(fit_into_memory(options.pools, unit_bytes(reference::geometry(model.config), kBlockSize)));
     const std::vector<std::vector<Scene>> scenes = scenes_of(config);
     ProgressBar progress(fmt::format("calibrate, {}", config.model),
                          scenes.size() * static_cast<size_t>(config.rounds + 1));

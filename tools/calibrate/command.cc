@@ -1,13 +1,13 @@
 // `verbatim calibrate`: times this machine's executor and leaves a device file that `verbatim simulate` reads.
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <span>
 
 #include "reference/model/regular_file.h"
 #include "tools/calibrate/calibrate.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {
@@ -23,13 +23,10 @@ int run_calibrate_command(const CalibrateOptions& options) {
         return report_error(Error{"--time work: counts all threads together, wanted --threads 1"}, kExitBadUsage);
     const auto calibration = calibrate(options.config);
     if (!calibration) return report_error(calibration.error());
-    const std::string device = device_json(*calibration).dump(2) + "\n";
+    const std::string device = json_text(device_json(*calibration)) + "\n";
     if (!options.to.empty()) {
-        auto file = reference::NewFile::create(options.to);
-        if (!file) return report_error(file.error(), kExitMachine);
-        Status written = file->write(std::as_bytes(std::span(device)));
-        if (written) written = file->finish();
-        if (!written) return report_error(written.error(), kExitMachine);
+        const Status written = reference::write_file(options.to, device);
+        if (!written) return report_error(written.error());
     }
     fmt::print("{}", options.format == OutputFormat::kJson ? device : calibration_table(*calibration));
     return kExitOk;

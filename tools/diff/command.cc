@@ -10,6 +10,7 @@
 #include "reference/records/walk_points.h"
 #include "tools/diff/report.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 #include "tools/program/recorded_run.h"
 
 namespace verbatim::tools {
@@ -60,7 +61,7 @@ int run_diff_command(const DiffOptions& options) {
     const auto result = diff(options, index_a, index_b);
     if (!result) return report_error(result.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", diff_json(*result).dump(2));
+        fmt::print("{}\n", json_text(diff_json(*result)));
     } else {
         fmt::print("{}", diff_table(*result, index_a, index_b));
     }

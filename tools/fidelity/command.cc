@@ -7,6 +7,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/simulate/device_file.h"
 
@@ -31,7 +32,7 @@ int run_fidelity_command(FidelityOptions options) {
     const auto fidelity = measure_fidelity(config, *device);
     if (!fidelity) return report_error(fidelity.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", fidelity_json(*fidelity).dump(2));
+        fmt::print("{}\n", json_text(fidelity_json(*fidelity)));
     } else {
         fmt::print("{}", fidelity_table(*fidelity));
     }

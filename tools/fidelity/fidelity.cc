@@ -126,6 +126,11 @@ Result<Fidelity> measure_fidelity(const FidelityConfig& config, const Device& de
                      config.model, config.model);
     }
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(config.model, config.seed));
+    if (config.max_context > model.config.max_position_embeddings)
+        return error("--context {}: {} has {} positions", config.max_context, config.model,
+                     model.config.max_position_embeddings);
+    RETURN_IF_ERROR(fit_into_memory({kBlockSize, config.num_blocks, config.num_state_rows},
+                                    unit_bytes(reference::geometry(model.config), kBlockSize)));
     Fidelity result{.config = config};
     ASSIGN_OR_RETURN(const traces::Trace recorded, read_at(config, 1));
     ASSIGN_OR_RETURN(const traces::Trace at_once, read_at(config, kAtOnce));

@@ -11,6 +11,7 @@
 #include "reference/model/write_checkpoint.h"
 #include "tools/model/report.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {
@@ -49,7 +50,7 @@ int run_init(const ModelOptions& options) {
                                              {"seed", options.seed},
                                              {"folder", options.folder},
                                              {"parameters", num_parameters}};
-        print(json.dump(2) + "\n");
+        print(json_text(json) + "\n");
     } else {
         print(fmt::format("{}: {} parameters of {}, seed {}\n", options.folder, num_parameters, options.preset,
                           options.seed));

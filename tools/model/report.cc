@@ -8,6 +8,7 @@
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/state_tensors.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {
@@ -213,7 +214,7 @@ std::string info_json(const ModelInfo& info) {
             json["sequences_that_fit"][fmt::to_string(length)] = sequences_that_fit(info, g, length);
     }
     if (info.load) json["load"] = load_json(*info.load);
-    return json.dump(2) + "\n";
+    return json_text(json) + "\n";
 }
 
 std::string check_table(const std::string& checkpoint, const GoldenReport& report) {
@@ -239,7 +240,7 @@ std::string check_json(const std::string& checkpoint, const GoldenReport& report
         json["prompts"].push_back({{"positions", prompt.num_tokens},
                                    {"double", errors_json(prompt.double_model)},
                                    {"exact", errors_json(prompt.exact)}});
-    return json.dump(2) + "\n";
+    return json_text(json) + "\n";
 }
 
 }  // namespace verbatim::tools

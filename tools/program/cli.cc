@@ -69,7 +69,8 @@ constexpr int kBarWidth = 30;  // with label and percentage, a line of 80
 }  // namespace
 
 int report_error(const Error& error, ExitCode code) {
-    fmt::print(stderr, "verbatim: error: {}\n", error.message);
+    // Unlike fmt::print, which throws, it says nothing where nobody can hear it.
+    std::fputs(fmt::format("verbatim: error: {}\n", error.message).c_str(), stderr);
     return code;
 }
 
@@ -129,7 +130,8 @@ std::string repository_path(std::string_view path) { return fmt::format("{}/{}",
 Result<uint64_t> parse_bytes(std::string_view text) {
     uint64_t count = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), count);
-    if (code == std::errc::result_out_of_range) return error("{:?} is more than 2^64 - 1 bytes", text);
+    const auto too_many = [&] { return error("{:?} is more than 2^63 - 1 bytes", text); };
+    if (code == std::errc::result_out_of_range) return too_many();
     if (code != std::errc{}) return error("{:?} is no number of bytes: write 4096, 64KiB, 2GiB or 2GB", text);
     const std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
     const auto* unit = std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.name == suffix; });
@@ -137,7 +139,7 @@ Result<uint64_t> parse_bytes(std::string_view text) {
         return error("{:?} ends in {:?}, which is no unit of bytes: use B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", text,
                      suffix);
     }
-    if (count > UINT64_MAX / unit->bytes) return error("{:?} is more than 2^64 - 1 bytes", text);
+    if (count > uint64_t{INT64_MAX} / unit->bytes) return too_many();
     return count * unit->bytes;
 }
 

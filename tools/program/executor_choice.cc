@@ -1,5 +1,7 @@
 #include "tools/program/executor_choice.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -79,6 +81,18 @@ CacheConfig cache_config(const reference::ModelGeometry& geometry, const PoolSiz
     if (!cache.has_kv) cache.pools.num_blocks = 0;
     if (!cache.has_state) cache.pools.num_state_rows = 0;
     return cache;
+}
+
+Status fit_into_memory(const PoolSizes& pools, const UnitBytes& unit) {
+    const double bytes = static_cast<double>(unit.kv_block) * pools.num_blocks +
+                         static_cast<double>(unit.state_row) * pools.num_state_rows;
+    const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    constexpr double kGiB = 1 << 30;
+    if (bytes <= memory) return {};
+    return tl::unexpected(Error{fmt::format("{:.1f} GiB of KV and states are more than the {:.1f} GiB of this machine: "
+                                            "ask for a smaller cache",
+                                            bytes / kGiB, memory / kGiB),
+                                ErrorKind::kMachine});
 }
 
 std::span<const std::string_view> executor_names() { return kExecutorNames; }

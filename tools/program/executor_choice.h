@@ -44,6 +44,10 @@ struct ExecutorOptions {
 // A cache of these pools for a model of that shape: one without KV, or without state, has none of it.
 [[nodiscard]] CacheConfig cache_config(const reference::ModelGeometry& geometry, const PoolSizes& pools);
 
+// Whether pools of this size have room in this machine's memory, if nothing else had. Their bytes are touched as they
+// are used; what counts units is made at once. Error: kMachine.
+Status fit_into_memory(const PoolSizes& pools, const UnitBytes& unit);
+
 // An executor with what it stands on.
 struct ChosenExecutor {
     std::unique_ptr<simt::Emulator> emulator;

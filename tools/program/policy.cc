@@ -146,8 +146,11 @@ Result<PolicyFigures> PolicyRunner::run(Policy policy, int32_t deterministic_per
 Result<PolicyChoice> choose_policy(const reference::Model& model, const cpu::CpuExecutorConfig& cpu, int32_t max_window,
                                    double verify_share, uint64_t seed) {
     constexpr int kRounds = 3;
-    PolicyLoad load{.num_requests = 8, .batch = 8, .prompt_tokens = 16, .output_tokens = 24};
-    load.output_tokens = std::min<int64_t>(load.output_tokens, model.config.max_position_embeddings - 32);
+    const PolicyLoad load{.num_requests = 8, .batch = 8, .prompt_tokens = 16, .output_tokens = 24};
+    const int64_t positions = model.config.max_position_embeddings;
+    if (positions < load.prompt_tokens + load.output_tokens + max_window)
+        return PolicyChoice{Policy::kExact,
+                            fmt::format("policy exact: {} positions are too few to measure verify in", positions)};
     PolicyRunner runner(model, cpu, load, max_window, seed);
     std::map<Policy, double> best;
     for (int round = 0; round <= kRounds; ++round) {

@@ -37,7 +37,7 @@ std::optional<cpu::Isa> isa_by_name(const std::string& name) {
 
 records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& flags) {
     const int32_t num_threads = flags.num_threads > 0
-                                    ? static_cast<int32_t>(flags.num_threads)
+                                    ? flags.num_threads
                                     : static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
     return [&run, num_threads, isa = run.isa](
                const EngineConfig& config, bool has_ordinary) -> Result<std::shared_ptr<reference::NumericExecutor>> {
@@ -63,7 +63,8 @@ void add_rerun_options(CLI::App& verb, RerunFlags& flags) {
         ->check(
             CLI::IsMember(std::vector<std::string>(executor_names().begin(), executor_names().end())).description(""))
         ->type_name(fmt::format("{}", fmt::join(executor_names(), "|")));
-    add_count_option(verb, "--threads", flags.num_threads, 1, "of the executor; all of the machine's, unless told");
+    verb.add_option("--threads", flags.num_threads, "of the executor; all of the machine's, unless told")
+        ->check(CLI::Range(1, 1024));
     add_isa_option(verb, flags.isa);
     verb.add_option("--model", flags.model, "where the model is now; as recorded, unless told")->type_name("DIR");
 }

@@ -26,7 +26,7 @@ namespace verbatim::tools {
 // On what a recorded run is made again; what is empty is as it was recorded.
 struct RerunFlags {
     std::string executor;
-    int64_t num_threads = 0;
+    int32_t num_threads = 0;
     std::optional<cpu::Isa> isa;
     std::string model;  // a checkpoint's folder or a preset
 };

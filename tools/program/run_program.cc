@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
+#include <system_error>
 
 // tools/CMakeLists.txt writes this list: VERBATIM_COMMAND(model) for tools/model/command.cc, and so on.
 namespace verbatim::tools {
@@ -59,6 +60,8 @@ int run_program(int argc, const char* const* argv) {
         exit_code = parse_and_run(argc, argv);
     } catch (const std::bad_alloc&) {
         return report_error(Error{"out of memory: use a smaller model, trace or budget"}, kExitMachine);
+    } catch (const std::system_error& failed) {  // a full disk under stdout, no more threads
+        return report_error(Error{failed.what()}, kExitMachine);
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
         return report_error(Error{"the result could not be written to stdout: is the disk full?"}, kExitMachine);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/kernel/value_case.h"
+#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {
@@ -48,7 +49,7 @@ Result<bool> replay_case(const std::string& path, OutputFormat format) {
         json["identical"] = all_equal;
         json["implementations"] = CaseJson::array();
         for (const CaseOutcome& outcome : outcomes) json["implementations"].push_back(outcome_json(outcome));
-        fmt::print("{}\n", json.dump(2));
+        fmt::print("{}\n", json_text(json));
         return all_equal;
     }
     fmt::print("{}: {}, of {}\n", path, what, one.profile);

@@ -12,6 +12,7 @@
 #include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/isa_option.h"
+#include "tools/program/json_text.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
@@ -50,6 +51,7 @@ struct ReplayOptions {
     CLI::Option* has_draft = nullptr;
     CLI::Option* has_failure = nullptr;
     CLI::Option* has_profile = nullptr;
+    CLI::Option* has_executor = nullptr;
     CLI::Option* has_model = nullptr;
     CLI::Option* has_kv_bytes = nullptr;
     CLI::Option* has_state_bytes = nullptr;
@@ -249,7 +251,12 @@ Status set_windows(ReplayOptions& options) {
     return options.window.empty() || replay.paced_windows ? Status{} : set_window(options);
 }
 
-int run_from_command(const FromFlags& from) {
+int run_from_command(const ReplayOptions& options) {
+    FromFlags from = options.from;
+    from.rerun = {.executor = options.has_executor->count() > 0 ? options.replay.executor : "",
+                  .num_threads = options.replay.num_threads,
+                  .isa = options.replay.isa,
+                  .model = options.has_model->count() > 0 ? options.model : ""};
     const Status done = replay_from(from);
     return done ? kExitOk : report_error(done.error());
 }
@@ -262,7 +269,7 @@ int run_case_command(const ReplayOptions& options) {
 
 int run_replay_command(ReplayOptions options) {
     if (!options.case_file.empty()) return run_case_command(options);
-    if (!options.from.record.empty()) return run_from_command(options.from);
+    if (!options.from.record.empty()) return run_from_command(options);
     if (const Status valid = set_policy_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -278,7 +285,7 @@ int run_replay_command(ReplayOptions options) {
     const auto runs = replay(options);
     if (!runs) return report_error(runs.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", replay_json(*runs).dump(2));
+        fmt::print("{}\n", json_text(replay_json(*runs)));
     } else {
         fmt::print("{}", options.details ? replay_table(*runs) : replay_summary(*runs));
         for (const ReplayRun& run : *runs) fmt::print("{}", run.dvr_picture);
@@ -290,7 +297,8 @@ int run_replay_command(ReplayOptions options) {
 }
 
 void add_from_options(CLI::App& verb, FromFlags& from) {
-    verb.add_option("--from", from.record, "makes this record's run again, and shows its last step")
+    verb.add_option("--from", from.record,
+                    "makes this record's run again, on --executor where it is given, and shows its last step")
         ->type_name("FILE")
         ->excludes("--trace")
         ->excludes("--record");
@@ -339,7 +347,8 @@ void add_replay_command(CLI::App& app, int& exit_code) {
             ->capture_default_str();
     Choices<std::string> names;
     for (const std::string_view name : executor_names()) names.emplace_back(name, name);
-    add_choice_option(*verb, "--executor", options->replay.executor, names, "who computes, with the cache");
+    options->has_executor =
+        add_choice_option(*verb, "--executor", options->replay.executor, names, "who computes, with the cache");
     names.emplace_back("none", "none");
     add_choice_option(*verb, "--beside", options->replay.beside, names, "who it is compared with");
     options->has_profile = add_profile_option(*verb, options->replay.profile);

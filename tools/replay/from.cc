@@ -1,13 +1,12 @@
 #include "tools/replay/from.h"
 
-#include <cstdio>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
+#include <cstdint>
 
 #include "engine/fields.h"
+#include "reference/model/regular_file.h"
 #include "reference/records/run_index.h"
 #include "tools/program/cli.h"
-#include "tools/program/recorded_run.h"
 #include "tools/replay/cache_view.h"
 #include "tools/replay/timeline.h"
 
@@ -16,13 +15,8 @@ namespace {
 
 constexpr int64_t kStepNs = 1'000'000;  // of a step that nobody measured
 
-Status write_file(const std::string& path, const std::string& text) {
-    if (path.empty()) return {};
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    if (file) return {};
-    return tl::unexpected(Error{fmt::format("{}: cannot be written", path), ErrorKind::kMachine});
+Status write_where_asked(const std::string& path, const std::string& text) {
+    return path.empty() ? Status{} : reference::write_file(path, text);
 }
 
 std::string batch_table(const records::StepRecord& step, const records::RunIndex& index) {
@@ -54,19 +48,20 @@ std::string step_text(const records::Record& made) {
 }  // namespace
 
 Status replay_from(const FromFlags& flags) {
-    ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, {}));
-    RETURN_IF_ERROR(write_file(flags.timeline, flags.timeline.empty() ? "" : timeline_json(*run->index, kStepNs)));
+    ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
+    RETURN_IF_ERROR(
+        write_where_asked(flags.timeline, flags.timeline.empty() ? "" : timeline_json(*run->index, kStepNs)));
     CacheView view;
     records::RunAgainOptions again = run->again;
     again.digests = records::DigestLevel::kHeads;
-    if (flags.until_step >= 0) again.max_steps = flags.until_step + 1;
+    if (flags.until_step >= 0) again.max_steps = std::min(flags.until_step, INT64_MAX - 1) + 1;
     again.at_end = [&view](Engine& engine) { view = view_of(engine); };
     ASSIGN_OR_RETURN(const records::Record made, records::run_again(run->record, again));
     if (!made.end->failure.empty()) return error("{}: {}", flags.record, made.end->failure);
     fmt::print("{}", step_text(made));
     if (flags.show == "cache") fmt::print("{}", cache_text(view));
-    RETURN_IF_ERROR(write_file(flags.cache_graph, cache_graph(view)));
-    return write_file(flags.cache_svg, cache_svg(view));
+    RETURN_IF_ERROR(write_where_asked(flags.cache_graph, cache_graph(view)));
+    return write_where_asked(flags.cache_svg, cache_svg(view));
 }
 
 }  // namespace verbatim::tools

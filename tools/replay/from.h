@@ -5,11 +5,13 @@
 #include <string>
 
 #include "engine/base/result.h"
+#include "tools/program/recorded_run.h"
 
 namespace verbatim::tools {
 
 struct FromFlags {
     std::string record;       // empty: --from is not given
+    RerunFlags rerun;         // by --executor, --threads, --isa and --model, where they are given
     int64_t until_step = -1;  // the last one that is made; -1: all
     std::string show;         // "cache": who holds what
     std::string cache_graph;  // file, Graphviz

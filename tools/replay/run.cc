@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "engine/cache/budget.h"
@@ -49,6 +48,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.seed = config.seed;
     engine.digest_heads = true;
     RETURN_IF_ERROR(validate(engine));
+    if (config.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache.pools, unit));
     return engine;
 }
 
@@ -184,9 +184,7 @@ public:
     Status write(const std::string& from) const {
         if (config_.capture.empty()) return {};
         const std::string text = workload_json(sample_.workload(config_.capture, from));
-        ASSIGN_OR_RETURN(NewFile file, NewFile::create(config_.capture_file));
-        RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-        return file.finish();
+        return write_file(config_.capture_file, text);
     }
 
 private:

@@ -2,12 +2,12 @@
 // and a case of the one operation in which it does.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "reference/model/regular_file.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
 #include "reference/records/row_watch.h"
@@ -86,14 +86,6 @@ Status write_record(const std::string& path, const records::Record& record) {
 
 // --- the operation alone
 
-Status write_text(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    if (file) return {};
-    return tl::unexpected(Error{fmt::format("{}: cannot be written", path), ErrorKind::kMachine});
-}
-
 // The request's tokens at the end of the step in which it differs, on the executor in question.
 Result<std::vector<TokenId>> tokens_at(const RecordedRun& run, const records::RecordDifference& found, int64_t end) {
     const records::RequestIndex* request = run.index->find(found.request);
@@ -161,7 +153,7 @@ Status write_case(const std::string& path, RecordedRun& run, records::Record rig
         fmt::print("no case of the operation: {}\n", readable.error().message);
         return {};
     }
-    RETURN_IF_ERROR(write_text(path, text));
+    RETURN_IF_ERROR(reference::write_file(path, text));
     fmt::print("{}: {} alone; verbatim replay --case {} tries it\n", path, one->call.operation->name, path);
     return {};
 }

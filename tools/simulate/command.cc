@@ -3,13 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "reference/model/regular_file.h"
 #include "simulator/kernel_tables.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/simulate/cache_only.h"
@@ -85,7 +85,7 @@ int run_cache_only_command(const SimulateOptions& options, const Inputs& inputs)
     const auto run = run_cache_only(options.config, inputs.model, inputs.device, inputs.trace_name, inputs.trace);
     if (!run) return report_error(run.error());
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", cache_only_json(*run).dump(2));
+        fmt::print("{}\n", json_text(cache_only_json(*run)));
     } else {
         fmt::print("{}", cache_only_table(*run));
     }
@@ -104,17 +104,13 @@ void take_given_flags(SimulateOptions& options) {
     config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
 }
 
-Status write_text(const std::string& path, const std::string& text) {
-    ASSIGN_OR_RETURN(auto file, reference::NewFile::create(path));
-    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-    return file.finish();
-}
-
 Status write_files(const SimulateOptions& options, const SimulateRun& run, const Slo& slo) {
-    if (!options.requests_file.empty()) RETURN_IF_ERROR(write_text(options.requests_file, requests_csv(run)));
-    if (!options.steps_file.empty()) RETURN_IF_ERROR(write_text(options.steps_file, steps_csv(run)));
-    if (!options.perfetto_file.empty()) RETURN_IF_ERROR(write_text(options.perfetto_file, perfetto_json(run)));
-    if (!options.page_file.empty()) RETURN_IF_ERROR(write_text(options.page_file, simulate_page(run, slo)));
+    if (!options.requests_file.empty())
+        RETURN_IF_ERROR(reference::write_file(options.requests_file, requests_csv(run)));
+    if (!options.steps_file.empty()) RETURN_IF_ERROR(reference::write_file(options.steps_file, steps_csv(run)));
+    if (!options.perfetto_file.empty())
+        RETURN_IF_ERROR(reference::write_file(options.perfetto_file, perfetto_json(run)));
+    if (!options.page_file.empty()) RETURN_IF_ERROR(reference::write_file(options.page_file, simulate_page(run, slo)));
     return {};
 }
 
@@ -127,7 +123,7 @@ int run_check_tables(const SimulateOptions& options) {
     if (!tables) return report_error(tables.error());
     const auto errors = tables->leave_out_errors();
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", table_check_json(device->name, errors).dump(2));
+        fmt::print("{}\n", json_text(table_check_json(device->name, errors)));
     } else {
         fmt::print("{}", table_check_table(device->name, errors));
     }
@@ -158,7 +154,7 @@ int run_simulate_command(SimulateOptions options) {
     if (const Status written = write_files(options, *run, slo); !written)
         return report_error(written.error(), kExitMachine);
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", simulate_json(*run, slo).dump(2));
+        fmt::print("{}\n", json_text(simulate_json(*run, slo)));
     } else {
         fmt::print("{}", simulate_table(*run, slo));
     }
@@ -211,7 +207,8 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
                       Choices<CostChoice>{{"tables", CostChoice::kTables}, {"roofline", CostChoice::kRoofline}},
                       "kernels' times: as measured, where the device has tables, or by its roofline alone");
     options.has_step_overhead =
-        add_count_option(verb, "--step-overhead", options.step_overhead_us, 0, "of the host, per step, in us")
+        verb.add_option("--step-overhead", options.step_overhead_us, "of the host, per step, in us")
+            ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
             ->default_str("the device file's");
     verb.add_option("--expert-skew", config.expert_skew,
                     "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")

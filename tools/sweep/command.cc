@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 
@@ -111,11 +110,8 @@ int run_merge_command(const SweepOptions& options) {
 int run_plot_command(const SweepOptions& options) {
     const auto page = sweep_page(options.plotted);
     if (!page) return report_error(page.error());
-    auto file = reference::NewFile::create(options.to);
-    if (!file) return report_error(file.error(), kExitMachine);
-    Status written = file->write(std::as_bytes(std::span(*page)));
-    if (written) written = file->finish();
-    return written ? kExitOk : report_error(written.error(), kExitMachine);
+    const Status written = reference::write_file(options.to, *page);
+    return written ? kExitOk : report_error(written.error());
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "engine/base/digest.h"
 #include "reference/model/regular_file.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/report.h"
 
@@ -31,12 +31,16 @@ Result<std::string> file_text(const std::string& path) {
     return text.str();
 }
 
+bool is_header(const ordered_json& line) {
+    if (!line.is_object() || !line.contains("sweep")) return false;
+    const ordered_json& sweep = line["sweep"];
+    return sweep.is_object() && sweep.contains("points") && sweep["points"].is_array();
+}
+
 Status write_results(const std::string& path, const SweepResults& results) {
-    std::string text = results.header.dump() + "\n";
-    for (const auto& [number, line] : results.lines) text += line.dump() + "\n";
-    ASSIGN_OR_RETURN(auto file, reference::NewFile::create(path));
-    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-    return file.finish();
+    std::string text = json_text(results.header, -1) + "\n";
+    for (const auto& [number, line] : results.lines) text += json_text(line, -1) + "\n";
+    return reference::write_file(path, text);
 }
 
 // What of a run depends on the machine is left out.
@@ -95,12 +99,12 @@ private:
                                           traces_.at(point.rate_scale).trace);
             const std::lock_guard lock(mutex_);
             if (!run) {
-                failed_ = Error{fmt::format("point {}: {}", json_of(point).dump(), run.error().message)};
+                failed_ = Error{fmt::format("point {}: {}", json_text(json_of(point), -1), run.error().message)};
                 next_ = numbers_.size();
                 return;
             }
             const ordered_json line = line_of(number, point, *run, sweep_.slo);
-            log_ << line.dump() << '\n' << std::flush;
+            log_ << json_text(line, -1) << '\n' << std::flush;
             results_.lines[number] = line;
             progress_.update(++num_done_);
         }
@@ -128,7 +132,7 @@ Result<SweepResults> read_sweep(const std::string& path) {
         if (end == std::string::npos) break;
         const ordered_json line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
         begin = end + 1;
-        if (number == 1 && line.is_object() && line.contains("sweep")) {
+        if (number == 1 && is_header(line)) {
             results.header = line;
         } else if (number > 1 && line.is_object() && line.contains("number") && line["number"].is_number_integer()) {
             results.lines[line["number"].get<int64_t>()] = line;
@@ -191,7 +195,7 @@ Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, co
     ASSIGN_OR_RETURN(const ordered_json header, sweep_header(sweep));
     if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
         ASSIGN_OR_RETURN(results, read_sweep(path));
-        if (results.header != header)
+        if (results.header != header && !results.lines.empty())
             return error("{}: holds the results of another sweep: name another file, or move it away", path);
     }
     results.header = header;

@@ -105,6 +105,7 @@ Result<traces::Trace> read_chat_log(const std::string& path, const std::string& 
         if (!turns) return error("{}: {}", where, turns.error().message);
         add_turns(builder, fmt::format("chat-{}", number), *turns, all_options);
     }
+    if (file.bad()) return error("{}: cannot be read behind line {}: is it a file?", path, number);
     if (builder.trace().rows.empty()) return error("{}: no message of an assistant follows another message", path);
     RETURN_IF_ERROR(validate(builder.trace()));
     return builder.finish();

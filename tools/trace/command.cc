@@ -3,11 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "reference/model/regular_file.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 #include "tools/program/read_options.h"
 #include "tools/trace/chat_log.h"
 #include "tools/trace/report.h"
@@ -53,7 +54,7 @@ int run_convert(const TraceOptions& options) {
     if (const Status written = write_verbatim_csv(trace->trace, options.output); !written)
         return report_error(written.error(), kExitMachine);
     const bool json = options.format == OutputFormat::kJson;
-    print(json ? conversion_json(trace->report, trace->trace).dump(2) + "\n"
+    print(json ? json_text(conversion_json(trace->report, trace->trace)) + "\n"
                : conversion_table(trace->report, trace->trace));
     return kExitOk;
 }
@@ -66,13 +67,10 @@ int run_stats(const TraceOptions& options) {
     if (!trace) return report_error(trace.error());
     const TraceReport report = make_trace_report(options.input.substr(options.input.find_last_of('/') + 1), *trace);
     if (!options.picture.empty()) {
-        std::ofstream file(options.picture, std::ios::binary);
-        file << trace_svg(report, trace->trace) << std::flush;
-        if (!file)
-            return report_error({fmt::format("{}: cannot be written: is the folder there?", options.picture)},
-                                kExitMachine);
+        const Status written = reference::write_file(options.picture, trace_svg(report, trace->trace));
+        if (!written) return report_error(written.error());
     }
-    print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
+    print(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
     return kExitOk;
 }
 
@@ -82,7 +80,7 @@ int write_and_report(const TraceOptions& options, const Trace& trace) {
         return report_error(written.error(), kExitMachine);
     const ReadTrace whole{trace, {}, {}};
     const TraceReport report = make_trace_report(options.output, whole);
-    print(options.format == OutputFormat::kJson ? trace_json(report).dump(2) + "\n" : trace_table(report));
+    print(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
     return kExitOk;
 }
 

@@ -1,14 +1,13 @@
 // `verbatim verify`: makes a recorded run again, on any executor and under any schedule, and says where it parts.
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "reference/model/regular_file.h"
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 #include "tools/program/recorded_run.h"
 #include "tools/verify/report.h"
 #include "tools/verify/verify.h"
@@ -26,15 +25,6 @@ struct VerifyOptions {
     OutputFormat format = OutputFormat::kTable;
 };
 
-Status write_text(const std::string& path, const std::string& text) {
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if (file != nullptr) written = std::fclose(file) == 0 && written;
-    if (written) return {};
-    return tl::unexpected(
-        Error{fmt::format("{}: cannot be written: {}", path, std::strerror(errno)), ErrorKind::kMachine});
-}
-
 int run_verify_command(const VerifyOptions& options) {
     const auto under = records::parse_schedule(options.under);
     if (!under) return report_error(Error{"--under: " + under.error().message}, kExitBadUsage);
@@ -48,12 +38,12 @@ int run_verify_command(const VerifyOptions& options) {
         verifications.push_back(*std::move(verification));
     }
     if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", verify_json(**run, verifications).dump(2));
+        fmt::print("{}\n", json_text(verify_json(**run, verifications)));
     } else {
         fmt::print("{}", verify_table(**run, verifications));
     }
     if (!options.junit.empty()) {
-        const Status written = write_text(options.junit, verify_junit(**run, verifications));
+        const Status written = reference::write_file(options.junit, verify_junit(**run, verifications));
         if (!written) return report_error(written.error());
     }
     for (const Verification& verification : verifications) {

@@ -5,6 +5,7 @@
 
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
+#include "tools/program/json_text.h"
 #include "tools/program/xml.h"
 
 namespace verbatim::tools {
@@ -140,7 +141,7 @@ std::string verify_junit(const RecordedRun& run, const std::vector<Verification>
             text += "/>\n";
         } else {
             text += fmt::format(">\n    <failure message=\"{}\">{}</failure>\n  </testcase>\n", xml_escaped(verdict(v)),
-                                xml_escaped(one_json(v).dump()));
+                                xml_escaped(json_text(one_json(v), -1)));
         }
     }
     return text + "</testsuite>\n";

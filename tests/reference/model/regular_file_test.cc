@@ -38,7 +38,7 @@ TEST(NewFile, ReplacesTheFormerOneWhenItIsDone) {
     {
         auto file = NewFile::create(path);
         ASSERT_TRUE(file) << file.error().message;
-        ASSERT_TRUE(file->write(std::as_bytes(std::span(std::string("half")))));
+        ASSERT_TRUE(file->write(std::as_bytes(std::span("half"))));
         EXPECT_EQ(text_of(path), "former");
     }
     EXPECT_EQ(text_of(path), "former") << "it was not finished";

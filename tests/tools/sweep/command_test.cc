@@ -104,6 +104,20 @@ TEST(SweepCommand, ShardsMakeTheSamePoints) {
     EXPECT_EQ(file_bytes(files.path("merged")), file_bytes(files.path("whole")));
 }
 
+TEST(SweepCommand, AFileWithoutPointsIsNobodysResults) {
+    const ScratchFiles files;
+    const std::string to = files.path("points");
+    EXPECT_EQ(sweep(to, {"--model", "qwen3-next-80b"}).exit_code, kExitBadInput) << "no room for the weights";
+    EXPECT_EQ(sweep(to).exit_code, kExitOk) << "with another model";
+    EXPECT_EQ(sweep(to, {"--model", "granite-4.0-h-1b"}).exit_code, kExitBadInput) << "there are points now";
+    for (const char* header : {"1", "{}", R"({"points": 3})"}) {
+        const std::string broken = files.write("broken", fmt::format("{{\"sweep\": {}}}\n", header));
+        const Outcome merged = run_verbatim({"sweep", "merge", broken, "--to", files.path("whole")});
+        EXPECT_EQ(merged.exit_code, kExitBadInput) << header;
+        EXPECT_THAT(merged.err, HasSubstr("wanted the header of a sweep"));
+    }
+}
+
 TEST(SweepCommand, SaysWhatIsWrong) {
     const ScratchFiles files;
     ASSERT_EQ(sweep(files.path("a")).exit_code, kExitOk);

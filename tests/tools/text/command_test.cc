@@ -115,6 +115,9 @@ TEST(ConvertChat, WhatIsNoConversationIsAnErrorWithItsLine) {
     EXPECT_THAT(refusal(""), HasSubstr("no message of an assistant"));
     EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"user\"}, {\"role\": \"assistant\"}]}\n"),
                 HasSubstr("log:1: chat"));
+    const Outcome folder =
+        run_verbatim({"trace", "convert-chat", tiny_python(), "--model", tiny_python(), "--to", files.path("out.csv")});
+    EXPECT_THAT(folder.err, HasSubstr("cannot be read"));
 }
 
 }  // namespace

@@ -45,6 +45,19 @@ TEST(ReplayFrom, PicturesAreWrittenAndStandAlone) {
     EXPECT_EQ(run_verbatim({"replay", "--from", "/nowhere/x.rec"}).exit_code, kExitBadInput);
 }
 
+TEST(ReplayFrom, TheModelAndTheExecutorAreThoseOfTheFlags) {
+    const Outcome moved = run_verbatim({"replay", "--from", golden_record(), "--model", "/nowhere"});
+    EXPECT_EQ(moved.exit_code, kExitBadInput);
+    EXPECT_THAT(moved.err, HasSubstr("/nowhere"));
+    const std::vector<std::string> plain = {"replay", "--from", golden_record(), "--until-step", "5"};
+    std::vector<std::string> other = plain;
+    other.insert(other.end(), {"--executor", "reference", "--threads", "1"});
+    EXPECT_EQ(run_verbatim(other).out, run_verbatim(plain).out);
+    std::vector<std::string> all = plain;
+    all.back() = "9223372036854775807";
+    EXPECT_EQ(run_verbatim(all).out, run_verbatim({"replay", "--from", golden_record()}).out);
+}
+
 // A record that version 1 of the format wrote: it is read, and its run is still the same.
 TEST(RecordFormat, VersionOneStaysReadable) {
     const Outcome verified = run_verbatim({"verify", golden_record(), "--executor", "reference", "--format", "json"});

@@ -186,6 +186,10 @@ TEST(BenchCommand, WhatCannotBeIsToldAtOnce) {
     const Outcome no_model = bench({"--model", "/no/such/folder"});
     EXPECT_EQ(no_model.exit_code, kExitBadInput);
     EXPECT_THAT(no_model.err, HasSubstr("/no/such/folder"));
+    const Outcome no_scratch = tiny_bench({"--phases", "load", "--scratch", "/no/such/folder"});
+    EXPECT_EQ(no_scratch.exit_code, kExitBadInput);
+    EXPECT_THAT(no_scratch.err, HasSubstr("name one with --scratch"));
+    EXPECT_FALSE(std::filesystem::exists("/no"));
     // The golden checkpoint's own number of positions holds, a preset's is stretched.
     const Outcome too_long =
         bench({"--model", VERBATIM_SOURCE_DIR "/tests/data/golden/llama", "--contexts", "1000000"});
