@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -153,7 +154,8 @@ Result<Json> parse_strictly(std::string_view text, std::string_view source) {
     built.emplace();  // every error is told by the parser that says where
     bool is_json = Json::sax_parse(text, &*built);
     // What no parser understands may be an Infinity; long texts that only speak of it are not copied.
-    if (!is_json && !built->problem().empty() && text.find("Infinity") != std::string_view::npos) {
+    constexpr bool kIsFromPython = std::is_same_v<Json, nlohmann::json>;
+    if (kIsFromPython && !is_json && !built->problem().empty() && text.find("Infinity") != std::string_view::npos) {
         built.emplace();
         is_json = Json::sax_parse(quote_infinities(text), &*built);
     }

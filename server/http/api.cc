@@ -175,7 +175,12 @@ const Fields& common_fields() {
         {"max_tokens", kMaxTokens},
         {"temperature",
          [](const auto& f, const Json& v, R& r) { return take(r.sampling.temperature, number(f, v, 0, 2)); }},
-        {"top_p", [](const auto& f, const Json& v, R& r) { return take(r.sampling.top_p, number(f, v, 0, 1)); }},
+        {"top_p",
+         [](const auto& f, const Json& v, R& r) {
+             auto part = number(f, v, 0, 1);
+             if (part && *part == 0) part = tl::unexpected(wrong(f, v, "a number above 0, up to 1"));
+             return take(r.sampling.top_p, std::move(part));
+         }},
         {"top_k",
          [](const auto& f, const Json& v, R& r) {
              auto count = v == -1 ? ApiResult<int64_t>(0) : whole_number(f, v, 0);
@@ -269,7 +274,7 @@ ApiResult<Json> object_of(std::string_view body) {
 }
 
 FieldStatus check_model(const Json& json, const std::string& model) {
-    if (!json.contains("model") || json["model"] == model) return {};
+    if (!json.contains("model") || json["model"].is_null() || json["model"] == model) return {};
     return tl::unexpected(ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model),
                                    "model", "model_not_found"});
 }
@@ -292,6 +297,29 @@ FieldStatus check_turn_id(const GenerateRequest& request) {
     };
     if (request.num_choices != 1) return beside("n");
     if (request.num_log_probs) return beside("logprobs");
+    return {};
+}
+
+// Each of two values is right by itself, and both cannot be meant.
+ApiError contradiction(std::string message, const char* param) {
+    return {422, std::move(message), param, "contradicting_values"};
+}
+
+FieldStatus check_agreement(const Json& json, const GenerateRequest& request) {
+    const auto said = [&json](const char* field) { return json.contains(field) && !json[field].is_null(); };
+    const bool two_limits = said("max_tokens") && said("max_completion_tokens");
+    if (two_limits && json["max_tokens"].get<int64_t>() != json["max_completion_tokens"].get<int64_t>()) {
+        return tl::unexpected(
+            contradiction(fmt::format("max_completion_tokens is {} and max_tokens is {}: send one",
+                                      quoted(json["max_completion_tokens"]), quoted(json["max_tokens"])),
+                          "max_completion_tokens"));
+    }
+    if (said("top_logprobs") && json.value("logprobs", Json()) != true && request.num_log_probs) {
+        return tl::unexpected(contradiction(fmt::format("top_logprobs is {} without log probabilities: send logprobs = "
+                                                        "true beside it",
+                                                        quoted(json["top_logprobs"])),
+                                            "top_logprobs"));
+    }
     return {};
 }
 
@@ -354,8 +382,7 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
     if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
     if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
     if (request.turn_id) request.content = content_of(kind, json);
-    if (json.contains("top_logprobs") && json.value("logprobs", Json()) != true && request.num_log_probs)
-        return tl::unexpected(wrong("top_logprobs", json["top_logprobs"], "logprobs = true beside it"));
+    if (auto right = check_agreement(json, request); !right) return tl::unexpected(right.error());
     return request;
 }
 
@@ -383,7 +410,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const s
     if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
     if (!request.prompt && request.messages.empty()) return tl::unexpected(missing("prompt"));
     if (request.prompt && !request.messages.empty())
-        return tl::unexpected(ApiError{400, "prompt and messages: one of them", "prompt", "invalid_value"});
+        return tl::unexpected(contradiction("there are a prompt and messages: send one", "prompt"));
     return request;
 }
 

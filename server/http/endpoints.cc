@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +17,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kJsonType = "application/json";
+constexpr std::string_view kTakes = " takes ";  // a path and its methods; a path has no spaces
 
 double seconds_now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
 
@@ -25,6 +27,22 @@ std::string request_id(const Request& request, const std::string& ours) {
     if (header == request.end()) return ours;
     const std::string theirs(header->value());
     return is_identifier(theirs) ? theirs : ours;
+}
+
+// What `work` says, or that it threw. T is an ApiResult, or an error that may be none.
+template <typename T>
+T outcome_of(const std::function<T()>& work) {
+    std::string why;
+    try {
+        return work();
+    } catch (const std::exception& problem) {
+        why = problem.what();
+    }
+    ApiError failed{500, "the server failed: " + why, "", "internal_error"};
+    if constexpr (std::is_same_v<T, std::optional<ApiError>>)
+        return failed;
+    else
+        return tl::unexpected(std::move(failed));
 }
 
 }  // namespace
@@ -77,18 +95,19 @@ asio::awaitable<bool> Endpoints::answer(ConnectionPtr connection, const Request&
                      .id = request_id(request, ours),
                      .tenant = tenants_.find(std::string(request[http::field::authorization]))};
     const Route* of_path = nullptr;
+    std::string allowed;
     const Route* route = nullptr;
     for (const Route& known : routes()) {
         const bool is_prefix = known.path.size() > 1 && known.path.ends_with('/');
         if (is_prefix ? !heard.path.starts_with(known.path) : heard.path != known.path) continue;
         of_path = &known;
+        allowed += (allowed.empty() ? "" : ", ") + std::string(http::to_string(known.verb));
         if (known.verb == request.method()) route = &known;
     }
     if (const std::optional<ApiError> refused = refusal(heard, route == nullptr ? of_path : route))
         co_return co_await refuse(heard, *refused);
     if (route == nullptr) {
-        const std::string allowed(http::to_string(of_path->verb));
-        const ApiError wrong{405, fmt::format("{} takes {}", heard.path, allowed), "", "method_not_allowed"};
+        const ApiError wrong{405, fmt::format("{}{}{}", heard.path, kTakes, allowed), "", "method_not_allowed"};
         co_return co_await refuse(heard, wrong);
     }
     co_return co_await (this->*(route->handler))(heard);
@@ -131,7 +150,8 @@ asio::awaitable<bool> Endpoints::refuse(const Call& call, const ApiError& error)
     Response said = json_response(error.status, call.request.version(), error.envelope());
     if (error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
     if (error.status == 401) said.set(http::field::www_authenticate, "Bearer");
-    if (error.status == 405) said.set(http::field::allow, error.message.substr(error.message.rfind(' ') + 1));
+    if (error.status == 405)
+        said.set(http::field::allow, error.message.substr(error.message.find(kTakes) + kTakes.size()));
     co_return co_await write(call, std::move(said));
 }
 
@@ -191,7 +211,7 @@ asio::awaitable<T> Endpoints::on_thread(asio::thread_pool& thread, std::function
     };
     const auto shared = std::make_shared<Shared>();
     asio::post(thread, [this, shared, work = std::move(work)] {
-        T made = work();
+        T made = outcome_of(work);
         asio::post(*loop_, [shared, made = std::move(made)]() mutable {
             shared->made = std::move(made);
             shared->done.ring();
@@ -257,9 +277,11 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     if (!reply.problem.empty())
         refused = ApiError{503, "the ledger cannot be written: " + reply.problem, "", "ledger_unavailable"};
     if (refused) co_return co_await refuse(call, *refused);
-    std::function<std::string()> writing = [&reply] { return written_answer(reply.json); };  // it may have many turns
-    std::string body = co_await on_thread(json_thread_, std::move(writing));
-    co_return co_await say_text(call, kJsonType, std::move(body));
+    using Written = ApiResult<std::string>;
+    std::function<Written()> writing = [&reply] { return written_answer(reply.json); };  // it may have many turns
+    Written body = co_await on_thread(json_thread_, std::move(writing));
+    if (!body) co_return co_await refuse(call, body.error());
+    co_return co_await say_text(call, kJsonType, *std::move(body));
 }
 
 // --- generation
@@ -390,15 +412,16 @@ asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {
         if (taken == Taken::kClientGone) co_return false;
     }
     if (const auto& error = turn.generation.error()) co_return co_await refuse(call, *error);
-    std::function<std::string()> writing = [&turn] { return written_answer(turn.generation.whole()); };
-    std::string body;
+    std::function<ApiResult<std::string>()> writing = [&turn] { return written_answer(turn.generation.whole()); };
+    ApiResult<std::string> body;
     if (turn.generation.is_long())
         body = co_await on_thread(json_thread_, std::move(writing));
     else
         body = writing();
+    if (!body) co_return co_await refuse(call, body.error());
     Response whole(http::status::ok, call.request.version());
     whole.set(http::field::content_type, kJsonType);
-    whole.body() = std::move(body);
+    whole.body() = *std::move(body);
     whole.prepare_payload();
     name_answer(call, turn, whole);
     co_return co_await write(call, std::move(whole));

@@ -5,6 +5,7 @@
 //   P2  a client that goes away has its turns aborted, whether they are queued, in prefill or decoding
 //   P3  nothing that grows with what a client sent or asked for is done on the sockets' thread
 //   P4  what is wrong without its text being looked at is said before others' templates are done
+//   P5  work on another thread that throws (no memory is left) is a 500 of its request, and the server goes on
 #pragma once
 
 #include <utility>
@@ -112,7 +113,7 @@ private:
     asio::awaitable<bool> say(const Call& call, const Json& body);  // 200; of what is short
     asio::awaitable<bool> say_text(const Call& call, const char* type, std::string body);
     asio::awaitable<bool> write(const Call& call, Response response);
-    // What `work` makes on another thread; others are served meanwhile.
+    // What `work` makes on another thread; others are served meanwhile. T can be an ApiError: 500 where work throws.
     template <typename T>
     asio::awaitable<T> on_thread(asio::thread_pool& thread, std::function<T()> work);
 

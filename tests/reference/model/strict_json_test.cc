@@ -48,10 +48,12 @@ TEST(StrictJson, WhatParsersDifferAboutIsRefused) {
         EXPECT_NE(strict_refusal(text), "accepted") << text;
 }
 
-TEST(StrictJson, InfinityIsAText) {
+TEST(StrictJson, OfFilesInfinityIsAText) {
     const auto made = parse_strict_json(R"([Infinity, -Infinity, "Infinity\"", 1])", "x");
     ASSERT_TRUE(made) << made.error().message;
     EXPECT_EQ(made->dump(), R"(["Infinity","-Infinity","Infinity\"",1])");
+    for (const char* text : {"[Infinity]", "{\"a\": -Infinity}"})
+        EXPECT_FALSE(parse_strict_ordered_json(text, "x")) << text;  // clients send JSON
 }
 
 // An object that looks at all its members for each new one would take minutes.

@@ -217,7 +217,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
     service_.max_model_len = 4096;
     service_.vocab_size = config.executor.vocab_size;
     service_.stop_tokens = {0};
-    service_.now = [] { return int64_t{1'000'000'000}; };
+    service_.now = std::move(config.now);
     server::Tenants tenants;
     if (!config.api_keys.empty()) tenants = *server::Tenants::parse(config.api_keys, "keys");
     server_ = std::make_unique<HttpServer>(config.http, tenants, "<!doctype html>");

@@ -114,6 +114,7 @@ struct HttpSceneConfig {
     text::TemplateLimits template_limits;
     bool has_checkpoints = true;
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
+    std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
     HttpConfig http = {.port = 0};
     bool signals = false;
 };

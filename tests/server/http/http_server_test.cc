@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/server/http/http_scene.h"
 
 namespace verbatim::tests {
@@ -34,6 +36,12 @@ TEST(HttpServer, AJoinedStreamIsTheUnstreamedAnswer) {
     EXPECT_EQ(all.reason, whole["choices"][0]["finish_reason"]);
     EXPECT_EQ(all.usage, whole["usage"]);
     EXPECT_TRUE(all.done);
+    // Usage is told once, in a last event without choices, before [DONE].
+    const std::vector<std::string> events = stream.events();
+    const auto has_usage = [](const std::string& event) { return event.find("\"usage\":{") != std::string::npos; };
+    EXPECT_EQ(std::ranges::count_if(events, has_usage), 1);
+    const json last = json::parse(events[events.size() - 2]);
+    EXPECT_TRUE(last.contains("usage") && last["choices"].empty()) << last;
 }
 
 TEST(HttpServer, AStopTextEndsTheAnswerWhereItBegins) {
@@ -106,22 +114,41 @@ TEST(HttpServer, BadRequestsAreToldWhatIsWrong) {
     refusal(hello({{"logprobs", 1}}), 400, "logprobs");
     refusal(hello({{"logprobs", true}}), 400, "logprobs");  // this executor shows none
     refusal(hello({{"logprobs", true}, {"top_logprobs", 21}}), 400, "top_logprobs");
-    refusal(hello({{"top_logprobs", 2}}), 400, "top_logprobs");
+    refusal(hello({{"top_logprobs", 2}}), 422, "top_logprobs");
+    refusal(hello({{"top_logprobs", 2}, {"logprobs", false}}), 422, "top_logprobs");
+    refusal(hello({{"max_completion_tokens", 13}}), 422, "max_completion_tokens");  // max_tokens is 12
     refusal(hello({{"tools", json::array({json::object()})}}), 400, "tools");
     refusal(hello({{"conversation_id", "a\nb"}}), 400, "conversation_id");
     refusal(hello({{"cache_salt", std::string(1, '\x1f')}}), 400, "cache_salt");
     refusal(hello({{"suffix", "x"}}), 400, "suffix");
     refusal(hello({{"temperature", 3}}), 400, "temperature");
     refusal(hello({{"temperature", "hot"}}), 400, "temperature");
+    refusal(hello({{"top_p", 0}}), 400, "top_p");
+    refusal(hello({{"top_p", 1e-300}}), 400, "top_p");  // no number above 0 where it is used
     refusal(hello({{"max_tokens", 0}}), 400, "max_tokens");
     refusal(hello({{"max_tokens", 1e99}}), 400, "max_tokens");
     refusal(hello({{"max_tokens", 5000}}), 400, "messages");
+    for (const char* number :
+         {"-1", "0", "1.5", "1e400", "-1e400", "99999999999999999999", "true", "\"5\"", "[5]", "{}"}) {
+        const std::string body = R"({"prompt": "a", "max_tokens": )" + std::string(number) + "}";
+        EXPECT_EQ(scene.ask(post("/v1/completions", body)).status, 400) << body;
+    }
+    for (const char* number : {"NaN", "Infinity", "-Infinity", "0x10", "01", "+1", ".5"}) {
+        const std::string body = R"({"prompt": "a", "temperature": )" + std::string(number) + "}";
+        EXPECT_EQ(scene.ask(post("/v1/completions", body)).json()["error"]["code"], "invalid_json") << body;
+    }
+    for (const char* brackets : {"[", "{\"a\": "}) {
+        std::string deep = R"({"prompt": )";
+        for (int i = 0; i < 100000; ++i) deep += brackets;
+        EXPECT_EQ(scene.ask(post("/v1/completions", deep)).json()["error"]["code"], "invalid_json");
+    }
     refusal(hello({{"seed", -1}}), 400, "seed");
     refusal(hello({{"seed", ~uint64_t{0}}}), 400, "seed");
     refusal(hello({{"messages", json::array()}}), 400, "messages");
     refusal(hello({{"messages", {{{"role", "user"}}}}}), 400, "messages");
     refusal(hello({{"messages", "hi"}}), 400, "messages");
     refusal(hello({{"model", "other"}}), 404, "model");
+    EXPECT_EQ(scene.chat(hello({{"model", nullptr}})).status, 200);
     refusal(hello({{"conversation_id", ""}}), 400, "conversation_id");
     refusal(hello({{"response_format", {{"type", "json_object"}}}}), 400, "response_format");
     refusal(hello({{"stream_options", {{"x", true}}}, {"stream", true}}), 400, "stream_options");

@@ -80,6 +80,9 @@ def check_errors(client, base):
     refused(openai.NotFoundError, lambda: client.chat.completions.create(**{**PLAIN, "model": "other"}))
     wrong = refused(openai.BadRequestError, lambda: client.chat.completions.create(**PLAIN, logit_bias={"1": 1}))
     assert wrong.param == "logit_bias", wrong
+    both = refused(openai.UnprocessableEntityError,
+                   lambda: client.chat.completions.create(**PLAIN, max_completion_tokens=25))
+    assert both.param == "max_completion_tokens", both
     stranger = openai.OpenAI(base_url=base + "/v1", api_key="somebody else", max_retries=0)
     refused(openai.AuthenticationError, lambda: stranger.chat.completions.create(**PLAIN))
 
