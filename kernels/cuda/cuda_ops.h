@@ -333,6 +333,9 @@ struct DeltaBatch {
     DeviceLog log;
 };
 
+// Who asks tensor cores for a multiplication: a warp (mma), or on Hopper a warpgroup (wgmma).
+enum class TensorCaller : uint8_t { kWarp, kGroup };
+
 // What has been asked of a device so far.
 struct DeviceCounts {
     int64_t allocations = 0;  // of its memory
@@ -404,9 +407,12 @@ public:
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
     // Single multiplications of 16 x 16 by 16 x 8 on tensor cores: sums = c + a · b, pairs of k in a word.
-    // a: [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8].
-    virtual void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums,
+    // a: [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8]. REQUIRES: for kGroup
+    // multiplies_by_groups().
+    virtual void multiply_tiles(TensorCaller caller, const uint32_t* a, const uint32_t* b, const float* c, float* sums,
                                 int64_t num_tiles) = 0;
+    // Whether large matmuls run on warpgroups.
+    [[nodiscard]] virtual bool multiplies_by_groups() const = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     // conv and scan lower a logit row's fault to the states' layer when what they would go on from behind it is not
     // finite (N8). They begin by replaying what a sequence has logged, and log what its own row does not take in.

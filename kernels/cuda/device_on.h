@@ -20,6 +20,7 @@
 #include "kernels/cuda/ops/hopper_matmul.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
+#include "kernels/cuda/ops/ring_attention.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/sampling.h"
 #include "kernels/cuda/ops/scan.h"
@@ -96,14 +97,22 @@ public:
             launch("matmul", blocks, {simt::kWarpSize, Matmul::kWarps}, Matmul{parameters});
         }
     }
-    void multiply_tiles(const uint32_t* a, const uint32_t* b, const float* c, float* sums, int64_t num_tiles) override {
-        constexpr int64_t kRowWords = int64_t{simt::kMmaRows} * TensorProbe::kLinePairs;
-        constexpr int64_t kColumnWords = int64_t{simt::kMmaColumns} * TensorProbe::kLinePairs;
-        launch("tensor_probe", grid(parts(num_tiles, TensorProbe::kWarps)), {simt::kWarpSize, TensorProbe::kWarps},
-               TensorProbe{view(a, num_tiles * kRowWords), view(b, num_tiles * kColumnWords),
-                           view(c, num_tiles * TensorProbe::kSums), view(sums, num_tiles * TensorProbe::kSums),
-                           num_tiles});
+    void multiply_tiles(TensorCaller caller, const uint32_t* a, const uint32_t* b, const float* c, float* sums,
+                        int64_t num_tiles) override {
+        constexpr int64_t kRowWords = int64_t{simt::kMmaRows} * ProbeParameters::kLinePairs;
+        constexpr int64_t kColumnWords = int64_t{simt::kMmaColumns} * ProbeParameters::kLinePairs;
+        const int64_t num_sums = num_tiles * ProbeParameters::kSums;
+        const ProbeParameters parameters{view(a, num_tiles * kRowWords), view(b, num_tiles * kColumnWords),
+                                         view(c, num_sums), view(sums, num_sums), num_tiles};
+        const simt::Dim3 blocks = grid(parts(num_tiles, ProbeParameters::kWarps));
+        const simt::Dim3 threads{simt::kWarpSize, ProbeParameters::kWarps};
+        if (caller == TensorCaller::kWarp) {
+            launch("tensor_probe", blocks, threads, TensorProbe{parameters});
+        } else {
+            launch("hopper_probe", blocks, threads, HopperProbe{parameters});
+        }
     }
+    [[nodiscard]] bool multiplies_by_groups() const override { return this->has_warpgroups(); }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                        Floats out) override {
         const int64_t tiles = parts(matrix.num_outputs, simt::kMmaRows);
@@ -245,16 +254,22 @@ public:
                                           pool(pages),
                                           runs};
         const int64_t groups = shape.n_kv_heads * num_parts;
+        const bool has_ring = this->has_warpgroups() && takes_ring(pages);
         if (profile == reference::Profile::kTensorSm90) {
-            launch_attention<TensorAttendRun>("tensor_attend_run", groups, parameters);
+            has_ring ? launch_attention<TensorAttendRing>("tensor_attend_ring", groups, parameters)
+                     : launch_attention<TensorAttendRun>("tensor_attend_run", groups, parameters);
         } else if (columns == 1) {
-            launch_attention<AttendRun1>("attend_run", groups, parameters);
+            has_ring ? launch_attention<AttendRing1>("attend_ring", groups, parameters)
+                     : launch_attention<AttendRun1>("attend_run", groups, parameters);
         } else if (columns <= 4) {
-            launch_attention<AttendRun4>("attend_run", groups, parameters);
+            has_ring ? launch_attention<AttendRing4>("attend_ring", groups, parameters)
+                     : launch_attention<AttendRun4>("attend_run", groups, parameters);
         } else if (columns == 5) {
-            launch_attention<AttendRun5>("attend_run", groups, parameters);
+            has_ring ? launch_attention<AttendRing5>("attend_ring", groups, parameters)
+                     : launch_attention<AttendRun5>("attend_run", groups, parameters);
         } else {
-            launch_attention<AttendRun8>("attend_run", groups, parameters);
+            has_ring ? launch_attention<AttendRing8>("attend_ring", groups, parameters)
+                     : launch_attention<AttendRun8>("attend_run", groups, parameters);
         }
         const bool leaves = shape.n_heads == 1 || shape.head_dim % 2 == 0;
         launch("merge_runs", grid(q.num_rows, shape.n_heads), {kRowThreads},
@@ -509,9 +524,19 @@ private:
     // finished theirs.
     template <typename Kernel>
     void launch_attention(const char* name, int64_t groups, const AttendParameters& parameters) {
-        const int64_t resident = num_processors() * Kernel::kResidentBlocks;
-        launch(name, grid(std::max<int64_t>(resident / groups, 1), groups), {simt::kWarpSize, kAttendWarps},
-               Kernel{{parameters}});
+        const int64_t resident = num_processors() * resident_blocks_of<Kernel>(parameters.pages.head_dim);
+        launch(name, grid(std::max<int64_t>(resident / groups, 1), groups),
+               {simt::kWarpSize, Kernel::kThreads / simt::kWarpSize}, Kernel{{parameters}});
+    }
+    // Pages that bulk copies bring whole.
+    static bool takes_ring(const DevicePages& pages) {
+        return pages.block_size == kUsualBlockSize && pages.head_dim % 2 == 0 && pages.head_dim <= kRingHeadDim;
+    }
+    // Of a processor: rings of long heads leave room for one.
+    template <typename Kernel>
+    static int64_t resident_blocks_of(int64_t head_dim) {
+        if constexpr (requires { Kernel::kRingWarps; }) return head_dim <= 64 ? Kernel::kResidentBlocks : 1;
+        return Kernel::kResidentBlocks;
     }
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cuda/device_on.h"
+#include "kernels/cuda/launch_attributes.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -44,13 +45,6 @@ template <typename Kernel>
 constexpr int shared_bytes() {
     if constexpr (requires { Kernel::kSharedBytes; }) return Kernel::kSharedBytes;
     return 0;
-}
-
-// Whether it may begin before the kernels before it have ended; it waits for them itself (wait_previous).
-template <typename Kernel>
-constexpr bool is_dependent() {
-    if constexpr (requires { Kernel::kDependent; }) return Kernel::kDependent;
-    return false;
 }
 
 std::string text_of(simt::Dim3 size) {
@@ -177,14 +171,12 @@ protected:
         config.gridDim = dim(grid);
         config.blockDim = dim(block);
         config.dynamicSmemBytes = kSharedBytes;
-        config.stream = stream_;
-        cudaLaunchAttribute early{};
-        if (is_dependent<Kernel>() && kernels_wait()) {
-            early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-            early.val.programmaticStreamSerializationAllowed = 1;
-            config.attrs = &early;
-            config.numAttrs = 1;
+        if constexpr (requires { kernel.shared_bytes(); }) {
+            config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes());
         }
+        config.stream = stream_;
+        auto attributes = LaunchAttributes::of<Kernel>(kernels_wait());
+        attributes.put_into(config);
         if (!is_recording_) ++counts_.launches;
         last_name_ = kernel_name;
         last_grid_ = grid;

@@ -21,6 +21,14 @@ std::vector<Word> words_of(const std::vector<TensorTile>& tiles, const Part& par
     return words;
 }
 
+std::vector<TensorSums> sums_of(const std::vector<float>& values) {
+    std::vector<TensorSums> sums(values.size() / TensorSums::kCount);
+    for (size_t t = 0; t < sums.size(); ++t) {
+        std::memcpy(&sums[t].d, &values[t * TensorSums::kCount], sizeof(sums[t].d));
+    }
+    return sums;
+}
+
 }  // namespace
 
 Status test_tensor_cores(Device& device, int64_t num_tiles) {
@@ -36,19 +44,22 @@ Status test_tensor_cores(Device& device, int64_t num_tiles) {
     const DeviceArray<uint32_t> b(device, std::span<const uint32_t>(b_words));
     const DeviceArray<float> c(device, std::span<const float>(c_words));
     const DeviceArray<float> sums(device, std::ssize(c_words));
-    device.multiply_tiles(a.data(), b.data(), c.data(), sums.data(), num_tiles);
-    std::vector<float> got(c_words.size());
-    sums.download(0, got);
-    RETURN_IF_ERROR(device.synchronize());
-    std::vector<TensorSums> results(tiles.size());
-    for (size_t t = 0; t < results.size(); ++t) {
-        std::memcpy(&results[t].d, &got[t * TensorSums::kCount], sizeof(results[t].d));
+    std::string differences;
+    for (const TensorCaller caller : {TensorCaller::kWarp, TensorCaller::kGroup}) {
+        if (caller == TensorCaller::kGroup && !device.multiplies_by_groups()) continue;
+        device.multiply_tiles(caller, a.data(), b.data(), c.data(), sums.data(), num_tiles);
+        std::vector<float> got(c_words.size());
+        sums.download(0, got);
+        RETURN_IF_ERROR(device.synchronize());
+        const std::string difference = difference_from_hopper(tiles, sums_of(got));
+        if (difference.empty()) continue;
+        differences += caller == TensorCaller::kWarp ? ", by mma " : ", by wgmma ";
+        differences += difference;
     }
-    const std::string difference = difference_from_hopper(tiles, results);
-    if (difference.empty()) return {};
-    return tl::unexpected(Error{"tensor.sm90 is refused: in the self-test of " + device.description() + ", " +
-                                    difference + "; exact runs everywhere",
-                                ErrorKind::kMachine});
+    if (differences.empty()) return {};
+    return tl::unexpected(Error{
+        "tensor.sm90 is refused: in the self-test of " + device.description() + differences + "; exact runs everywhere",
+        ErrorKind::kMachine});
 }
 
 }  // namespace verbatim::cuda

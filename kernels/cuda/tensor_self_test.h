@@ -1,5 +1,6 @@
-// kernels/cuda/tensor_self_test.h: what tensor.sm90 is granted by: a device multiplies tiles, and every sum is the
-// integer model's (reference/numerics/tensor_sm90.h). A name or a compute capability grants nothing.
+// kernels/cuda/tensor_self_test.h: what tensor.sm90 is granted by: a device multiplies tiles in each way that its
+// matmuls do, by a warp's mma and by warpgroups, and every sum is the integer model's
+// (reference/numerics/tensor_sm90.h). A name or a compute capability grants nothing.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 
 namespace verbatim::cuda {
 
-// Of a GPU: half a million sums, 5 MiB, one launch.
+// Of a GPU: half a million sums, 5 MiB, a launch for each way.
 inline constexpr int64_t kSelfTestTiles = 4096;
 // Of the emulator, whose arithmetic is the model's unless somebody plants another: each kind of tile (tensor_fit.h)
 // twice.
 inline constexpr int64_t kEmulatedSelfTestTiles = 18;
 
-// An error says how many sums are others, and which arithmetic they fit best. What the device cannot do at all is its
-// own error.
+// An error says in which way how many sums are others, and which arithmetic they fit best. What the device cannot do at
+// all is its own error.
 [[nodiscard]] Status test_tensor_cores(Device& device, int64_t num_tiles);
 
 }  // namespace verbatim::cuda

@@ -16,8 +16,9 @@
 namespace verbatim::cuda::strict_runtime {
 namespace {
 
-constexpr unsigned kMostBlocks = 65535;      // of a grid in y and z
-constexpr unsigned kMostThreads = 1024;      // of a block
+constexpr unsigned kMostBlocks = 65535;  // of a grid in y and z
+constexpr unsigned kMostThreads = 1024;  // of a block
+constexpr int kThreadsOfProcessor = 2048;
 constexpr size_t kSharedUnasked = 48 << 10;  // bytes
 constexpr size_t kMostShared = 227 << 10;    // bytes of a block of capability 9.0
 constexpr std::string_view kWait = "cudaStreamSynchronize";
@@ -198,10 +199,16 @@ void require_fit(const cudaLaunchConfig_t& config, size_t shared_bytes) {
             fmt::format("{} bytes of shared memory, {} were asked for", config.dynamicSmemBytes, shared_bytes));
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const bool is_dependent = config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+        const bool is_cooperative = config.attrs[i].id == cudaLaunchAttributeCooperative;
         require(
-            is_dependent && process().machine.major >= 9,
+            is_cooperative || (is_dependent && process().machine.major >= 9),
             fmt::format("launch attribute {} on {}.x", static_cast<int>(config.attrs[i].id), process().machine.major));
         if (is_dependent) ++process().counts.dependents;
+        const uint64_t most = process().machine.num_processors * (kThreadsOfProcessor / num_threads);
+        require(!is_cooperative || uint64_t{x} * y * z <= most,
+                fmt::format("{} blocks are to be there at once, the device holds {}", uint64_t{x} * y * z, most),
+                cudaErrorCooperativeLaunchTooLarge);
+        if (is_cooperative) ++process().counts.cooperative;
     }
 }
 
@@ -351,7 +358,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     std::strcpy(properties->name, "a stand-in");
     properties->major = process().machine.major;
     properties->multiProcessorCount = process().machine.num_processors;
-    properties->maxThreadsPerMultiProcessor = 2048;
+    properties->maxThreadsPerMultiProcessor = kThreadsOfProcessor;
     properties->sharedMemPerBlockOptin = kMostShared;
     return answer("cudaGetDeviceProperties", [] { return cudaSuccess; });
 }

@@ -7,6 +7,8 @@
 
 #include <array>
 
+#include "kernels/cuda/launch_attributes.h"
+
 namespace verbatim::cuda::strict_runtime {
 namespace {
 
@@ -35,6 +37,17 @@ struct Scene {
         config.stream = stream;
         return cudaLaunchKernelExC(&config, kernel, nullptr);
     }
+    // A kernel that says this of itself, in blocks of 1024 threads.
+    template <typename Kernel>
+    cudaError_t launch_as(unsigned num_blocks, bool kernels_wait = true) {
+        cudaLaunchConfig_t config{};
+        config.gridDim = num_blocks;
+        config.blockDim = 1024;
+        config.stream = stream;
+        auto attributes = LaunchAttributes::of<Kernel>(kernels_wait);
+        attributes.put_into(config);
+        return cudaLaunchKernelExC(&config, "a kernel", nullptr);
+    }
     void capture() { cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); }
     // Of one launch.
     cudaGraphExec_t record() {
@@ -51,6 +64,14 @@ struct Scene {
     cudaStream_t stream = nullptr;
     void* device = nullptr;
     char* pinned = nullptr;
+};
+
+struct Plain {};
+struct Meets {
+    static constexpr bool kBlocksMeet = true;
+};
+struct Depends {
+    static constexpr bool kDependent = true;
 };
 
 struct Misuse {
@@ -98,6 +119,8 @@ const Misuse kBreaches[] = {
          cudaFuncSetAttribute("another kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, 50000);
          s.launch(1, 1, 50000);
      }},
+    {"cudaLaunchKernelExC: 265 blocks are to be there at once, the device holds 264",
+     [](Scene& s) { s.launch_as<Meets>(265); }},
     {"cudaFuncSetAttribute: more than a block has",
      [](Scene&) { cudaFuncSetAttribute("a kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1); }},
 };
@@ -108,6 +131,19 @@ TEST(StrictRuntime, ABreachIsFoundWithTheNameOfTheCall) {
         breach.commit(scene);
         EXPECT_THAT(violations(), ElementsAre(breach.found));
     }
+}
+
+TEST(StrictRuntime, ALaunchSaysWhatItsKernelSaysOfItself) {
+    Scene scene;
+    EXPECT_EQ(scene.launch_as<Plain>(100'000), cudaSuccess);
+    EXPECT_EQ(scene.launch_as<Depends>(100'000, false), cudaSuccess);
+    EXPECT_EQ(counts().dependents + counts().cooperative, 0);
+    EXPECT_EQ(scene.launch_as<Depends>(100'000), cudaSuccess);
+    EXPECT_EQ(counts().dependents, 1);
+    EXPECT_EQ(scene.launch_as<Meets>(264), cudaSuccess);
+    EXPECT_EQ(counts().cooperative, 1);
+    EXPECT_THAT(violations(), IsEmpty());
+    EXPECT_EQ(scene.launch_as<Meets>(265), cudaErrorCooperativeLaunchTooLarge);
 }
 
 TEST(StrictRuntime, ACopyLandsWhenItsStreamIsWaitedForAndNotBefore) {

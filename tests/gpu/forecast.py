@@ -41,11 +41,20 @@ def all_lines():
     lines += [matmul(rows, 8192, 4096, kernel, "tensor.sm90")
               for rows, kernel in ((1, "TensorMatvec8"), (8, "TensorMatvec8"), (32, "TensorMatvec32"))]
     lines += [matmul(8192, 8192, 8192, "HopperMatmul", "tensor.sm90"),
+              matmul(8192, 8192, 8192, "TensorMatmul", "tensor.sm90 by mma.sync,"),
               matmul(8192, 8192, 8192, "HopperFastMatmul", "fast")]
     # 64 sequences of 4096 positions, 40 heads of 64 over 8 of K and V: K and V once, q.k and p.v for each head.
     pairs = 64.0 * 4096 * 64
-    lines.append((r"decode attention exact +64 sequences of 4096", "AttendRun5", pairs * 8 * 4, pairs * 40 * 2))
-    lines.append((r"decode attention tensor.sm90 +64 sequences of 4096", "TensorAttendRun", pairs * 8 * 4, 0.0))
+    for kernel, but in (("AttendRing5", ""), ("AttendRun5", " without bulk copies,")):
+        lines.append((rf"decode attention exact{but} +64 sequences of 4096", kernel, pairs * 8 * 4, pairs * 40 * 2))
+    lines.append((r"decode attention tensor.sm90 +64 sequences of 4096", "TensorAttendRing", pairs * 8 * 4, 0.0))
+    # Each of 4096 rows sees half of the others. Five heads of a row share a block, so K and V come once a row from L2.
+    lines.append((r"prefill attention exact 4096 rows, 40 heads of 64", "AttendRing5", 4096.0 * 64 * 8 * 4,
+                  pairs / 2 * 64 * 40 * 2))
+    # 4096 rows: binary32 read and written, bf16 written.
+    for kernel, width, each in (("Swiglu", 8192, 4 + 4 + 2), ("AddBranch", 2048, 4 + 4 + 4), ("RmsNorm", 2048, 4 + 4 + 2),
+                                ("GatedNorm", 4096, 4 + 4 + 4 + 2), ("RoundRows", 4096, 4 + 2)):
+        lines.append((rf"{kernel} of 4096 rows of {width}", kernel, 4096.0 * width * each, 0.0))
     # 128 heads of 64 channels, a state of 128: an element is read and written once, and takes two fma a token.
     elements = 128.0 * 64 * 128
     lines.append((r"state update of 64 sequences", "Scan", 64 * elements * 8, 64 * elements * 2))
@@ -67,9 +76,21 @@ def memory_share(code, warps):
     return min(1.0, asked / (COPY * LATENCY / PROCESSORS))
 
 
-def forecast(code, warps, num_bytes, multiplications):
+def attention_loop(code, columns):
+    """(multiplications, instructions) of a tile of 64 positions and 64 dims: scores, p·v, the weights of each column and
+    what is added to its sums; loops are known by their FFMA. (0, 0): they are not there."""
+    turns = {32 * columns: 4, 16 * columns: 8, 28: columns, 8: columns}  # FFMA of a turn: turns
+    found = [code.loop_with(ffma) for ffma in turns]
+    if None in found:
+        return 0, 0
+    return 2 * 64 * 64 * columns // 32, sum(length * number for length, number in zip(found, turns.values()))
+
+
+def forecast(code, warps, num_bytes, multiplications, columns=0):
     """(seconds, which of the three)"""
     ffma, tensor, length = code.inner_loop() or (0, 0, 0)
+    if columns > 0:
+        ffma, length = attention_loop(code, columns)
     times = {"memory": num_bytes / (COPY * memory_share(code, warps))}
     issued = PROCESSORS * SCHEDULERS * CLOCK
     if tensor == 0 and ffma > 0:
@@ -102,13 +123,16 @@ def table(kernels, registers, expectations, record):
     rows = [f"| {' | '.join(names)} |",
             "|---|---|---|---|---|---|---|---|---|"]
     for pattern, kernel, num_bytes, multiplications in all_lines():
-        if kernel not in kernels or kernel not in expectations:
+        if kernel not in kernels:
             rows.append(f"| {words(pattern)} | `{kernel}` is not there any more | | | | | | | |")
             continue
         code, used = kernels[kernel], registers[kernel]
-        warps = resident_warps(used, expectations[kernel][0])
-        seconds, limit = forecast(code, warps, num_bytes, multiplications)
-        ffma, tensor, length = code.inner_loop()
+        warps = resident_warps(used, expectations[kernel][0] if kernel in expectations else 256)
+        columns = int(kernel[-1]) if kernel.startswith(("AttendRing", "AttendRun")) else 0
+        seconds, limit = forecast(code, warps, num_bytes, multiplications, columns)
+        ffma, tensor, length = code.inner_loop() or (0, 0, 0)
+        if columns > 0:
+            ffma, length = attention_loop(code, columns)
         reached = f"{100 * num_bytes / seconds / COPY:.0f} % of the copy"
         if limit != "memory" and multiplications / seconds > 1e13:
             reached = f"{2e-12 * multiplications / seconds:.0f} TFLOP/s"
@@ -133,7 +157,9 @@ for mma.sync; {group:.0f} % for wgmma, assumed).
 
 Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
 allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
-bytes alone. The last column is filled by `--measured` with what `gpu_benchmark` printed.
+bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for 256
+threads. What `gpu_benchmark` has no line for is not measured by it: prefill attention, mma.sync where there is wgmma,
+elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
 
 """
 
@@ -147,6 +173,8 @@ def check_the_checks():
     assert memory_share(code, 64) == 1
     assert forecast(code, 64, COPY, 0.0) == (1.0, "memory")
     assert forecast(code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
+    tile = sass.kernels_of("\n".join(["\t\tFunction : _Zon_device4ScanEEEvT_", *loads, *loop]))["Scan"]
+    assert tile.loop_with(1) == 2 and tile.loop_with(2) is None and attention_loop(tile, 5) == (0, 0)
     line = "matmul exact            1 x  8192 x  4096       25.5 us      2.6 TFLOP/s"
     assert measured_us(line, all_lines()[0][0]) == 25.5 and measured_us(line, all_lines()[1][0]) is None
 

@@ -76,6 +76,11 @@ class Code:
         names = min((names for number, names in loops if 2 * number > most), key=len)
         return names.count("FFMA"), names.count("HMMA") + names.count("HGMMA"), len(names)
 
+    def loop_with(self, ffma):
+        """Instructions of the shortest loop with so many FFMA; None: there is none."""
+        loops = ([name for address, name in self.text if first <= address <= last] for first, last in self.loops)
+        return min((len(names) for names in loops if names.count("FFMA") == ffma), default=None)
+
 
 def width_of(opcode):
     """Bytes of a load."""

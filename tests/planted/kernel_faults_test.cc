@@ -314,13 +314,13 @@ TEST(KernelFaults, OfRowsTogetherAreFoundOrShownAsWrongBits) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
+        device->use_warpgroups(false);
         AttentionCase one(*device, {2, 1, 8, 16, {{507, 9}}});
         one.set_value(0, 510, std::numeric_limits<float>::infinity());
         const auto difference = [&](std::string_view fault, reference::Profile profile) {
             emulator.clear_findings();
             const planted::SwitchedOn on(fault);
-            const std::string text = one.difference(profile);
-            return text;
+            return one.difference(profile);
         };
         for (const Expected& expected : kExpectedInRowsTogether) {
             EXPECT_EQ(difference(kNoFault, expected.profile), "");
@@ -330,6 +330,36 @@ TEST(KernelFaults, OfRowsTogetherAreFoundOrShownAsWrongBits) {
         // Every access is in order.
         EXPECT_NE(difference("tensor_later_row", reference::Profile::kTensorSm90), "");
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+    }
+}
+
+// Tiles that bulk copies bring into a ring.
+constexpr Expected kExpectedInRings[] = {
+    {"ring_not_awaited", "attend_ring", FindingKind::kNotAwaited},
+    {"ring_wrong_parity", "attend_ring", FindingKind::kNotAwaited},
+    {"ring_released_early", "attend_ring", FindingKind::kRace},
+    {"ring_place_not_free", "attend_ring", FindingKind::kBarrierUse},
+    {"ring_no_fence_of_barriers", "attend_ring", FindingKind::kMissingFence},
+    {"ring_too_few_bytes", "attend_ring", FindingKind::kBarrierUse},
+    {"ring_unseen_position", "attend_ring", FindingKind::kUninitialised},
+    {"ring_last_page_left_out", "attend_ring", FindingKind::kUninitialised},
+    {"ring_not_awaited", "tensor_attend_ring", FindingKind::kNotAwaited, reference::Profile::kTensorSm90},
+    {"ring_place_not_free", "tensor_attend_ring", FindingKind::kBarrierUse, reference::Profile::kTensorSm90},
+};
+
+TEST(KernelFaults, OfRingsAreFoundAndNamedInAnyOrderOfThreads) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        AttentionCase one(*device, {2, 1, 8, 16, {{339, 2}, {5, 1}, {150, 1}}});
+        EXPECT_EQ(one.difference(reference::Profile::kExact), "");
+        EXPECT_EQ(one.difference(reference::Profile::kTensorSm90), "");
+        for (const Expected& expected : kExpectedInRings) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(expected.fault);
+            one.difference(expected.profile);
+            expect_named(emulator.findings(), expected, schedule);
+        }
     }
 }
 
@@ -517,11 +547,11 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
     simt::Emulator emulator(simt::Schedule::kForward, 7);
     const auto device = make_emulated_device(emulator);
     CudaExecutor executor(model.model.config, model.model.weights, *device,
-                          {.pools = {.block_size = 16, .num_blocks = 50, .num_state_rows = 8}});
+                          {.pools = {.block_size = 8, .num_blocks = 100, .num_state_rows = 8}});
     const planted::SwitchedOn on("read_past_page");
     tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next().start({.slot = 0, .tokens = model.tokens(9, 1)});
-    plans.compute({.slot = 0, .num_new_tokens = 9, .new_blocks = iota(0, 1)});
+    plans.compute({.slot = 0, .num_new_tokens = 9, .new_blocks = iota(0, 2)});
     StepResult result;
     const Status failed = executor.execute(plans.plan(), result);
     ASSERT_FALSE(failed);
@@ -550,6 +580,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpectedOnWarpgroups);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
+    add(kExpectedInRings);
     add(kExpectedInConvs);
     add(kExpectedInScans);
     add(kExpectedInDeltas);

@@ -300,9 +300,14 @@ struct ExactDots {
             }
             add_pairs(memory.q, 2 * pair, words, acc);
         }
+        leave_scores(of, j, acc, memory);
+    }
+    // Of positions j[n] of the run; the last may be the first once more.
+    SIMT_FUNCTION static void leave_scores(const AttendParameters& of, const int (&j)[kPositions],
+                                           const float (&acc)[kPositions][kColumns], const AttendMemory& memory) {
         SIMT_UNROLL
         for (int n = 0; n < kPositions; ++n) {
-            if (n > 0 && j[n] == thread) continue;
+            if (n > 0 && j[n] == j[0]) continue;
             SIMT_UNROLL
             for (int c = 0; c < kColumns; ++c) memory.s[c * kRun + j[n]] = (0.0F + acc[n][c]) * of.scale;
         }
@@ -338,22 +343,29 @@ struct ExactDots {
         const int dim = first_dim + 2 * simt::thread_x();
         if (dim >= of.pages.head_dim) return;
         float acc[kColumns][2] = {};
+        const auto v_of = [&](int position) { return of.pages.v_of(memory.places[tile * kTile + position]); };
         if (item.seen_of(tile, item.row_position) == kTile && of.pages.has_v_pairs()) {
-            add_positions<true>(of, item, tile, dim, memory, acc);
+            add_positions<true>(of, item, tile, memory, acc,
+                                [&](int position) { return of.pages.template v_pair<true>(v_of(position), dim); });
         } else {
-            add_positions<false>(of, item, tile, dim, memory, acc);
+            add_positions<false>(of, item, tile, memory, acc,
+                                 [&](int position) { return of.pages.template v_pair<false>(v_of(position), dim); });
         }
+        leave_values(of, dim, acc, pv);
+    }
+    SIMT_FUNCTION static void leave_values(const AttendParameters& of, int dim, const float (&acc)[kColumns][2],
+                                           const simt::Shared<float>& pv) {
         SIMT_UNROLL
         for (int c = 0; c < kColumns; ++c) {
             pv[c * of.pages.head_dim + dim] = 0.0F + acc[c][0];
             if (dim + 1 < of.pages.head_dim) pv[c * of.pages.head_dim + dim + 1] = 0.0F + acc[c][1];
         }
     }
-    // Pairs of positions in order, the odd one first. kAllSeen: by every column, and V lies in pairs of dims. Otherwise
-    // what a column does not see adds nothing, whatever it is, and what nobody sees is not read.
-    template <bool kAllSeen>
-    SIMT_FUNCTION static void add_positions(const AttendParameters& of, const AttendItem& item, int tile, int dim,
-                                            const AttendMemory& memory, float (&acc)[kColumns][2]) {
+    // Pairs of positions in order, the odd one first. kAllSeen: by every column. Otherwise what a column does not see
+    // adds nothing, whatever it is, and what nobody sees is not read. v_pair(position): two dims of V, of the tile.
+    template <bool kAllSeen, typename Pair>
+    SIMT_FUNCTION static void add_positions(const AttendParameters& of, const AttendItem& item, int tile,
+                                            const AttendMemory& memory, float (&acc)[kColumns][2], const Pair& v_pair) {
         const int num_read = kAllSeen ? kTile : item.seen_by_last(tile);
         for (int first = 0; first < num_read; first += kAhead) {
             const int place = tile * kTile + first;
@@ -361,7 +373,7 @@ struct ExactDots {
             SIMT_UNROLL
             for (int i = 0; i < kAhead; ++i) {
                 if (!kAllSeen && first + i >= num_read) continue;
-                words[i] = of.pages.template v_pair<kAllSeen>(of.pages.v_of(memory.places[place + i]), dim);
+                words[i] = v_pair(first + i);
             }
             SIMT_UNROLL
             for (int c = 0; c < kColumns; ++c) {

@@ -292,29 +292,36 @@ struct DeltaUpdate : DeltaParameters {
         return stop_behind(batch, of, stop.num_tokens, stop.write);
     }
 
-    // This thread's elements of a state.
-    SIMT_FUNCTION int32_t place(const Part& part, int n) const {
-        return (part.head * key_dim + n) * value_dim + part.column;
+    // This thread's elements of a state: element n at first + n · stride, up to `count`. Computed where it is needed:
+    // kept over the tokens, the places of 128 elements would push the state itself out of the registers.
+    struct Column {
+        int32_t first, stride, count;
+    };
+    SIMT_FUNCTION Column column_of(const Part& part) const {
+        const int32_t stride = simt::anew(value_dim);
+        return {part.head * key_dim * stride + part.column, stride, part.column < stride ? simt::anew(key_dim) : 0};
     }
-    SIMT_FUNCTION bool is_there(const Part& part, int n) const { return n < key_dim && part.column < value_dim; }
     SIMT_FUNCTION void load(const Part& part, State& h) const {
         const simt::Global<float> state = states.row(part.sequence.state_src);
+        const Column column = column_of(part);
         SIMT_UNROLL
         for (int n = 0; n < kState; ++n) {
-            if (is_there(part, n)) h[n] = state[place(part, n)];
+            if (n < column.count) h[n] = state[column.first + n * column.stride];
         }
     }
     SIMT_FUNCTION void store(const State& h, const Part& part, int32_t row) const {
         const simt::Global<float> state = states.row(row);
+        const Column column = column_of(part);
         SIMT_UNROLL
         for (int n = 0; n < kState; ++n) {
-            if (is_there(part, n)) state[place(part, n)] = h[n];
+            if (n < column.count) state[column.first + n * column.stride] = h[n];
         }
     }
     SIMT_FUNCTION bool is_finite(const State& h, const Part& part) const {
         bool finite = true;
+        const Column column = column_of(part);
         SIMT_UNROLL
-        for (int n = 0; n < kState; ++n) finite = finite && (!is_there(part, n) || reference::is_finite(h[n]));
+        for (int n = 0; n < kState; ++n) finite = finite && (n >= column.count || reference::is_finite(h[n]));
         return finite;
     }
 };

@@ -8,6 +8,18 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
+// V of a tile where it lies in its pages: a position's place, and two neighbouring dims there.
+template <bool kInPairs>
+struct PagedValues {
+    const KernelPages& pages;
+    const simt::Shared<int32_t>& places;
+    int tile;
+    SIMT_FUNCTION int32_t place(int position) const { return places[tile * kTile + position]; }
+    SIMT_FUNCTION uint32_t pair(int32_t place, int dim) const {
+        return pages.template v_pair<kInPairs>(pages.v_of(place), dim);
+    }
+};
+
 struct TensorDots {
     static constexpr int kColumns = simt::kMmaColumns;
     static_assert(kMaxHeadDim <= reference::kTensorChunk && kTile <= reference::kTensorChunk, "one chunk each");
@@ -27,12 +39,16 @@ struct TensorDots {
             const int j = first + simt::thread_x() / 4;
             float acc[4] = {};
             multiply_k<kBlockSize>(of, j, item.num_visible, memory, acc);
-            SIMT_UNROLL
-            for (int i = 0; i < 4; ++i) {
-                const int row = j + i / 2 * 8;
-                if (row < item.num_visible) {
-                    memory.s[(simt::thread_x() % 4 * 2 + i % 2) * kRun + row] = (0.0F + acc[i]) * of.scale;
-                }
+            leave_scores(of, item, j, acc, memory);
+        }
+    }
+    SIMT_FUNCTION static void leave_scores(const AttendParameters& of, const AttendItem& item, int j,
+                                           const float (&acc)[4], const AttendMemory& memory) {
+        SIMT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            const int row = j + i / 2 * 8;
+            if (row < item.num_visible) {
+                memory.s[(simt::thread_x() % 4 * 2 + i % 2) * kRun + row] = (0.0F + acc[i]) * of.scale;
             }
         }
     }
@@ -45,14 +61,20 @@ struct TensorDots {
         const simt::Global<uint32_t> k[2] = {of.pages.k_of(memory.places[places[0]], memory.places[kRun + places[0]]),
                                              of.pages.k_of(memory.places[places[1]], memory.places[kRun + places[1]])};
         const int stride = kBlockSize > 0 ? kBlockSize : of.pages.block_size;
-        const int num_pairs = of.pages.num_pairs();
+        multiply_rows(of.pages.num_pairs(), there, memory, acc,
+                      [&](int row, int pair) { return k[row][pair * stride]; });
+    }
+    // k(row, pair): of this lane's first or second row, which is there.
+    template <typename Pair>
+    SIMT_FUNCTION static void multiply_rows(int num_pairs, const bool (&there)[2], const AttendMemory& memory,
+                                            float (&acc)[4], const Pair& k) {
         for (int first = 0; first < num_pairs; first += kGroupPairs) {
             const int pair = first + simt::thread_x() % 4;
             uint32_t words[4] = {};
             SIMT_UNROLL
             for (int i = 0; i < 4; ++i) {
                 const int more = i / 2 * 4;
-                if (there[i % 2] && pair + more < num_pairs) words[i] = k[i % 2][pair * stride + more * stride];
+                if (there[i % 2] && pair + more < num_pairs) words[i] = k(i % 2, pair + more);
             }
             const int q = own_column() * kMaxHeadDim + 2 * pair;
             simt::mma({{words[0], words[1], words[2], words[3]}}, pair_of(memory.q, q), pair_of(memory.q, q + 8), acc);
@@ -64,10 +86,14 @@ struct TensorDots {
                                      const AttendMemory& memory, const simt::Shared<float>& pv) {
         Sums acc = {};
         if (of.pages.has_v_pairs()) {
-            add_tile<true>(of, item, tile, first_dim, memory, acc);
+            add_tile(of, item, tile, first_dim, memory, PagedValues<true>{of.pages, memory.places, tile}, acc);
         } else {
-            add_tile<false>(of, item, tile, first_dim, memory, acc);
+            add_tile(of, item, tile, first_dim, memory, PagedValues<false>{of.pages, memory.places, tile}, acc);
         }
+        leave_values(of, first_dim, acc, pv);
+    }
+    SIMT_FUNCTION static void leave_values(const AttendParameters& of, int first_dim, const Sums& acc,
+                                           const simt::Shared<float>& pv) {
         for_all([&](int d, int i) {
             const int dim = dim_of(first_dim, d) + i / 2;
             const int column = simt::thread_x() % 4 * 2 + i % 2;
@@ -87,31 +113,31 @@ struct TensorDots {
         }
     }
 
-    template <bool kInPairs>
+    template <typename Values>
     SIMT_FUNCTION static void add_tile(const AttendParameters& of, const AttendItem& item, int tile, int first_dim,
-                                       const AttendMemory& memory, Sums& acc) {
+                                       const AttendMemory& memory, const Values& v, Sums& acc) {
         const int num_read = item.seen_by_last(tile);
         for (int first = 0; first < num_read; first += simt::kMmaK) {
             const int end = first + simt::kMmaK < num_read ? first + simt::kMmaK : num_read;
             if (item.seen_of(tile, item.row_position) >= end) {
-                add_positions<kInPairs>(of, tile, first, end, first_dim, memory, acc);
+                add_positions(of, tile, first, end, first_dim, memory, v, acc);
             } else {
-                add_by_rows<kInPairs>(of, item, tile, first, first_dim, memory, acc);
+                add_by_rows(of, item, tile, first, first_dim, memory, v, acc);
             }
         }
     }
     // Positions [first, end) of a tile, 16 at most, for all columns. What is after them is not read.
-    template <bool kInPairs>
+    template <typename Values>
     SIMT_FUNCTION static void add_positions(const AttendParameters& of, int tile, int first, int end, int first_dim,
-                                            const AttendMemory& memory, Sums& acc) {
+                                            const AttendMemory& memory, const Values& values, Sums& acc) {
         const int j = first + simt::thread_x() % 4 * 2;
         const int p = own_column() * kRun + tile * kTile + j;
         const uint32_t b0 = pair_of(memory.s, p);
         const uint32_t b1 = pair_of(memory.s, p + 8);
         const int own[4] = {j, j + 1, j + 8, j + 9};  // positions of this lane
-        int32_t numbers[4];
+        int32_t places[4];
         SIMT_UNROLL
-        for (int i = 0; i < 4; ++i) numbers[i] = memory.places[tile * kTile + (own[i] < end ? own[i] : first)];
+        for (int i = 0; i < 4; ++i) places[i] = values.place(own[i] < end ? own[i] : first);
         SIMT_UNROLL
         for (int d = 0; d < kPartDims / simt::kMmaRows; ++d) {
             const int dim = dim_of(first_dim, d);
@@ -119,7 +145,7 @@ struct TensorDots {
             SIMT_UNROLL
             for (int i = 0; i < 4; ++i) {
                 if (own[i] >= end || dim >= of.pages.head_dim) continue;
-                v[i] = of.pages.template v_pair<kInPairs>(of.pages.v_of(numbers[i]), dim);
+                v[i] = values.pair(places[i], dim);
             }
             simt::mma({{lower(v[0], v[1]), upper(v[0], v[1]), lower(v[2], v[3]), upper(v[2], v[3])}}, b0, b1, acc[d]);
         }
@@ -130,9 +156,9 @@ struct TensorDots {
 
     // Where they end for one row before another, a row multiplies by itself, by what it sees: a p of +0 would not hide
     // a V that is not finite.
-    template <bool kInPairs>
+    template <typename Values>
     SIMT_FUNCTION static void add_by_rows(const AttendParameters& of, const AttendItem& item, int tile, int first,
-                                          int first_dim, const AttendMemory& memory, Sums& acc) {
+                                          int first_dim, const AttendMemory& memory, const Values& v, Sums& acc) {
         SIMT_ONE_BY_ONE
         for (int32_t row = 0; row < item.rows.num_rows; ++row) {
             const int seen = item.seen_of(tile, item.row_position + row);
@@ -140,7 +166,7 @@ struct TensorDots {
             if (own_end <= first) continue;
             Sums own;
             for_all([&](int d, int i) { own[d][i] = acc[d][i]; });
-            add_positions<kInPairs>(of, tile, first, own_end, first_dim, memory, own);
+            add_positions(of, tile, first, own_end, first_dim, memory, v, own);
             for_all([&](int d, int i) {
                 if ((simt::thread_x() % 4 * 2 + i % 2) / of.heads == row) acc[d][i] = own[d][i];
             });

@@ -93,6 +93,11 @@ SIMT_FUNCTION void wait_at_least(const View<int32_t>& view, int64_t i, int32_t v
     }
 }
 
+SIMT_FUNCTION int32_t anew(int32_t value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");

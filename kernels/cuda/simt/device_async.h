@@ -65,13 +65,13 @@ struct Barriers {
     SIMT_FUNCTION Barrier operator[](int i) const { return {shared_address(data + i)}; }
 };
 
-template <typename T>
-SIMT_FUNCTION void bulk_copy(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int64_t count,
+template <typename T, typename From>
+SIMT_FUNCTION void bulk_copy(const Shared<T>& to, int64_t i, const Global<const From>& from, int64_t j, int64_t count,
                              const Barrier& barrier) {
 #if SIMT_COUNTS_BYTES
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to.data + i)),
-                 "l"(__cvta_generic_to_global(from.data + j)), "r"(static_cast<uint32_t>(count * sizeof(T))),
+                 "l"(__cvta_generic_to_global(from.data + j)), "r"(static_cast<uint32_t>(count * sizeof(From))),
                  "r"(barrier.address)
                  : "memory");
 #endif
@@ -152,6 +152,7 @@ public:
         asm volatile("" : "+f"(sums[i])::"memory");
         return sums[i];
     }
+    SIMT_FUNCTION void set(int i, float value) { sums[i] = value; }
     mutable float sums[kSums];
 };
 

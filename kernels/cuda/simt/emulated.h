@@ -128,15 +128,26 @@ public:
         for (int64_t k = 0; k < 4; ++k) write_uncounted(i + k, four.values[k]);
     }
     // `num` elements, by an agent: the access is looked at from now on, the bytes stay as they are.
-    void touch(int64_t i, int64_t num, const Now& agent, bool writes) const {
-        if (!inside(i, num, writes ? "written" : "read")) return;
+    enum class Touch : uint8_t { kRead, kCopy, kWrite };  // kCopy: what is read may be unwritten (M5)
+    void touch(int64_t i, int64_t num, const Now& agent, Touch how) const {
+        if (!inside(i, num, how == Touch::kWrite ? "written" : "read")) return;
         const size_t bytes = static_cast<size_t>(num) * sizeof(T);
         if (offset(i) % 16 != 0 || bytes % 16 != 0) {
             Emulator::current().found(
                 FindingKind::kMisaligned,
                 fmt::format("a copy of {} bytes from byte {}: both are multiples of 16", bytes, offset(i)));
         }
-        report(writes ? memory_->write(offset(i), bytes, agent) : memory_->read(offset(i), bytes, agent), i);
+        const Clash clash = how == Touch::kWrite  ? memory_->write(offset(i), bytes, agent)
+                            : how == Touch::kCopy ? memory_->read_for_copy(offset(i), bytes, agent)
+                                                  : memory_->read(offset(i), bytes, agent);
+        report(clash, i);
+    }
+    // After both have been touched: what is unwritten there is here.
+    template <typename From>
+    void carry_unwritten(int64_t i, const View<From>& from, int64_t j, int64_t num) const {
+        if (bytes(i, num) == nullptr || from.memory() == nullptr) return;
+        const auto at = static_cast<size_t>(from.first() + j) * sizeof(From);
+        memory_->carry_unwritten(offset(i), *from.memory(), at, static_cast<size_t>(num) * sizeof(T));
     }
     // Where they lie; null if they do not.
     [[nodiscard]] std::byte* bytes(int64_t i, int64_t num) const {
@@ -273,6 +284,8 @@ inline void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value, P
     Emulator::current().wait_for_value(is_there, where);
     view.acquire(i, value);
 }
+
+inline int32_t anew(int32_t value) { return value; }
 
 template <typename T>
 Four<T> load4(const Global<const T>& view, int64_t i) {

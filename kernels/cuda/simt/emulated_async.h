@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <bitset>
 #include <cstdint>
 #include <cstring>
 
@@ -44,17 +45,20 @@ struct Barriers {
     }
 };
 
-template <typename T>
-void bulk_copy(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int64_t count,
+template <typename T, typename From>
+void bulk_copy(const Shared<T>& to, int64_t i, const Global<const From>& from, int64_t j, int64_t count,
                const Barrier& barrier, Place where = Place::current()) {
+    using Touch = typename View<T>::Touch;
     Emulator& emulator = Emulator::current();
     const Now agent = emulator.copying(barrier.state, where);
-    from.touch(j, count, agent, false);
-    to.touch(i, count, agent, true);
-    const auto num_bytes = static_cast<size_t>(count) * sizeof(T);
+    const auto num_bytes = static_cast<size_t>(count) * sizeof(From);
+    const auto to_count = static_cast<int64_t>(num_bytes / sizeof(T));
+    from.touch(j, count, agent, View<const From>::Touch::kCopy);
+    to.touch(i, to_count, agent, Touch::kWrite);
     if (emulator.counts_accesses()) emulator.count_copy(num_bytes, false);
     const std::byte* source = from.bytes(j, count);
-    std::byte* place = to.bytes(i, count);
+    std::byte* place = to.bytes(i, to_count);
+    if (source != nullptr) to.carry_unwritten(i, from, j, to_count);
     emulator.copy_until(barrier.state, static_cast<int64_t>(num_bytes), [=] {
         if (source != nullptr && place != nullptr) std::memcpy(place, source, num_bytes);
     });
@@ -63,8 +67,8 @@ template <typename T>
 void bulk_store(const Global<T>& to, int64_t i, const Shared<T>& from, int64_t j, int64_t count) {
     Emulator& emulator = Emulator::current();
     const Now agent = emulator.storing();
-    from.touch(j, count, agent, false);
-    to.touch(i, count, agent, true);
+    from.touch(j, count, agent, View<T>::Touch::kRead);
+    to.touch(i, count, agent, View<T>::Touch::kWrite);
     const auto num_bytes = static_cast<size_t>(count) * sizeof(T);
     if (emulator.counts_accesses()) emulator.count_copy(num_bytes, true);
     const std::byte* source = from.bytes(j, count);
@@ -161,16 +165,21 @@ public:
 
     float operator[](int i) const {
         held_.look("sums are read");
-        if (!has_sums_) Emulator::current().found(FindingKind::kUninitialised, "sums that nobody has begun are read");
+        if (!begun_[i]) Emulator::current().found(FindingKind::kUninitialised, "sums that nobody has begun are read");
         return sums_[i];
+    }
+    void set(int i, float value) {
+        held_.change("sums change");
+        sums_[i] = value;
+        begun_[i] = true;
     }
     void multiply(Fragment& a, const SwizzledTile& tile, int group, bool from_zero, Place where) {
         Emulator& emulator = Emulator::current();
-        if (!from_zero && !has_sums_) {
+        if (!from_zero && !begun_.all()) {
             emulator.found(FindingKind::kUninitialised,
                            fmt::format("a multiplication adds to sums that nobody has begun (line {})", where.line()));
         }
-        has_sums_ = true;
+        begun_.set();
         held_.hold("sums", where);
         a.held_.hold("a fragment's words", where);
         if (emulator.thread().index % kWarpSize == 0) read_tile(tile, group);
@@ -184,12 +193,12 @@ private:
         const Now agent = Emulator::current().multiplying();
         for (int row = 0; row < kColumns; ++row) {
             for (int vector = 2 * group; vector < 2 * group + 2; ++vector) {
-                tile.rows.touch(tile_word(row, vector), 4, agent, false);
+                tile.rows.touch(tile_word(row, vector), 4, agent, View<uint32_t>::Touch::kRead);
             }
         }
     }
     float sums_[kSums] = {};
-    bool has_sums_ = false;
+    std::bitset<kSums> begun_;
     HeldRegisters held_;
 };
 

@@ -95,6 +95,27 @@ bool Memory::is_written(const Cell& cell, const Moment& now) const {
     return cell.initialised && (life_ == Life::kDevice || by_this_block);
 }
 
+Clash Memory::read_for_copy(size_t offset, size_t count, const Now& now) {
+    Clash clash = Clash::kNone;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        if (!is_written(cell(i), now)) continue;
+        const Clash found = read(i * cell_bytes_, cell_bytes_, now);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count) {
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        const size_t from = source_offset + std::max(i * cell_bytes_, offset) - offset;
+        const size_t end = std::min(from + cell_bytes_, source_offset + count);
+        for (size_t k = from / source.cell_bytes_; k <= (end - 1) / source.cell_bytes_; ++k) {
+            const auto& page = source.pages_[k / kPageCells];
+            if (!page || !page[k % kPageCells].initialised) cell(i).initialised = false;
+        }
+    }
+}
+
 Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
@@ -117,10 +138,13 @@ Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
     return clash;
 }
 
+// Who comes after all lanes that have read so far stands for them.
 void Memory::note_read(Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool same_epoch = last.launch == now.launch && last.block == now.block && last.block_epoch == now.block_epoch;
-    if (same_epoch && last.thread != now.thread) {
+    const bool comes_after =
+        cell.read_warp == warp_of(now.thread) && all_ordered(cell.read_lanes, last.warp_epoch, now);
+    if (same_epoch && last.thread != now.thread && !comes_after) {
         if (cell.read_warp != warp_of(now.thread)) cell.read_warp = -1;
         cell.read_lanes |= 1U << lane_of(now.thread);
         last.thread = -1;

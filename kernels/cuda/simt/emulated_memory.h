@@ -7,6 +7,7 @@
 //   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
 //   M4  a bulk copy writes, and tensor cores read, from when they are asked to until they are waited for; what a thread
 //       wrote is theirs to touch behind a fence_async
+//   M5  a bulk copy to shared memory may read cells that nobody has written: nobody has written them where it lands
 #pragma once
 
 #include <array>
@@ -70,6 +71,10 @@ public:
 
     // Atomically: a race only with writes that are not.
     [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now, bool atomic = false);
+    // By a bulk copy, of cells that may be unwritten.
+    [[nodiscard]] Clash read_for_copy(size_t offset, size_t count, const Now& now);
+    // Of what a copy has written: where its source is unwritten, so is this. REQUIRES: `source` is the device's.
+    void carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count);
     [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
     // By an atomic operation: a race only with accesses that are not.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);

@@ -25,16 +25,16 @@ bool is_finite(const Line& line) {
     return std::all_of(line, line + kMmaK, [](uint16_t bits) { return (bits & 0x7F80) != 0x7F80; });
 }
 
-TensorSum& current_sum() {
-    static TensorSum sum = &reference::tensor_group;
-    return sum;
+TensorCores& current_cores() {
+    static TensorCores cores{&reference::tensor_group, &reference::tensor_group};
+    return cores;
 }
 
 }  // namespace
 
-TensorSum tensor_sum() { return current_sum(); }
-PlantedTensorCores::PlantedTensorCores(TensorSum sum) : before_(std::exchange(current_sum(), sum)) {}
-PlantedTensorCores::~PlantedTensorCores() { current_sum() = before_; }
+const TensorCores& tensor_cores() { return current_cores(); }
+PlantedTensorCores::PlantedTensorCores(const TensorCores& others) : before_(std::exchange(current_cores(), others)) {}
+PlantedTensorCores::~PlantedTensorCores() { current_cores() = before_; }
 
 void complete_load_matrices(void* const (&parts)[kWarpSize]) {
     for (int lane = 0; lane < kWarpSize; ++lane) {
@@ -60,7 +60,7 @@ void complete_mma(void* const (&parts)[kWarpSize]) {
         place(b[g], k, part.b[0]);
         place(b[g], k + 8, part.b[1]);
     }
-    const TensorSum sum = tensor_sum();
+    const TensorSum sum = tensor_cores().of_warps;
     const bool is_model = sum == &reference::tensor_group;
     const bool finite = is_model && std::all_of(a, a + kMmaRows, is_finite);
     for (int lane = 0; lane < kWarpSize; ++lane) {

@@ -16,21 +16,25 @@ struct MatricesPart {
 void complete_load_matrices(void* const (&parts)[kWarpSize]);
 
 // What tensor cores make of 16 products and an accumulator: reference::tensor_group, for every emulator of the process,
-// unless a test plants others.
+// unless a test plants others; for a warp's mma and for a warpgroup's multiplications apart.
 using TensorSum = float (*)(const uint16_t* a, const uint16_t* b, float acc);
-TensorSum tensor_sum();
+struct TensorCores {
+    TensorSum of_warps;
+    TensorSum of_groups;
+};
+[[nodiscard]] const TensorCores& tensor_cores();
 class PlantedTensorCores {
 public:
-    explicit PlantedTensorCores(TensorSum sum);
+    explicit PlantedTensorCores(const TensorCores& others);
     PlantedTensorCores(const PlantedTensorCores&) = delete;
     PlantedTensorCores& operator=(const PlantedTensorCores&) = delete;
     ~PlantedTensorCores();
 
 private:
-    TensorSum before_;
+    TensorCores before_;
 };
 
-// A lane's part of mma (simt/types.h). Each sum is tensor_sum() of a row of A and a column of B.
+// A lane's part of mma (simt/types.h). Each sum is tensor_cores().of_warps of a row of A and a column of B.
 struct MmaPart {
     Four<uint32_t> a;
     uint32_t b[2];

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/simt/emulated_mma.h"
 #include "kernels/cuda/simt/types.h"
+#include "reference/numerics/tensor_sm90.h"
 
 namespace verbatim::simt {
 namespace {
@@ -56,7 +57,8 @@ std::vector<Multiplicand> columns_of(const GroupMmaPart& part) {
 void complete_group_mma(std::span<void* const> parts) {
     const auto& first = *static_cast<const GroupMmaPart*>(parts[0]);
     if (first.tile == nullptr) return;
-    const TensorSum multiply = tensor_sum();
+    const TensorSum multiply = tensor_cores().of_groups;
+    const bool is_model = multiply == &reference::tensor_group;
     const std::vector<Multiplicand> rows = rows_of(parts);
     const std::vector<Multiplicand> columns = columns_of(first);
     for (int thread = 0; thread < kWarpgroupSize; ++thread) {
@@ -66,7 +68,7 @@ void complete_group_mma(std::span<void* const> parts) {
                 rows[static_cast<size_t>(thread / kWarpSize * kMmaRows + thread % kWarpSize / 4 + i % 4 / 2 * 8)];
             const Multiplicand& b = columns[static_cast<size_t>(i / 4 * 8 + thread % 4 * 2 + i % 2)];
             const float sum = part.from_zero ? 0.0F : part.sums[i];
-            const bool adds_nothing = (a.is_zero && b.is_finite) || (b.is_zero && a.is_finite);
+            const bool adds_nothing = is_model && ((a.is_zero && b.is_finite) || (b.is_zero && a.is_finite));
             part.sums[i] = adds_nothing ? sum : multiply(a.k, b.k, sum);
         }
     }

@@ -10,8 +10,8 @@
 
 namespace verbatim::simt {
 
-// A thread's part of multiply_async (simt/types.h). Each sum is tensor_sum() (simt/emulated_mma.h) of a row of A and a
-// row of the tile.
+// A thread's part of multiply_async (simt/types.h). Each sum is tensor_cores().of_groups (simt/emulated_mma.h) of a
+// row of A and a row of the tile.
 struct GroupMmaPart {
     Four<uint32_t> a;
     float* sums;            // [num_columns / 2]

@@ -22,6 +22,8 @@
 //   sync_warp(mask)             the mask's lanes; orders their accesses
 //   shuffle_down / shuffle_xor (mask, value, lanes)      every lane of the mask takes part; orders nothing else
 //   ballot(mask, mine)          the lanes of the mask that say yes, to each of them; orders nothing else
+//   anew(value)                 the value, of which the compiler knows nothing: what is computed from it is computed
+//                               where it stands, and not kept in registers from before
 //   load4(view, i)              four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), copy4_async(to, i, from, j, there), commit_async(), wait_async<N>()
 //                               lands when waited for, not before; copy4: four at once, zeros where there is nothing
@@ -45,12 +47,15 @@
 //                               the one before; phases count from 0, and one before it passes for complete. Who has
 //                               waited comes after those who have arrived
 //   bulk_copy(to, i, from, j, count, barrier)     by one thread: global to shared memory, whole multiples of 16 bytes;
-//                               lands when the barrier's phase that runs is complete, not before
+//                               lands when the barrier's phase that runs is complete, not before. `count` and j are
+//                               elements of `from`, whose type may be another one. What nobody has written may come
+//                               along: whoever reads it where it lands is found
 //   bulk_store(to, i, from, j, count), commit_bulk(), wait_bulk<N>()     the other way; lands when waited for
 //   fence_async()               what the thread knows to be written, bulk copies and tensor cores see from now on, if
 //                               they are asked for by it or by who comes after it
 //   named_barrier(id, threads)  a barrier of so many threads of the block, whole warps; ids 1 to 15
-//   Fragment, Accumulators<N>, SwizzledTile       registers and shared memory of multiply_async (simt/types.h)
+//   Fragment, Accumulators<N>, SwizzledTile       registers and shared memory of multiply_async (simt/types.h); a
+//                               thread's sums: [i], set(i, value)
 //   multiply_async(sums, fragment, tile, group, from_zero)     every thread of the warpgroup (threads 128 i to
 //                               128 i + 127): sums += or = A·B, of 16 of the tile's 64 k
 //   multiply_fence()            between what threads do with a fragment or with sums, and the multiplication

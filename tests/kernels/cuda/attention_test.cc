@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/emulated_device.h"
 #include "tests/kernels/cuda/attention_case.h"
+#include "tests/kernels/cuda/schedules.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -16,9 +17,10 @@ using simt::Schedule;
 constexpr Schedule kSchedules[] = {Schedule::kForward, Schedule::kReverse, Schedule::kRandom};
 
 void expect_definition(const AttentionCaseShape& shape, Profile profile, bool together, Schedule schedule,
-                       reference::Values kind = reference::Values::kNormal) {
+                       reference::Values kind = reference::Values::kNormal, bool has_ring = true) {
     simt::Emulator emulator(schedule, 5);
     const auto device = make_emulated_device(emulator);
+    device->use_warpgroups(has_ring);
     AttentionCase one(*device, shape, kind);
     EXPECT_EQ(one.difference(profile, together), "") << fmt::format(
         "{}/{} heads of {}, blocks of {}, profile {}, together {}, schedule {}", shape.n_heads, shape.n_kv_heads,
@@ -40,6 +42,21 @@ TEST(CudaAttention, RowsThatAttendTogetherHaveTheBitsOfTheDefinition) {
             }
         }
         expect_definition(shape, Profile::kTensorSm90, true, Schedule::kOneWarpAhead, reference::Values::kCancelling);
+    }
+}
+
+// Items of one tile and of eight, several for a block, heads of one part of dims and of two, pages that end in the
+// middle, in every order of threads; with bulk copies and without.
+TEST(CudaAttention, ARingOfTilesHasTheBitsOfTheDefinition) {
+    const AttentionCaseShape shapes[] = {{5, 1, 64, 16, {{513, 2}, {30, 1}, {600, 1}}},
+                                         {4, 1, 96, 16, {{520, 1}, {64, 1}}},
+                                         {2, 2, 128, 16, {{63, 2}, {511, 2}}},
+                                         {1, 1, 34, 16, {{1030, 1}}}};
+    for (const AttentionCaseShape& shape : shapes) {
+        for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
+            for (const Schedule schedule : schedules()) expect_definition(shape, profile, true, schedule);
+            expect_definition(shape, profile, true, Schedule::kRandom, reference::Values::kNormal, false);
+        }
     }
 }
 

@@ -106,6 +106,37 @@ TEST(Emulator, AWarpBarrierOrdersItsLanesOnly) {
     }
 }
 
+// All lanes read a cell, and after their barrier one of them reads it again and writes it. Without the barrier, or
+// when others read it again as well, it is a race.
+TEST(Emulator, WhoReadsAgainBehindAWarpBarrierMayWrite) {
+    enum class Flaw : uint8_t { kNone, kNoBarrier, kAnotherReads, kAnotherHasNotMet };
+    struct Count {
+        Global<int32_t> out;
+        Flaw flaw;
+        void operator()() const {
+            SIMT_SHARED(int32_t, number, 1);
+            if (thread_x() == 0) number[0] = 5;
+            sync_warp();
+            const int32_t before = number[0];
+            const bool meets = flaw != Flaw::kAnotherHasNotMet || thread_x() < 16;
+            if (flaw != Flaw::kNoBarrier && meets) sync_warp(flaw == Flaw::kAnotherHasNotMet ? 0xFFFFU : kFullWarp);
+            if (flaw == Flaw::kAnotherReads && thread_x() == 9) out[9] = number[0];
+            if (thread_x() == 3) number[0] = number[0] + before;
+            sync_warp();
+            if (thread_x() == 4) out[0] = number[0];
+        }
+    };
+    for (const Schedule schedule : kOrders) {
+        for (const Flaw flaw : {Flaw::kNone, Flaw::kNoBarrier, Flaw::kAnotherReads, Flaw::kAnotherHasNotMet}) {
+            Emulator emulator(schedule, 1);
+            const Memory32 out(emulator, 32);
+            emulator.launch("count", {1}, {32}, Count{out.view(), flaw});
+            EXPECT_EQ(emulator.findings().empty(), flaw == Flaw::kNone) << static_cast<int>(flaw);
+            if (flaw == Flaw::kNone) EXPECT_EQ(out.data[0], 10);
+        }
+    }
+}
+
 TEST(Emulator, ABlockThatWouldHangIsFoundAndGoesOn) {
     struct Half {
         Global<int32_t> out;

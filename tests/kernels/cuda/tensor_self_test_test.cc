@@ -28,8 +28,8 @@ float saturating(const uint16_t* a, const uint16_t* b, float acc) {
 }
 
 // Of an emulated device with such tensor cores; empty: granted.
-std::string refusal(simt::TensorSum sum) {
-    const simt::PlantedTensorCores others(sum);
+std::string refusal(const simt::TensorCores& cores) {
+    const simt::PlantedTensorCores others(cores);
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator, {.num_self_test_tiles = kEmulatedSelfTestTiles});
     EXPECT_TRUE(device->computes_in(Profile::kExact));
@@ -38,9 +38,40 @@ std::string refusal(simt::TensorSum sum) {
     return granted ? "" : granted.error().message;
 }
 
+std::string refusal(simt::TensorSum sum) { return refusal({sum, sum}); }
+
 TEST(TensorSelfTest, GrantsTheModelsTensorCores) {
-    EXPECT_EQ(refusal(simt::tensor_sum()), "");
+    EXPECT_EQ(refusal(simt::tensor_cores()), "");
     EXPECT_EQ(refusal(&planted<kHopper>), "");
+}
+
+// Decoding multiplies by warps, a prefill by warpgroups: one of them that computes otherwise is enough.
+TEST(TensorSelfTest, RefusesWhoeverDiffersInOneOfTheTwoWays) {
+    constexpr TensorModel kOther{.fraction_bits = 24};
+    const simt::TensorSum model = &planted<kHopper>;
+    const simt::TensorSum other = &planted<kOther>;
+    const std::string by_warps = refusal({other, model});
+    EXPECT_NE(by_warps.find(", by mma "), std::string::npos) << by_warps;
+    EXPECT_EQ(by_warps.find(", by wgmma "), std::string::npos) << by_warps;
+    const std::string by_groups = refusal({model, other});
+    EXPECT_EQ(by_groups.find(", by mma "), std::string::npos) << by_groups;
+    EXPECT_NE(by_groups.find(", by wgmma "), std::string::npos) << by_groups;
+    EXPECT_NE(by_groups.find(describe(kOther)), std::string::npos) << by_groups;
+    const std::string by_both = refusal({other, other});
+    EXPECT_NE(by_both.find(", by mma "), std::string::npos) << by_both;
+    EXPECT_NE(by_both.find(", by wgmma "), std::string::npos) << by_both;
+}
+
+// Large matmuls run by mma there: nobody asks warpgroups.
+TEST(TensorSelfTest, AsksWarpgroupsWhereMatmulsDo) {
+    constexpr TensorModel kOther{.fraction_bits = 24};
+    const simt::PlantedTensorCores others({&planted<kHopper>, &planted<kOther>});
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator);
+    device->use_warpgroups(false);
+    EXPECT_TRUE(test_tensor_cores(*device, 9));
+    device->use_warpgroups(true);
+    EXPECT_FALSE(test_tensor_cores(*device, 9));
 }
 
 TEST(TensorSelfTest, RefusesOthersAndNamesTheirArithmetic) {
