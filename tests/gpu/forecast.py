@@ -52,8 +52,9 @@ def all_lines():
     lines.append((r"prefill attention exact 4096 rows, 40 heads of 64", "AttendRing5", 4096.0 * 64 * 8 * 4,
                   pairs / 2 * 64 * 40 * 2))
     # 4096 rows: binary32 read and written, bf16 written.
-    for kernel, width, each in (("Swiglu", 8192, 4 + 4 + 2), ("AddBranch", 2048, 4 + 4 + 4), ("RmsNorm", 2048, 4 + 4 + 2),
-                                ("GatedNorm", 4096, 4 + 4 + 4 + 2), ("RoundRows", 4096, 4 + 2)):
+    for kernel, width, each in (("Swiglu", 8192, 4 + 4 + 2), ("AddBranch", 2048, 4 + 4 + 4),
+                                ("RmsNorm", 2048, 4 + 4 + 2), ("GatedNorm", 4096, 4 + 4 + 4 + 2),
+                                ("RoundRows", 4096, 4 + 2)):
         lines.append((rf"{kernel} of 4096 rows of {width}", kernel, 4096.0 * width * each, 0.0))
     # 128 heads of 64 channels, a state of 128: an element is read and written once, and takes two fma a token.
     elements = 128.0 * 64 * 128
@@ -77,7 +78,7 @@ def memory_share(code, warps):
 
 
 def attention_loop(code, columns):
-    """(multiplications, instructions) of a tile of 64 positions and 64 dims: scores, p·v, the weights of each column and
+    """(multiplications, instructions) of a tile of 64 positions and 64 dims: scores, p·v, each column's weights and
     what is added to its sums; loops are known by their FFMA. (0, 0): they are not there."""
     turns = {32 * columns: 4, 16 * columns: 8, 28: columns, 8: columns}  # FFMA of a turn: turns
     found = [code.loop_with(ffma) for ffma in turns]
@@ -157,8 +158,8 @@ for mma.sync; {group:.0f} % for wgmma, assumed).
 
 Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
 allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
-bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for 256
-threads. What `gpu_benchmark` has no line for is not measured by it: prefill attention, mma.sync where there is wgmma,
+bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for
+256 threads. What `gpu_benchmark` has no line for is not measured by it: prefill attention, mma.sync where there is wgmma,
 elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
 
 """

@@ -3,8 +3,8 @@
 // theirs. What comes in which order into the ring:
 //
 //   fill    all tiles of K of the block's first item, then all of V, then those of the next item; fill n to place n % 8
-//   place   [4 pages][page_words]: a page as it lies in memory, of 16 positions of one KV head, and 16 words of nothing,
-//           so that two neighbouring pages do not meet in the same banks
+//   place   [4 pages][page_words]: a page as it lies in memory, of 16 positions of one KV head, and 16 words of
+//           nothing, so that two neighbouring pages do not meet in the same banks
 //
 // A run has eight tiles, as many as there are places: what a place held before is read by everybody before anybody
 // waits for what it holds next, behind a barrier of those who compute. So the parity of a barrier's phase is enough.
