@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/base/check.h"
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
 #include "reference/model/write_checkpoint.h"

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "engine/base/check.h"
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
 #include "reference/model/write_checkpoint.h"
