@@ -159,8 +159,8 @@ for mma.sync; {group:.0f} % for wgmma, assumed).
 Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
 allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
 bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for
-256 threads. What `gpu_benchmark` has no line for is not measured by it: prefill attention, mma.sync where there is wgmma,
-elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
+256 threads. What `gpu_benchmark` has no line for is not measured by it: prefill attention, mma.sync where there is
+wgmma, elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
 
 """
 
