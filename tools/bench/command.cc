@@ -18,6 +18,7 @@
 #include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
+#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -112,6 +113,7 @@ int run_bench_command(BenchOptions options) {
     if (options.verifies) return run_dvr_command(options);
     if (!options.row_lags.empty()) return run_row_lag_command(options);
     options.bench.phases = phases_named(options.phases);
+    if (const Status writable = check_writable(options.plot); !writable) return report_error(writable.error());
     const auto report = run_bench(options.bench);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {

@@ -8,6 +8,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/json_text.h"
+#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -21,6 +22,7 @@ struct CalibrateOptions {
 int run_calibrate_command(const CalibrateOptions& options) {
     if (options.config.time == TimeSource::kWork && options.config.num_threads > 1)
         return report_error(Error{"--time work: counts all threads together, wanted --threads 1"}, kExitBadUsage);
+    if (const Status writable = check_writable(options.to); !writable) return report_error(writable.error());
     const auto calibration = calibrate(options.config);
     if (!calibration) return report_error(calibration.error());
     const std::string device = json_text(device_json(*calibration)) + "\n";

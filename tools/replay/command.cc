@@ -331,6 +331,112 @@ CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
         "not given, a Hopper GPU computes in tensor.sm90");
 }
 
+void add_trace_and_model(CLI::App& verb, ReplayOptions& options) {
+    CLI::Option* trace =
+        verb.add_option("--trace", options.trace,
+                        "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
+    for (CLI::Option* flag : add_read_options(verb, options.read, "the model's own unless given")) flag->needs(trace);
+    options.has_model =
+        verb.add_option("--model", options.model, "a checkpoint's folder, or a preset with random weights by --seed")
+            ->capture_default_str();
+}
+
+void add_executor_options(CLI::App& verb, ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    Choices<std::string> names;
+    for (const std::string_view name : executor_names()) names.emplace_back(name, name);
+    options.has_executor =
+        add_choice_option(verb, "--executor", replay.executor, names, "who computes, with the cache");
+    names.emplace_back("none", "none");
+    add_choice_option(verb, "--beside", replay.beside, names, "who it is compared with");
+    options.has_profile = add_profile_option(verb, replay.profile);
+    verb.add_option("--threads", replay.num_threads, "threads of an executor; the result does not depend on it")
+        ->check(CLI::Range(1, 1024));
+    add_isa_option(verb, replay.isa);
+    verb.add_option(
+            "--packed", replay.packed_file,
+            "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not")
+        ->type_name("FILE");
+}
+
+void add_cache_options(CLI::App& verb, ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    verb.add_option("--block-size", replay.block_size, "tokens of a KV block")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    verb.add_option("--step-tokens", replay.step_tokens, "tokens computed in a step, at most")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    add_bytes_option(verb, "--cache-bytes", options.cache_bytes, "for KV and state together");
+    options.has_kv_bytes = add_bytes_option(verb, "--kv-bytes", options.kv_bytes, "for KV; else half of --cache-bytes");
+    options.has_state_bytes =
+        add_bytes_option(verb, "--state-bytes", options.state_bytes, "for Mamba states; else half of --cache-bytes");
+    const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
+    add_choice_option(verb, "--lookup", replay.lookup, lookups,
+                      "find heads by conversation id, or also by prefix in the salt");
+}
+
+void add_window_options(CLI::App& verb, ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    options.has_draft =
+        verb.add_option("--draft", replay.draft,
+                        "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the same "
+                        "weights in int8 or the fast profile; another model; an adversary that knows the answers of a "
+                        "run before and errs; the samples are drafted by the adversary")
+            ->type_name("none|ngram|int8|fast|model:DIR|adversary")
+            ->capture_default_str();
+    verb.add_option("--window", options.window,
+                    "positions that draw in one step: the last known token's and drafts'; auto follows what was "
+                    "accepted so far")
+        ->type_name("2..128|auto")
+        ->default_str(std::to_string(kWindow));
+    verb.add_option("--row-lag", replay.max_row_lag,
+                    "tokens that a decoding request's state row may lie behind; its log stands for them")
+        ->check(CLI::Range(0, kMaxWindow))
+        ->capture_default_str();
+    options.has_mismatch = verb.add_option("--inject-mismatch", options.mismatch_rate,
+                                           "the adversary's drafts are right but for this share, by --seed")
+                               ->type_name("RATE")
+                               ->check(share());
+    const Choices<Policy> policies = {{"exact", Policy::kExact}, {"verify", Policy::kVerify}, {"auto", Policy::kAuto}};
+    add_choice_option(verb, "--policy", options.policy, policies,
+                      "ordinary requests are computed in the fast profile, and deterministic ones beside them in their "
+                      "own throughout (exact), or drafted in fast and verified in windows (verify); auto measures both")
+        ->default_str("none: all in one profile");
+    options.has_share = verb.add_option("--verify-share", replay.verify_share,
+                                        "of a step's tokens, what may verify: ordinary requests have the rest")
+                            ->check(share())
+                            ->capture_default_str();
+    verb.add_flag("--show-dvr", replay.show_dvr,
+                  "draw a request's tokens and KV through prefill, decode, verify and rollback");
+}
+
+// What is compared, kept and tried beside the run itself.
+void add_evidence_options(CLI::App& verb, ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
+    verb.add_flag("--logits-only", replay.logits_only,
+                  "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
+    options.has_failure = add_count_option(verb, "--fail-executor-at", options.failure_step, 0,
+                                           "the executor fails at this step and a fresh one goes on")
+                              ->default_str("none");
+    add_record_options(verb, replay.record);
+    CLI::Option* capture =
+        verb.add_option("--capture", replay.capture,
+                        "keeps the arguments of this operation's calls (`verbatim kernel list`) as a workload that "
+                        "`verbatim kernel check OP --workload FILE` tries")
+            ->type_name("OP");
+    CLI::Option* capture_out =
+        verb.add_option("--capture-out", replay.capture_file, "the workload's file")->type_name("FILE")->needs(capture);
+    capture->needs(capture_out);
+    add_from_options(verb, options.from);
+    verb.add_option("--case", options.case_file,
+                    "one operation with its inputs, as verbatim shrink writes it: tried on everything that computes it")
+        ->type_name("FILE")
+        ->excludes("--trace")
+        ->excludes("--record")
+        ->excludes("--from");
+}
+
 }  // namespace
 
 void add_replay_command(CLI::App& app, int& exit_code) {
@@ -338,97 +444,11 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     options->replay.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
     CLI::App* verb =
         app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
-    CLI::Option* trace =
-        verb->add_option("--trace", options->trace,
-                         "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
-    for (CLI::Option* flag : add_read_options(*verb, options->read, "the model's own unless given")) flag->needs(trace);
-    options->has_model =
-        verb->add_option("--model", options->model, "a checkpoint's folder, or a preset with random weights by --seed")
-            ->capture_default_str();
-    Choices<std::string> names;
-    for (const std::string_view name : executor_names()) names.emplace_back(name, name);
-    options->has_executor =
-        add_choice_option(*verb, "--executor", options->replay.executor, names, "who computes, with the cache");
-    names.emplace_back("none", "none");
-    add_choice_option(*verb, "--beside", options->replay.beside, names, "who it is compared with");
-    options->has_profile = add_profile_option(*verb, options->replay.profile);
-    verb->add_option("--threads", options->replay.num_threads,
-                     "threads of an executor; the result does not depend on it")
-        ->check(CLI::Range(1, 1024));
-    add_isa_option(*verb, options->replay.isa);
-    verb->add_option(
-            "--packed", options->replay.packed_file,
-            "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not")
-        ->type_name("FILE");
-    verb->add_option("--block-size", options->replay.block_size, "tokens of a KV block")
-        ->check(CLI::Range(1, 4096))
-        ->capture_default_str();
-    verb->add_option("--step-tokens", options->replay.step_tokens, "tokens computed in a step, at most")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    add_bytes_option(*verb, "--cache-bytes", options->cache_bytes, "for KV and state together");
-    options->has_kv_bytes =
-        add_bytes_option(*verb, "--kv-bytes", options->kv_bytes, "for KV; else half of --cache-bytes");
-    options->has_state_bytes =
-        add_bytes_option(*verb, "--state-bytes", options->state_bytes, "for Mamba states; else half of --cache-bytes");
-    const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
-    add_choice_option(*verb, "--lookup", options->replay.lookup, lookups,
-                      "find heads by conversation id, or also by prefix in the salt");
-    options->has_draft =
-        verb->add_option(
-                "--draft", options->replay.draft,
-                "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the same "
-                "weights in int8 or the fast profile; another model; an adversary that knows the answers of a "
-                "run before and errs; the samples are drafted by the adversary")
-            ->type_name("none|ngram|int8|fast|model:DIR|adversary")
-            ->capture_default_str();
-    verb->add_option("--window", options->window,
-                     "positions that draw in one step: the last known token's and drafts'; auto follows what was "
-                     "accepted so far")
-        ->type_name("2..128|auto")
-        ->default_str(std::to_string(kWindow));
-    verb->add_option("--row-lag", options->replay.max_row_lag,
-                     "tokens that a decoding request's state row may lie behind; its log stands for them")
-        ->check(CLI::Range(0, kMaxWindow))
-        ->capture_default_str();
-    options->has_mismatch = verb->add_option("--inject-mismatch", options->mismatch_rate,
-                                             "the adversary's drafts are right but for this share, by --seed")
-                                ->type_name("RATE")
-                                ->check(share());
-    const Choices<Policy> policies = {{"exact", Policy::kExact}, {"verify", Policy::kVerify}, {"auto", Policy::kAuto}};
-    add_choice_option(*verb, "--policy", options->policy, policies,
-                      "ordinary requests are computed in the fast profile, and deterministic ones beside them in their "
-                      "own throughout (exact), or drafted in fast and verified in windows (verify); auto measures both")
-        ->default_str("none: all in one profile");
-    options->has_share = verb->add_option("--verify-share", options->replay.verify_share,
-                                          "of a step's tokens, what may verify: ordinary requests have the rest")
-                             ->check(share())
-                             ->capture_default_str();
-    verb->add_flag("--show-dvr", options->replay.show_dvr,
-                   "draw a request's tokens and KV through prefill, decode, verify and rollback");
-    verb->add_flag("--logits-only", options->replay.logits_only,
-                   "compare logits, tokens and heads, not every operation: a GPU then decodes by graphs");
-    options->has_failure = add_count_option(*verb, "--fail-executor-at", options->failure_step, 0,
-                                            "the executor fails at this step and a fresh one goes on")
-                               ->default_str("none");
-    add_record_options(*verb, options->replay.record);
-    CLI::Option* capture =
-        verb->add_option("--capture", options->replay.capture,
-                         "keeps the arguments of this operation's calls (`verbatim kernel list`) as a workload that "
-                         "`verbatim kernel check OP --workload FILE` tries")
-            ->type_name("OP");
-    CLI::Option* capture_out = verb->add_option("--capture-out", options->replay.capture_file, "the workload's file")
-                                   ->type_name("FILE")
-                                   ->needs(capture);
-    capture->needs(capture_out);
-    add_from_options(*verb, options->from);
-    verb->add_option(
-            "--case", options->case_file,
-            "one operation with its inputs, as verbatim shrink writes it: tried on everything that computes it")
-        ->type_name("FILE")
-        ->excludes("--trace")
-        ->excludes("--record")
-        ->excludes("--from");
+    add_trace_and_model(*verb, *options);
+    add_executor_options(*verb, *options);
+    add_cache_options(*verb, *options);
+    add_window_options(*verb, *options);
+    add_evidence_options(*verb, *options);
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");

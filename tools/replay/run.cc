@@ -15,6 +15,7 @@
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/writable.h"
 #include "tools/replay/capture.h"
 #include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
@@ -194,6 +195,19 @@ private:
     std::unique_ptr<CapturingExecutor> executor_;
 };
 
+// What the flags say of a run before its first step.
+ReplayRun run_of(const ReplayConfig& config, const PoolSizes& pools, const UnitBytes& unit) {
+    ReplayRun run;
+    run.has_witness = config.beside != "none";
+    run.has_windows = config.max_window > 1;
+    run.seed = config.seed;
+    run.all_counters = config.all_counters;
+    if (config.policy) run.policy = name(*config.policy);
+    run.kv.capacity = pools.num_blocks * unit.kv_block;
+    run.state.capacity = pools.num_state_rows * unit.state_row;
+    return run;
+}
+
 // One trace from end to end. `right`: what an adversary knows.
 Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
                               const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
@@ -237,20 +251,12 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     TraceDriver driver({.step_ns = config.step_ns}, trace, requests, engine, store);
 
-    ReplayRun run;
+    const UnitBytes unit = unit_bytes(geometry(model.config), engine_settings.cache.pools.block_size);
+    ReplayRun run = run_of(config, engine_settings.cache.pools, unit);
     run.trace = trace_name;
     run.model = model_name;
-    run.has_witness = config.beside != "none";
-    run.has_windows = config.max_window > 1;
-    run.seed = config.seed;
     run.numerics = executors->executor().numerics_id();
-    run.all_counters = config.all_counters;
     run.fingerprint = fingerprint_of(config, engine_settings, weights, executors->executor(), trace);
-    if (config.policy) run.policy = name(*config.policy);
-    const CacheConfig& cache = engine_settings.cache;
-    const UnitBytes unit = unit_bytes(geometry(model.config), cache.pools.block_size);
-    run.kv.capacity = cache.pools.num_blocks * unit.kv_block;
-    run.state.capacity = cache.pools.num_state_rows * unit.state_row;
     ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
     const auto after_step = [&](int64_t rows_over) {
         measure(run.kv, engine.cache().kv().pool().num_used(), unit.kv_block);
@@ -290,6 +296,7 @@ Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, co
 Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
     ReplayConfig config = asked;
+    RETURN_IF_ERROR(check_writable(config.capture_file));
     if (config.policy == Policy::kAuto) {
         const cpu::CpuExecutorConfig cpu{
             .num_threads = config.num_threads, .isa = config.isa, .profile = config.profile};

@@ -19,6 +19,7 @@
 #include "tools/program/executor_choice.h"
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"
+#include "tools/program/writable.h"
 #include "tools/shrink/operation_case.h"
 #include "tools/verify/verify.h"
 
@@ -161,6 +162,8 @@ Status write_case(const std::string& path, RecordedRun& run, records::Record rig
 // Whether there was something to shrink.
 Result<bool> shrink(const ShrinkFlags& flags) {
     ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
+    RETURN_IF_ERROR(check_writable(flags.to));
+    RETURN_IF_ERROR(check_writable(flags.case_to));
     Trial trial(*run);
     fmt::print("{}: {}\n", flags.record, to_text(records::size_of(run->record)));
     ASSIGN_OR_RETURN(const bool differs, trial.differs(run->record));

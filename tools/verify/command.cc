@@ -9,6 +9,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/json_text.h"
 #include "tools/program/recorded_run.h"
+#include "tools/program/writable.h"
 #include "tools/verify/report.h"
 #include "tools/verify/verify.h"
 
@@ -30,6 +31,7 @@ int run_verify_command(const VerifyOptions& options) {
     if (!under) return report_error(Error{"--under: " + under.error().message}, kExitBadUsage);
     const auto run = open_recorded_run(options.record, options.rerun);
     if (!run) return report_error(run.error());
+    if (const Status writable = check_writable(options.junit); !writable) return report_error(writable.error());
     std::vector<Verification> verifications;
     for (const records::Schedule& schedule :
          options.all_schedules ? all_schedules((*run)->profile) : std::vector<records::Schedule>{*under}) {

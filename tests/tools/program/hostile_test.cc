@@ -91,6 +91,22 @@ TEST(HostileShell, ValuesThatNobodyCanTakeAreBadUsage) {
     }
 }
 
+// Before the work, which may take hours: stdout is still empty.
+TEST(HostileShell, AFileThatCannotBeWrittenIsSaidAtOnce) {
+    const std::string golden = repository_path("tests/data/records/version_1.rec");
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"verify", golden, "--junit", "/nowhere/a"},
+          {"shrink", golden, "--to", "/nowhere/a"},
+          {"calibrate", "--model", "tiny-llama", "--out", "/nowhere/a"},
+          {"bench", "--preset", "tiny-llama", "--plot", "/nowhere/a"},
+          {"replay", "--trace", scenario_file(), "--capture", "matmul", "--capture-out", "/nowhere/a"}}) {
+        const Outcome refused = run_verbatim(arguments);
+        EXPECT_EQ(refused.exit_code, kExitMachine) << arguments[0] << refused.err;
+        EXPECT_EQ(refused.out, "") << arguments[0];
+        EXPECT_THAT(refused.err, HasSubstr("/nowhere/a: cannot be created"));
+    }
+}
+
 TEST(HostileShell, AModelOfFewPositionsIsSaidToBe) {
     const ScratchFiles files;
     const std::string model = small_checkpoint(files, 16);
