@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/kernel/device_race.h"
 #include "tools/kernel/judge.h"
 #include "tools/kernel/session.h"
 
@@ -138,6 +139,22 @@ Status mutate(const KernelOptions& options, const Operation& operation, const Ke
     return {};
 }
 
+// The same calls on this machine's GPU, where there is one and the source is there.
+void race_on_gpu(const KernelOptions& options, const KernelInfo& kernel, const std::vector<CheckCase>& cases,
+                 KernelReport& report) {
+    if (fs::path(options.file).extension() != ".cu") return;
+    const std::string gpu = find_gpu();
+    if (gpu.empty()) return;
+    const DeviceRace race = race_on_device(options.file, options.flags, gpu, kernel, cases);
+    report.notes.insert(report.notes.end(), race.notes.begin(), race.notes.end());
+    for (const SanitizerFinding& finding : race.findings) {
+        report.notes.push_back(finding.text);
+        if (!report.first_failure) {
+            report.first_failure = Failure{finding.verdict, finding.text, cases.front().one, {}, "", ""};
+        }
+    }
+}
+
 }  // namespace
 
 Status check_race_flags(const KernelOptions& options, const Operation& operation, const KernelSession& session) {
@@ -164,6 +181,7 @@ Result<KernelReports> race_verb(const KernelOptions& options, const Operation& o
         report.first_failure = run.run(cases, options.seed);
         report.cases = run.num_cases;
         report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
+        if (!cases.empty()) race_on_gpu(options, kernel, cases, report);
         if (!report.first_failure && options.mutate) {
             RETURN_IF_ERROR(mutate(options, operation, kernel, cases, report));
         }
