@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostCalls = 16;                  // of the first edges: every tool makes all of them
+constexpr size_t kMostGpuCalls = 16;               // of the first edges: every tool makes all of them
 constexpr const char* kSeconds = "120";            // for a tool
 constexpr int kTimeout = 124, kNotOnPath = 127;    // of `timeout`
 constexpr std::string_view kPrefix = "=========";  // of every line of a report
@@ -51,7 +51,7 @@ void append(std::string& text, const void* data, size_t num_bytes) {
 }
 void append(std::string& text, int64_t number) { append(text, &number, sizeof number); }
 
-std::string text_of_file(const fs::path& path) {
+std::string said_in(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -93,7 +93,7 @@ void watch(std::string_view tool, const std::vector<std::string>& program, const
     std::ranges::copy(program, std::back_inserter(command));
     const fs::path output = folder / "sanitizer.txt";
     const int code = run_command(command, output);
-    const std::string report = text_of_file(output);
+    const std::string report = said_in(output);
     const auto findings = read_sanitizer(tool, report);
     std::ranges::copy(findings, std::back_inserter(race.findings));
     if (!findings.empty()) return;
@@ -222,12 +222,12 @@ DeviceRace race_on_device(const std::string& file, const std::vector<std::string
     const int code = run_command(command, words);
     if (code == -1) return without("nvcc cannot be started");
     if (code != 0) {
-        const std::string said = last_line(text_of_file(words));
+        const std::string said = last_line(said_in(words));
         race.findings.push_back({Verdict::kFails, fmt::format("{}: nvcc ends with {}: {}", gpu, code, said)});
         return race;
     }
     std::vector<std::string> run = {program, std::to_string(kernel.index)};
-    for (size_t i = 0; i < std::min(cases.size(), kMostCalls); ++i) {
+    for (size_t i = 0; i < std::min(cases.size(), kMostGpuCalls); ++i) {
         const fs::path call = folder.path() / fmt::format("call{}", i);
         const Operation& operation = *find_operation(kernel.operation);
         std::ofstream(call, std::ios::binary) << device_call(make_arguments(operation, cases[i].one));
