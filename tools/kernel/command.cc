@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/model/regular_file.h"
 #include "tools/kernel/perf.h"
 #include "tools/kernel/session.h"
 #include "tools/program/choice_option.h"
@@ -26,10 +27,8 @@ using Options = std::shared_ptr<KernelOptions>;
 void print_text(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 int write_text(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    return file ? kExitOk : report_error(Error{fmt::format("{}: cannot be written", path)}, kExitMachine);
+    const Status written = reference::write_file(path, text);
+    return written ? kExitOk : report_error(written.error());
 }
 
 // Null, and the error is reported.

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <string_view>
 
+#include "reference/model/regular_file.h"
 #include "tools/kernel/judge.h"
+#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -181,16 +182,12 @@ Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& o
 }
 
 Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    RETURN_IF_ERROR(check_writable(options.plot));
     ASSIGN_OR_RETURN(Measured measured, measured_of("roofline", options, operation, session));
     if (std::ranges::all_of(measured.reports.reports, &std::vector<PerfRow>::empty, &KernelReport::perf)) {
         return error("--plot: a kernel for CUDA has no time here, and so no place below a roof; `kernel perf` counts");
     }
-    std::ofstream file(options.plot, std::ios::binary);
-    file << roofline_svg(measured.reports, measured.limits);
-    file.close();
-    if (!file) {
-        return tl::unexpected(Error{fmt::format("{}: cannot be written", options.plot), ErrorKind::kMachine});
-    }
+    RETURN_IF_ERROR(reference::write_file(options.plot, roofline_svg(measured.reports, measured.limits)));
     return std::move(measured.reports);
 }
 

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace verbatim::reference;
 
-constexpr const char* kExitCodes =
+constexpr const char* kModelExitCodes =
     "Exit codes: 0 done; 1 the check failed; 2 bad flag or preset; 3 a file cannot be read or is wrong;\n"
     "4 a file cannot be written.";
 
@@ -92,13 +92,13 @@ int run_check(const ModelOptions& options) {
     return report.passes() ? kExitOk : kExitDifference;
 }
 
-using Options = std::shared_ptr<ModelOptions>;
+using ModelFlags = std::shared_ptr<ModelOptions>;
 
-void add_init(CLI::App& model, const Options& options, int& exit_code) {
+void add_init(CLI::App& model, const ModelFlags& options, int& exit_code) {
     CLI::App* verb = model.add_subcommand("init", "write a checkpoint with random weights of a preset's shapes");
     std::string names;
     for (const std::string_view name : preset_names()) names += fmt::format("\n  {}", name);
-    verb->footer(fmt::format("Presets:{}\n{}", names, kExitCodes));
+    verb->footer(fmt::format("Presets:{}\n{}", names, kModelExitCodes));
     verb->add_option("--preset", options->preset, "whose shapes")->required()->type_name("NAME");
     add_seed_option(*verb, options->seed);
     verb->add_option("--out", options->folder, "the folder to make; it must not have a checkpoint yet")
@@ -108,10 +108,10 @@ void add_init(CLI::App& model, const Options& options, int& exit_code) {
     verb->callback([options, &exit_code] { exit_code = run_init(*options); });
 }
 
-void add_info(CLI::App& model, const Options& options, int& exit_code) {
+void add_info(CLI::App& model, const ModelFlags& options, int& exit_code) {
     CLI::App* verb =
         model.add_subcommand("info", "layers, parameters, bytes of KV and state of a checkpoint or preset");
-    verb->footer(kExitCodes);
+    verb->footer(kModelExitCodes);
     verb->add_option("model", options->model, "a checkpoint's folder, or a preset's name")
         ->required()
         ->type_name("DIR|PRESET");
@@ -120,11 +120,11 @@ void add_info(CLI::App& model, const Options& options, int& exit_code) {
     verb->callback([options, &exit_code] { exit_code = run_info(*options); });
 }
 
-void add_check(CLI::App& model, const Options& options, int& exit_code) {
+void add_check(CLI::App& model, const ModelFlags& options, int& exit_code) {
     CLI::App* verb = model.add_subcommand("check", "compare the double and the exact model with a golden file");
     verb->footer(
         fmt::format("Right are: double, max error / max logit <= {:g}; exact, rms error / rms logit <= {:g}.\n{}",
-                    kDoubleTolerance, kExactTolerance, kExitCodes));
+                    kDoubleTolerance, kExactTolerance, kModelExitCodes));
     verb->add_option("folder", options->folder, "a checkpoint's folder")->required()->type_name("DIR");
     verb->add_option("--golden", options->golden, "the golden file; DIR/golden.safetensors by default")
         ->type_name("FILE");
@@ -137,7 +137,7 @@ void add_check(CLI::App& model, const Options& options, int& exit_code) {
 void add_model_command(CLI::App& app, int& exit_code) {
     CLI::App* model = app.add_subcommand("model", "make, describe and check models");
     model->require_subcommand(1);
-    model->footer(kExitCodes);
+    model->footer(kModelExitCodes);
     add_init(*model, std::make_shared<ModelOptions>(), exit_code);
     add_info(*model, std::make_shared<ModelOptions>(), exit_code);
     add_check(*model, std::make_shared<ModelOptions>(), exit_code);

@@ -39,7 +39,7 @@ namespace {
 
 using namespace verbatim::server;
 
-constexpr const char* kExitCodes =
+constexpr const char* kServeExitCodes =
     "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is "
     "taken,\n"
     "or the machine is in the way.";
@@ -304,7 +304,7 @@ int run_serve(const ServeOptions& options) {
 void add_serve_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<ServeOptions>();
     CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's clients over HTTP");
-    verb->footer(kExitCodes);
+    verb->footer(kServeExitCodes);
     verb->add_option("--model", options->model, "a checkpoint's folder")->capture_default_str();
     verb->add_option("--name", options->name, "what clients call the model; the folder's name without it");
     verb->add_option("--host", options->host, "the address to listen on")->capture_default_str();

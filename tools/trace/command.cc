@@ -21,7 +21,7 @@ namespace {
 
 using namespace verbatim::traces;
 
-constexpr const char* kExitCodes =
+constexpr const char* kTraceExitCodes =
     "Exit codes: 0 done; 2 bad flag; 3 the trace cannot be read or is wrong; 4 a file cannot be written.";
 
 constexpr int64_t kDefaultContext = 131072;  // tokens; of many published models
@@ -154,7 +154,7 @@ void add_generate_options(CLI::App& verb, TraceOptions& options) {
 void add_trace_command(CLI::App& app, int& exit_code) {
     CLI::App* trace = app.add_subcommand("trace", "convert, describe and make up request traces");
     trace->require_subcommand(1);
-    trace->footer(kExitCodes);
+    trace->footer(kTraceExitCodes);
     const auto add_verb = [&](const char* name, const char* what) {
         auto options = std::make_shared<TraceOptions>();
         return std::pair{trace->add_subcommand(name, what), options};

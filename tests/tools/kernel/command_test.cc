@@ -91,6 +91,14 @@ TEST(KernelCommand, ATimingHasTheOutputsOfTheContract) {
 
 // --- what is wrong is said
 
+// Before anything is read or timed: there is no such case either.
+TEST(KernelCommand, APictureThatCannotBeWrittenIsSaidAtOnce) {
+    const Outcome outcome =
+        run_kernel({"roofline", "rope", "--case", "/nonexistent/case.json", "--plot", "/nonexistent/roof.svg"});
+    EXPECT_EQ(outcome.exit_code, kExitMachine) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/roof.svg: cannot be created"));
+}
+
 TEST(KernelCommand, AnUnknownOperationIsAWrongFlagAndTheNamesAreListed) {
     const Outcome outcome = run_kernel({"check", "matmull"});
     EXPECT_EQ(outcome.exit_code, kExitBadUsage);
