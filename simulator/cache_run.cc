@@ -30,8 +30,7 @@ public:
             if (traces::is_request(trace_.row(row).event)) {
                 serve(row);
             } else {
-                move_name(row);
-                result_.rows[i].outcome = RowOutcome::kDone;
+                result_.rows[i].outcome = move_name(row) ? RowOutcome::kDone : RowOutcome::kRefused;
             }
             result_.peak_blocks = std::max(result_.peak_blocks, cache_.kv().pool().num_used());
             result_.peak_state_rows = std::max(result_.peak_state_rows, cache_.state().pool().num_used());
@@ -42,7 +41,8 @@ public:
 
 private:
     void serve(RowIndex index);
-    void move_name(RowIndex index);
+    [[nodiscard]] bool move_name(RowIndex index);
+    [[nodiscard]] bool fits_empty_cache(int64_t num_resident) const;
     std::optional<SequenceMemory> admit(const TokenSeq& prompt, int64_t num_resident, LookupResult& found);
     std::optional<SequenceMemory> attach(const LookupResult& found, int64_t num_resident);
     std::vector<int64_t> snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const;
@@ -69,7 +69,8 @@ void CacheRun::serve(RowIndex index) {
     const ConversationKey& key = request.conversation;
     LookupResult found = cache_.lookup(
         {.key = key, .tokens = prompt, .use_cache = config_.use_cache && request.use_cache, .numerics_id = kNumerics});
-    const bool fits = !prompt.empty() && prompt.size() + num_output <= config_.max_model_len;
+    const bool fits =
+        !prompt.empty() && prompt.size() + num_output <= config_.max_model_len && fits_empty_cache(num_resident);
     auto memory = fits ? admit(prompt, num_resident, found) : std::nullopt;
     if (!memory) {
         ++result_.rejected;
@@ -90,6 +91,11 @@ void CacheRun::serve(RowIndex index) {
     times.output_tokens = num_output;
     times.outcome = RowOutcome::kServed;
     result_.block_references += (prompt.size() + config_.cache.pools.block_size - 1) / config_.cache.pools.block_size;
+}
+
+// Evicting for what cannot come in anyway would empty the cache for nothing.
+bool CacheRun::fits_empty_cache(int64_t num_resident) const {
+    return cache_.kv().blocks_for(num_resident) <= cache_.kv().pool().num_units();
 }
 
 // As the scheduler does it: when only the head itself stands in the way, it is a miss.
@@ -143,13 +149,23 @@ void CacheRun::snapshot(const ConversationKey& key, const SequenceMemory& memory
     cache_.publish({key, kind, kNumerics, *std::move(pending)}, {});
 }
 
-void CacheRun::move_name(RowIndex index) {
+// False, and nothing has changed: a fork to a conversation that is there, which the ledger refuses.
+bool CacheRun::move_name(RowIndex index) {
     const Row& row = trace_.row(index);
     const ConversationKey key = requests_.key(row.conversation);
-    if (row.event == traces::Event::kDelete) return cache_.remove(key);
+    if (row.event == traces::Event::kDelete) {
+        cache_.remove(key);
+        return true;
+    }
     const Row& from = trace_.row(row.from);
-    if (row.event == traces::Event::kFork) cache_.fork(requests_.key(from.conversation), key);
+    if (row.event == traces::Event::kFork) {
+        const ConversationKey origin = requests_.key(from.conversation);
+        const Name* taken = cache_.find(key);
+        if (key == origin || (taken != nullptr && taken->committed)) return false;
+        cache_.fork(origin, key);
+    }
     cache_.rewind(key, traces::planned_end(from));
+    return true;
 }
 
 }  // namespace

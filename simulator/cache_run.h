@@ -25,7 +25,7 @@ struct CacheRunConfig {
 };
 
 struct CacheRunResult {
-    std::vector<RowTimes> rows;  // without times; events that are no request are kDone
+    std::vector<RowTimes> rows;  // without times; of events that are no request: kDone or kRefused
     int64_t rejected = 0;
     int64_t evictions = 0;
     int64_t block_references = 0;  // blocks of all prompts, partial ones included

@@ -405,7 +405,9 @@ int32_t KvGroup::num_active_in(const BlockTable& head, int64_t length) const {
 
 int32_t KvGroup::blocks_for(int64_t num_tokens) const {
     CHECK_GE(num_tokens, 0);
-    return enabled_ ? static_cast<int32_t>((num_tokens + block_size_ - 1) / block_size_) : 0;
+    if (!enabled_) return 0;
+    const int64_t blocks = num_tokens / block_size_ + (num_tokens % block_size_ > 0 ? 1 : 0);
+    return static_cast<int32_t>(std::min<int64_t>(blocks, INT32_MAX));
 }
 
 int32_t KvGroup::blocks_missing(const BlockTable& table, int64_t num_tokens) const {

@@ -59,6 +59,7 @@ public:
     void publish(const BlockTable& pending, HeadId head);
     void release_head(BlockTable& table, HeadId head);  // leaves it empty
 
+    // At most 2^31 - 1 of them, which is more than pools have.
     [[nodiscard]] int32_t blocks_for(int64_t num_tokens) const;
     [[nodiscard]] int32_t blocks_missing(const BlockTable& table, int64_t num_tokens) const;
     // Of the full blocks that attaching at `length` would share, those that some sequence holds already.

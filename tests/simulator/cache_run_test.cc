@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "tests/support/trace_run.h"
 #include "traces/builder.h"
 
@@ -97,6 +100,59 @@ TEST(CacheRun, BlockAlignedReusesMultiplesOfTheBlock) {
     const CacheRunResult result = run(cache_run_config(LookupMode::kBlocks, 5000, 500, 528), mooncake_trace(2000));
     EXPECT_GT(reused(result), 100'000);
     for (const RowTimes& row : result.rows) EXPECT_EQ(row.reused_tokens % 528, 0);
+}
+
+// A prompt of `num_tokens` of text `space`, and one token of answer.
+traces::RowIndex add_prompt(traces::TraceBuilder& builder, const char* conversation, uint64_t space,
+                            int64_t num_tokens) {
+    traces::Row row;
+    row.conversation = builder.add_conversation(conversation, std::nullopt);
+    row.max_tokens = 1;
+    for (int64_t begin = 0; begin < num_tokens; begin += INT32_MAX)
+        builder.add_piece({space, begin, static_cast<int32_t>(std::min<int64_t>(INT32_MAX, num_tokens - begin))});
+    builder.end_message(/*checkpoint=*/true);
+    return builder.add_row(row);
+}
+
+void add_fork(traces::TraceBuilder& builder, const char* conversation, traces::RowIndex from) {
+    traces::Row row;
+    row.event = traces::Event::kFork;
+    row.conversation = builder.add_conversation(conversation, std::nullopt);
+    row.from = from;
+    builder.add_row(row);
+}
+
+// Of 2^36 tokens and more: the number of blocks is none that 32 bits hold.
+TEST(CacheRun, WhatNeverFitsTakesNothingFromOthers) {
+    for (const int64_t num_tokens : {int64_t{16} * 501, (int64_t{1} << 35) + 1600, (int64_t{1} << 36) + 160}) {
+        traces::TraceBuilder builder;
+        add_prompt(builder, "a", 1, 1600);
+        add_prompt(builder, "b", 2, num_tokens);
+        add_prompt(builder, "a", 1, 1600);
+        CacheRunConfig config = cache_run_config(LookupMode::kConversation, 500, 10);
+        config.max_model_len = int64_t{1} << 40;
+        const CacheRunResult result = run(config, builder.finish());
+        EXPECT_EQ(result.rows[1].outcome, RowOutcome::kRejected) << num_tokens;
+        EXPECT_EQ(result.evictions, 0) << num_tokens;
+        EXPECT_EQ(result.rows[2].reused_tokens, 1599) << num_tokens;
+    }
+}
+
+TEST(CacheRun, AForkToAConversationThatIsThereIsRefused) {
+    traces::TraceBuilder builder;
+    const traces::RowIndex first = add_prompt(builder, "a", 1, 160);
+    add_prompt(builder, "b", 2, 160);
+    add_fork(builder, "a", first);
+    add_fork(builder, "b", first);
+    add_fork(builder, "c", first);
+    add_prompt(builder, "b", 2, 160);
+    add_prompt(builder, "c", 1, 160);
+    const CacheRunResult result = run(cache_run_config(LookupMode::kConversation, 500, 50), builder.finish());
+    EXPECT_EQ(result.rows[2].outcome, RowOutcome::kRefused);
+    EXPECT_EQ(result.rows[3].outcome, RowOutcome::kRefused);
+    EXPECT_EQ(result.rows[4].outcome, RowOutcome::kDone);
+    EXPECT_EQ(result.rows[5].reused_tokens, 159);
+    EXPECT_EQ(result.rows[6].reused_tokens, 159);
 }
 
 }  // namespace

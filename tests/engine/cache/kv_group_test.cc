@@ -51,6 +51,14 @@ TEST(KvGroup, SeveralSequencesAttachToOneHeadWithTailsOfTheirOwn) {
     EXPECT_EQ(kv.at(a->table, 0), kv.at(b->table, 0));
 }
 
+TEST(KvGroup, TokensOfMoreBlocksThanIdsNeedMoreThanAnyPoolHas) {
+    const KvGroup kv(true, 16, 10);
+    EXPECT_EQ(kv.blocks_for(16 * int64_t{INT32_MAX}), INT32_MAX);
+    EXPECT_EQ(kv.blocks_for((int64_t{1} << 35) + 1600), INT32_MAX);
+    EXPECT_EQ(kv.blocks_for((int64_t{1} << 36) + 160), INT32_MAX);
+    EXPECT_EQ(kv.blocks_for(INT64_MAX), INT32_MAX);
+}
+
 TEST(KvGroup, AttachWithoutABlockForTheTailChangesNothing) {
     KvGroup kv(true, 4, 2);
     const BlockTable head = make_head(kv, 6);
