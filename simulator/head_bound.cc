@@ -14,7 +14,14 @@ using traces::kNoRow;
 using traces::Row;
 
 constexpr int32_t kBlock = 16;
-constexpr int32_t kUnlimited = 1 << 26;
+constexpr int64_t kMostBlocks = 1 << 30;
+
+// Room for all that the trace plans, so that nothing has to go.
+int32_t blocks_for_all(const traces::Trace& trace) {
+    int64_t blocks = 1;
+    for (const Row& row : trace.rows) blocks += traces::planned_end(row) / kBlock + 2;
+    return static_cast<int32_t>(std::min(blocks, kMostBlocks));
+}
 
 // Conversations that come from each other.
 class Families {
@@ -62,7 +69,7 @@ Result<HeadBound> head_bound(const traces::Trace& trace, int32_t vocab_size, con
     CacheRunConfig config;
     config.cache.has_state = false;
     config.cache.pools.block_size = kBlock;
-    config.cache.pools.num_blocks = kUnlimited;
+    config.cache.pools.num_blocks = blocks_for_all(trace);
     config.cache.lookup = LookupMode::kBlocks;
     config.max_model_len = int64_t{1} << 40;
     LruEviction policy;

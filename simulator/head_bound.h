@@ -27,7 +27,7 @@ struct HeadMemory {
     int64_t kv_tokens = 0;
 };
 
-// Error: a token outside the vocabulary.
+// A bound of traces that plan at most 2^34 tokens, prompts and answers together. Error: a token outside the vocabulary.
 Result<HeadBound> head_bound(const traces::Trace& trace, int32_t vocab_size, const HeadMemory& memory);
 
 }  // namespace verbatim

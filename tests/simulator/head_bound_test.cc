@@ -89,5 +89,21 @@ TEST(HeadBound, RowsThatAreShortMakeItSmaller) {
     EXPECT_GT(little_kv, all / 10);
 }
 
+// More than a billion tokens of others lie between two prompts that are the same.
+TEST(HeadBound, LongTextsBetweenTakeNothingFromIt) {
+    constexpr int32_t kLength = 1'000'000'000;
+    traces::TraceBuilder builder;
+    for (const uint64_t space : {1, 2, 1}) {
+        traces::Row row;
+        row.conversation = builder.add_conversation(fmt::format("c{}", space), std::nullopt);
+        row.max_tokens = 1;
+        builder.add_piece({space, 0, kLength, true, false});
+        builder.add_row(row);
+    }
+    const auto bound = head_bound(builder.finish(), 50'000, {1000, 0});
+    ASSERT_TRUE(bound.has_value());
+    EXPECT_GE(bound->tokens, kLength - 16);
+}
+
 }  // namespace
 }  // namespace verbatim::tests
