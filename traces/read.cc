@@ -102,9 +102,9 @@ Result<ReadTrace> read_own(TextInput input, const ReadOptions& options) {
 // The counts of a trace that tells its relations itself.
 void count_rows(const Trace& trace, ReadReport& report) {
     std::vector<int64_t> continuations(trace.rows.size());
-    int32_t last_session = -1;
+    int64_t last_session = -1;
     for (const Row& row : trace.rows) {
-        last_session = std::max(last_session, row.session);
+        last_session = std::max<int64_t>(last_session, row.session);
         if (!is_request(row.event)) continue;
         ++report.rows;
         report.prompt_tokens += row.prompt_tokens;

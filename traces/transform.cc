@@ -61,7 +61,7 @@ public:
         : trace_(trace), count_(trace.rows.size()), prng_(seed) {
         for (size_t i = 0; i < count_; ++i) {
             const Row& row = trace.rows[i];
-            num_sessions_ = std::max(num_sessions_, row.session + 1);
+            num_sessions_ = std::max(num_sessions_, int64_t{row.session} + 1);
             span_ns_ = std::max(span_ns_, row.arrival_ns);
             first_ns_.emplace(row.session, row.arrival_ns);
         }
@@ -82,14 +82,14 @@ public:
                 if (*link != kNoRow) *link = RowIndex{index(*link) + offset};
             }
             row.arrival_ns += shift_ns[row.session];
-            row.session += static_cast<int32_t>(copy) * num_sessions_;
+            row.session += static_cast<int32_t>(static_cast<int64_t>(copy) * num_sessions_);
             row.conversation = conversation(row.conversation, copy);
             row.name = row.name == 0 ? 0 : renamed(row.name, copy);
             copy_pieces(row, copy);
             trace_.rows.push_back(row);
         }
     }
-    [[nodiscard]] int32_t num_sessions() const { return num_sessions_; }
+    [[nodiscard]] int64_t num_sessions() const { return num_sessions_; }
 
 private:
     uint32_t renamed(uint32_t name, uint64_t copy) {
@@ -121,7 +121,7 @@ private:
     Trace& trace_;
     size_t count_;
     Prng prng_;
-    int32_t num_sessions_ = 0;
+    int64_t num_sessions_ = 0;
     int64_t span_ns_ = 0;
     std::map<int32_t, int64_t> first_ns_;                           // by session
     std::map<ConversationIndex, ConversationIndex> conversations_;  // of the copy at hand
@@ -235,8 +235,10 @@ Status copy_sessions(Trace& trace, int64_t copies, uint64_t seed, bool starts_fo
     const int64_t num_rows = static_cast<int64_t>(trace.rows.size());
     if (num_rows > kMaxRows / copies || copier.num_sessions() > kMaxRows / copies ||
         static_cast<uint64_t>(copies) > kMaxSpaceCopy) {
-        return error("trace: {} copies of {} rows are more than a trace can hold (2^31 rows, 65535 copies)", copies,
-                     num_rows);
+        return error(
+            "trace: {} copies of {} rows and {} sessions are more than a trace can hold (2^31 of either, "
+            "65535 copies)",
+            copies, num_rows, copier.num_sessions());
     }
     for (const Piece& piece : trace.pieces) {
         const bool shared = piece.space == Piece::kExplicit || kind_of(piece.space) == SpaceKind::kSharedText;

@@ -309,6 +309,17 @@ TEST(Options, CopiesShareOnlySharedText) {
     }
 }
 
+// A session's number may be the largest that a row holds.
+TEST(Options, SessionsThatNoNumberIsLeftForAreNotCopied) {
+    const std::string text =
+        "# verbatim-trace 1\nrow,event,conversation,session,arrival_ns,tokens,max_tokens\n"
+        "a,history,A,2147483647,0,1:0+40,4\n";
+    EXPECT_EQ(read(text).report.sessions, int64_t{1} << 31);
+    ReadOptions options;
+    options.sessions_scale = 2;
+    EXPECT_THAT(message(text, options), HasSubstr("2 copies of 1 rows and 2147483648 sessions"));
+}
+
 TEST(Options, CopiesOfTheLargestSystemPrompts) {
     ReadOptions options;
     options.sessions_scale = 2;
