@@ -33,8 +33,8 @@ struct DeviceRace {
     std::vector<SanitizerFinding> findings;
     std::vector<std::string> notes;  // which tools looked and found nothing, or why none did
 };
-// file: a .cu; gpu: what find_gpu() says. No nvcc or no compute-sanitizer is a note; a tool that breaks or does not end,
-// and a file that nvcc does not take, are findings.
+// file: a .cu; gpu: what find_gpu() says. No nvcc or no compute-sanitizer is a note; a tool that breaks or does not
+// end, and a file that nvcc does not take, are findings.
 DeviceRace race_on_device(const std::string& file, const std::vector<std::string>& flags, const std::string& gpu,
                           const KernelInfo& kernel, const std::vector<CheckCase>& cases);
 

@@ -268,7 +268,7 @@ TEST(TraceCommand, WrongUseAndWrongInputGetTheirExitCodeAndSayWhatToDo) {
         {{"convert", slice, "--to", "/dev/full"}, kExitMachine, "/dev/full"},
         {{"stats"}, kExitBadUsage, "IN is required"},
         {{"stats", "/no/such/trace"}, kExitBadInput, "/no/such/trace: cannot be opened"},
-        {{"stats", slice, "--picture", "/no/such/folder/x.svg"}, kExitMachine, "/no/such/folder/x.svg: cannot be created"},
+        {{"stats", slice, "--picture", "/no/such/folder/x.svg"}, kExitMachine, "x.svg: cannot be created"},
         {{"generate"}, kExitBadUsage, "--to is required"},
         {{"generate", "--to", to, "--conversations", "0"}, kExitBadUsage, "--conversations"},
         {{"generate", "--to", to, "--arrivals", "daily"}, kExitBadUsage, "--arrivals"},
