@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--work-dir", type=pathlib.Path, required=True)
     parser.add_argument("--architectures", required=True, help="as CMake has them: 80,90a")
     parser.add_argument("--also", default="",
-                        help="others, which are not built: their generic accesses and small spills are told, no problem")
+                        help="others, which are not built: their generic accesses and small spills are told")
     parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()
