@@ -13,6 +13,8 @@ namespace {
 int32_t warp_of(int32_t thread) { return thread / kWarpSize; }
 int32_t lane_of(int32_t thread) { return thread % kWarpSize; }
 
+constexpr size_t kFewListed = 32;  // readers of a cell, before any is looked for that others stand for
+
 bool is_agent(const Moment& moment) { return moment.thread >= kFirstAgent; }
 
 bool knows_of_block(const Moment& before, const Now& now) {
@@ -158,7 +160,8 @@ void Memory::note_read(Cell& cell, const Now& now) {
     }
 }
 
-// Who comes after all readers so far stands for them; else they are listed, each once.
+// Who comes after all readers so far stands for them; else they are listed. Those that later ones stand for are looked
+// for when the list is full, and half of it is new then.
 void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool blocks_share = life_ == Life::kDevice;
@@ -179,7 +182,10 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     }
     std::vector<Moment>& readers = readers_[i];
     if (last.thread != kListed) readers.assign(1, last);
-    std::erase_if(readers, comes_after);
+    if (readers.size() == readers.capacity()) {
+        std::erase_if(readers, comes_after);
+        readers.reserve(std::max(kFewListed, 2 * readers.size()));
+    }
     readers.push_back(now);
     last = now;
     last.thread = kListed;

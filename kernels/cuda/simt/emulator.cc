@@ -289,10 +289,12 @@ EmulatedThread* Emulator::choose() {
         (void)complete_warp(cursor_ / kWarpSize);
         cursor_ = cursor_ / kWarpSize * kWarpSize;
     }
+    const std::unique_ptr<EmulatedThread>* const threads = threads_.data();
     for (int32_t tried = 0; tried < num_threads_; ++tried) {
-        EmulatedThread& thread = *threads_[cursor_];
-        if (thread.state == EmulatedThread::State::kReady) return &thread;
-        cursor_ = (cursor_ + step + num_threads_) % num_threads_;
+        if (threads[cursor_]->state == EmulatedThread::State::kReady) return threads[cursor_].get();
+        cursor_ += step;
+        if (cursor_ == num_threads_) cursor_ = 0;
+        if (cursor_ < 0) cursor_ = num_threads_ - 1;
     }
     return nullptr;
 }

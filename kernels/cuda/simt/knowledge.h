@@ -22,21 +22,37 @@ inline constexpr int32_t kFirstAgent = 1024;
 class VectorClock {
 public:
     [[nodiscard]] uint32_t at(int32_t who) const {
-        const auto i = static_cast<size_t>(who);
-        return i < epochs_.size() ? epochs_[i] : 0;
+        return who < kFirstAgent ? at(threads_, who) : at(agents_, who - kFirstAgent);
     }
     void raise(int32_t who, uint32_t epoch) {
-        const auto i = static_cast<size_t>(who);
-        if (i >= epochs_.size()) epochs_.resize(i + 1);
-        epochs_[i] = std::max(epochs_[i], epoch);
+        if (who < kFirstAgent) {
+            raise(threads_, who, epoch);
+        } else {
+            raise(agents_, who - kFirstAgent, epoch);
+        }
     }
     void join(const VectorClock& other) {
-        if (epochs_.size() < other.epochs_.size()) epochs_.resize(other.epochs_.size());
-        for (size_t i = 0; i < other.epochs_.size(); ++i) epochs_[i] = std::max(epochs_[i], other.epochs_[i]);
+        join(threads_, other.threads_);
+        join(agents_, other.agents_);
     }
 
 private:
-    std::vector<uint32_t> epochs_;  // behind the end: 0
+    using Epochs = std::vector<uint32_t>;  // behind the end: 0
+    static uint32_t at(const Epochs& epochs, int32_t i) {
+        return static_cast<size_t>(i) < epochs.size() ? epochs[static_cast<size_t>(i)] : 0;
+    }
+    static void raise(Epochs& epochs, int32_t i, uint32_t epoch) {
+        if (static_cast<size_t>(i) >= epochs.size()) epochs.resize(static_cast<size_t>(i) + 1);
+        uint32_t& own = epochs[static_cast<size_t>(i)];
+        own = std::max(own, epoch);
+    }
+    static void join(Epochs& epochs, const Epochs& other) {
+        if (epochs.size() < other.size()) epochs.resize(other.size());
+        for (size_t i = 0; i < other.size(); ++i) epochs[i] = std::max(epochs[i], other[i]);
+    }
+
+    Epochs threads_;
+    Epochs agents_;  // from kFirstAgent on
 };
 
 // Of another block, as one of its threads has let it go.
