@@ -1,10 +1,10 @@
 #include "reference/model/strict_json.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -147,15 +147,17 @@ std::string without_bracket(std::string_view what) {
     return printable(what);
 }
 
+enum class Infinities : uint8_t { kAreErrors, kAreTexts };  // J2
+
 template <typename Json>
-Result<Json> parse_strictly(std::string_view text, std::string_view source) {
+Result<Json> parse_strictly(std::string_view text, std::string_view source, Infinities infinities) {
     std::optional<Builder<Json>> built(std::in_place);
     if (read_quickly(text, *built)) return built->take();
     built.emplace();  // every error is told by the parser that says where
     bool is_json = Json::sax_parse(text, &*built);
     // What no parser understands may be an Infinity; long texts that only speak of it are not copied.
-    constexpr bool kIsFromPython = std::is_same_v<Json, nlohmann::json>;
-    if (kIsFromPython && !is_json && !built->problem().empty() && text.find("Infinity") != std::string_view::npos) {
+    const bool may_be_quoted = infinities == Infinities::kAreTexts && !is_json && !built->problem().empty();
+    if (may_be_quoted && text.find("Infinity") != std::string_view::npos) {
         built.emplace();
         is_json = Json::sax_parse(quote_infinities(text), &*built);
     }
@@ -168,11 +170,11 @@ Result<Json> parse_strictly(std::string_view text, std::string_view source) {
 }  // namespace
 
 Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view source) {
-    return parse_strictly<nlohmann::json>(text, source);
+    return parse_strictly<nlohmann::json>(text, source, Infinities::kAreTexts);
 }
 
 Result<nlohmann::ordered_json> parse_strict_ordered_json(std::string_view text, std::string_view source) {
-    return parse_strictly<nlohmann::ordered_json>(text, source);
+    return parse_strictly<nlohmann::ordered_json>(text, source, Infinities::kAreErrors);
 }
 
 std::string quote_text(std::string_view text) {

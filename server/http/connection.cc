@@ -57,6 +57,7 @@ std::optional<ApiError> Connection::read_refusal(error_code problem) const {
 
 asio::awaitable<bool> Connection::read(Request& request) {
     error_code problem;
+    has_begun_ = false;
     if (buffer_.size() == 0) {  // between requests a connection may rest
         stream_.expires_after(seconds(config_.idle_seconds));
         const size_t got =
@@ -107,6 +108,7 @@ asio::awaitable<void> Connection::read_on() {
 asio::awaitable<bool> Connection::write(Response response) {
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
+    has_begun_ = true;
     co_await http::async_write(stream_, response, asio::redirect_error(use_awaitable, problem));
     co_return !problem;
 }
@@ -115,6 +117,7 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
     http::response_serializer<http::empty_body> serializer(head);
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
+    has_begun_ = true;
     co_await http::async_write_header(stream_, serializer, asio::redirect_error(use_awaitable, problem));
     co_return !problem;
 }

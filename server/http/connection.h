@@ -40,6 +40,8 @@ public:
     [[nodiscard]] std::string send_chunk(std::string_view bytes);
     asio::awaitable<bool> write_rest(const std::string& bytes);
     [[nodiscard]] bool is_lost() const { return is_lost_; }
+    // Something of the answer to the last request may have been sent.
+    [[nodiscard]] bool has_begun() const { return has_begun_; }
     asio::awaitable<bool> write_last_chunk();
 
     // Calls `left` once when the client hangs up, until forget() or the end. Bytes that it sends ahead are not read.
@@ -78,6 +80,7 @@ private:
     asio::steady_timer watch_timer_;
     std::string chunk_;  // the last one that was sent
     bool is_lost_ = false;
+    bool has_begun_ = false;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 

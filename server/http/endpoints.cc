@@ -17,7 +17,6 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kJsonType = "application/json";
-constexpr std::string_view kTakes = " takes ";  // a path and its methods; a path has no spaces
 
 double seconds_now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
 
@@ -29,6 +28,10 @@ std::string request_id(const Request& request, const std::string& ours) {
     return is_identifier(theirs) ? theirs : ours;
 }
 
+ApiError server_failed(std::string_view why) {
+    return {500, fmt::format("the server failed: {}", why), "", "internal_error"};
+}
+
 // What `work` says, or that it threw. T is an ApiResult, or an error that may be none.
 template <typename T>
 T outcome_of(const std::function<T()>& work) {
@@ -38,11 +41,10 @@ T outcome_of(const std::function<T()>& work) {
     } catch (const std::exception& problem) {
         why = problem.what();
     }
-    ApiError failed{500, "the server failed: " + why, "", "internal_error"};
     if constexpr (std::is_same_v<T, std::optional<ApiError>>)
-        return failed;
+        return server_failed(why);
     else
-        return tl::unexpected(std::move(failed));
+        return tl::unexpected(server_failed(why));
 }
 
 }  // namespace
@@ -107,10 +109,17 @@ asio::awaitable<bool> Endpoints::answer(ConnectionPtr connection, const Request&
     if (const std::optional<ApiError> refused = refusal(heard, route == nullptr ? of_path : route))
         co_return co_await refuse(heard, *refused);
     if (route == nullptr) {
-        const ApiError wrong{405, fmt::format("{}{}{}", heard.path, kTakes, allowed), "", "method_not_allowed"};
-        co_return co_await refuse(heard, wrong);
+        const ApiError wrong{405, fmt::format("{} takes {}", heard.path, allowed), "", "method_not_allowed"};
+        co_return co_await refuse(heard, wrong, allowed);
     }
-    co_return co_await (this->*(route->handler))(heard);
+    std::optional<ApiError> failed;
+    try {
+        co_return co_await (this->*(route->handler))(heard);
+    } catch (const std::exception& problem) {
+        failed = server_failed(problem.what());
+    }
+    if (heard.connection->has_begun()) co_return false;
+    co_return co_await refuse(heard, *failed);
 }
 
 std::optional<ApiError> Endpoints::refusal(const Call& call, const Route* route) const {
@@ -146,12 +155,11 @@ asio::awaitable<bool> Endpoints::say_text(const Call& call, const char* type, st
     co_return co_await write(call, std::move(said));
 }
 
-asio::awaitable<bool> Endpoints::refuse(const Call& call, const ApiError& error) {
+asio::awaitable<bool> Endpoints::refuse(const Call& call, const ApiError& error, std::string_view allowed) {
     Response said = json_response(error.status, call.request.version(), error.envelope());
     if (error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
     if (error.status == 401) said.set(http::field::www_authenticate, "Bearer");
-    if (error.status == 405)
-        said.set(http::field::allow, error.message.substr(error.message.find(kTakes) + kTakes.size()));
+    if (!allowed.empty()) said.set(http::field::allow, beast::string_view(allowed.data(), allowed.size()));
     co_return co_await write(call, std::move(said));
 }
 
@@ -340,20 +348,21 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     });
     std::vector<EngineHost::Job> jobs;
     for (size_t i = 0; i < num_choices; ++i) jobs.push_back({std::move((*requests)[i]), updates->sink(i)});
-    auto tickets = service_->host->submit(std::move(jobs));
-    if (!tickets) {
-        const std::string failure = service_->host->failure();
-        if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
-        co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
-    }
     turn.emplace(
         Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame, asked->num_prompt_tokens),
              .updates = std::move(updates),
              .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
              .come = {},
-             .tickets = *std::move(tickets),
+             .tickets = {},
              .began = began,
              .first_tokens = std::vector<double>(num_choices)});
+    auto tickets = service_->host->submit(std::move(jobs));  // behind it nothing fails: who runs can be aborted
+    if (!tickets) {
+        const std::string failure = service_->host->failure();
+        if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
+        co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
+    }
+    turn->tickets = *std::move(tickets);
     co_return std::nullopt;
 }
 
@@ -362,20 +371,41 @@ asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
     const std::optional<ApiError> refused = co_await begin(call, kind, begun);
     if (refused) co_return co_await refuse(call, *refused);
     Turn& turn = *begun;
-    call.connection->watch(call.connection, [updates = turn.updates] { updates->leave(); });
-    Taken taken = Taken::kNothing;
-    while (taken != Taken::kClientGone && !turn.generation.is_decided()) taken = co_await take_updates(turn);
-    bool kept = taken != Taken::kClientGone;
-    if (kept) {
-        const bool is_stream = turn.generation.request().stream && !turn.generation.error();
-        kept = is_stream ? co_await answer_stream(call, turn) : co_await answer_whole(call, turn);
+    bool kept = false;
+    std::optional<ApiError> failed;
+    try {
+        call.connection->watch(call.connection, [updates = turn.updates] { updates->leave(); });
+        kept = co_await answer_turn(call, turn);
+    } catch (const std::exception& problem) {
+        failed = server_failed(problem.what());
     }
     call.connection->forget();
     for (size_t i = 0; i < turn.tickets.size(); ++i) {
         if (!turn.generation.has_ended(i)) service_->host->abort(turn.tickets[i]);
     }
+    if (failed) co_return co_await answer_failed(call, turn, *failed);
     if (!kept) ++metrics_.num_clients_gone;
     co_return kept;
+}
+
+asio::awaitable<bool> Endpoints::answer_turn(const Call& call, Turn& turn) {
+    while (!turn.generation.is_decided()) {
+        const Taken taken = co_await take_updates(turn);
+        if (taken == Taken::kClientGone) co_return false;
+    }
+    const bool is_stream = turn.generation.request().stream && !turn.generation.error();
+    co_return is_stream ? co_await answer_stream(call, turn) : co_await answer_whole(call, turn);
+}
+
+// What is half sent cannot be gone on with: the connection ends.
+asio::awaitable<bool> Endpoints::answer_failed(const Call& call, const Turn& turn, const ApiError& error) {
+    turn.updates->leave();
+    if (!call.connection->has_begun()) co_return co_await refuse(call, error);
+    if (!turn.generation.request().stream || turn.updates->is_writing()) co_return false;
+    const std::string rest = call.connection->send_chunk(event_of(error.envelope()));
+    if (!rest.empty() || call.connection->is_lost()) co_return false;
+    (void)co_await call.connection->write_last_chunk();
+    co_return false;
 }
 
 // Hands what has come to the generation.

@@ -5,7 +5,8 @@
 //   P2  a client that goes away has its turns aborted, whether they are queued, in prefill or decoding
 //   P3  nothing that grows with what a client sent or asked for is done on the sockets' thread
 //   P4  what is wrong without its text being looked at is said before others' templates are done
-//   P5  work on another thread that throws (no memory is left) is a 500 of its request, and the server goes on
+//   P5  what throws, on whichever thread (no memory is left), is a 500 of its request, or the last event of its stream;
+//       its turn is aborted, and the server goes on
 #pragma once
 
 #include <utility>
@@ -103,13 +104,16 @@ private:
     asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);
     enum class Taken : uint8_t { kSome, kNothing, kClientGone };
     asio::awaitable<Taken> take_updates(Turn& turn);
+    asio::awaitable<bool> answer_turn(const Call& call, Turn& turn);
+    asio::awaitable<bool> answer_failed(const Call& call, const Turn& turn, const ApiError& error);
     asio::awaitable<bool> answer_whole(const Call& call, Turn& turn);
     asio::awaitable<bool> answer_stream(const Call& call, Turn& turn);
     asio::awaitable<bool> write_stream(const Call& call, Turn& turn);
     void name_answer(const Call& call, const Turn& turn, http::fields& fields) const;
     void count_end(const Turn& turn, size_t choice);
 
-    asio::awaitable<bool> refuse(const Call& call, const ApiError& error);
+    // `allowed`: the methods that the path takes, of a 405.
+    asio::awaitable<bool> refuse(const Call& call, const ApiError& error, std::string_view allowed = {});
     asio::awaitable<bool> say(const Call& call, const Json& body);  // 200; of what is short
     asio::awaitable<bool> say_text(const Call& call, const char* type, std::string body);
     asio::awaitable<bool> write(const Call& call, Response response);

@@ -32,6 +32,12 @@ void append_event(std::string& events, const Json& json) { append_event(events, 
 
 }  // namespace
 
+std::string event_of(const Json& json) {
+    std::string event;
+    append_event(event, json);
+    return event;
+}
+
 Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame,
                        int64_t num_prompt_tokens)
     : tokenizer_(&tokenizer),

@@ -19,6 +19,9 @@
 
 namespace verbatim::server {
 
+// A server-sent event.
+[[nodiscard]] std::string event_of(const Json& json);
+
 class Generation {
 public:
     // Borrows the tokenizer.

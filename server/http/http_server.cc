@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <optional>
 #include <unordered_set>
 
@@ -155,7 +156,11 @@ asio::awaitable<void> HttpServer::State::serve(ConnectionPtr connection) {
         if (!is_there) break;
         connection->answering = true;
         ++num_answering_;
-        const bool answered = co_await endpoints_.answer(connection, request);
+        bool answered = false;
+        try {
+            answered = co_await endpoints_.answer(connection, request);
+        } catch (const std::exception&) {  // nothing is left to say so with: the connection ends
+        }
         keep = answered && request.keep_alive() && !endpoints_.draining();
         connection->answering = false;
         --num_answering_;

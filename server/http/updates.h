@@ -102,6 +102,7 @@ public:
     [[nodiscard]] bool gone() const { return gone_; }
     // Something was sent to the client, and it has not taken it yet.
     void set_writing(bool writing) { writing_ = writing; }
+    [[nodiscard]] bool is_writing() const { return writing_; }
 
     // Some of what has come, in the place of what is in `some`. Nothing when the client has gone, or when nothing has
     // come for long (remind()). `timer` never expires.

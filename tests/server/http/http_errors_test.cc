@@ -1,6 +1,8 @@
 // Errors as clients see them: one envelope for every status, and what becomes of a request whose server fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +14,7 @@
 
 #include "server/http/http_server.h"
 #include "server/http/tenants.h"
+#include "tests/server/http/failing_memory.h"
 #include "tests/server/http/http_scene.h"
 
 namespace verbatim::tests {
@@ -227,6 +230,63 @@ TEST(HttpErrors, WhatThrowsIs500OfItsRequestAndTheServerGoesOn) {
                  "internal_error");
     EXPECT_EQ(scene.chat(hello()).status, 200);
     scene.wait_until_idle();
+}
+
+// On the sockets' thread, and the second time without the memory to say so: what is counted as being answered is not.
+TEST(HttpErrors, WhatThrowsOnTheSocketsThreadLetsADrainEnd) {
+    const auto num_calls = std::make_shared<std::atomic<int>>(0);
+    HttpSceneConfig config;
+    config.now = [num_calls]() -> int64_t {
+        const int call = num_calls->fetch_add(1);
+        if (call == 1) fail_memory_of_this_thread(1);
+        if (call < 2) throw std::bad_alloc();
+        return 1'000'000'000;
+    };
+    config.signals = true;
+    config.http.drain_seconds = 3600;
+    HttpScene scene(std::move(config));
+    const json body = {{"prompt", "a"}, {"max_tokens", 2}, {"stream", true}};
+    expect_error(scene.complete(body), 500, "server_error", "internal_error");
+    EXPECT_EQ(scene.complete(body).status, 0);
+    EXPECT_EQ(scene.complete(body).status, 200);
+    scene.wait_until_idle();
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    scene.wait_until_gone();
+}
+
+// A chunk has the fingerprint, which is as long here as nobody's is: behind the first one there is no memory for it.
+TEST(HttpErrors, WhatThrowsBehindAStreamsHeadIsItsLastEventAndTheTurnIsAborted) {
+    constexpr size_t kLong = size_t{200} << 10;
+    HttpSceneConfig config;
+    config.fingerprint = std::string(kLong, 'f');
+    config.signals = true;
+    config.http.drain_seconds = 3600;
+    HttpScene scene(std::move(config));
+    scene.gate().close();
+    const HttpClient client(scene.port());
+    client.send(post("/v1/chat/completions",
+                     hello({{"stream", true}, {"max_tokens", 3000}, {"conversation_id", "c"}}).dump()));
+    EXPECT_THAT(client.read_until("assistant"), HasSubstr("200 OK"));
+    {
+        const NoLargeMemory none(kLong);
+        scene.gate().open();
+        const std::string rest = client.read_until("\r\n0\r\n\r\n");
+        EXPECT_THAT(rest, Not(HasSubstr("[DONE]")));
+        const size_t error = rest.find("{\"error\"");
+        ASSERT_NE(error, std::string::npos);
+        const size_t end = rest.find("\n\n", error);
+        EXPECT_EQ(rest.substr(end), "\n\n\r\n0\r\n\r\n") << "and nothing behind it";
+        expect_envelope(json::parse(rest.substr(error, end - error), nullptr, false), "server_error",
+                        "internal_error");
+        EXPECT_EQ(client.read_until("x"), "") << "the connection ends";
+    }
+    scene.wait_until_aborts(1);
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.ask(get("/v1/conversations/c")).status, 404) << "nothing was committed";
+    EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
+    scene.wait_until_idle();
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    scene.wait_until_gone();
 }
 
 }  // namespace

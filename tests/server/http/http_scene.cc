@@ -213,7 +213,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
     service_.chat = chat_ ? &*chat_ : nullptr;
     service_.host = host_.get();
     service_.model = "tiny-python";
-    service_.fingerprint = "hash/1";
+    service_.fingerprint = config.fingerprint;
     service_.max_model_len = 4096;
     service_.vocab_size = config.executor.vocab_size;
     service_.stop_tokens = {0};
@@ -242,6 +242,17 @@ HttpScene::~HttpScene() {
 }
 
 void HttpScene::wait_until_served() { thread_.join(); }
+
+void HttpScene::wait_until_gone() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+    bool is_there = true;
+    while (is_there && std::chrono::steady_clock::now() < deadline) {
+        const HttpClient client(port_, 0, /*may_be_gone=*/true);
+        client.send(get("/health"));
+        is_there = client.read_answer().status != 0;
+    }
+    EXPECT_FALSE(is_there);
+}
 
 HttpAnswer HttpScene::ask(const std::string& request) const {
     const HttpClient client(port_);

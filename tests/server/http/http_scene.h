@@ -115,6 +115,7 @@ struct HttpSceneConfig {
     bool has_checkpoints = true;
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
     std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
+    std::string fingerprint = "hash/1";
     HttpConfig http = {.port = 0};
     bool signals = false;
 };
@@ -139,6 +140,7 @@ public:
     void wait_until_aborts(int64_t count);
     [[nodiscard]] int64_t num_computed_tokens() const { return hash_.num_computed_tokens(); }
     void wait_until_served();  // run() has ended
+    void wait_until_gone();    // the same, and fails the test when it takes longer than any machine needs
     void serve();              // as if the model were loaded now
     // Of every slot's draws.
     [[nodiscard]] const std::vector<float>& logits() const { return logits_; }

@@ -1,0 +1,41 @@
+#include "tests/server/http/failing_memory.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+namespace verbatim::tests {
+namespace {
+
+constexpr size_t kNothingFails = std::numeric_limits<size_t>::max();
+std::atomic<size_t> large_bytes = kNothingFails;
+thread_local bool has_large_memory = false;
+thread_local int num_failures = 0;
+
+bool fails(size_t size) {
+    if (num_failures > 0) return num_failures-- > 0;
+    return !has_large_memory && size >= large_bytes.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+NoLargeMemory::NoLargeMemory(size_t least_bytes) {
+    has_large_memory = true;
+    large_bytes = least_bytes;
+}
+
+NoLargeMemory::~NoLargeMemory() { large_bytes = kNothingFails; }
+
+void fail_memory_of_this_thread(int count) { num_failures = count; }
+
+}  // namespace verbatim::tests
+
+void* operator new(size_t size) {
+    void* const memory = verbatim::tests::fails(size) ? nullptr : std::malloc(size == 0 ? 1 : size);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
