@@ -310,7 +310,7 @@ ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) cons
     return asked;
 }
 
-// Compared with the conversation and put into tokens, on the text's thread.
+// Compared with the conversation and put into tokens, on the text's thread where there is text.
 std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
     auto prompt = prompt_of(*service_, asked.request, asked.history, words_);
     if (!prompt) return prompt.error();
@@ -324,15 +324,42 @@ std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
     return std::nullopt;
 }
 
+// Read on one thread and put into tokens on the other one; the sockets' hears of it once, at the end.
+asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, ApiKind kind) {
+    struct Shared {
+        Bell done;
+        ApiResult<Asked> asked;
+        bool is_done = false;
+    };
+    const auto shared = std::make_shared<Shared>();
+    const auto tell = [this, shared] {
+        asio::post(*loop_, [shared] {
+            shared->is_done = true;
+            shared->done.ring();
+        });
+    };
+    const auto encode = [this, shared, tell] {
+        const std::function<std::optional<ApiError>()> work = [this, &shared] { return make_jobs(*shared->asked); };
+        if (auto wrong = outcome_of(work)) shared->asked = tl::unexpected(*std::move(wrong));
+        tell();
+    };
+    asio::post(json_thread_, [this, shared, &call, kind, encode, tell] {
+        const std::function<ApiResult<Asked>()> reading = [this, &call, kind] { return read(call, kind); };
+        shared->asked = outcome_of(reading);
+        if (!shared->asked) return tell();
+        const bool has_text = !shared->asked->request.prompt_is_ids || shared->asked->conversation.id;
+        if (!has_text) return encode();
+        asio::post(text_thread_, encode);
+    });
+    while (!shared->is_done) co_await shared->done.wait();
+    co_return std::move(shared->asked);
+}
+
 // Everything up to the engine: an error, or a turn.
 asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
     const double began = seconds_now();
-    std::function<ApiResult<Asked>()> reading = [this, &call, kind] { return read(call, kind); };
-    auto asked = co_await on_thread(json_thread_, std::move(reading));
+    auto asked = co_await prepare(call, kind);
     if (!asked) co_return asked.error();
-    std::function<std::optional<ApiError>()> work = [this, &asked] { return make_jobs(*asked); };
-    const std::optional<ApiError> wrong = co_await on_thread(text_thread_, std::move(work));
-    if (wrong) co_return wrong;
     std::vector<HostRequest>* const requests = &asked->jobs;
 
     const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
@@ -352,7 +379,6 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame, asked->num_prompt_tokens),
              .updates = std::move(updates),
              .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
-             .come = {},
              .tickets = {},
              .began = began,
              .first_tokens = std::vector<double>(num_choices)});
@@ -389,12 +415,11 @@ asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
 }
 
 asio::awaitable<bool> Endpoints::answer_turn(const Call& call, Turn& turn) {
-    while (!turn.generation.is_decided()) {
-        const Taken taken = co_await take_updates(turn);
-        if (taken == Taken::kClientGone) co_return false;
-    }
+    const bool here = co_await take_until(turn, &Generation::is_decided);
+    if (!here) co_return false;
     const bool is_stream = turn.generation.request().stream && !turn.generation.error();
-    co_return is_stream ? co_await answer_stream(call, turn) : co_await answer_whole(call, turn);
+    if (is_stream) co_return co_await answer_stream(call, turn);
+    co_return co_await answer_whole(call, turn);
 }
 
 // What is half sent cannot be gone on with: the connection ends.
@@ -409,17 +434,26 @@ asio::awaitable<bool> Endpoints::answer_failed(const Call& call, const Turn& tur
 }
 
 // Hands what has come to the generation.
-asio::awaitable<Endpoints::Taken> Endpoints::take_updates(Turn& turn) {
-    co_await turn.updates->next(turn.timer, turn.come);
-    if (turn.updates->gone()) co_return Taken::kClientGone;
-    for (ChoiceUpdate& update : turn.come) {
+void Endpoints::take(Turn& turn, std::vector<ChoiceUpdate>& some) {
+    for (ChoiceUpdate& update : some) {
         const size_t choice = update.choice;
         if (update.update.kind == HostUpdate::Kind::kToken && turn.first_tokens[choice] == 0)
             turn.first_tokens[choice] = seconds_now();
         turn.generation.take(choice, std::move(update.update));
         if (turn.generation.has_ended(choice) && !turn.generation.error()) count_end(turn, choice);
     }
-    co_return turn.come.empty() ? Taken::kNothing : Taken::kSome;
+}
+
+asio::awaitable<bool> Endpoints::take_until(Turn& turn, bool (Generation::*is_there)() const) {
+    const Updates::Taker taker = [&](std::vector<ChoiceUpdate>& some) {
+        take(turn, some);
+        return !(turn.generation.*is_there)();
+    };
+    while (!(turn.generation.*is_there)()) {
+        const Updates::Waited waited = co_await turn.updates->hand_on(turn.timer, taker);
+        if (waited == Updates::Waited::kGone) co_return false;
+    }
+    co_return true;
 }
 
 void Endpoints::count_end(const Turn& turn, size_t choice) {
@@ -437,10 +471,8 @@ void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fi
 }
 
 asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {
-    while (!turn.generation.is_over()) {
-        const Taken taken = co_await take_updates(turn);
-        if (taken == Taken::kClientGone) co_return false;
-    }
+    const bool here = co_await take_until(turn, &Generation::is_over);
+    if (!here) co_return false;
     if (const auto& error = turn.generation.error()) co_return co_await refuse(call, *error);
     std::function<ApiResult<std::string>()> writing = [&turn] { return written_answer(turn.generation.whole()); };
     ApiResult<std::string> body;
@@ -475,20 +507,32 @@ asio::awaitable<bool> Endpoints::answer_stream(const Call& call, Turn& turn) {
     co_return co_await call.connection->write_last_chunk();
 }
 
+// There is a wake-up for every token: what the socket takes at once is sent by it, without this coroutine.
 asio::awaitable<bool> Endpoints::write_stream(const Call& call, Turn& turn) {
-    std::string events = turn.generation.take_events();
+    Connection& connection = *call.connection;
+    std::string rest;
+    const auto send_events = [&] {
+        const std::string events = turn.generation.take_events();
+        if (!events.empty()) rest = connection.send_chunk(events);
+        return rest.empty() && !connection.is_lost() && !turn.generation.is_told();
+    };
+    const Updates::Taker taker = [&](std::vector<ChoiceUpdate>& some) {
+        take(turn, some);
+        return send_events();
+    };
+    (void)send_events();
     while (true) {
-        const std::string rest = events.empty() ? std::string() : call.connection->send_chunk(events);
-        bool here = !call.connection->is_lost();
+        bool here = !connection.is_lost();
         if (!rest.empty()) {
             turn.updates->set_writing(true);
-            here = co_await call.connection->write_rest(rest);
+            here = co_await connection.write_rest(rest);
             turn.updates->set_writing(false);
+            rest.clear();
         }
         if (turn.generation.is_told() || !here) co_return here;
-        const Taken taken = co_await take_updates(turn);
-        if (taken == Taken::kClientGone) co_return false;
-        events = taken == Taken::kNothing ? ": still here\n\n" : turn.generation.take_events();
+        const Updates::Waited waited = co_await turn.updates->hand_on(turn.timer, taker);
+        if (waited == Updates::Waited::kGone) co_return false;
+        if (waited == Updates::Waited::kSilent) rest = connection.send_chunk(": still here\n\n");
     }
 }
 

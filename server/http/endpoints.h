@@ -84,7 +84,6 @@ private:
         Generation generation;
         std::shared_ptr<Updates> updates;
         Bell::Timer timer;  // of the updates
-        std::vector<ChoiceUpdate> come;
         std::vector<Ticket> tickets;
         double began = 0;
         std::vector<double> first_tokens;  // of each choice; 0: none yet
@@ -101,9 +100,11 @@ private:
     };
     [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind) const;
     [[nodiscard]] std::optional<ApiError> make_jobs(Asked& asked);
+    asio::awaitable<ApiResult<Asked>> prepare(const Call& call, ApiKind kind);
     asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);
-    enum class Taken : uint8_t { kSome, kNothing, kClientGone };
-    asio::awaitable<Taken> take_updates(Turn& turn);
+    void take(Turn& turn, std::vector<ChoiceUpdate>& some);
+    // Until it is said of the generation. False: the client has gone.
+    asio::awaitable<bool> take_until(Turn& turn, bool (Generation::*is_there)() const);
     asio::awaitable<bool> answer_turn(const Call& call, Turn& turn);
     asio::awaitable<bool> answer_failed(const Call& call, const Turn& turn, const ApiError& error);
     asio::awaitable<bool> answer_whole(const Call& call, Turn& turn);

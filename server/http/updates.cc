@@ -1,11 +1,7 @@
 #include "server/http/updates.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-
-#include "engine/base/check.h"
+#include <utility>
 
 namespace verbatim::server {
 
@@ -25,23 +21,7 @@ asio::awaitable<void> Bell::wait() {
 
 // --- the queue
 
-UpdateQueue::UpdateQueue(asio::io_context& loop) : wake_up_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    const int same = wake_up_ < 0 ? -1 : dup(wake_up_);
-    CHECK(same >= 0, "no file is left for the sockets' thread to be woken by");
-    woken_by_.emplace(loop, same);
-    wait_for_wake_up();
-}
-
-UpdateQueue::~UpdateQueue() { ::close(wake_up_); }
-
-void UpdateQueue::wait_for_wake_up() {
-    const auto count = asio::buffer(&num_wake_ups_, sizeof num_wake_ups_);
-    woken_by_->async_read_some(count, [this](boost::system::error_code problem, size_t) {
-        if (problem) return;
-        wake_some();
-        wait_for_wake_up();
-    });
-}
+UpdateQueue::UpdateQueue(asio::io_context& loop) : loop_(&loop) {}
 
 void UpdateQueue::put(const std::shared_ptr<Updates>& updates, ChoiceUpdate update) {
     {
@@ -50,9 +30,7 @@ void UpdateQueue::put(const std::shared_ptr<Updates>& updates, ChoiceUpdate upda
         updates->come_.push_back(std::move(update));
         if (!list(updates)) return;
     }
-    const uint64_t one = 1;
-    const ssize_t written = write(wake_up_, &one, sizeof one);
-    CHECK_EQ(written, static_cast<ssize_t>(sizeof one));
+    post_wake_up();
 }
 
 bool UpdateQueue::list(const std::shared_ptr<Updates>& updates) {
@@ -61,7 +39,8 @@ bool UpdateQueue::list(const std::shared_ptr<Updates>& updates) {
 }
 
 void UpdateQueue::post_wake_up() {
-    asio::post(woken_by_->get_executor(), [this] { wake_some(); });
+    const std::lock_guard lock(posting_);
+    if (loop_ != nullptr) asio::post(*loop_, [this] { wake_some(); });
 }
 
 // The others come behind whatever has come to the loop meanwhile.
@@ -87,10 +66,13 @@ void UpdateQueue::wake_some() {
 }
 
 void UpdateQueue::close() {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    listed_.clear();
-    woken_by_.reset();
+    {
+        const std::lock_guard lock(mutex_);
+        is_closed_ = true;
+        listed_.clear();
+    }
+    const std::lock_guard lock(posting_);
+    loop_ = nullptr;
 }
 
 // --- one request
@@ -114,27 +96,46 @@ void Updates::leave() {
 }
 
 void Updates::wake() {
-    last_ = std::chrono::steady_clock::now();
-    is_awake_ = true;
+    last_ = Clock::now();
+    if (taker_ == nullptr) {
+        is_awake_ = true;
+        return;
+    }
+    try {
+        if (hand_some_on(*taker_)) return;
+        has_enough_ = true;
+    } catch (...) {  // it is the coroutine's
+        thrown_ = std::current_exception();
+    }
+    taker_ = nullptr;
     bell_.ring();
 }
 
-asio::awaitable<void> Updates::next(Bell::Timer& timer, std::vector<ChoiceUpdate>& some) {
-    some.clear();
-    while (some.empty() && !gone_ && !std::exchange(is_silent_, false)) {
-        if (std::exchange(is_awake_, false))
-            take(some);
-        else
-            co_await bell_.wait(timer);
+asio::awaitable<Updates::Waited> Updates::hand_on(Bell::Timer& timer, const Taker& take) {
+    has_enough_ = std::exchange(is_awake_, false) && !hand_some_on(take);
+    while (true) {
+        if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+        if (gone_) co_return Waited::kGone;
+        if (has_enough_) co_return Waited::kEnough;
+        if (std::exchange(is_silent_, false)) co_return Waited::kSilent;
+        taker_ = &take;
+        co_await bell_.wait(timer);
+        taker_ = nullptr;
     }
 }
 
+bool Updates::hand_some_on(const Taker& take) {
+    take_some();
+    return some_.empty() || take(some_);
+}
+
 // What is too much for once waits for its turn again.
-void Updates::take(std::vector<ChoiceUpdate>& some) {
+void Updates::take_some() {
+    some_.clear();
     const std::lock_guard lock(queue_->mutex_);
-    if (num_taken_ == 0 && come_.size() <= UpdateQueue::kMaxTaken) return come_.swap(some);
+    if (num_taken_ == 0 && come_.size() <= UpdateQueue::kMaxTaken) return come_.swap(some_);
     const size_t end = std::min(come_.size(), num_taken_ + UpdateQueue::kMaxTaken);
-    while (num_taken_ < end) some.push_back(std::move(come_[num_taken_++]));
+    while (num_taken_ < end) some_.push_back(std::move(come_[num_taken_++]));
     if (num_taken_ < come_.size()) {
         if (queue_->list(shared_from_this())) queue_->post_wake_up();
         return;
@@ -151,7 +152,8 @@ void Updates::remind(Bell::Timer& timer, std::chrono::seconds limit) {
         if (!self || !self->reminds_) return;
         if (std::chrono::steady_clock::now() >= self->last_ + limit) {
             self->is_silent_ = true;
-            self->wake();
+            self->last_ = Clock::now();
+            self->bell_.ring();
         }
         self->remind(timer, limit);
     });

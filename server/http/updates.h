@@ -1,11 +1,13 @@
 // server/http/updates.h: owns the way of requests' updates from the engine's thread to the sockets'. Used where Asio's
 // names are at home.
 //
-//   U1  nothing but a sink is called on another thread, and it waits for nobody; one wake-up is under way at a time,
-//       and is one system call: Asio's own way, post(), would hold its mutex meanwhile, for which the loop then waits
+//   U1  nothing but a sink is called on another thread, and it waits for nobody; one wake-up is under way at a time, and
+//       is one system call at most: none where the loop is at work
 //   U2  at most max_waiting updates wait while a client does not read; with one more it is given up
 //   U3  between two looks at the sockets at most kMaxWoken requests go on, each with kMaxTaken updates at most: however
 //       many others there are, a new request waits for no more than that
+//   U4  what comes for a request that waits is handed on by the wake-up itself: its coroutine goes on when it has
+//       something else to do
 #pragma once
 
 #include <utility>
@@ -16,10 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "server/engine_host.h"
@@ -60,7 +62,6 @@ public:
     explicit UpdateQueue(boost::asio::io_context& loop);
     UpdateQueue(const UpdateQueue&) = delete;
     UpdateQueue& operator=(const UpdateQueue&) = delete;
-    ~UpdateQueue();
     void close();  // nothing is put after this; on the loop's thread
 
 private:
@@ -69,19 +70,18 @@ private:
     void put(const std::shared_ptr<Updates>& updates, ChoiceUpdate update);
     // True: somebody has to call wake_some(). REQUIRES: the mutex is held.
     bool list(const std::shared_ptr<Updates>& updates);
-    void wait_for_wake_up();
-    void post_wake_up();  // on the loop's thread
+    void post_wake_up();
     void wake_some();
 
-    const int wake_up_;  // an eventfd
-    std::mutex mutex_;   // of these, and of what has come for each request
+    std::mutex mutex_;  // of these, and of what has come for each request
     std::deque<std::shared_ptr<Updates>> listed_;
     bool is_waking_ = false;  // wake_some() is on its way
     bool is_closed_ = false;
 
+    std::mutex posting_;             // held while the loop is called, so that close() waits for that
+    boost::asio::io_context* loop_;  // null: closed
+
     // Of the loop's thread.
-    std::optional<boost::asio::posix::stream_descriptor> woken_by_;  // the same eventfd; none: closed
-    uint64_t num_wake_ups_ = 0;                                      // read from it
     struct Woken {
         std::shared_ptr<Updates> updates;
         bool is_behind = false;
@@ -104,9 +104,12 @@ public:
     void set_writing(bool writing) { writing_ = writing; }
     [[nodiscard]] bool is_writing() const { return writing_; }
 
-    // Some of what has come, in the place of what is in `some`. Nothing when the client has gone, or when nothing has
-    // come for long (remind()). `timer` never expires.
-    boost::asio::awaitable<void> next(Bell::Timer& timer, std::vector<ChoiceUpdate>& some);
+    // Takes some of what has come; called on the loop's thread. False: that is enough.
+    using Taker = std::function<bool(std::vector<ChoiceUpdate>&)>;
+    enum class Waited : uint8_t { kEnough, kSilent, kGone };
+    // Calls `take` with what comes until that is enough, nothing has come for long (remind()), or the client has gone.
+    // Throws what `take` throws. `timer` never expires.
+    boost::asio::awaitable<Waited> hand_on(Bell::Timer& timer, const Taker& take);
 
     // Ends a wait when nothing has come for `limit`, again and again, until stop_reminding(). Borrows the timer so
     // long.
@@ -116,7 +119,8 @@ public:
 private:
     friend class UpdateQueue;
     void wake();
-    void take(std::vector<ChoiceUpdate>& some);
+    bool hand_some_on(const Taker& take);  // what has come; false: that is enough
+    void take_some();
     [[nodiscard]] size_t num_come() const { return come_.size() - num_taken_; }
 
     const std::shared_ptr<UpdateQueue> queue_;
@@ -131,6 +135,10 @@ private:
 
     // Of the loop's thread.
     Bell bell_;
+    const Taker* taker_ = nullptr;  // of a coroutine that waits
+    std::vector<ChoiceUpdate> some_;
+    std::exception_ptr thrown_;
+    bool has_enough_ = false;
     Clock::time_point last_ = Clock::now();  // when something came, or somebody was reminded
     bool is_awake_ = false;
     bool is_silent_ = false;

@@ -264,8 +264,8 @@ TEST(HttpErrors, WhatThrowsBehindAStreamsHeadIsItsLastEventAndTheTurnIsAborted) 
     HttpScene scene(std::move(config));
     scene.gate().close();
     const HttpClient client(scene.port());
-    client.send(post("/v1/chat/completions",
-                     hello({{"stream", true}, {"max_tokens", 3000}, {"conversation_id", "c"}}).dump()));
+    client.send(
+        post("/v1/chat/completions", hello({{"stream", true}, {"max_tokens", 3000}, {"conversation_id", "c"}}).dump()));
     EXPECT_THAT(client.read_until("assistant"), HasSubstr("200 OK"));
     {
         const NoLargeMemory none(kLong);
@@ -276,8 +276,7 @@ TEST(HttpErrors, WhatThrowsBehindAStreamsHeadIsItsLastEventAndTheTurnIsAborted) 
         ASSERT_NE(error, std::string::npos);
         const size_t end = rest.find("\n\n", error);
         EXPECT_EQ(rest.substr(end), "\n\n\r\n0\r\n\r\n") << "and nothing behind it";
-        expect_envelope(json::parse(rest.substr(error, end - error), nullptr, false), "server_error",
-                        "internal_error");
+        expect_envelope(json::parse(rest.substr(error, end - error), nullptr, false), "server_error", "internal_error");
         EXPECT_EQ(client.read_until("x"), "") << "the connection ends";
     }
     scene.wait_until_aborts(1);
