@@ -96,7 +96,7 @@ void Updates::leave() {
 }
 
 void Updates::wake() {
-    last_ = Clock::now();
+    last_ = std::chrono::steady_clock::now();
     if (taker_ == nullptr) {
         is_awake_ = true;
         return;
@@ -152,7 +152,7 @@ void Updates::remind(Bell::Timer& timer, std::chrono::seconds limit) {
         if (!self || !self->reminds_) return;
         if (std::chrono::steady_clock::now() >= self->last_ + limit) {
             self->is_silent_ = true;
-            self->last_ = Clock::now();
+            self->last_ = std::chrono::steady_clock::now();
             self->bell_.ring();
         }
         self->remind(timer, limit);

@@ -1,8 +1,8 @@
 // server/http/updates.h: owns the way of requests' updates from the engine's thread to the sockets'. Used where Asio's
 // names are at home.
 //
-//   U1  nothing but a sink is called on another thread, and it waits for nobody; one wake-up is under way at a time, and
-//       is one system call at most: none where the loop is at work
+//   U1  nothing but a sink is called on another thread, and it waits for nobody; one wake-up is under way at a time,
+//       and is one system call at most: none where the loop is at work
 //   U2  at most max_waiting updates wait while a client does not read; with one more it is given up
 //   U3  between two looks at the sockets at most kMaxWoken requests go on, each with kMaxTaken updates at most: however
 //       many others there are, a new request waits for no more than that
