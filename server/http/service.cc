@@ -59,15 +59,16 @@ ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateR
 }
 
 // The messages of a chat as a whole, and which of them the conversation has.
-ApiResult<AskedMessages> whole_chat(const Service& service, const GenerateRequest& request, const History& history) {
+ApiResult<AskedMessages> whole_chat(const Service& service, GenerateRequest& request, const History& history) {
     AskedMessages asked;
-    auto before = history.conversation ? messages_of(*history.conversation, *service.tokenizer) : std::nullopt;
     if (history.conversation) asked.base = history.conversation->version;
     if (!request.suffix_only) {
-        asked.all = request.messages;
-        asked.num_equal = before ? num_equal_messages(*before, asked.all) : 0;
+        asked.all = std::exchange(request.messages, {});
+        if (history.conversation)
+            asked.num_equal = num_equal_messages(*history.conversation, *service.tokenizer, asked.all);
         return asked;
     }
+    auto before = history.conversation ? messages_of(*history.conversation, *service.tokenizer) : std::nullopt;
     if (!before)
         return tl::unexpected(
             wrong_value("the conversation has turns without messages: what comes after them is "
@@ -86,7 +87,7 @@ std::vector<int64_t> checkpoints_of(const Service& service, std::span<const Toke
 
 }  // namespace
 
-ApiResult<Prompt> prompt_of(const Service& service, const GenerateRequest& request, const History& history,
+ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
                             text::WordCache& cache) {
     Prompt prompt;
     if (history.is_answered) return prompt;
@@ -179,13 +180,15 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     if (!request.ignore_stop) host.stop_tokens = service.stop_tokens;
     host.use_cache = request.use_cache;
     host.num_log_probs = request.num_log_probs;
-    std::vector<HostRequest> all(static_cast<size_t>(request.num_choices), host);
+    std::vector<HostRequest> all(static_cast<size_t>(request.num_choices));
     for (size_t i = 1; i < all.size(); ++i) {
+        all[i] = host;
         all[i].conversation_id.reset();
         all[i].parent_head.reset();
         all[i].checkpoints.clear();
         if (all[i].seed) *all[i].seed += i;
     }
+    all.front() = std::move(host);  // a long prompt is copied for other choices alone
     return all;
 }
 

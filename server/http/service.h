@@ -57,9 +57,9 @@ struct Prompt {
     AskedMessages messages;
     std::optional<Version> version;  // of the conversation that a suffix goes on from
 };
-// Errors: the template's, ids that are none, nothing at all.
-[[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, const GenerateRequest& request,
-                                          const History& history, text::WordCache& cache);
+// Takes the request's messages. Errors: the template's, ids that are none, nothing at all.
+[[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
+                                          text::WordCache& cache);
 
 // For the engine, one for each choice. The first one's answer goes into the conversation. Errors: the prompt and the
 // answer do not fit the model; nobody can see the logits.

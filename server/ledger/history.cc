@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
+#include <string_view>
 
 #include "server/text/decoder.h"
 #include "server/text/written_json.h"
@@ -21,6 +22,38 @@ std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
     return text.substr(0, static_cast<size_t>(turn.num_text_bytes));
 }
 
+std::string answer_message(const TurnRow& turn, const text::Tokenizer& tokenizer) {
+    return text::written({{"role", "assistant"}, {"content", answer_text(turn, tokenizer)}});
+}
+
+// Of a list as written_list() writes it: how many messages from `at` on are all of its values. Empty: they are not.
+std::optional<size_t> num_values(std::string_view list, const std::vector<std::string>& messages, size_t at) {
+    if (list.size() < 2 || list.front() != '[' || list.back() != ']') return std::nullopt;
+    const size_t first = at;
+    for (list.remove_prefix(1); list.size() > 1; ++at) {
+        if (at == messages.size() || !list.starts_with(messages[at])) return std::nullopt;
+        list.remove_prefix(messages[at].size());
+        if (list.empty() || (list.front() != ',' && list != "]")) return std::nullopt;
+        if (list.front() == ',') list.remove_prefix(1);
+    }
+    return at - first;
+}
+
+// Empty: the list does not go on from all messages of the conversation, or it has rewritten some.
+std::optional<size_t> num_of_all(const ConversationView& view, const text::Tokenizer& tokenizer,
+                                 const std::vector<std::string>& messages) {
+    size_t num = 0;
+    for (const TurnPtr& turn : view.turns) {
+        if (turn->num_old_messages != static_cast<int64_t>(num)) return std::nullopt;
+        const auto own = num_values(turn->messages, messages, num);
+        if (!own) return std::nullopt;
+        num += *own;
+        if (num == messages.size() || messages[num] != answer_message(*turn, tokenizer)) return std::nullopt;
+        ++num;
+    }
+    return num;
+}
+
 }  // namespace
 
 std::optional<std::vector<std::string>> messages_of(const ConversationView& view, const text::Tokenizer& tokenizer) {
@@ -30,14 +63,17 @@ std::optional<std::vector<std::string>> messages_of(const ConversationView& view
         if (!own || turn->num_old_messages > std::ssize(all)) return std::nullopt;
         all.resize(static_cast<size_t>(turn->num_old_messages));
         all.insert(all.end(), own->begin(), own->end());
-        all.push_back(text::written({{"role", "assistant"}, {"content", answer_text(*turn, tokenizer)}}));
+        all.push_back(answer_message(*turn, tokenizer));
     }
     if (all.empty()) return std::nullopt;
     return all;
 }
 
-int64_t num_equal_messages(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-    return std::ranges::mismatch(a, b).in1 - a.begin();
+int64_t num_equal_messages(const ConversationView& view, const text::Tokenizer& tokenizer,
+                           const std::vector<std::string>& messages) {
+    if (const auto all = num_of_all(view, tokenizer, messages)) return static_cast<int64_t>(*all);
+    const auto before = messages_of(view, tokenizer);
+    return before ? std::ranges::mismatch(*before, messages).in1 - before->begin() : 0;
 }
 
 }  // namespace verbatim::server

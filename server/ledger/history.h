@@ -17,7 +17,9 @@ namespace verbatim::server {
 [[nodiscard]] std::optional<std::vector<std::string>> messages_of(const ConversationView& view,
                                                                   const text::Tokenizer& tokenizer);
 
-// How many messages the two lists begin with in common.
-[[nodiscard]] int64_t num_equal_messages(const std::vector<std::string>& a, const std::vector<std::string>& b);
+// With how many messages of the conversation the list begins. Where it goes on from all of them, as most do, they are
+// compared as they are kept, and none is copied.
+[[nodiscard]] int64_t num_equal_messages(const ConversationView& view, const text::Tokenizer& tokenizer,
+                                         const std::vector<std::string>& messages);
 
 }  // namespace verbatim::server

@@ -89,7 +89,9 @@ Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& to
 }
 
 Result<Chat::Rendered> Chat::rendered(WrittenChat chat) {
-    std::string users = fmt::format(R"({{"messages":{},"tools":{}}})", chat.messages, chat.tools);
+    std::string users;
+    users.reserve(chat.messages.size() + chat.tools.size() + 100);
+    users.append(R"({"messages":)").append(chat.messages).append(R"(,"tools":)").append(chat.tools).append("}");
     ASSIGN_OR_RETURN(std::vector<StandIn> stand_ins, put_stand_ins(pivots_, users));
     users.pop_back();
     users += fmt::format(R"(,"add_generation_prompt":{}}})", chat.add_generation_prompt);

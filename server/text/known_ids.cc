@@ -11,14 +11,9 @@ namespace verbatim::text {
 
 // Tokens whose bytes are the text's. Empty: they are not, or end inside a character, and have to be decoded.
 std::optional<KnownIds::Taken> KnownIds::take_bytes(std::string_view text) const {
-    Taken taken;
-    for (; taken.count < ids_.size(); ++taken.count) {
-        const TokenId id = ids_[taken.count];
-        if (!tokenizer_->has(id) || tokenizer_->is_special(id)) break;
-        const std::string& bytes = tokenizer_->bytes_of(id);
-        if (!text.substr(taken.end).starts_with(bytes)) return std::nullopt;
-        taken.end += bytes.size();
-    }
+    const Tokenizer::Spelled spelled = tokenizer_->spelled(ids_, text);
+    if (spelled.differs) return std::nullopt;
+    const Taken taken{spelled.count, spelled.end};
     const bool is_inside = taken.end < text.size() && (static_cast<unsigned char>(text[taken.end]) & 0xC0) == 0x80;
     return is_inside ? std::nullopt : std::optional(taken);
 }

@@ -1,6 +1,10 @@
 #include "server/text/tokenizer.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "server/text/byte_alphabet.h"
@@ -9,8 +13,6 @@
 
 namespace verbatim::text {
 namespace {
-
-constexpr uint8_t kNoToken = 0, kOrdinary = 1, kSpecial = 2;
 
 // What a token adds to a text: its bytes, or, where it is not of the byte alphabet, what it spells.
 std::string decoded(const std::string& token) {
@@ -51,7 +53,14 @@ void StringFinder::add(std::string_view text, int32_t value) {
         node = next;
     }
     nodes_[node].value = value;
-    begins_[static_cast<unsigned char>(text[0])] = true;
+    if (!std::exchange(begins_[static_cast<unsigned char>(text[0])], true)) begin_bytes_ += text[0];
+}
+
+// Special tokens have mostly one first byte among them.
+size_t StringFinder::next_begin(std::string_view text, size_t from) const {
+    if (begin_bytes_.size() == 1) return std::min(text.find(begin_bytes_[0], from), text.size());
+    while (from < text.size() && !begins_[static_cast<unsigned char>(text[from])]) ++from;
+    return from;
 }
 
 uint32_t StringFinder::step(uint32_t node, char c) const {
@@ -62,8 +71,7 @@ uint32_t StringFinder::step(uint32_t node, char c) const {
 }
 
 std::optional<StringFinder::Match> StringFinder::find(std::string_view text, size_t from) const {
-    for (size_t begin = from; begin < text.size(); ++begin) {
-        if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
+    for (size_t begin = next_begin(text, from); begin < text.size(); begin = next_begin(text, begin + 1)) {
         std::optional<Match> longest;
         uint32_t node = 0;
         for (size_t at = begin; at < text.size(); ++at) {
@@ -99,35 +107,72 @@ Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
       after_(std::move(config.after)) {
     for (const auto& token : config.vocabulary) {
         bytes_.push_back(token ? decoded(*token) : "");
-        kind_.push_back(token ? kOrdinary : kNoToken);
+        kind_.push_back(token ? Kind::kOrdinary : Kind::kNone);
     }
     for (size_t i = 0; i < added_.size(); ++i) {
         const AddedToken& token = added_[i];
         const auto id = static_cast<size_t>(token.id);
         if (id >= bytes_.size()) {
             bytes_.resize(id + 1);
-            kind_.resize(id + 1, kNoToken);
+            kind_.resize(id + 1, Kind::kNone);
         }
         const std::string content = token.normalized && compose_ ? nfc(token.content) : token.content;
         bytes_[id] = decoded(content);
-        kind_[id] = token.special ? kSpecial : std::max(kind_[id], kOrdinary);
+        kind_[id] = token.special ? Kind::kSpecial : std::max(kind_[id], Kind::kOrdinary);
         const auto value = static_cast<int32_t>(i);
         (token.normalized ? normalized_added_ : raw_added_).add(content, value);
         if (token.special) special_.add(token.content, value);
     }
+    for (size_t id = 0; id < bytes_.size(); ++id) spellings_.push_back(spelling_of(id));
+}
+
+Tokenizer::Spelling Tokenizer::spelling_of(size_t id) const {
+    if (kind_[id] != Kind::kOrdinary) return {};
+    Spelling spelling{.first = 0, .size = Spelling::kIsLong};
+    const std::string& bytes = bytes_[id];
+    if (bytes.size() > sizeof spelling.first) return spelling;
+    std::memcpy(&spelling.first, bytes.data(), bytes.size());
+    spelling.size = bytes.size();
+    return spelling;
+}
+
+// A long history has many tokens: short ones are compared without a branch for each byte.
+Tokenizer::Spelled Tokenizer::spelled(std::span<const TokenId> ids, std::string_view text) const {
+    constexpr std::array<uint64_t, 9> kMasks = [] {
+        std::array<uint64_t, 9> masks{};
+        for (size_t size = 0; size < masks.size(); ++size) {
+            std::array<uint8_t, 8> bytes{};
+            for (size_t i = 0; i < size; ++i) bytes[i] = 0xFF;
+            masks[size] = std::bit_cast<uint64_t>(bytes);
+        }
+        return masks;
+    }();
+    Spelled found;
+    for (; found.count < ids.size(); ++found.count) {
+        const TokenId id = ids[found.count];
+        const Spelling spelling = id >= 0 && id < num_ids() ? spellings_[static_cast<size_t>(id)] : Spelling();
+        if (spelling.size == Spelling::kIsNone) return found;
+        const std::string_view rest = text.substr(found.end);
+        if (spelling.size != Spelling::kIsLong && rest.size() >= sizeof spelling.first) {
+            uint64_t here = 0;
+            std::memcpy(&here, rest.data(), sizeof here);
+            found.differs = (here & kMasks[spelling.size]) != spelling.first;
+        } else {
+            found.differs = !rest.starts_with(bytes_of(id));
+        }
+        if (found.differs) return found;
+        found.end += spelling.size == Spelling::kIsLong ? bytes_of(id).size() : spelling.size;
+    }
+    return found;
 }
 
 bool Tokenizer::has(TokenId id) const {
-    return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] != kNoToken;
+    return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] != Kind::kNone;
 }
 
 const std::string& Tokenizer::bytes_of(TokenId id) const {
     CHECK(id >= 0 && id < num_ids(), "id {}", id);
     return bytes_[static_cast<size_t>(id)];
-}
-
-bool Tokenizer::is_special(TokenId id) const {
-    return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] == kSpecial;
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options, WordCache& cache,

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -74,7 +75,9 @@ private:
     };
     [[nodiscard]] uint32_t step(uint32_t node, char c) const;  // 0: nowhere
     std::vector<Node> nodes_;
+    [[nodiscard]] size_t next_begin(std::string_view text, size_t from) const;  // or the end
     std::array<bool, 256> begins_{};
+    std::string begin_bytes_;  // those of begins_, each once
 };
 
 class Tokenizer {
@@ -94,10 +97,30 @@ public:
     [[nodiscard]] TokenId num_ids() const { return static_cast<TokenId>(bytes_.size()); }
     [[nodiscard]] bool has(TokenId id) const;
     [[nodiscard]] const std::string& bytes_of(TokenId id) const;  // REQUIRES: 0 <= id < num_ids()
-    [[nodiscard]] bool is_special(TokenId id) const;
+    [[nodiscard]] bool is_special(TokenId id) const { return is_of(Kind::kSpecial, id); }
+    // Of the ids up to the first one that is special or none: with the bytes of how many the text begins, and how many
+    // bytes they are. Ends early, and says so, where the text goes on otherwise.
+    struct Spelled {
+        size_t count = 0;
+        size_t end = 0;
+        bool differs = false;
+    };
+    [[nodiscard]] Spelled spelled(std::span<const TokenId> ids, std::string_view text) const;
     [[nodiscard]] const std::vector<AddedToken>& added_tokens() const { return added_; }
 
 private:
+    enum class Kind : uint8_t { kNone, kOrdinary, kSpecial };
+    [[nodiscard]] bool is_of(Kind kind, TokenId id) const {
+        return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] == kind;
+    }
+    // An ordinary token as it is compared with a text: in one piece where it is short.
+    struct Spelling {
+        static constexpr uint64_t kIsLong = 9;   // look at bytes_
+        static constexpr uint64_t kIsNone = 10;  // special, or no token
+        uint64_t first = 0;                      // its bytes, and zeros
+        uint64_t size = kIsNone;
+    };
+    [[nodiscard]] Spelling spelling_of(size_t id) const;
     Tokenizer(TokenizerConfig config, BytePairs pairs);
     struct Work;
     template <typename Rest>
@@ -109,7 +132,8 @@ private:
     static Status split(const SplitStep& step, std::string_view text, Work& work);
 
     std::vector<std::string> bytes_;
-    std::vector<uint8_t> kind_;  // by id: none, ordinary, special
+    std::vector<Kind> kind_;  // by id
+    std::vector<Spelling> spellings_;
     BytePairs pairs_;
     bool compose_;
     std::vector<SplitStep> splits_;

@@ -33,44 +33,14 @@ std::string utf8_of(char32_t character) {
     return text;
 }
 
-// Puts characters in the place of others. Histories are long, and few characters of them are replaced.
-class Replacement {
-public:
-    void add(char32_t from, char32_t to) {
-        pairs_.push_back({utf8_of(from), utf8_of(to)});
-        begins_[static_cast<unsigned char>(pairs_.back().from[0])] = true;
-    }
-    [[nodiscard]] std::string of(std::string_view text) const {
-        std::string out;
-        size_t done = 0;
-        for (size_t at = 0; at < text.size(); ++at) {
-            if (!begins_[static_cast<unsigned char>(text[at])]) continue;
-            for (const Pair& pair : pairs_) {
-                if (!text.substr(at).starts_with(pair.from)) continue;
-                out.append(text, done, at - done);
-                out += pair.to;
-                done = at + pair.from.size();
-                at = done - 1;
-                break;
-            }
-        }
-        return out.append(text, done);
-    }
-
-private:
-    struct Pair {
-        std::string from;
-        std::string to;
-    };
-    std::vector<Pair> pairs_;
-    std::array<bool, 256> begins_{};  // by first byte of a character that is replaced
-};
+// Three bytes are each of them in UTF-8, of which two are the same.
+std::string begin_of_stand_ins() { return utf8_of(kFirstStandIn).substr(0, 2); }
 
 // Of the characters that stand for others, those that the text has already.
 using StandIns = std::array<bool, kLastStandIn - kFirstStandIn + 1>;
 StandIns stand_ins_in(std::string_view text) {
     const std::string first = utf8_of(kFirstStandIn);
-    const std::string begin = first.substr(0, 2);  // of all of them
+    const std::string begin = begin_of_stand_ins();
     StandIns used{};
     for (size_t at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
         if (at + 2 >= text.size()) break;
@@ -101,14 +71,16 @@ public:
     bool run(std::string& json) {
         const std::string_view text = json;
         std::string out;
+        out.reserve(text.size() + text.size() / 8);
         size_t done = 0;
         bool in_text = false;
         for (size_t at = 0; at < text.size();) {
-            if (!in_text || !stops_[static_cast<unsigned char>(text[at])]) {
-                in_text = in_text || text[at] == '"';
-                ++at;
+            if (!in_text) {
+                in_text = text[at++] == '"';
                 continue;
             }
+            while (at < text.size() && !stops_[static_cast<unsigned char>(text[at])]) ++at;
+            if (at == text.size()) break;
             const size_t size = size_of_one(text, at);
             if (Pivot* pivot = find(text.substr(at), size)) {
                 if (pivot->stand_in.empty() && !choose(*pivot)) return false;
@@ -185,9 +157,21 @@ Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, 
 }
 
 std::string remove_stand_ins(std::string_view text, const std::vector<StandIn>& stand_ins) {
-    Replacement replacement;
-    for (const StandIn& one : stand_ins) replacement.add(one.stand_in, one.character);
-    return replacement.of(text);
+    if (stand_ins.empty()) return std::string(text);
+    const std::string begin = begin_of_stand_ins();
+    std::string out;
+    out.reserve(text.size());
+    size_t done = 0;
+    for (size_t at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
+        size_t end = at;
+        const char32_t character = next_character(text, end);
+        const auto found = std::ranges::find(stand_ins, character, &StandIn::stand_in);
+        if (found == stand_ins.end()) continue;
+        out.append(text, done, at - done);
+        append_utf8(out, found->character);
+        done = end;
+    }
+    return out.append(text, done);
 }
 
 }  // namespace verbatim::text

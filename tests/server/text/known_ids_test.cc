@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "server/text/tokenizer_json.h"
 
 namespace verbatim::tests {
@@ -43,6 +48,46 @@ protected:
     WordCache words_;
     AddedToken end_;
 };
+
+// In pieces of eight bytes, or not: as a look at every token's bytes says.
+TEST_F(KnownText, WhatIsSpelledIsWhatTheBytesSay) {
+    std::vector<TokenId> ids;
+    std::string text;
+    for (TokenId id = 0; id < tokenizer_.num_ids(); id += 1 + id / 40) {
+        if (!tokenizer_.has(id) || tokenizer_.is_special(id)) continue;
+        ids.push_back(id);
+        text += tokenizer_.bytes_of(id);
+    }
+    ASSERT_TRUE(std::ranges::any_of(ids, [&](TokenId id) { return tokenizer_.bytes_of(id).size() > 8; }));
+    const auto plainly = [&](std::string_view from) {
+        Tokenizer::Spelled found;
+        for (; found.count < ids.size(); ++found.count) {
+            const std::string& bytes = tokenizer_.bytes_of(ids[found.count]);
+            found.differs = !from.substr(found.end).starts_with(bytes);
+            if (found.differs) break;
+            found.end += bytes.size();
+        }
+        return found;
+    };
+    const auto expect_same = [&](const std::string& from) {
+        const Tokenizer::Spelled found = tokenizer_.spelled(ids, from);
+        const Tokenizer::Spelled wanted = plainly(from);
+        EXPECT_EQ(found.count, wanted.count);
+        EXPECT_EQ(found.end, wanted.end);
+        EXPECT_EQ(found.differs, wanted.differs);
+    };
+    expect_same(text + "more");
+    for (size_t at = 0; at < text.size(); ++at) {
+        expect_same(text.substr(0, at));
+        std::string other = text;
+        other[at] = static_cast<char>(other[at] ^ 1);
+        expect_same(other);
+    }
+    ids.insert(ids.begin() + 3, end_.id);
+    EXPECT_EQ(tokenizer_.spelled(ids, text).count, 3u) << "a special token";
+    ids[3] = tokenizer_.num_ids();
+    EXPECT_EQ(tokenizer_.spelled(ids, text).count, 3u) << "none";
+}
 
 TEST_F(KnownText, EqualTextKeepsItsTokensAndTheRestIsEncodedBehindThem) {
     const std::vector<TokenId> known = joined(joined(encode("def add"), {end_.id}), spelled("return"));
