@@ -296,7 +296,8 @@ void CudaBackend::copy_tails(int64_t num_copies) {
 
 void CudaBackend::walk(const PooledStep& step) {
     set_sequences(step.sequences, step.observer);
-    is_few_rows_ = !step.is_observed() && !on_tensor_cores() && step.batch.num_rows() <= kMatvecRows;
+    is_few_rows_ = !step.is_observed() && step.batch.num_rows() <= matvec_rows(profile_);
+    takes_norms_ = is_few_rows_ && step.batch.num_rows() <= kMatvecNormRows;
     reference::walk(config(), step.batch, *this);
     CHECK_EQ(waiting_.num_products, 0);
     if (step.batch.num_logit_rows() > 0) draw();
@@ -457,7 +458,7 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
     const DeviceArray<float>& weight = final                             ? final_norm_
                                        : norm == reference::Norm::kMixer ? layers_[layer].mixer_norm
                                                                          : layers_[layer].mlp_norm;
-    const FewRows waits = is_few_rows_ && !final ? layers_[layer].few_rows : FewRows{};
+    const FewRows waits = takes_norms_ && !final ? layers_[layer].few_rows : FewRows{};
     if (norm == reference::Norm::kMixer ? waits.mixer_norm : waits.mlp) {
         return begin_matvec({.is_normed = true,
                              .x = rows(Buffer::kResidual, config().hidden_size),
@@ -545,6 +546,7 @@ void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& att
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
     if (waiting_.num_products > 0) {
         waiting_.gate_multiplier = static_cast<float>(mlp.gate_multiplier);
+        if (!waiting_.input.is_normed) std::swap(rounded_, other_rounded_);  // the input's is read meanwhile
         waiting_.pairs = rounded_to(Buffer::kUp, mlp.d_ff);
         return end_matvec(mlp.kind == reference::MlpKind::kReluSquared ? MatvecEnd::kReluSquared : MatvecEnd::kSwiglu);
     }

@@ -97,7 +97,7 @@ private:
         int64_t num_outputs = 0;
         int64_t num_k = 0;
     };
-    // Operations of a layer that are one launch when rows are few and the profile is exact.
+    // Operations of a layer that are one launch when rows are few; norms, when they are fewer (kMatvecNormRows).
     struct FewRows {
         bool mixer_norm = false;  // with the one mixer's first matmuls
         bool gated_norm = false;  // with out_proj
@@ -209,8 +209,10 @@ private:
     DeviceArray<uint32_t> rounded_;
     std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
     float rounded_multiplier_ = 1.0F;
-    bool is_few_rows_ = false;  // B4
-    Matvec waiting_;            // B4: with its input or its first matrices
+    DeviceArray<uint32_t> other_rounded_;  // B4: as rounded_, where an operation reads that and leaves what is next
+    bool is_few_rows_ = false;             // B4
+    bool takes_norms_ = false;             // B4
+    Matvec waiting_;                       // B4: with its input or its first matrices
     DeviceArray<float> dt_, decay_, workspace_;
     ExpertRows experts_;
     DeviceArray<int32_t> head_blocks_;  // of sum_head: [pools_.num_blocks]

@@ -255,9 +255,14 @@ enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
 
 // Matmuls of a few rows, with what comes before and behind them, as one operation.
 inline constexpr int64_t kMatvecRows = 4;          // at most
+inline constexpr int64_t kTensorMatvecRows = 8;    // likewise, on tensor cores
+inline constexpr int64_t kMatvecNormRows = 4;      // with a norm, at most: every block computes it
 inline constexpr int64_t kMatvecNormWidth = 4096;  // of rows whose norm they begin with, at most
-inline constexpr int64_t kMatvecNormGroups = 8;    // likewise
-inline constexpr int64_t kMatvecMatrices = 3;      // at most
+[[nodiscard]] constexpr int64_t matvec_rows(reference::Profile profile) {
+    return profile == reference::Profile::kExact ? kMatvecRows : kTensorMatvecRows;
+}
+inline constexpr int64_t kMatvecNormGroups = 8;  // likewise
+inline constexpr int64_t kMatvecMatrices = 3;    // at most
 // What they multiply: pairs, as matmul() does, or a norm of x: rms_norm, with a z gated_norm.
 struct MatvecInput {
     const uint32_t* pairs = nullptr;
@@ -284,6 +289,7 @@ struct Matvec {
         DeviceMatrix matrix;
         Floats out;  // of kWrite
     };
+    reference::Profile profile = reference::Profile::kExact;
     int64_t num_rows = 0;
     MatvecInput input;
     std::array<Product, kMatvecMatrices> products;
@@ -401,7 +407,7 @@ public:
     // NUMERICS N3's dot products.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
     // Of a few rows, with what comes before and behind; the bits are those of one operation after another. REQUIRES:
-    // num_rows <= kMatvecRows, a norm that takes_norm().
+    // num_rows <= matvec_rows() of the profile; with a norm, one that takes_norm(), of kMatvecNormRows rows at most.
     virtual void matvec(const Matvec& of) = 0;
     // Those of kTensorSm90, or for kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,

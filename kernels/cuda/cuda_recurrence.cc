@@ -84,7 +84,7 @@ void CudaBackend::check_state(int32_t) {}
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {
     const Columns z = reference::projected_columns(mamba).z;
-    if (is_few_rows_ && layers_[layer].few_rows.gated_norm) {
+    if (takes_norms_ && layers_[layer].few_rows.gated_norm) {
         return begin_matvec({.is_normed = true,
                              .x = rows(Buffer::kMixed, mamba.d_inner()),
                              .z = columns(rows(Buffer::kProjected, mamba.in_rows()), z),

@@ -115,6 +115,13 @@ public:
     [[nodiscard]] bool multiplies_by_groups() const override { return this->has_warpgroups(); }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                        Floats out) override {
+        if (out.num_rows <= kTensorMatvecRows) {
+            return this->matvec({.profile = profile,
+                                 .num_rows = out.num_rows,
+                                 .input = {.pairs = pairs},
+                                 .products = {{{matrix, out}}},
+                                 .num_products = 1});
+        }
         const int64_t tiles = parts(matrix.num_outputs, simt::kMmaRows);
         const int64_t groups = parts(matrix.num_k, simt::kMmaK);
         const TensorParameters parameters{view(pairs, out.num_rows * groups * kGroupPairs),
@@ -132,8 +139,6 @@ public:
             launch_blocks<TensorFastMatmul>("tensor_fast_matmul", parameters);
         } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
             launch_blocks<TensorMatmul>("tensor_matmul", parameters);
-        } else if (out.num_rows <= 8) {
-            launch_tensor_matvec<TensorMatvec8>("tensor_matvec8", parameters);
         } else if (out.num_rows <= 16) {
             launch_tensor_matvec<TensorMatvec16>("tensor_matvec16", parameters);
         } else {
@@ -514,8 +519,7 @@ private:
     template <typename Kernel>
     void launch_tensor_matvec(const char* name, const TensorParameters& parameters) {
         constexpr int64_t kRows = int64_t{Kernel::kLaneSums} / 4 * simt::kMmaColumns;
-        int32_t chunk_warps = 1;
-        while (chunk_warps < Kernel::kWarps && chunk_warps * kChunkGroups < parameters.num_groups) chunk_warps *= 2;
+        const int32_t chunk_warps = this->chunk_warps_of(parameters.num_groups, Kernel::kWarps);
         launch(name,
                grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
                {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});

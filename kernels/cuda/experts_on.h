@@ -132,7 +132,7 @@ private:
         matvec.first = {all.weight, {}, false, all.out, static_cast<int32_t>(num_blocks)};
         matvec.end = MatvecEnd::kWrite;
         launch("expert_matvec", grid(num_blocks, 1, of.counts.num_parts()), {quads, chunks},
-               kernel_of<Kernel>({{matvec}}, of, words));
+               kernel_of<Kernel>({{{matvec}}}, of, words));
     }
 
     void multiply_on_tensor_cores(const DeviceEntries& of, const uint32_t* pairs, const DeviceMatrix& matrix,
@@ -148,8 +148,8 @@ private:
                                    groups,
                                    rows(out)};
         const int64_t part_rows = of.counts.part_rows();
-        if (part_rows <= 8) {
-            launch_tensor_matvec<TensorExpertMatvec8>(of, all, words);
+        if (part_rows <= kTensorMatvecRows) {
+            launch_tensor_entries(of, all, words);
         } else if (part_rows <= 16) {
             launch_tensor_matvec<TensorExpertMatvec16>(of, all, words);
         } else if (part_rows <= 32) {
@@ -162,11 +162,22 @@ private:
     }
     template <typename Kernel>
     void launch_tensor_matvec(const DeviceEntries& of, const TensorParameters& all, int64_t words) {
-        constexpr int kWarps = TensorMatvec8::kWarps;
-        int32_t chunk_warps = 1;
-        while (chunk_warps < kWarps && chunk_warps * kChunkGroups < all.num_groups) chunk_warps *= 2;
+        constexpr int kWarps = TensorMatvec32::kWarps;
+        const int32_t chunk_warps = this->chunk_warps_of(all.num_groups, kWarps);
         launch("tensor_expert_matvec", grid(parts(all.num_tiles, kWarps / chunk_warps), 1, of.counts.num_parts()),
                {simt::kWarpSize, kWarps}, kernel_of<Kernel>({{all, chunk_warps}}, of, words));
+    }
+    void launch_tensor_entries(const DeviceEntries& of, const TensorParameters& all, int64_t words) {
+        constexpr int kWarps = TensorMatvec8::kWarps;
+        const int32_t chunk_warps = this->chunk_warps_of(all.num_groups, kWarps);
+        const int64_t num_blocks = parts(all.num_tiles, kWarps / chunk_warps);
+        MatvecParameters matvec = {};
+        matvec.row_pairs = all.row_pairs();
+        matvec.pairs = all.x;
+        matvec.first = {all.fragments, {}, false, all.out, static_cast<int32_t>(num_blocks)};
+        matvec.end = MatvecEnd::kWrite;
+        launch("tensor_expert_matvec", grid(num_blocks, 1, of.counts.num_parts()), {simt::kWarpSize, kWarps},
+               kernel_of<TensorExpertMatvec8>({{{matvec}, chunk_warps}}, of, words));
     }
     template <typename Kernel>
     Kernel kernel_of(const decltype(Kernel::all)& all, const DeviceEntries& of, int64_t words) {

@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/tensor_matvec.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -60,7 +61,10 @@ public:
     void matvec(const Matvec& of) override {
         const MatvecParameters parameters = matvec_parameters(of);
         const bool normed = of.input.is_normed;
-        if (of.num_rows <= 1) {
+        if (of.profile != reference::Profile::kExact) {
+            normed ? launch_on_tensor_cores<NormTensorMatvec4>(parameters)
+                   : launch_on_tensor_cores<TensorMatvec8>(parameters);
+        } else if (of.num_rows <= 1) {
             normed ? launch_matvec<NormMatvec1>(parameters) : launch_matvec<Matvec1>(parameters);
         } else if (of.num_rows <= 2) {
             normed ? launch_matvec<NormMatvec2>(parameters) : launch_matvec<Matvec2>(parameters);
@@ -70,6 +74,13 @@ public:
     }
 
 protected:
+    // Side by side, as many as a row of so many groups has chunks, and a power of two up to `most`.
+    static int32_t chunk_warps_of(int64_t num_groups, int32_t most) {
+        int32_t warps = 1;
+        while (warps < most && warps * kChunkGroups < num_groups) warps *= 2;
+        return warps;
+    }
+
     using Views = ViewsOn<Machine>;
     using Views::grid;
     using Views::launch;
@@ -81,13 +92,18 @@ protected:
     using Views::view;
 
 private:
-    MatvecMatrix matvec_matrix(const Matvec::Product& product, int64_t num_pairs) {
-        const DeviceMatrix& matrix = product.matrix;
+    // Until a launch is known a matrix's blocks are quads of outputs, or tiles.
+    MatvecMatrix matvec_matrix(const Matvec& of, int64_t i) {
+        const DeviceMatrix& matrix = of.products[i].matrix;
+        const bool exact = of.profile == reference::Profile::kExact;
         const int64_t panels = parts(matrix.num_outputs, kPanel);
-        KernelRows<float> out = rows(product.out);
+        const int64_t tiles = parts(matrix.num_outputs, simt::kMmaRows);
+        const int64_t words = exact ? panels * parts(matrix.num_k, 2) * kPanel
+                                    : tiles * parts(matrix.num_k, simt::kMmaK) * kFragmentWords;
+        KernelRows<float> out = rows(of.products[i].out);
         out.width = matrix.num_outputs;
-        return {view(matrix.words, panels * num_pairs * kPanel), view(matrix.bias, matrix.num_outputs),
-                matrix.bias != nullptr, out, static_cast<int32_t>(panels * kPanelQuads)};
+        return {view(matrix.words, words), view(matrix.bias, matrix.num_outputs), matrix.bias != nullptr, out,
+                static_cast<int32_t>(exact ? panels * kPanelQuads : tiles)};
     }
     MatvecNorm matvec_norm(const MatvecInput& of) {
         const bool gates = of.z.data != nullptr;
@@ -105,9 +121,7 @@ private:
         const DeviceMatrix& first = of.products[0].matrix;
         const int64_t num_pairs = (first.num_k + 1) / 2;
         const int64_t row_pairs = row_pairs_of(first.num_k);
-        const auto matrix = [&](int64_t i) {
-            return i < of.num_products ? matvec_matrix(of.products[i], num_pairs) : MatvecMatrix{};
-        };
+        const auto matrix = [&](int64_t i) { return i < of.num_products ? matvec_matrix(of, i) : MatvecMatrix{}; };
         return {static_cast<int32_t>(of.num_rows),
                 num_pairs,
                 row_pairs,
@@ -124,7 +138,7 @@ private:
                 pairs_of({nullptr, of.num_rows, first.num_outputs, 0}, of.pairs)};
     }
     // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
-    // weights in a row. Until here a matrix's blocks are quads.
+    // weights in a row.
     template <typename Kernel>
     void launch_matvec(MatvecParameters parameters) {
         const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices in a block
@@ -138,7 +152,20 @@ private:
         for (MatvecMatrix* matrix : {&parameters.first, &parameters.second, &parameters.third}) {
             matrix->num_blocks /= quads;
         }
-        launch("matvec", grid(all_quads / quads), {quads * beside, chunks}, Kernel{{parameters}});
+        launch("matvec", grid(all_quads / quads), {quads * beside, chunks}, Kernel{{{parameters}}});
+    }
+    // Warps for the chunks that a row has, up to 8, and for tiles.
+    template <typename Kernel>
+    void launch_on_tensor_cores(MatvecParameters parameters) {
+        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices in a block
+        if (beside == 2) parameters.second.num_blocks = 0;
+        const int32_t chunk_warps = chunk_warps_of(parameters.row_pairs / kGroupPairs, Kernel::kWarps / beside);
+        int64_t blocks = 0;
+        for (MatvecMatrix* matrix : {&parameters.first, &parameters.second, &parameters.third}) {
+            matrix->num_blocks = static_cast<int32_t>(parts(matrix->num_blocks, Kernel::kWarps / beside / chunk_warps));
+            blocks += matrix->num_blocks;
+        }
+        launch("tensor_matvec", grid(blocks), {simt::kWarpSize, Kernel::kWarps}, Kernel{{{parameters}, chunk_warps}});
     }
 };
 

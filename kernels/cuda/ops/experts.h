@@ -10,6 +10,7 @@
 #include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
+#include "kernels/cuda/ops/tensor_matvec.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -166,7 +167,7 @@ struct ExpertMatmul8 : OfExpertsInLargeShared<Matmul8> {};
 struct ExpertMatmul16 : OfExpertsInLargeShared<Matmul16> {};
 struct ExpertMatmul32 : OfExpertsInLargeShared<Matmul32> {};
 struct ExpertMatmul : OfExpertsResident<Matmul> {};
-struct TensorExpertMatvec8 : OfExperts<TensorMatvec8> {};
+struct TensorExpertMatvec8 : OfExpertsResident<TensorMatvec8> {};
 struct TensorExpertMatvec16 : OfExperts<TensorMatvec16> {};
 struct TensorExpertMatvec32 : OfExperts<TensorMatvec32> {};
 struct TensorExpertMatmul : OfExpertsInLargeShared<TensorMatmul> {};

@@ -187,14 +187,14 @@ struct TensorMatmul : TensorBlocks<3, 4, true> {};
 // 256 outputs by 128 rows: one chunk needs no sums beside the accumulators.
 struct TensorFastMatmul : TensorBlocks<4, 3, false> {};
 
-// Few rows: 8 · kRowTiles of them. A warp computes 16 outputs over one chunk, straight from memory: 16 bytes of weights
+// Some rows: 8 · kRowTiles of them, and more than ops/tensor_matvec.h takes. A warp computes 16 outputs over one chunk, straight from memory: 16 bytes of weights
 // for each lane and group. The chunks of an output are computed by chunk_warps warps side by side and added in order by
 // the first of them. Blocks of (32, 8) threads.
 template <int kRowTiles>
 struct TensorMatvec : TensorParameters {
     int chunk_warps;  // 1, 2, 4 or 8
     static constexpr int kWarps = 8;
-    static constexpr int kAhead = kRowTiles == 1 ? 8 : 4;  // groups whose loads are under way at once
+    static constexpr int kAhead = 4;  // groups whose loads are under way at once
     static constexpr int kLaneSums = kRowTiles * 4;
     using Sums = float[kRowTiles][4];
 
@@ -277,7 +277,6 @@ struct TensorMatvec : TensorParameters {
         }
     }
 };
-struct TensorMatvec8 : TensorMatvec<1> {};
 struct TensorMatvec16 : TensorMatvec<2> {};
 struct TensorMatvec32 : TensorMatvec<4> {};
 

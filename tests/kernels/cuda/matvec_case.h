@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/fragments.h"
 #include "tests/kernels/cuda/op_cases.h"
 
 namespace verbatim::cuda {
@@ -18,6 +19,7 @@ struct MatvecShape {
     bool is_normed = false;
     std::optional<reference::MambaGate> gate;  // of a norm that is gated
     int64_t n_groups = 1;
+    reference::Profile profile = reference::Profile::kExact;
 };
 
 class MatvecCase {
@@ -110,6 +112,7 @@ private:
                                .weight = weights_[i].data(),
                                .bias = bias(i),
                                .in_multiplier = 1.0F,
+                               .profile = shape_.profile,
                                .out = of_output(out, i)});
         }
         return products;
@@ -129,9 +132,9 @@ private:
         const auto floats = [&](const DeviceArray<float>& array, int64_t width) {
             return Floats{array.data(), num_rows, width, width};
         };
-        Matvec of{.num_rows = num_rows};
+        Matvec of{.profile = shape_.profile, .num_rows = num_rows};
         for (size_t i = 0; i < shape_.outputs.size(); ++i) {
-            words.push_back(on_device(device_, packed(weights_[i], shape_.outputs[i], shape_.num_k)));
+            words.push_back(on_device(device_, packed_weights(i)));
             biases.push_back(on_device(device_, biases_[i]));
             outs.emplace_back(device_, num_rows * shape_.outputs[i]);
             of.products[i] = {
@@ -169,6 +172,11 @@ private:
             got.pairs = words_of(left);
         }
         return got;
+    }
+    [[nodiscard]] std::vector<uint32_t> packed_weights(size_t i) const {
+        if (shape_.profile == reference::Profile::kExact) return packed(weights_[i], shape_.outputs[i], shape_.num_k);
+        reference::WorkerPool threads(1);
+        return pack_fragments({weights_[i].data(), shape_.outputs[i], shape_.num_k}, threads);
     }
     [[nodiscard]] GateKind gate_kind() const {
         if (!shape_.gate || *shape_.gate == reference::MambaGate::kGateOnly) return GateKind::kGateOnly;

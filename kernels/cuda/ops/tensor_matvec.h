@@ -1,0 +1,150 @@
+// kernels/cuda/ops/tensor_matvec.h: matmuls of up to 8 rows on tensor cores (ops/tensor_matmul.h says which dot products),
+// with what comes before and behind them (ops/matvec_parts.h).
+#pragma once
+
+#include "kernels/cuda/ops/matvec_parts.h"
+#include "kernels/cuda/ops/tensor_matmul.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+// Weights: fragments. A warp computes 16 outputs over one chunk, straight from memory, and has 16 bytes for each of its
+// lanes and of kAhead groups under way at once. Blocks of (32, 8) threads: chunk_warps warps side by side for the chunks
+// of 16 outputs, which are added in order; with kSwiglu the second half of the warps has the rows of up.
+template <bool kNormed>
+struct TensorMatvecOf : MatvecParts {
+    int32_t chunk_warps;  // 1, 2, 4 or 8; with kSwiglu at most 4
+
+    static constexpr int kRows = simt::kMmaColumns;
+    static constexpr int kWarps = 8;
+    static constexpr int kAhead = 8;
+    static constexpr int kThreads = kWarps * simt::kWarpSize;
+    static constexpr int kResidentBlocks = 2;  // so that the compiler asks for all of them before it uses the first
+    static constexpr bool kDependent = true;   // it asks for weights, which no kernel writes, while those before it end
+    static constexpr int kPadding = 4;         // words behind a normed row: eight rows are in banks of their own
+    static constexpr int kInputWords = static_cast<int>(kMatvecNormRows * (kMatvecNormWidth / 2 + kPadding));
+    static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
+    static constexpr int kSums = kWarps * simt::kMmaRows * kRows;
+    static_assert(kChunkGroups % kAhead == 0);
+
+    struct Weights {
+        simt::Four<uint32_t> of_group[kAhead];
+    };
+    // Whose sums a warp computes.
+    struct Part {
+        simt::Global<const uint32_t> fragments;
+        int64_t first_word;  // of the tile, and of the lane in it
+        bool is_there;
+        int chunk;     // in a turn
+        int in_block;  // of the block's tiles
+    };
+    template <typename Data>
+    struct Inputs {
+        Data data;
+        int64_t stride;  // words from row to row
+    };
+
+    SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, sums, kSums);
+        SIMT_SHARED(float, totals, kSums);  // [kRows][outputs]
+        const Part part = this_part();
+        const Weights weights = fetch(part, int64_t{part.chunk} * kChunkGroups);
+        simt::wait_previous();
+        simt::release_next();
+        if constexpr (kNormed) {
+            SIMT_LARGE_SHARED(uint32_t, inputs, kInputWords);
+            SIMT_SHARED(float, tile, kMatvecNormWidth);
+            SIMT_SHARED(float, partials, kPartials);
+            take_norm(tile, partials, inputs, row_pairs + kPadding);
+            add_chunks(part, weights, Inputs<simt::Shared<uint32_t>>{inputs, row_pairs + kPadding}, sums, totals);
+        } else {
+            add_chunks(part, weights, Inputs<simt::Global<const uint32_t>>{pairs, row_pairs}, sums, totals);
+        }
+        finish(totals, num_outputs());
+    }
+
+    [[nodiscard]] SIMT_FUNCTION int64_t num_groups() const { return row_pairs / kGroupPairs; }
+    [[nodiscard]] SIMT_FUNCTION int num_tiles() const { return kWarps / chunk_warps; }            // of the block
+    [[nodiscard]] SIMT_FUNCTION int num_outputs() const { return num_tiles() * simt::kMmaRows; }  // likewise
+
+    SIMT_FUNCTION Part this_part() const {
+        const int in_block = simt::thread_y() / chunk_warps;
+        const bool beside = end == MatvecEnd::kSwiglu;
+        const int tiles = beside ? num_tiles() / 2 : num_tiles();  // of a matrix
+        const int matrix = beside ? in_block / tiles : block_matrix();
+        const int64_t tile = int64_t{beside ? simt::block_x() : block_of_matrix()} * tiles + in_block % tiles;
+        const int64_t width = one_of(matrix, first.out.width, second.out.width, third.out.width);
+        return {one_of(matrix, first.weight, second.weight, third.weight),
+                tile * num_groups() * kFragmentWords + simt::thread_x() * 4, tile * simt::kMmaRows < width,
+                simt::thread_y() % chunk_warps, in_block};
+    }
+
+    // Of kAhead groups of a chunk, as far as they exist.
+    SIMT_FUNCTION Weights fetch(const Part& part, int64_t group) const {
+        Weights weights = {};
+        SIMT_UNROLL
+        for (int i = 0; i < kAhead; ++i) {
+            if (!part.is_there || group + i >= num_groups()) continue;
+            weights.of_group[i] = simt::load4(part.fragments, part.first_word + (group + i) * kFragmentWords);
+        }
+        return weights;
+    }
+
+    // The sums of every chunk, added in order.
+    template <typename Data>
+    SIMT_FUNCTION void add_chunks(const Part& part, Weights weights, const Inputs<Data>& inputs,
+                                  const simt::Shared<float>& sums, const simt::Shared<float>& totals) const {
+        const int64_t turn_groups = int64_t{chunk_warps} * kChunkGroups;
+        for (int64_t turn = 0; turn < num_groups(); turn += turn_groups) {
+            leave_chunk(part, turn + int64_t{part.chunk} * kChunkGroups, weights, inputs, sums);
+            const int64_t left = (num_groups() - turn + kChunkGroups - 1) / kChunkGroups;
+            simt::sync_block();
+            add_in_order(sums, left < chunk_warps ? static_cast<int>(left) : chunk_warps, kRows * num_outputs(),
+                         turn == 0, totals);
+            simt::sync_block();
+        }
+    }
+    // Those of the chunk that begins at group `begin`, if there is one: [chunks][kRows][outputs]. `weights` are its
+    // first, and then those of the warp's next chunk.
+    template <typename Data>
+    SIMT_FUNCTION void leave_chunk(const Part& part, int64_t begin, Weights& weights, const Inputs<Data>& inputs,
+                                   const simt::Shared<float>& sums) const {
+        if (begin >= num_groups()) return;
+        const int64_t end_group = begin + kChunkGroups < num_groups() ? begin + kChunkGroups : num_groups();
+        float acc[4] = {};
+        for (int64_t group = begin; part.is_there && group < end_group; group += kAhead) {
+            add_groups(weights, inputs, group, acc);
+            const int64_t next = group + kAhead;
+            weights = fetch(part, next < end_group ? next : begin + int64_t{chunk_warps} * kChunkGroups);
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            const int row = simt::thread_x() % 4 * 2 + i % 2;
+            const int output = part.in_block * simt::kMmaRows + simt::thread_x() / 4 + i / 2 * 8;
+            sums[(part.chunk * kRows + row) * num_outputs() + output] = acc[i];
+        }
+    }
+    // A group that does not exist is not multiplied, a row that does not is +0.
+    template <typename Data>
+    SIMT_FUNCTION void add_groups(const Weights& weights, const Inputs<Data>& inputs, int64_t group,
+                                  float (&acc)[4]) const {
+        const int row = simt::thread_x() / 4;
+        const int64_t place = row * inputs.stride + group * kGroupPairs + simt::thread_x() % 4;
+        uint32_t b[kAhead][2] = {};
+        SIMT_UNROLL
+        for (int i = 0; i < kAhead; ++i) {
+            if (row >= num_rows || group + i >= num_groups()) continue;
+            b[i][0] = inputs.data[place + i * kGroupPairs];
+            b[i][1] = inputs.data[place + i * kGroupPairs + 4];
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < kAhead; ++i) {
+            if (group + i < num_groups()) simt::mma(weights.of_group[i], b[i][0], b[i][1], acc);
+        }
+    }
+};
+struct TensorMatvec8 : TensorMatvecOf<false> {};
+struct NormTensorMatvec4 : TensorMatvecOf<true> {};
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda
