@@ -172,7 +172,7 @@ private:
         const int32_t chunk_warps = this->chunk_warps_of(all.num_groups, kWarps);
         const int64_t num_blocks = parts(all.num_tiles, kWarps / chunk_warps);
         MatvecParameters matvec = {};
-        matvec.row_pairs = all.row_pairs();
+        matvec.row_pairs = all.num_groups * kGroupPairs;
         matvec.pairs = all.x;
         matvec.first = {all.fragments, {}, false, all.out, static_cast<int32_t>(num_blocks)};
         matvec.end = MatvecEnd::kWrite;

@@ -62,7 +62,7 @@ public:
         const MatvecParameters parameters = matvec_parameters(of);
         const bool normed = of.input.is_normed;
         if (of.profile != reference::Profile::kExact) {
-            normed ? launch_on_tensor_cores<NormTensorMatvec4>(parameters)
+            normed ? launch_on_tensor_cores<TensorNormMatvec4>(parameters)
                    : launch_on_tensor_cores<TensorMatvec8>(parameters);
         } else if (of.num_rows <= 1) {
             normed ? launch_matvec<NormMatvec1>(parameters) : launch_matvec<Matvec1>(parameters);

@@ -15,7 +15,7 @@ KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);")
 BACK = re.compile(r"0x([0-9a-f]+)\s*$")
-ARITHMETIC = ("FFMA", "HMMA", "HGMMA")
+ARITHMETIC = {"FFMA": 1, "HMMA": 64, "HGMMA": 64}  # and what each multiplies for a lane, at least
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)\b")
 
 
@@ -69,7 +69,7 @@ class Code:
         """(FFMA, HMMA and HGMMA, instructions) of the smallest loop that has most of what it multiplies; None: none."""
         def inside(loop):
             return [name for address, name in self.text if loop[0] <= address <= loop[1]]
-        loops = [(sum(name in ARITHMETIC for name in inside(loop)), inside(loop)) for loop in self.loops]
+        loops = [(sum(ARITHMETIC.get(name, 0) for name in inside(loop)), inside(loop)) for loop in self.loops]
         most = max((number for number, _ in loops), default=0)
         if most == 0:
             return None

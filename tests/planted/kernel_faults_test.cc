@@ -167,31 +167,50 @@ TEST(KernelFaults, OfWideNormsAreFoundOrShownAsWrongBits) {
 }
 
 // Matmuls of few rows, with a norm before them and the residual stream behind.
-constexpr Expected kExpectedInMatvecs[] = {{"matvec_input_early", "matvec", FindingKind::kRace},
-                                           {"matvec_residual_twice", "matvec", FindingKind::kRace}};
+constexpr Expected kExpectedInMatvecs[] = {
+    {"matvec_input_early", "matvec", FindingKind::kRace},
+    {"matvec_input_early", "tensor_matvec", FindingKind::kRace, reference::Profile::kTensorSm90},
+    {"matvec_residual_twice", "matvec", FindingKind::kRace},
+    {"matvec_residual_twice", "tensor_matvec", FindingKind::kRace, reference::Profile::kTensorSm90},
+    {"tensor_matvec_chunks_in_one_place", "tensor_matvec", FindingKind::kRace, reference::Profile::kTensorSm90},
+};
+// Of inputs that a kernel before has rounded.
+constexpr Expected kExpectedInPlainMatvecs[] = {
+    {"matvec_not_awaited", "matvec", FindingKind::kNotAwaited},
+    {"tensor_matvec_not_awaited", "tensor_matvec", FindingKind::kNotAwaited, reference::Profile::kTensorSm90},
+    {"tensor_matvec_stray_rows", "tensor_matvec", FindingKind::kOutOfBounds, reference::Profile::kTensorSm90},
+};
 
 TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
-        const MatvecCase one(*device, {2, 900, {130}, MatvecEnd::kAddBranch, true});
-        EXPECT_TRUE(one.is_as_defined());
-        {
+        const auto case_of = [&](reference::Profile profile, bool is_normed) {
+            return MatvecCase(*device, {.num_rows = 2,
+                                        .num_k = 1300,
+                                        .outputs = {130},
+                                        .end = MatvecEnd::kAddBranch,
+                                        .is_normed = is_normed,
+                                        .profile = profile});
+        };
+        for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
+            const MatvecCase one = case_of(profile, true);
+            EXPECT_TRUE(one.is_as_defined());
+            EXPECT_TRUE(case_of(profile, false).is_as_defined());
             const planted::SwitchedOn on("matvec_chunks_backwards");
             EXPECT_FALSE(one.is_as_defined());
         }
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
-        for (const Expected& expected : kExpectedInMatvecs) {
-            emulator.clear_findings();
-            const planted::SwitchedOn on(expected.fault);
-            (void)one.is_as_defined();
-            expect_named(emulator.findings(), expected, schedule);
-        }
-        // What it multiplies is what a kernel before it has rounded.
-        emulator.clear_findings();
-        const planted::SwitchedOn on("matvec_not_awaited");
-        (void)MatvecCase(*device, {2, 900, {130}}).is_as_defined();
-        expect_named(emulator.findings(), {"matvec_not_awaited", "matvec", FindingKind::kNotAwaited}, schedule);
+        const auto expect_all = [&](const auto& all, bool is_normed) {
+            for (const Expected& expected : all) {
+                emulator.clear_findings();
+                const planted::SwitchedOn on(expected.fault);
+                (void)case_of(expected.profile, is_normed).is_as_defined();
+                expect_named(emulator.findings(), expected, schedule);
+            }
+        };
+        expect_all(kExpectedInMatvecs, true);
+        expect_all(kExpectedInPlainMatvecs, false);
     }
 }
 
@@ -561,10 +580,10 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",        "tensor_later_row",    "conv_other_sequence",
-                                        "scan_snapshot_late",       "window_fault_of_all", "gate_of_queries",
-                                        "hopper_not_swizzled",      "norm_lane_too_few",   "matvec_chunks_backwards",
-                                        "shared_gate_of_first_row", "matvec_not_awaited"};
+    std::set<std::string_view> shown = {"tensor_wrong_lane",       "tensor_later_row",    "conv_other_sequence",
+                                        "scan_snapshot_late",      "window_fault_of_all", "gate_of_queries",
+                                        "hopper_not_swizzled",     "norm_lane_too_few",   "matvec_chunks_backwards",
+                                        "shared_gate_of_first_row"};
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     shown.insert(std::begin(kShownInExperts), std::end(kShownInExperts));
@@ -576,6 +595,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpectedInMatmuls);
     add(kExpectedInNorms);
     add(kExpectedInMatvecs);
+    add(kExpectedInPlainMatvecs);
     add(kExpectedOnTensorCores);
     add(kExpectedOnWarpgroups);
     add(kExpectedInDraws);

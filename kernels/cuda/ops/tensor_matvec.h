@@ -41,14 +41,14 @@ struct TensorMatvecOf : MatvecParts {
     template <typename Data>
     struct Inputs {
         Data data;
-        int64_t stride;  // words from row to row
+        int stride;  // words from row to row
     };
 
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(float, sums, kSums);
         SIMT_SHARED(float, totals, kSums);  // [kRows][outputs]
         const Part part = this_part();
-        const Weights weights = fetch(part, int64_t{part.chunk} * kChunkGroups);
+        const Weights weights = fetch(part, part.chunk * kChunkGroups);
         simt::wait_previous();
         simt::release_next();
         if constexpr (kNormed) {
@@ -56,14 +56,16 @@ struct TensorMatvecOf : MatvecParts {
             SIMT_SHARED(float, tile, kMatvecNormWidth);
             SIMT_SHARED(float, partials, kPartials);
             take_norm(tile, partials, inputs, row_pairs + kPadding);
-            add_chunks(part, weights, Inputs<simt::Shared<uint32_t>>{inputs, row_pairs + kPadding}, sums, totals);
+            add_chunks(part, weights, Inputs<simt::Shared<uint32_t>>{inputs, num_groups() * kGroupPairs + kPadding},
+                       sums, totals);
         } else {
-            add_chunks(part, weights, Inputs<simt::Global<const uint32_t>>{pairs, row_pairs}, sums, totals);
+            add_chunks(part, weights, Inputs<simt::Global<const uint32_t>>{pairs, num_groups() * kGroupPairs}, sums,
+                       totals);
         }
         finish(totals, num_outputs());
     }
 
-    [[nodiscard]] SIMT_FUNCTION int64_t num_groups() const { return row_pairs / kGroupPairs; }
+    [[nodiscard]] SIMT_FUNCTION int num_groups() const { return static_cast<int>(row_pairs) / kGroupPairs; }
     [[nodiscard]] SIMT_FUNCTION int num_tiles() const { return kWarps / chunk_warps; }            // of the block
     [[nodiscard]] SIMT_FUNCTION int num_outputs() const { return num_tiles() * simt::kMmaRows; }  // likewise
 
@@ -80,12 +82,13 @@ struct TensorMatvecOf : MatvecParts {
     }
 
     // Of kAhead groups of a chunk, as far as they exist.
-    SIMT_FUNCTION Weights fetch(const Part& part, int64_t group) const {
+    SIMT_FUNCTION Weights fetch(const Part& part, int group) const {
         Weights weights = {};
+        const int count = part.is_there ? num_groups() - group : 0;
+        const int64_t word = part.first_word + int64_t{group} * kFragmentWords;
         SIMT_UNROLL
         for (int i = 0; i < kAhead; ++i) {
-            if (!part.is_there || group + i >= num_groups()) continue;
-            weights.of_group[i] = simt::load4(part.fragments, part.first_word + (group + i) * kFragmentWords);
+            if (i < count) weights.of_group[i] = simt::load4(part.fragments, word + i * kFragmentWords);
         }
         return weights;
     }
@@ -94,28 +97,27 @@ struct TensorMatvecOf : MatvecParts {
     template <typename Data>
     SIMT_FUNCTION void add_chunks(const Part& part, Weights weights, const Inputs<Data>& inputs,
                                   const simt::Shared<float>& sums, const simt::Shared<float>& totals) const {
-        const int64_t turn_groups = int64_t{chunk_warps} * kChunkGroups;
-        for (int64_t turn = 0; turn < num_groups(); turn += turn_groups) {
-            leave_chunk(part, turn + int64_t{part.chunk} * kChunkGroups, weights, inputs, sums);
-            const int64_t left = (num_groups() - turn + kChunkGroups - 1) / kChunkGroups;
+        const int turn_groups = chunk_warps * kChunkGroups;
+        for (int turn = 0; turn < num_groups(); turn += turn_groups) {
+            leave_chunk(part, turn + part.chunk * kChunkGroups, weights, inputs, sums);
+            const int left = (num_groups() - turn + kChunkGroups - 1) / kChunkGroups;
             simt::sync_block();
-            add_in_order(sums, left < chunk_warps ? static_cast<int>(left) : chunk_warps, kRows * num_outputs(),
-                         turn == 0, totals);
+            add_in_order(sums, left < chunk_warps ? left : chunk_warps, kRows * num_outputs(), turn == 0, totals);
             simt::sync_block();
         }
     }
     // Those of the chunk that begins at group `begin`, if there is one: [chunks][kRows][outputs]. `weights` are its
     // first, and then those of the warp's next chunk.
     template <typename Data>
-    SIMT_FUNCTION void leave_chunk(const Part& part, int64_t begin, Weights& weights, const Inputs<Data>& inputs,
+    SIMT_FUNCTION void leave_chunk(const Part& part, int begin, Weights& weights, const Inputs<Data>& inputs,
                                    const simt::Shared<float>& sums) const {
         if (begin >= num_groups()) return;
-        const int64_t end_group = begin + kChunkGroups < num_groups() ? begin + kChunkGroups : num_groups();
+        const int end_group = begin + kChunkGroups < num_groups() ? begin + kChunkGroups : num_groups();
         float acc[4] = {};
-        for (int64_t group = begin; part.is_there && group < end_group; group += kAhead) {
+        for (int group = begin; part.is_there && group < end_group; group += kAhead) {
             add_groups(weights, inputs, group, acc);
-            const int64_t next = group + kAhead;
-            weights = fetch(part, next < end_group ? next : begin + int64_t{chunk_warps} * kChunkGroups);
+            const int next = group + kAhead;
+            weights = fetch(part, next < end_group ? next : begin + chunk_warps * kChunkGroups);
         }
         SIMT_UNROLL
         for (int i = 0; i < 4; ++i) {
@@ -126,25 +128,27 @@ struct TensorMatvecOf : MatvecParts {
     }
     // A group that does not exist is not multiplied, a row that does not is +0.
     template <typename Data>
-    SIMT_FUNCTION void add_groups(const Weights& weights, const Inputs<Data>& inputs, int64_t group,
+    SIMT_FUNCTION void add_groups(const Weights& weights, const Inputs<Data>& inputs, int group,
                                   float (&acc)[4]) const {
         const int row = simt::thread_x() / 4;
-        const int64_t place = row * inputs.stride + group * kGroupPairs + simt::thread_x() % 4;
+        const int count = num_groups() - group;
+        const int num_there = row < num_rows ? count : 0;
+        const int place = row * inputs.stride + group * kGroupPairs + simt::thread_x() % 4;
         uint32_t b[kAhead][2] = {};
         SIMT_UNROLL
         for (int i = 0; i < kAhead; ++i) {
-            if (row >= num_rows || group + i >= num_groups()) continue;
+            if (i >= num_there) continue;
             b[i][0] = inputs.data[place + i * kGroupPairs];
             b[i][1] = inputs.data[place + i * kGroupPairs + 4];
         }
         SIMT_UNROLL
         for (int i = 0; i < kAhead; ++i) {
-            if (group + i < num_groups()) simt::mma(weights.of_group[i], b[i][0], b[i][1], acc);
+            if (i < count) simt::mma(weights.of_group[i], b[i][0], b[i][1], acc);
         }
     }
 };
 struct TensorMatvec8 : TensorMatvecOf<false> {};
-struct NormTensorMatvec4 : TensorMatvecOf<true> {};
+struct TensorNormMatvec4 : TensorMatvecOf<true> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda
