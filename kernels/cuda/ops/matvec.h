@@ -1,5 +1,5 @@
-// kernels/cuda/ops/matvec.h: exact matmuls of a few rows, which wait for weights and nothing else, with what comes before
-// and behind them (ops/matvec_parts.h).
+// kernels/cuda/ops/matvec.h: exact matmuls of a few rows, which wait for weights and nothing else, with what comes
+// before and behind them (ops/matvec_parts.h).
 #pragma once
 
 #include "kernels/cuda/ops/matmul.h"

@@ -1,6 +1,6 @@
 // kernels/cuda/ops/matvec_parts.h: what matmuls of a few rows do before they multiply and behind it, whichever units
-// multiply: a norm of their inputs, the sum of their chunks in order, an activation or the residual stream. The bits are
-// those of the operations one after another (NUMERICS N3, N4 and the contracts of reference/ops/).
+// multiply: a norm of their inputs, the sum of their chunks in order, an activation or the residual stream. The bits
+// are those of the operations one after another (NUMERICS N3, N4 and the contracts of reference/ops/).
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
