@@ -188,8 +188,8 @@ struct TensorMatmul : TensorBlocks<3, 4, true> {};
 struct TensorFastMatmul : TensorBlocks<4, 3, false> {};
 
 // Some rows: 8 · kRowTiles of them, and more than ops/tensor_matvec.h takes. A warp computes 16 outputs over one chunk,
-// straight from memory: 16 bytes of weights for each lane and group. The chunks of an output are computed by chunk_warps
-// warps side by side and added in order by the first of them. Blocks of (32, 8) threads.
+// straight from memory: 16 bytes of weights for each lane and group. The chunks of an output are computed by
+// chunk_warps warps side by side and added in order by the first of them. Blocks of (32, 8) threads.
 template <int kRowTiles>
 struct TensorMatvec : TensorParameters {
     int chunk_warps;  // 1, 2, 4 or 8

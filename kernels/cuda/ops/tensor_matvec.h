@@ -1,5 +1,5 @@
-// kernels/cuda/ops/tensor_matvec.h: matmuls of up to 8 rows on tensor cores (ops/tensor_matmul.h says which dot products),
-// with what comes before and behind them (ops/matvec_parts.h).
+// kernels/cuda/ops/tensor_matvec.h: matmuls of up to 8 rows on tensor cores (ops/tensor_matmul.h says which dot
+// products), with what comes before and behind them (ops/matvec_parts.h).
 #pragma once
 
 #include "kernels/cuda/ops/matvec_parts.h"
@@ -9,8 +9,8 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 // Weights: fragments. A warp computes 16 outputs over one chunk, straight from memory, and has 16 bytes for each of its
-// lanes and of kAhead groups under way at once. Blocks of (32, 8) threads: chunk_warps warps side by side for the chunks
-// of 16 outputs, which are added in order; with kSwiglu the second half of the warps has the rows of up.
+// lanes and of kAhead groups under way at once. Blocks of (32, 8) threads: chunk_warps warps side by side for the
+// chunks of 16 outputs, which are added in order; with kSwiglu the second half of the warps has the rows of up.
 template <bool kNormed>
 struct TensorMatvecOf : MatvecParts {
     int32_t chunk_warps;  // 1, 2, 4 or 8; with kSwiglu at most 4
