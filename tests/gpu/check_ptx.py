@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks at what nvcc makes of the exact kernels, for every architecture and with the options that the build has.
+"""Looks at what nvcc makes of the exact kernels, for an architecture and with the options that the build has.
 
 - The PTX of every kernel contains no floating-point instruction but those of NUMERICS N1: nothing approximate, nothing
   that flushes subnormals, no contraction that the source did not write, no binary64. The kernels of tensor.sm90, and
@@ -141,29 +141,25 @@ def main():
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--source-dir", type=pathlib.Path, required=True)
     parser.add_argument("--work-dir", type=pathlib.Path, required=True)
-    parser.add_argument("--architectures", required=True, help="as CMake has them: 80,90a")
-    parser.add_argument("--also", default="",
-                        help="others, which are not built: their generic accesses and small spills are told")
+    parser.add_argument("--architecture", required=True, help="as CMake has it: 90a")
+    parser.add_argument("--only-compiled", action="store_true",
+                        help="no build is made for it: generic accesses and small spills are told")
     parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()
     args.work_dir.mkdir(parents=True, exist_ok=True)
-    problems = []
-    others = [name for name in args.also.split(",") if name]
-    for architecture in args.architectures.split(",") + others:
-        ptx, usage = compiled(args, architecture)
-        print(f"sm_{architecture}: {ptx.count('.entry')} kernels, {len(usage)} assembled")
-        forbidden = forbidden_instructions(ptx)
-        if architecture in others:
-            generic = sorted({f"{kernel}: generic {name[:2]}" for kernel, name in forbidden if is_generic(name)})
-            few = {kernel: memory for kernel, memory in usage.items() if memory <= FEW_BYTES}
-            print("\n".join(f"sm_{architecture}: {text}" for text in in_memory(few) + generic))
-            usage = {kernel: memory for kernel, memory in usage.items() if memory > FEW_BYTES}
-            forbidden = [(kernel, name) for kernel, name in forbidden if not is_generic(name)]
-        found = [f"{kernel}: {name}" for kernel, name in forbidden] + in_memory(usage)
-        found += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx, architecture)]
-        found += [f"{name}: not aligned to 16 bytes" for name in misaligned(ptx)]
-        problems += [f"sm_{architecture}: {problem}" for problem in found]
+    ptx, usage = compiled(args, args.architecture)
+    print(f"sm_{args.architecture}: {ptx.count('.entry')} kernels, {len(usage)} assembled")
+    forbidden = forbidden_instructions(ptx)
+    if args.only_compiled:
+        generic = sorted({f"{kernel}: generic {name[:2]}" for kernel, name in forbidden if is_generic(name)})
+        few = {kernel: memory for kernel, memory in usage.items() if memory <= FEW_BYTES}
+        print("\n".join(in_memory(few) + generic))
+        usage = {kernel: memory for kernel, memory in usage.items() if memory > FEW_BYTES}
+        forbidden = [(kernel, name) for kernel, name in forbidden if not is_generic(name)]
+    problems = [f"{kernel}: {name}" for kernel, name in forbidden] + in_memory(usage)
+    problems += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx, args.architecture)]
+    problems += [f"{name}: not aligned to 16 bytes" for name in misaligned(ptx)]
     print("\n".join(problems))
     return 1 if problems else 0
 

@@ -1,4 +1,5 @@
 // The faults of tests/planted/faults/kernels/cuda: the emulator finds each, and says in which kernel and what it is.
+// Those of matmuls are in kernel_faults_of_matmuls_test.cc.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,12 +12,11 @@
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/expert_case.h"
 #include "tests/kernels/cuda/mamba_case.h"
-#include "tests/kernels/cuda/matvec_case.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/schedules.h"
-#include "tests/kernels/cuda/tensor_case.h"
 #include "tests/kernels/cuda/window_case.h"
 #include "tests/planted/fault.h"
+#include "tests/planted/kernel_faults.h"
 #include "tests/reference/executor_scene.h"
 
 namespace verbatim::cuda {
@@ -66,27 +66,6 @@ SceneModel wide_model() {
     return SceneModel(config, 5);
 }
 
-constexpr std::string_view kNoFault;
-
-struct Expected {
-    std::string_view fault;
-    const char* kernel;
-    FindingKind kind;
-    reference::Profile profile = reference::Profile::kExact;
-};
-// One of them says what it is, and in which kernel.
-void expect_named(const std::vector<simt::Finding>& findings, const Expected& expected, simt::Schedule schedule) {
-    std::string all;
-    bool named = false;
-    for (const simt::Finding& finding : findings) {
-        all += finding.text + '\n';
-        named |= finding.kind == expected.kind && finding.text.starts_with(std::string(expected.kernel) + ": block (");
-    }
-    EXPECT_TRUE(named) << expected.fault << ", schedule " << static_cast<int>(schedule) << ": wanted "
-                       << simt::name(expected.kind) << " in " << expected.kernel << ", got\n"
-                       << all;
-}
-
 constexpr Expected kExpected[] = {
     {"missing_barrier", "scan", FindingKind::kRace},
     {"barrier_in_branch", "rms_norm", FindingKind::kBarrierNotReached},
@@ -117,31 +96,6 @@ TEST(KernelFaults, EachIsFoundAndNamedInAnyOrderOfThreads) {
     }
 }
 
-// Matmuls of few rows and of many.
-constexpr Expected kExpectedInMatmuls[] = {
-    {"tile_off_by_one", "matmul16", FindingKind::kOutOfBounds},
-    {"stage_not_there", "matmul16", FindingKind::kRace},
-    {"tile_off_by_one", "matmul", FindingKind::kOutOfBounds},
-    {"stage_too_early", "matmul", FindingKind::kRace},
-};
-
-TEST(KernelFaults, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
-    for (const simt::Schedule schedule : schedules()) {
-        const auto findings_of = [schedule](std::string_view fault, int64_t num_rows) {
-            simt::Emulator emulator(schedule, 3);
-            const auto device = make_emulated_device(emulator);
-            const planted::SwitchedOn on(fault);
-            (void)multiplies_as_defined(*device, {num_rows, 70, 300}, Values::kNormal);
-            return emulator.findings();
-        };
-        for (const Expected& expected : kExpectedInMatmuls) {
-            const int64_t num_rows = expected.kernel == std::string_view("matmul") ? 40 : 12;
-            ASSERT_TRUE(findings_of(kNoFault, num_rows).empty());
-            expect_named(findings_of(expected.fault, num_rows), expected, schedule);
-        }
-    }
-}
-
 // A norm by more threads than partial sums.
 constexpr Expected kExpectedInNorms[] = {{"norm_tile_early", "rms_norm", FindingKind::kRace},
                                          {"norm_tile_early", "gated_norm", FindingKind::kRace}};
@@ -163,129 +117,6 @@ TEST(KernelFaults, OfWideNormsAreFoundOrShownAsWrongBits) {
             (void)norms_as_defined(*device, shape, Values::kNormal);
             expect_named(emulator.findings(), expected, schedule);
         }
-    }
-}
-
-// Matmuls of few rows, with a norm before them and the residual stream behind.
-constexpr Expected kExpectedInMatvecs[] = {
-    {"matvec_input_early", "matvec", FindingKind::kRace},
-    {"matvec_input_early", "tensor_matvec", FindingKind::kRace, reference::Profile::kTensorSm90},
-    {"matvec_residual_twice", "matvec", FindingKind::kRace},
-    {"matvec_residual_twice", "tensor_matvec", FindingKind::kRace, reference::Profile::kTensorSm90},
-    {"tensor_matvec_chunks_in_one_place", "tensor_matvec", FindingKind::kRace, reference::Profile::kTensorSm90},
-};
-// Of inputs that a kernel before has rounded.
-constexpr Expected kExpectedInPlainMatvecs[] = {
-    {"matvec_not_awaited", "matvec", FindingKind::kNotAwaited},
-    {"tensor_matvec_not_awaited", "tensor_matvec", FindingKind::kNotAwaited, reference::Profile::kTensorSm90},
-    {"tensor_matvec_stray_rows", "tensor_matvec", FindingKind::kOutOfBounds, reference::Profile::kTensorSm90},
-};
-
-TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
-    for (const simt::Schedule schedule : schedules()) {
-        simt::Emulator emulator(schedule, 3);
-        const auto device = make_emulated_device(emulator);
-        const auto case_of = [&](reference::Profile profile, bool is_normed) {
-            return MatvecCase(*device, {.num_rows = 2,
-                                        .num_k = 1300,
-                                        .outputs = {130},
-                                        .end = MatvecEnd::kAddBranch,
-                                        .is_normed = is_normed,
-                                        .profile = profile});
-        };
-        for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
-            const MatvecCase one = case_of(profile, true);
-            EXPECT_TRUE(one.is_as_defined());
-            EXPECT_TRUE(case_of(profile, false).is_as_defined());
-            const planted::SwitchedOn on("matvec_chunks_backwards");
-            EXPECT_FALSE(one.is_as_defined());
-        }
-        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
-        const auto expect_all = [&](const auto& all, bool is_normed) {
-            for (const Expected& expected : all) {
-                emulator.clear_findings();
-                const planted::SwitchedOn on(expected.fault);
-                (void)case_of(expected.profile, is_normed).is_as_defined();
-                expect_named(emulator.findings(), expected, schedule);
-            }
-        };
-        expect_all(kExpectedInMatvecs, true);
-        expect_all(kExpectedInPlainMatvecs, false);
-    }
-}
-
-// A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
-constexpr Expected kExpectedOnTensorCores[] = {
-    {"tensor_not_awaited", "tensor_matmul", FindingKind::kUninitialised},
-    {"tensor_no_barrier", "tensor_matmul", FindingKind::kRace},
-    {"tensor_half_warp", "tensor_matmul", FindingKind::kWarpMask},
-};
-
-TEST(KernelFaults, OfTensorCoresAreFoundOrShownAsWrongBits) {
-    // How many outputs are wrong.
-    const auto run = [](simt::Emulator& emulator, std::string_view fault) {
-        const auto device = make_emulated_device(emulator);
-        device->use_warpgroups(false);
-        TensorCase one(*device, {40, 50, 600});
-        const planted::SwitchedOn on(fault);
-        one.multiply();
-        return one.num_wrong();
-    };
-    for (const simt::Schedule schedule : schedules()) {
-        for (const Expected& expected : kExpectedOnTensorCores) {
-            simt::Emulator emulator(schedule, 3);
-            run(emulator, expected.fault);
-            expect_named(emulator.findings(), expected, schedule);
-        }
-        // Every access is in order; only the sums are of other rows.
-        simt::Emulator emulator(schedule, 3);
-        EXPECT_GT(run(emulator, "tensor_wrong_lane"), 40 * 50 * 9 / 10);
-        EXPECT_TRUE(emulator.findings().empty());
-    }
-}
-
-// The same on warpgroups: more stages than there are places for, warps and a warpgroup without outputs.
-constexpr Expected kExpectedOnWarpgroups[] = {
-    {"hopper_no_fence_of_barriers", "hopper_matmul", FindingKind::kMissingFence},
-    {"hopper_barriers_not_ready", "hopper_matmul", FindingKind::kRace},
-    {"hopper_place_not_free", "hopper_matmul", FindingKind::kBarrierUse},
-    {"hopper_place_never_free", "hopper_matmul", FindingKind::kBarrierNotReached},
-    {"hopper_too_few_bytes", "hopper_matmul", FindingKind::kBarrierUse},
-    {"hopper_tile_not_copied", "hopper_matmul", FindingKind::kBarrierNotReached},
-    {"hopper_tiles_of_nobody", "hopper_matmul", FindingKind::kOutOfBounds},
-    {"hopper_rows_not_awaited", "hopper_matmul", FindingKind::kUninitialised},
-    {"hopper_rows_not_fenced", "hopper_matmul", FindingKind::kMissingFence},
-    {"hopper_stage_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
-    {"hopper_wrong_parity", "hopper_matmul", FindingKind::kNotAwaited},
-    {"hopper_arrival_missing", "hopper_matmul", FindingKind::kBarrierNotReached},
-    {"hopper_no_register_fence", "hopper_matmul", FindingKind::kMissingFence},
-    {"hopper_not_committed", "hopper_matmul", FindingKind::kNotAwaited},
-    {"hopper_not_multiplied", "hopper_matmul", FindingKind::kNotAwaited},
-    {"hopper_half_a_group", "hopper_matmul", FindingKind::kBarrierNotReached},
-    {"hopper_tile_misplaced", "hopper_matmul", FindingKind::kMisaligned},
-};
-
-TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
-    const auto run = [](simt::Emulator& emulator, std::string_view fault) {
-        const auto device = make_emulated_device(emulator);
-        TensorCase one(*device, {34, 50, 400});
-        const planted::SwitchedOn on(fault);
-        one.multiply();
-        return one.num_wrong();
-    };
-    for (const simt::Schedule schedule : schedules()) {
-        simt::Emulator good(schedule, 3);
-        EXPECT_EQ(run(good, kNoFault), 0);
-        EXPECT_TRUE(good.findings().empty());
-        for (const Expected& expected : kExpectedOnWarpgroups) {
-            simt::Emulator emulator(schedule, 3);
-            run(emulator, expected.fault);
-            expect_named(emulator.findings(), expected, schedule);
-        }
-        // Every access is in order.
-        simt::Emulator emulator(schedule, 3);
-        EXPECT_GT(run(emulator, "hopper_not_swizzled"), 34 * 50 / 2);
-        EXPECT_TRUE(emulator.findings().empty());
     }
 }
 
@@ -580,10 +411,9 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 }
 
 TEST(KernelFaults, NoneIsLeftOut) {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",       "tensor_later_row",    "conv_other_sequence",
-                                        "scan_snapshot_late",      "window_fault_of_all", "gate_of_queries",
-                                        "hopper_not_swizzled",     "norm_lane_too_few",   "matvec_chunks_backwards",
-                                        "shared_gate_of_first_row"};
+    std::set<std::string_view> shown = shown_in_matmuls();
+    shown.insert({"tensor_later_row", "conv_other_sequence", "scan_snapshot_late", "window_fault_of_all",
+                  "gate_of_queries", "norm_lane_too_few", "shared_gate_of_first_row"});
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     shown.insert(std::begin(kShownInExperts), std::end(kShownInExperts));
@@ -592,12 +422,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
     add(kExpected);
-    add(kExpectedInMatmuls);
     add(kExpectedInNorms);
-    add(kExpectedInMatvecs);
-    add(kExpectedInPlainMatvecs);
-    add(kExpectedOnTensorCores);
-    add(kExpectedOnWarpgroups);
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
     add(kExpectedInRings);

@@ -1,0 +1,41 @@
+// tests/planted/kernel_faults.h: what a planted fault of a CUDA kernel is to be found as.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/simt/emulator.h"
+#include "reference/numerics/profile.h"
+
+namespace verbatim::cuda {
+
+inline constexpr std::string_view kNoFault;
+
+struct Expected {
+    std::string_view fault;
+    const char* kernel;
+    simt::FindingKind kind;
+    reference::Profile profile = reference::Profile::kExact;
+};
+// One of them says what it is, and in which kernel.
+inline void expect_named(const std::vector<simt::Finding>& findings, const Expected& expected,
+                         simt::Schedule schedule) {
+    std::string all;
+    bool named = false;
+    for (const simt::Finding& finding : findings) {
+        all += finding.text + '\n';
+        named |= finding.kind == expected.kind && finding.text.starts_with(std::string(expected.kernel) + ": block (");
+    }
+    EXPECT_TRUE(named) << expected.fault << ", schedule " << static_cast<int>(schedule) << ": wanted "
+                       << simt::name(expected.kind) << " in " << expected.kernel << ", got\n"
+                       << all;
+}
+
+// Whom the tests of matmuls show (kernel_faults_of_matmuls_test.cc).
+std::set<std::string_view> shown_in_matmuls();
+
+}  // namespace verbatim::cuda
