@@ -54,14 +54,19 @@ void catch_signals() {
     for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
 }
 
-// What the kernel starts cannot leave the group, and is this process's own when whoever started it has gone.
+// What the kernel starts cannot leave the group, and is this process's own when whoever started it has gone. Nobody of
+// them sends a signal to anyone outside the group.
 void keep_in_group() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     constexpr uint32_t kNo = SECCOMP_RET_ERRNO | EPERM;
     sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsid, 1, 0),
-                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setpgid, 0, 1), BPF_STMT(BPF_RET | BPF_K, kNo),
-                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsid, 5, 0),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setpgid, 4, 0),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 2),
+                            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1),  // kill(0, signal): the group
+                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                            BPF_STMT(BPF_RET | BPF_K, kNo)};
     const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
     // A machine that knows no filters runs the kernel as well.
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
@@ -242,7 +247,10 @@ private:
             on_board.machine.set(text(kernel->machine));
             const bool known = kernel->abi >= 1 && kernel->abi <= VERBATIM_KERNEL_ABI;  // of an earlier one: K6
             const bool whole = known && kernel->run != nullptr;
-            if (!whole) {
+            if (whole && text(kernel->name).empty()) {
+                board_.answer = Answer::kNotLoaded;
+                board_.detail.set(fmt::format("kernel {} has no name", i));
+            } else if (!whole) {
                 board_.answer = Answer::kNotLoaded;
                 board_.detail.set(fmt::format("kernel {} is of ABI {}, wanted 1 ... {}, with a run function", i,
                                               kernel->abi, VERBATIM_KERNEL_ABI));

@@ -308,8 +308,10 @@ std::string list_text(KernelFormat format) {
     std::string text;
     for (const Operation& operation : operations()) text += contract_text(operation) + "\n";
     text += "what the executors do besides, and why it is not here:\n";
+    size_t width = 0;
+    for (const Coverage& entry : coverage()) width = std::max(width, std::string_view(entry.name).size());
     for (const Coverage& entry : coverage()) {
-        if (entry.operation.empty()) text += fmt::format("  {:<13}{}\n", entry.name, entry.reason);
+        if (entry.operation.empty()) text += fmt::format("  {:<{}}  {}\n", entry.name, width, entry.reason);
     }
     return text;
 }

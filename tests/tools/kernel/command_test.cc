@@ -141,6 +141,26 @@ TEST(KernelCommand, AKernelOfAnEarlierAbiIsTakenAndOneOfALaterIsNot) {
     }
 }
 
+TEST(KernelCommand, AKernelWithoutANameIsNotTaken) {
+    const ScratchFiles scratch;
+    const std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
+    const std::string field = ".name = \"naive\"";
+    for (const std::string name : {"nullptr", "\"\""}) {
+        std::string nameless = source;
+        nameless.replace(nameless.find(field), field.size(), ".name = " + name);
+        const Outcome outcome = run_kernel({"check", "rope", "--file", scratch.write("mine.cc", nameless)});
+        EXPECT_EQ(outcome.exit_code, kExitBadInput) << name;
+        EXPECT_THAT(outcome.err, HasSubstr("kernel 0 has no name")) << name;
+    }
+}
+
+// Two columns, however long a name is.
+TEST(KernelCommand, AReasonStandsBesideItsName) {
+    const Outcome outcome = run_kernel({"list"});
+    EXPECT_THAT(outcome.out, HasSubstr("\n  move_delta_states  delta_update over tokens"));
+    EXPECT_THAT(outcome.out, HasSubstr("\n  embed              no sum"));
+}
+
 TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
     const std::string naive = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/";
     const auto expect = [](const std::vector<std::string>& flags, const std::string& what) {

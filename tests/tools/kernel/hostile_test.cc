@@ -76,6 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "if (fork() == 0) { setsid(); if (fork() == 0) { for (;;) pause(); } _exit(0); } usleep(50000);",
                       "fails", "starts a process"},
         HostileKernel{"EndsItself", "raise(SIGTERM);", "crash", "Terminated"},
+        HostileKernel{"EndsWhoStartedIt", "return kill(getppid(), SIGKILL) == 0 ? 0 : 9;", "fails", "returns 9"},
         HostileKernel{"EndsItsGroup", "kill(0, SIGKILL);", "crash", "Killed"},
         HostileKernel{"WritesFarBefore", "*(volatile float*)(run->args.rms_norm->out.data - 40000) = 3;", "crash",
                       "Segmentation fault"},
