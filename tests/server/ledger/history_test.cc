@@ -65,8 +65,11 @@ TEST_F(Histories, AsManyMessagesAreEqualAsBothBeginWith) {
 
 TEST_F(Histories, ARewrittenTurnCountsAsItIsNow) {
     add(0, {said("a"), said("b")}, "def f");
+    std::vector<std::string> appended = *messages_of(view_, tokenizer_);
     add(1, {said("another b")}, "return");
     const std::vector<std::string> all = *messages_of(view_, tokenizer_);
+    appended.insert(appended.end(), all.begin() + 1, all.end());
+    expect_num_equal(appended, 1);
     ASSERT_EQ(all.size(), 3u);
     expect_num_equal(all, 3);
     expect_num_equal({said("a"), said("b")}, 1);
