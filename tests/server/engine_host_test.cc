@@ -23,6 +23,7 @@ TEST(EngineHost, AStepsTokensAreToldInOneDelivery) {
     std::vector<std::vector<int>> told_in(kRequests);
     HttpSceneConfig config;
     config.has_template = false;
+    config.is_loaded = false;  // the server would set its own
     HttpScene scene(std::move(config));
     scene.host().set_delivery({[&] {
                                    EXPECT_FALSE(std::exchange(is_inside, true));
