@@ -130,12 +130,15 @@ Result<Measured> measured_of(const char* verb, const KernelOptions& options, con
         measured.limits = probe.measure(2);
     }
     RETURN_IF_ERROR(measure(options, operation, cases, session, measured));
-    if (is_timed)
-        measured.reports.heading = {fmt::format(
-            "machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s, vdpbf16 {:.1f} GFLOP/s; built-in: {}",
-            options.threads, options.threads == 1 ? "" : "s", measured.limits.stream_bytes_per_s * 1e-9,
-            measured.limits.fma_flops * 1e-9, measured.limits.dpbf16_flops * 1e-9,
-            best_builtin(builtin_infos(operation)).name)};
+    if (is_timed) {
+        const MachineLimits& limits = measured.limits;
+        const std::string dpbf16 =
+            limits.dpbf16_flops > 0 ? fmt::format(", vdpbf16 {:.1f} GFLOP/s", limits.dpbf16_flops * 1e-9) : "";
+        measured.reports.heading = {
+            fmt::format("machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s{}; built-in: {}", options.threads,
+                        options.threads == 1 ? "" : "s", limits.stream_bytes_per_s * 1e-9, limits.fma_flops * 1e-9,
+                        dpbf16, best_builtin(builtin_infos(operation)).name)};
+    }
     return measured;
 }
 
