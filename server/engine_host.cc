@@ -107,12 +107,6 @@ bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply
     return true;
 }
 
-void EngineHost::set_delivery(Delivery delivery) {
-    auto shared = std::make_shared<const Delivery>(std::move(delivery));
-    const std::lock_guard lock(mutex_);
-    delivery_ = std::move(shared);
-}
-
 size_t EngineHost::num_requests() const {
     const std::lock_guard lock(mutex_);
     return num_requests_;
@@ -303,17 +297,6 @@ void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_p
 
 // What the engine tells goes to whom it belongs to, in order.
 void EngineHost::deliver() {
-    std::shared_ptr<const Delivery> delivery;
-    {
-        const std::lock_guard lock(mutex_);
-        delivery = delivery_;
-    }
-    if (delivery) delivery->begin();
-    deliver_events();
-    if (delivery) delivery->end();
-}
-
-void EngineHost::deliver_events() {
     std::vector<RequestId> stopped;
     for (std::vector<EngineEvent> events = engine_.take_events(); !events.empty(); events = engine_.take_events()) {
         for (const EngineEvent& event : events) {

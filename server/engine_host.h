@@ -109,19 +109,11 @@ public:
         Sink sink;
     };
 
-    // Called on the engine's thread around what it tells of one step: whoever hears of it then can be woken once.
-    struct Delivery {
-        std::function<void()> begin;
-        std::function<void()> end;
-    };
-
     // Borrows the engine, and calls it until the destructor has returned.
     EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig config);
     EngineHost(const EngineHost&) = delete;
     EngineHost& operator=(const EngineHost&) = delete;
     ~EngineHost();  // aborts what runs
-
-    void set_delivery(Delivery delivery);  // from any thread; for what is told from then on
 
     // From any thread. All of them or none: empty when there is no room, or when the executor has failed.
     std::optional<std::vector<Ticket>> submit(std::vector<Job> jobs);
@@ -174,7 +166,6 @@ private:
     [[nodiscard]] HostUpdate refusal_of(const HostRequest& request, const ConversationKey& key) const;
     void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
     void deliver();
-    void deliver_events();
     void deliver(Live& live, TokenId token);
     void finish(const EngineEvent& event);
     void fail(const std::string& why);
@@ -197,7 +188,6 @@ private:
     bool stopping_ = false;
     std::string failure_;
     HostView view_;
-    std::shared_ptr<const Delivery> delivery_;  // null: nobody asked
 
     // Of the engine's thread.
     HostExecutor executor_;

@@ -58,11 +58,6 @@ Endpoints::Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& c
       updates_(std::make_shared<UpdateQueue>(*loop_)),
       run_(fmt::format("{:x}", std::chrono::system_clock::now().time_since_epoch().count())) {}
 
-void Endpoints::serve(Service service) {
-    service_ = std::move(service);
-    service_->host->set_delivery({[queue = updates_] { queue->hold(); }, [queue = updates_] { queue->release(); }});
-}
-
 void Endpoints::join_threads() {
     json_thread_.join();
     text_thread_.join();

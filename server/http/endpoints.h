@@ -46,7 +46,7 @@ public:
     // `page`: what / shows.
     Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& config, Tenants tenants, std::string page);
 
-    void serve(Service service);
+    void serve(Service service) { service_ = std::move(service); }
     void drain() { draining_ = true; }
     [[nodiscard]] bool draining() const { return draining_; }
     [[nodiscard]] HttpMetrics& metrics() { return metrics_; }

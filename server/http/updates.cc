@@ -29,22 +29,6 @@ void UpdateQueue::put(const std::shared_ptr<Updates>& updates, ChoiceUpdate upda
         if (is_closed_ || updates->is_closed_) return;
         updates->come_.push_back(std::move(update));
         if (!list(updates)) return;
-        is_owed_ = is_held_;
-        if (is_owed_) return;
-    }
-    post_wake_up();
-}
-
-void UpdateQueue::hold() {
-    const std::lock_guard lock(mutex_);
-    is_held_ = true;
-}
-
-void UpdateQueue::release() {
-    {
-        const std::lock_guard lock(mutex_);
-        is_held_ = false;
-        if (!std::exchange(is_owed_, false)) return;
     }
     post_wake_up();
 }

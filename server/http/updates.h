@@ -62,9 +62,6 @@ public:
     explicit UpdateQueue(boost::asio::io_context& loop);
     UpdateQueue(const UpdateQueue&) = delete;
     UpdateQueue& operator=(const UpdateQueue&) = delete;
-    // Around updates that come together, by one thread: they are one wake-up, behind the last of them.
-    void hold();
-    void release();
     void close();  // nothing is put after this; on the loop's thread
 
 private:
@@ -80,8 +77,6 @@ private:
     std::deque<std::shared_ptr<Updates>> listed_;
     bool is_waking_ = false;  // wake_some() is on its way
     bool is_closed_ = false;
-    bool is_held_ = false;
-    bool is_owed_ = false;  // the wake-up, when it is held no more
 
     std::mutex posting_;             // held while the loop is called, so that close() waits for that
     boost::asio::io_context* loop_;  // null: closed

@@ -36,7 +36,6 @@ public:
     }
     void end(size_t request) const { requests_[request]->sink(0)({.kind = HostUpdate::Kind::kFinished}); }
     asio::io_context& loop() { return *loop_; }
-    UpdateQueue& queue() { return *queue_; }
     Updates& request(size_t index) { return *requests_[index]; }
     [[nodiscard]] const std::vector<TokenId>& told(size_t request) const { return told_[request]; }
     [[nodiscard]] int num_taken() const { return num_taken_; }
@@ -121,25 +120,6 @@ TEST(Updates, WhatComesTogetherIsOneWakeUp) {
     EXPECT_EQ(scene.loop().poll(), 0u);
     EXPECT_EQ(scene.told(0).size(), 20u);
     EXPECT_EQ(scene.most_at_once(), 20u);
-}
-
-// As a step's tokens do: the loop is not woken by the first of them while the others are on their way.
-TEST(Updates, WhatIsHeldIsOneWakeUpBehindTheLastOfThem) {
-    UpdatesScene scene(3);
-    scene.loop().poll();
-    scene.queue().hold();
-    for (size_t i = 0; i < 3; ++i) {
-        scene.tell(i, 7);
-        EXPECT_EQ(scene.loop().poll(), 0u);
-    }
-    scene.queue().release();
-    EXPECT_EQ(scene.loop().poll(), 1u);
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(scene.told(i).size(), 1u);
-    scene.queue().hold();
-    scene.queue().release();
-    EXPECT_EQ(scene.loop().poll(), 0u) << "nothing came";
-    scene.tell(0, 8);
-    EXPECT_EQ(scene.loop().poll(), 1u) << "what is not held is told at once";
 }
 
 TEST(Updates, WhoDoesNotTakeWhatWasSentIsGivenUp) {
