@@ -64,6 +64,14 @@ int64_t query_rows(const reference::ModelConfig& config) {
     return rows;
 }
 
+// Whether many rows may attend by tiles in every layer.
+bool attends_by_tiles(const Device& device, reference::Profile profile, const reference::ModelConfig& config,
+                      int32_t block_size) {
+    return std::ranges::all_of(config.layers, [&](const reference::LayerConfig& layer) {
+        return !layer.attention || device.attends_by_tiles(profile, shape_of(*layer.attention), block_size);
+    });
+}
+
 // Matrices of one shape, one behind the other: of experts.
 int64_t copies_of(const reference::ModelConfig& config, MatrixId id) {
     const bool of_expert =
@@ -124,7 +132,8 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
       final_norm_(device, model.norm(static_cast<int32_t>(model.config().layers.size()), reference::Norm::kFinal)),
       row_layout_(row_layout(tensors, kSectorBytes)),
       log_(device, model.config(), pooled.max_log_tokens),
-      lists_(device, model.config().vocab_size, query_rows(model.config())) {
+      lists_(device, model.config().vocab_size, query_rows(model.config()),
+             attends_by_tiles(device, profile, model.config(), pooled.pools.block_size)) {
     CHECK(unsupported(config(), pools_, device.limits()).empty());
     CHECK(std::ranges::all_of(tensors, has_room), "the device's blocks hold K and V alone");
     const reference::MatrixView& table = model.weights().embedding;
@@ -275,8 +284,7 @@ PooledStep CudaBackend::pad(const PooledStep& step) {
 }
 
 void CudaBackend::upload_lists(const PooledStep& step, bool decodes) {
-    lists_.describe(step, log_);
-    if (decodes) lists_.fix_queries();
+    lists_.describe(step, log_, decodes);
     lists_.upload();
     step_ = lists_.batch();
     const int64_t num_runs = lists_.first_runs.values.back();

@@ -84,6 +84,7 @@ struct DeviceBatch {
     const int32_t* positions = nullptr;      // [num_rows]
     const int32_t* row_sequences = nullptr;  // [num_rows]
     const DeviceQueries* queries = nullptr;  // [num_queries + 1]
+    const DeviceQueries* tiles = nullptr;    // [num_tiles + 1]: the same of rows that attend by tiles
     const int32_t* first_runs = nullptr;     // [num_rows + 1]: row r's runs are [first_runs[r], first_runs[r + 1])
     const int32_t* blocks = nullptr;         // room for max_blocks
     const DeviceSequence* sequences = nullptr;
@@ -97,6 +98,7 @@ struct DeviceBatch {
     int64_t num_sequences = 0;
     int64_t num_logit_rows = 0;
     int64_t num_queries = 0;
+    int64_t num_tiles = 0;
     int64_t query_rows = 1;  // that attend together, at most
     int64_t max_blocks = 0;
     int64_t max_writes = 0;
@@ -200,6 +202,10 @@ inline constexpr int64_t kAttendColumns = 8;
 }
 // Rows that may attend together.
 [[nodiscard]] inline int64_t attend_rows(const AttentionShape& shape) { return kAttendColumns / attend_heads(shape); }
+// Where Device::attends_by_tiles(): so many rows of a sequence attend together, one head at a time. Fewer rows than a
+// warp has in mma are no tile.
+inline constexpr int64_t kAttendTileRows = 64;
+inline constexpr int64_t kLeastTileRows = 16;
 // A mixture of experts. Weights of a router, binary32: [ceil(n_experts / 8)][K, even][8], +0 elsewhere.
 inline constexpr int kRouteExperts = 8;  // side by side
 struct DeviceRouter {
@@ -419,6 +425,9 @@ public:
                                 int64_t num_tiles) = 0;
     // Whether large matmuls run on warpgroups.
     [[nodiscard]] virtual bool multiplies_by_groups() const = 0;
+    // Whether attention in this profile takes what batch.tiles lists; otherwise there must be nothing in it.
+    [[nodiscard]] virtual bool attends_by_tiles(reference::Profile profile, const AttentionShape& shape,
+                                                int32_t block_size) const = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     // conv and scan lower a logit row's fault to the states' layer when what they would go on from behind it is not
     // finite (N8). They begin by replaying what a sequence has logged, and log what its own row does not take in.
@@ -448,8 +457,8 @@ public:
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
-    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape). The
-    // dot products on tensor cores in tensor.sm90.
+    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape); every
+    // row is in batch.queries or in batch.tiles. The dot products on tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
     // x [num_rows, heads · head_dim] by the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], gates second.

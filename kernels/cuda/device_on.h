@@ -27,6 +27,7 @@
 #include "kernels/cuda/ops/tensor_attention.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 #include "kernels/cuda/ops/tensor_probe.h"
+#include "kernels/cuda/ops/tile_attention.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -113,6 +114,11 @@ public:
         }
     }
     [[nodiscard]] bool multiplies_by_groups() const override { return this->has_warpgroups(); }
+    [[nodiscard]] bool attends_by_tiles(reference::Profile profile, const AttentionShape& shape,
+                                        int32_t block_size) const override {
+        return profile == reference::Profile::kTensorSm90 && this->has_warpgroups() && block_size == kUsualBlockSize &&
+               (shape.head_dim == 16 || shape.head_dim == 64 || shape.head_dim == 128);
+    }
     void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                        Floats out) override {
         if (out.num_rows <= kTensorMatvecRows) {
@@ -260,7 +266,10 @@ public:
                                           runs};
         const int64_t groups = shape.n_kv_heads * num_parts;
         const bool has_ring = this->has_warpgroups() && takes_ring(pages);
-        if (profile == reference::Profile::kTensorSm90) {
+        if (batch.num_tiles > 0) attend_tiles(batch, shape, parameters);
+        if (batch.num_queries == 0) {
+            // all rows are in tiles
+        } else if (profile == reference::Profile::kTensorSm90) {
             has_ring ? launch_attention<TensorAttendRing>("tensor_attend_ring", groups, parameters)
                      : launch_attention<TensorAttendRun>("tensor_attend_run", groups, parameters);
         } else if (columns == 1) {
@@ -531,6 +540,20 @@ private:
         const int64_t resident = num_processors() * resident_blocks_of<Kernel>(parameters.pages.head_dim);
         launch(name, grid(std::max<int64_t>(resident / groups, 1), groups),
                {simt::kWarpSize, Kernel::kThreads / simt::kWarpSize}, Kernel{{parameters}});
+    }
+    void attend_tiles(const DeviceBatch& batch, const AttentionShape& shape, AttendParameters parameters) {
+        parameters.queries = view(batch.tiles, batch.num_tiles + 1);
+        parameters.num_queries = static_cast<int32_t>(batch.num_tiles);
+        parameters.heads = 1;
+        parameters.num_parts = parameters.group;
+        constexpr auto kName = "tensor_attend_tile";
+        if (shape.head_dim == 16) {
+            launch_attention<TensorAttendTile16>(kName, shape.n_heads, parameters);
+        } else if (shape.head_dim == 64) {
+            launch_attention<TensorAttendTile64>(kName, shape.n_heads, parameters);
+        } else {
+            launch_attention<TensorAttendTile128>(kName, shape.n_heads, parameters);
+        }
     }
     // Pages that bulk copies bring whole.
     static bool takes_ring(const DevicePages& pages) {

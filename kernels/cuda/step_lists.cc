@@ -17,14 +17,16 @@ int64_t bytes_of(const std::vector<T>& values) {
 
 }  // namespace
 
-StepLists::StepLists(Device& device, int32_t vocab_size, int64_t query_rows)
+StepLists::StepLists(Device& device, int32_t vocab_size, int64_t query_rows, bool has_tiles)
     : device_(device),
       query_rows_(static_cast<int32_t>(query_rows)),
+      has_tiles_(has_tiles),
       pinned_(device),
       results_(device),
       times_generated_(static_cast<size_t>(vocab_size), -1) {}
 
-void StepLists::describe(const PooledStep& step, StateLog& log) {
+void StepLists::describe(const PooledStep& step, StateLog& log, bool fixed) {
+    is_fixed_ = fixed;
     each(*this, [](auto& list) { list.values.clear(); });
     tokens.values.assign(step.batch.tokens.begin(), step.batch.tokens.end());
     logit_rows.values.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
@@ -32,6 +34,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log) {
     drawn.values.assign(step.draws.size(), 0);
     first_runs.values.push_back(0);
     queries.values.push_back({});
+    tiles.values.push_back({});
     for (const reference::SamplingArgs& draw : step.draws) describe_draw(draw);
     for (const BlockCopy& copy : step.copies) {
         copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
@@ -49,6 +52,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log) {
                                 .log = logged.log,
                                 .first_entry = logged.first_entry});
     }
+    if (is_fixed_) fix_queries();
 }
 
 void StepLists::describe_sequence(const PooledSequence& sequence, const reference::WalkSequence& part, StateLog& log) {
@@ -85,12 +89,15 @@ void StepLists::describe_rows(const reference::WalkSequence& part, int32_t seque
         row_sequences.values.push_back(sequence);
         first_runs.values.push_back(first_runs.values.back() + num_runs(r));
     }
-    for (int32_t first = 0; first < part.num_rows; first += query_rows_) {
-        const int32_t num_together = std::min(query_rows_, part.num_rows - first);
-        rows_together_ = std::max(rows_together_, num_together);
-        const int32_t first_item = queries.values.back().first_item;
-        queries.values.back() = {part.first_row + first, num_together, first_item, sequence};
-        queries.values.push_back({.first_item = first_item + num_runs(first + num_together - 1)});
+    const bool by_tiles = has_tiles_ && !is_fixed_ && part.num_rows >= kLeastTileRows;
+    std::vector<DeviceQueries>& list = by_tiles ? tiles.values : queries.values;
+    const auto most = by_tiles ? static_cast<int32_t>(kAttendTileRows) : query_rows_;
+    for (int32_t first = 0; first < part.num_rows; first += most) {
+        const int32_t num_together = std::min(most, part.num_rows - first);
+        if (!by_tiles) rows_together_ = std::max(rows_together_, num_together);
+        const int32_t first_item = list.back().first_item;
+        list.back() = {part.first_row + first, num_together, first_item, sequence};
+        list.push_back({.first_item = first_item + num_runs(first + num_together - 1)});
     }
 }
 
@@ -170,6 +177,7 @@ DeviceBatch StepLists::batch() const {
             .positions = place(positions),
             .row_sequences = place(row_sequences),
             .queries = place(queries),
+            .tiles = place(tiles),
             .first_runs = place(first_runs),
             .blocks = place(blocks),
             .sequences = place(sequences),
@@ -183,6 +191,7 @@ DeviceBatch StepLists::batch() const {
             .num_sequences = size(sequences),
             .num_logit_rows = size(logit_rows),
             .num_queries = size(queries) - 1,
+            .num_tiles = size(tiles) - 1,
             .query_rows = rows_together_,
             .max_blocks = blocks.room,
             .max_writes = writes.room,

@@ -28,14 +28,14 @@ class StepLists {
 public:
     static constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
 
-    // The device is borrowed. query_rows: how many rows of a sequence may attend together.
-    StepLists(Device& device, int32_t vocab_size, int64_t query_rows);
+    // The device is borrowed. query_rows: how many rows of a sequence may attend together; has_tiles: many rows attend
+    // by tiles.
+    StepLists(Device& device, int32_t vocab_size, int64_t query_rows, bool has_tiles);
 
     // What the kernels of this step will read. A sequence without a slot (kNoSlot) neither attends nor writes.
-    // `log` gives logs their places.
-    void describe(const PooledStep& step, StateLog& log);
-    // Lets nothing that batch() counts depend on how rows are divided among sequences. After describe().
-    void fix_queries();
+    // `log` gives logs their places. fixed: nothing that batch() counts depends on how rows are divided among
+    // sequences.
+    void describe(const PooledStep& step, StateLog& log, bool fixed);
     // REQUIRES: the device has done the step before.
     void upload();
     // All of it on the device, but for the room of attention's workspace. REQUIRES: upload() came before.
@@ -56,7 +56,7 @@ public:
     StepList<int32_t> drawn;                             // [num_logit_rows], before the step: anything
     StepList<int32_t> tokens, positions, row_sequences;  // [num_rows]
     StepList<int32_t> first_runs;                        // [num_rows + 1]
-    StepList<DeviceQueries> queries;                     // and one more, where they end
+    StepList<DeviceQueries> queries, tiles;              // and one more, where they end
     StepList<int32_t> logit_rows;
     StepList<DeviceSequence> sequences, moves;
     StepList<DeviceDraw> draws;  // [num_logit_rows]
@@ -70,16 +70,19 @@ private:
     static void each(Lists& lists, const Call& call) {
         call(lists.faults), call(lists.drawn);
         call(lists.tokens), call(lists.positions), call(lists.row_sequences), call(lists.first_runs);
-        call(lists.queries), call(lists.logit_rows), call(lists.sequences), call(lists.moves), call(lists.draws);
-        call(lists.copies), call(lists.writes), call(lists.counts), call(lists.blocks);
+        call(lists.queries), call(lists.tiles), call(lists.logit_rows), call(lists.sequences), call(lists.moves);
+        call(lists.draws), call(lists.copies), call(lists.writes), call(lists.counts), call(lists.blocks);
     }
     void describe_sequence(const PooledSequence& sequence, const reference::WalkSequence& part, StateLog& log);
     void describe_draw(const reference::SamplingArgs& draw);
     void describe_rows(const reference::WalkSequence& part, int32_t sequence, bool attends);
+    void fix_queries();
     void make_room();
 
     Device& device_;
     int32_t query_rows_;
+    bool has_tiles_;
+    bool is_fixed_ = false;
     PinnedBytes pinned_;
     PinnedBytes results_;
     DeviceArray<int32_t> memory_;

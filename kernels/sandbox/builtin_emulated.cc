@@ -171,7 +171,7 @@ void describe(const verbatim_attention& op, Device& device, cuda::StepLists& lis
     const std::vector<TokenId> tokens(static_cast<size_t>(op.q.num_rows));
     const reference::ModelConfig no_layers;
     cuda::StateLog no_log(device, no_layers, 0);
-    lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, no_log);
+    lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, no_log, false);
     lists.upload();
 }
 
@@ -181,7 +181,8 @@ int32_t emulate_attention(const Kernel* kernel, const Run* run) {
     return on_emulator(run, [&](Device& device) {
         const EmulatedPages pages(device, op);
         const cuda::AttentionShape shape{op.n_heads, op.n_kv_heads, op.head_dim, op.scale};
-        cuda::StepLists lists(device, 1, attend_rows(shape));
+        const bool has_tiles = device.attends_by_tiles(profile, shape, pages.pages.block_size);
+        cuda::StepLists lists(device, 1, attend_rows(shape), has_tiles);
         describe(op, device, lists);
         cuda::DeviceBatch batch = lists.batch();
         batch.max_runs = lists.first_runs.values.back();

@@ -41,24 +41,24 @@ VERBATIM_HOST_DEVICE inline float max_f32(float a, float b) {
     return a == a ? larger : a;  // a > NaN is false and gives b, the NaN
 }
 
-// e^x. Exactly 1 at 0; +0 below -87, infinity above 88.72, so that no result is subnormal.
+inline constexpr float kExpLowest = -87.0F;
+inline constexpr float kExpHighest = 88.72F;
+
+// e^x for x in [kExpLowest, kExpHighest].
 //
 //   n = round(x · log2 e); r = x - n · ln 2 in two steps, of which the first is exact: both terms are multiples of
 //   2^-24 and |r| < 0.35
 //   e^r = 1 + (r + r² · q(r)), q = Taylor's 1/2! ... 1/7!; what is cut off is below 0.35^8 / 8! = 5.6e-9 = 0.1 ulp
 //   times 2^n by adding n to the exponent field
-VERBATIM_HOST_DEVICE inline float exp_f32(float x) {
-    constexpr float kLowest = -87.0F;
-    constexpr float kHighest = 88.72F;
+VERBATIM_HOST_DEVICE inline float exp_inside(float x) {
     constexpr float kLog2E = 0x1.715476p+0F;
     constexpr float kLn2High = 0x1.62e430p-1F;   // ln 2 rounded to binary32
     constexpr float kLn2Low = -0x1.05c610p-29F;  // the rest
     constexpr float kRound = 0x1.8p+23F;         // adding it rounds to an integer, which stands in the low bits
 
-    const float inside = (x >= kLowest && x <= kHighest) ? x : 0.0F;
-    const float shifted = fma_f32(inside, kLog2E, kRound);
+    const float shifted = fma_f32(x, kLog2E, kRound);
     const float n = shifted - kRound;
-    float r = fma_f32(n, -kLn2High, inside);
+    float r = fma_f32(n, -kLn2High, x);
     r = fma_f32(n, -kLn2Low, r);
 
     float q = 1.0F / 5040.0F;
@@ -69,11 +69,22 @@ VERBATIM_HOST_DEVICE inline float exp_f32(float x) {
     q = fma_f32(q, r, 0.5F);
     const float power = fma_f32(r * r, q, r) + 1.0F;
     // The low bits of `shifted` are n (two's complement); the shift drops what stands above them.
-    const float scaled = float_from_bits(bits_from_float(power) + (bits_from_float(shifted) << 23));
+    return float_from_bits(bits_from_float(power) + (bits_from_float(shifted) << 23));
+}
 
-    float result = x < kLowest ? 0.0F : scaled;
-    result = x > kHighest ? float_from_bits(0x7F800000U) : result;
+// e^x. Exactly 1 at 0; +0 below -87, infinity above 88.72, so that no result is subnormal.
+VERBATIM_HOST_DEVICE inline float exp_f32(float x) {
+    const float power = exp_inside(x >= kExpLowest && x <= kExpHighest ? x : 0.0F);
+    float result = x < kExpLowest ? 0.0F : power;
+    result = x > kExpHighest ? float_from_bits(0x7F800000U) : result;
     return x == x ? result : x;
+}
+// exp_f32 of what is not above 0, or a NaN, in fewer operations.
+VERBATIM_HOST_DEVICE inline float exp_below_one(float x) {
+    const bool is_inside = x >= kExpLowest;
+    const float outside = x < kExpLowest ? 0.0F : x;
+    const float power = exp_inside(is_inside ? x : 0.0F);
+    return is_inside ? power : outside;
 }
 
 // log(x) + low for finite x > 0 and a `low` that is small beside the last place of x; the common part of log and log1p.

@@ -28,22 +28,7 @@ struct Workspace {
     }
 };
 
-struct AttendParameters {
-    KernelBatch batch;
-    simt::Global<const int32_t> blocks;
-    simt::Global<const DeviceQueries> queries;  // [num_queries + 1]
-    simt::Global<const int32_t> first_runs;     // [num_rows + 1]
-    int32_t num_queries;
-    float scale;
-    int32_t group;      // attention heads of a KV head
-    int32_t heads;      // of them in a block: columns are [rows][heads]
-    int32_t num_parts;  // blocks that share a KV head's attention heads
-    KernelRows<const float> q;
-    KernelPages pages;
-    Workspace workspace;
-};
-
-// A run of a few rows: the columns of a block.
+// A run of a few rows.
 struct AttendItem {
     DeviceQueries rows;
     int32_t run;
@@ -59,6 +44,42 @@ struct AttendItem {
     }
     [[nodiscard]] SIMT_FUNCTION int seen_by_last(int tile) const {
         return seen_of(tile, row_position + rows.num_rows - 1);
+    }
+};
+
+struct AttendParameters {
+    KernelBatch batch;
+    simt::Global<const int32_t> blocks;
+    simt::Global<const DeviceQueries> queries;  // [num_queries + 1]
+    simt::Global<const int32_t> first_runs;     // [num_rows + 1]
+    int32_t num_queries;
+    float scale;
+    int32_t group;      // attention heads of a KV head
+    int32_t heads;      // of them in a block: columns are [rows][heads]
+    int32_t num_parts;  // blocks that share a KV head's attention heads
+    KernelRows<const float> q;
+    KernelPages pages;
+    Workspace workspace;
+
+    // The i-th of the step's, of this block's KV head.
+    SIMT_FUNCTION AttendItem item_of(int32_t i) const {
+        int32_t found = 0;  // whose item it is: the last ones whose first item is not after it
+        int32_t end = num_queries;
+        while (end - found > 1) {
+            const int32_t middle = (found + end) / 2;
+            (static_cast<DeviceQueries>(queries[middle]).first_item <= i ? found : end) = middle;
+        }
+        const DeviceQueries rows = queries[found];
+        const DeviceSequence sequence = batch.sequences[rows.sequence];
+        const int32_t run = i - rows.first_item;
+        const int32_t row_position = sequence.first_position + rows.first_row - sequence.first_row;
+        const int32_t num_visible = row_position + rows.num_rows - run * kRun;
+        return {rows,
+                run,
+                simt::block_y() / num_parts,
+                sequence.first_block,
+                row_position,
+                num_visible < kRun ? num_visible : kRun};
     }
 };
 
@@ -109,25 +130,6 @@ struct AttendItems : AttendParameters {
         for (int32_t i = simt::block_x(); i < num_items; i += simt::blocks_x()) attend(item_of(i), memory);
     }
 
-    SIMT_FUNCTION AttendItem item_of(int32_t i) const {
-        int32_t found = 0;  // whose item it is: the last ones whose first item is not after it
-        int32_t end = num_queries;
-        while (end - found > 1) {
-            const int32_t middle = (found + end) / 2;
-            (static_cast<DeviceQueries>(queries[middle]).first_item <= i ? found : end) = middle;
-        }
-        const DeviceQueries rows = queries[found];
-        const DeviceSequence sequence = batch.sequences[rows.sequence];
-        const int32_t run = i - rows.first_item;
-        const int32_t row_position = sequence.first_position + rows.first_row - sequence.first_row;
-        const int32_t num_visible = row_position + rows.num_rows - run * kRun;
-        return {rows,
-                run,
-                simt::block_y() / num_parts,
-                sequence.first_block,
-                row_position,
-                num_visible < kRun ? num_visible : kRun};
-    }
     SIMT_FUNCTION AttendColumn column_of(const AttendItem& item, int column) const {
         const int32_t in_group = simt::block_y() % num_parts * heads + column % heads;
         const int32_t in_rows = column / heads;

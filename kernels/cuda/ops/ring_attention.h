@@ -21,8 +21,10 @@ inline constexpr int kRingPages = kTile / kUsualBlockSize;  // of a tile
 inline constexpr int kRingHeadDim = 128;                    // at most; it is even
 inline constexpr int kRingPadding = 16;                     // words behind a page
 // Of K, and as many of V.
-SIMT_FUNCTION constexpr int ring_page_words(int head_dim) { return kUsualBlockSize * head_dim / 2 + kRingPadding; }
-SIMT_FUNCTION constexpr int ring_tile_words(int head_dim) { return kRingPages * ring_page_words(head_dim); }
+VERBATIM_HOST_DEVICE constexpr int ring_page_words(int head_dim) {
+    return kUsualBlockSize * head_dim / 2 + kRingPadding;
+}
+VERBATIM_HOST_DEVICE constexpr int ring_tile_words(int head_dim) { return kRingPages * ring_page_words(head_dim); }
 
 // A tile of K or V as it lies in the ring.
 struct RingTile {

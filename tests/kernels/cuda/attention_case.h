@@ -104,7 +104,7 @@ private:
             sequences.push_back({.slot = SequenceSlot{0}, .blocks = table});
         const std::vector<TokenId> tokens(static_cast<size_t>(num_rows));
         StateLog nothing_logged(device_, {}, 0);
-        lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, nothing_logged);
+        lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, nothing_logged, false);
         lists.upload();
     }
 
@@ -120,7 +120,7 @@ private:
         const DeviceArray<uint16_t> v_pages(device_, slots * shape_.head_dim);
         const DevicePages pages{k_pages.data(),    v_pages.data(),    num_blocks,
                                 shape_.block_size, shape_.n_kv_heads, shape_.head_dim};
-        StepLists stored(device_, 1, 1);
+        StepLists stored(device_, 1, 1, false);
         describe(whole, stored);
         const auto rows = [](const DeviceArray<float>& x, int64_t width) {
             return Floats{x.data(), x.count() / width, width, width};
@@ -128,7 +128,8 @@ private:
         const DeviceArray<float> k(device_, std::span<const float>(joined(k_)));
         const DeviceArray<float> v(device_, std::span<const float>(joined(v_)));
         device_.store_kv(stored.batch(), rows(k, kv_width()), rows(v, kv_width()), pages);
-        StepLists attending(device_, 1, together ? attend_rows(attention()) : 1);
+        const bool has_tiles = together && device_.attends_by_tiles(profile, attention(), shape_.block_size);
+        StepLists attending(device_, 1, together ? attend_rows(attention()) : 1, has_tiles);
         describe(shape_.sequences, attending);
         DeviceBatch batch = attending.batch();
         batch.max_runs = attending.first_runs.values.back();

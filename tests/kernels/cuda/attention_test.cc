@@ -58,6 +58,24 @@ TEST(CudaAttention, ARingOfTilesHasTheBitsOfTheDefinition) {
     }
 }
 
+// Many rows: whole tiles, one row more or less, warps without rows, a tile over two runs; heads that share K and V, of 16
+// dims, of 64 and more, beside a sequence whose rows are too few for a tile.
+TEST(CudaAttention, TilesOfRowsHaveTheBitsOfTheDefinition) {
+    const AttentionCaseShape shapes[] = {{2, 1, 16, 16, {{0, 64}}},
+                                         {1, 1, 80, 16, {{3, 65}}},
+                                         {1, 1, 64, 16, {{61, 63}}},
+                                         {3, 1, 16, 16, {{470, 80}, {9, 1}}},
+                                         {2, 2, 32, 16, {{15, 16}, {20, 15}}},
+                                         {1, 1, 128, 16, {{100, 17}, {0, 33}}}};
+    size_t i = 0;
+    for (const AttentionCaseShape& shape : shapes) {
+        expect_definition(shape, Profile::kTensorSm90, true, schedules()[i++ % std::size(schedules())]);
+        expect_definition(shape, Profile::kTensorSm90, true, Schedule::kRandom, reference::Values::kCancelling);
+    }
+    for (const Schedule schedule : schedules())
+        expect_definition({2, 1, 16, 16, {{40, 70}}}, Profile::kTensorSm90, true, schedule);
+}
+
 // What a later row brings is not even multiplied by +0.
 TEST(CudaAttention, ALaterRowsInfinityDoesNotReachTheRowsBeforeIt) {
     for (const AttentionCaseShape& shape : {AttentionCaseShape{4, 2, 20, 16, {{60, 8}}}, {4, 1, 20, 16, {{60, 8}}}}) {

@@ -1,0 +1,417 @@
+// kernels/cuda/ops/tile_attention.h: attention of many rows of a sequence, as a prefill has them, on Hopper's tensor
+// cores (tensor.sm90): K and V are brought once for a tile of 64 rows of a head. An item is a run of such a tile
+// (ops/attention.h); a warp has 16 of its rows, and their scores, weights, m, l and o stay in its registers: rows of
+// mma's result are query rows, its columns positions of K or dims of V. What comes in which order into the ring:
+//
+//   fill    the first tile of K of the block's first item, the first one of V, the next one of K, ...; fill n to
+//           place n % 4
+//   place   [16 pieces][piece words]: of K a quarter of a page, of V four positions of one, and of V 8 words of nothing
+//           behind each, so that the lanes of a warp, which read four pieces at once, do not meet in the same banks
+//
+// A lane has four neighbouring positions of every 16, in its scores and in V alike: 4 t to 4 t + 3 for t = lane % 4. So
+// the scores' fragments are the weights' (mma adds its 16 products in no order: numerics/tensor_sm90.h).
+#pragma once
+
+#include <limits>
+
+#include "kernels/cuda/ops/ring_attention.h"
+
+namespace verbatim::cuda {
+inline namespace SIMT_MACHINE {
+
+inline constexpr int kTileRows = static_cast<int>(kAttendTileRows);
+inline constexpr int kTilePlaces = 4;
+inline constexpr int kTilePieces = 16;
+inline constexpr int kPiecePositions = kTile / kTilePieces;  // of V
+inline constexpr int kPiecesOfPage = kTilePieces / kRingPages;
+inline constexpr int kPiecePadding = 8;  // words behind a piece of V
+
+// Blocks of (32, 4) threads. A warp brings four of a tile's pieces, three fills ahead. REQUIRES: pages of kUsualBlockSize positions.
+template <int kHeadDim>
+struct TensorAttendTile : AttendParameters {
+    static constexpr int kGroup = simt::kMmaK;  // positions, or dims, of one mma
+    static_assert(kHeadDim % kGroup == 0 && kMaxHeadDim <= reference::kTensorChunk);
+    static constexpr int kWarps = kTileRows / simt::kMmaRows;
+    static constexpr int kThreads = kWarps * simt::kWarpSize;
+    static constexpr int kResidentBlocks = kHeadDim <= 64 ? 3 : 2;
+    static constexpr int kGroups = kTile / kGroup;        // of a tile's positions
+    static constexpr int kDimGroups = kHeadDim / kGroup;  // of a head's dims
+    static constexpr int kRows = 2;                       // of a lane: lane / 4 of the warp's, and that + 8
+    static constexpr int kAllRows = -1;
+    static constexpr float kNothing = -std::numeric_limits<float>::infinity();
+    static constexpr int kPieceWords = kPiecePositions * kHeadDim / 2;
+    static constexpr int kPieceStride = kPieceWords + kPiecePadding;  // of V
+    static constexpr int kPlaceWords = kTilePieces * kPieceStride;
+    static constexpr int kSharedBytes = kTilePlaces * kPlaceWords * 4;
+    static constexpr int kAhead = kTilePlaces - 1;
+    static constexpr int kLanesThatBring = kTilePieces / kWarps;
+    static constexpr int kQueryStride = kHeadDim / 2 + 4;  // words: eight rows meet each bank once
+    using Ring = simt::Shared<uint32_t>;
+
+    // What a warp computes of an item.
+    struct Own {
+        int32_t first_row;      // of the step's
+        int32_t num_rows;       // at most 16, or none
+        int32_t seen_by_first;  // how many of the run's positions the first and the last of them see
+        int32_t seen_by_last;
+        int32_t seen[kRows];  // and each of a lane's rows; nothing where there is none
+        float m[kRows] = {};  // over the run's tiles so far
+        float l[kRows] = {};
+        float o[kDimGroups][kRows][4] = {};  // dims 4 t to 4 t + 3 of each 16
+    };
+
+    // What a warp shares with others; its own rows of q.
+    struct Memory {
+        Ring ring;
+        Ring q;  // [16][kQueryStride]: bf16 pairs
+        simt::Barriers full;
+        simt::Barriers empty;
+    };
+
+    SIMT_FUNCTION void operator()() const {
+        SIMT_LARGE_SHARED(uint32_t, ring, kSharedBytes / 4);
+        SIMT_SHARED(uint32_t, all_q, kTileRows * kQueryStride);  // bf16 pairs
+        SIMT_BARRIERS(full, kTilePlaces);                        // a tile's pieces
+        SIMT_BARRIERS(empty, kTilePlaces);                       // the warps that read it
+        if (simt::thread_y() == 0 && simt::thread_x() == 0) {
+            for (int i = 0; i < kTilePlaces; ++i) {
+                full[i].init(kTilePieces);
+                empty[i].init(kWarps);
+            }
+            simt::fence_async();
+        }
+        simt::sync_block();
+        const int32_t num_items = static_cast<DeviceQueries>(queries[num_queries]).first_item;
+        const int first = simt::thread_y() * simt::kMmaRows * kQueryStride;
+        const Memory memory{ring, all_q.slice(first, simt::kMmaRows * kQueryStride), full, empty};
+        int fill = 0;
+        for (int32_t i = simt::block_x(); i < num_items; i += simt::blocks_x()) {
+            const AttendItem item = item_of(i);
+            attend(item, fill, memory);
+            fill += 2 * item.num_tiles();
+        }
+    }
+    SIMT_FUNCTION static Ring place_of(const Ring& ring, int fill) {
+        return ring.slice(fill % kTilePlaces * kPlaceWords, kPlaceWords);
+    }
+
+    // --- bringing
+
+    // A lane for a piece. What of a page nobody sees comes along, and nobody reads it. n: of the item's fills, from
+    // `first_fill` on.
+    SIMT_FUNCTION void bring(const AttendItem& item, int first_fill, int n, const Memory& memory) const {
+        const int piece = simt::thread_y() * kLanesThatBring + simt::thread_x();
+        if (n >= 2 * item.num_tiles() || simt::thread_x() >= kLanesThatBring) return;
+        const int fill = first_fill + n;
+        const int place = fill % kTilePlaces;
+        memory.empty[place].wait((fill / kTilePlaces + 1) % 2);  // before the first turn it is free
+        const int32_t position = n / 2 * kTile + piece / kPiecesOfPage * kUsualBlockSize;  // of the run
+        if (position >= item.num_visible) {
+            memory.full[place].arrive();
+            return;
+        }
+        const int32_t page = item.run * (kRun / kUsualBlockSize) + position / kUsualBlockSize;
+        const int64_t block = blocks[item.first_block + page];
+        const int64_t from =
+            ((block * pages.n_kv_heads + item.kv_head) * kPiecesOfPage + piece % kPiecesOfPage) * kPieceWords;
+        memory.full[place].expect_bytes(kPieceWords * 4);
+        if (n % 2 == 0) {
+            const simt::Global<const uint32_t> k = pages.k;
+            simt::bulk_copy(place_of(memory.ring, fill), piece * kPieceWords, k, from, kPieceWords, memory.full[place]);
+        } else {
+            const simt::Global<const uint16_t> v = pages.v;
+            simt::bulk_copy(place_of(memory.ring, fill), piece * kPieceStride, v, from * 2, kPieceWords * 2,
+                            memory.full[place]);
+        }
+    }
+
+    // --- computing
+
+    SIMT_FUNCTION static int row_of_lane() { return simt::thread_x() / 4; }  // a row of A, a column of B
+    SIMT_FUNCTION static int part_of_lane() { return simt::thread_x() % 4; }
+    // The i-th of a lane's four positions of 16.
+    SIMT_FUNCTION static int position_of_lane(int g, int i) {
+        return g * kGroup + kPiecePositions * part_of_lane() + i;
+    }
+
+    SIMT_FUNCTION void attend(const AttendItem& item, int fill, const Memory& memory) const {
+        SIMT_ONE_BY_ONE
+        for (int n = 0; n < kAhead; ++n) bring(item, fill, n, memory);
+        Own own = own_of(item);
+        stage_q(own, memory.q);
+        const int num_tiles = item.num_tiles();
+        SIMT_ONE_BY_ONE
+        for (int tile = 0; tile < num_tiles; ++tile) {
+            const bool sees = in_tile(own.seen_by_last, tile) > 0;
+            float scores[kGroups][2][4] = {};
+            uint32_t p[kGroups][4];
+            float keep[kRows];
+            take(fill + 2 * tile, memory, [&](const Ring& k) {
+                if (sees) multiply_k(in_tile(item.num_visible, tile), k, memory.q, scores);
+            });
+            bring(item, fill, 2 * tile + kAhead, memory);
+            if (sees) weigh(tile, own, scores, p, keep);
+            take(fill + 2 * tile + 1, memory, [&](const Ring& v) {
+                if (sees) multiply_v(tile, v, p, keep, own);
+            });
+            bring(item, fill, 2 * tile + 1 + kAhead, memory);
+        }
+        leave(item.run, own);
+    }
+    // Reads what has been brought into a place, and gives the place back.
+    template <typename Read>
+    SIMT_FUNCTION static void take(int fill, const Memory& memory, const Read& read) {
+        memory.full[fill % kTilePlaces].wait(fill / kTilePlaces % 2);
+        read(place_of(memory.ring, fill));
+        simt::sync_warp();
+        if (simt::thread_x() == 0) memory.empty[fill % kTilePlaces].arrive();
+    }
+    // Of so many of a run's positions, from the first one on.
+    SIMT_FUNCTION static int in_tile(int32_t count, int tile) {
+        const int32_t left = count - tile * kTile;
+        return left < 0 ? 0 : left < kTile ? left : kTile;
+    }
+    SIMT_FUNCTION static Own own_of(const AttendItem& item) {
+        const int32_t first = simt::thread_y() * simt::kMmaRows;
+        const int32_t left = item.rows.num_rows - first;
+        Own own;
+        own.first_row = item.rows.first_row + first;
+        own.num_rows = left < 0 ? 0 : left < simt::kMmaRows ? left : simt::kMmaRows;
+        const int32_t before = item.row_position + first - item.run * kRun;
+        own.seen_by_first = before + 1;
+        own.seen_by_last = own.num_rows > 0 ? before + own.num_rows : 0;
+        SIMT_UNROLL
+        for (int h = 0; h < kRows; ++h) {
+            const int32_t row = row_of_lane() + 8 * h;
+            own.seen[h] = row < own.num_rows ? before + row + 1 : 0;
+        }
+        return own;
+    }
+    // The warp's rows, +0 where there is none.
+    SIMT_FUNCTION void stage_q(const Own& own, const Ring& out) const {
+        simt::sync_warp();  // what it had before has been read
+        SIMT_ONE_BY_ONE
+        for (int i = simt::thread_x(); i < simt::kMmaRows * kHeadDim / 2; i += simt::kWarpSize) {
+            const int row = i / (kHeadDim / 2);
+            const int pair = i % (kHeadDim / 2);
+            uint32_t two = 0;
+            if (row < own.num_rows) {
+                const int64_t at = q.at(own.first_row + row, int64_t{simt::block_y()} * kHeadDim + 2 * pair);
+                two = bf16_pair({q.data[at], q.data[at + 1]});
+            }
+            out[row * kQueryStride + pair] = two;
+        }
+        simt::sync_warp();
+    }
+
+    // Scores of the tile's positions [0, num_read): [16 positions][2 of four neighbours][mma's result]. What is after
+    // them is not read: the last one stands for it, and nobody looks at its score.
+    SIMT_FUNCTION static void multiply_k(int num_read, const Ring& k, const Ring& q, float (&scores)[kGroups][2][4]) {
+        if (num_read == kTile) {
+            add_scores<true>(num_read, k, q, scores);
+        } else {
+            add_scores<false>(num_read, k, q, scores);
+        }
+    }
+    template <bool kWhole>
+    SIMT_FUNCTION static void add_scores(int num_read, const Ring& k, const Ring& q, float (&scores)[kGroups][2][4]) {
+        const int column = row_of_lane();
+        // Lanes of the upper two parts take their two positions the other way round: so a load meets each bank once.
+        const bool is_turned = part_of_lane() >= 2;
+        int places[kGroups][2];
+        SIMT_UNROLL
+        for (int i = 0; i < 2 * kGroups; ++i) {
+            const int in_group = column / 2 * 4 + column % 2 + 2 * (is_turned ? 1 - i % 2 : i % 2);
+            const int position = i / 2 * kGroup + in_group;
+            const int read = kWhole || position < num_read ? position : num_read - 1;
+            places[i / 2][i % 2] = read / kUsualBlockSize * kPiecesOfPage * kPieceWords + read % kUsualBlockSize +
+                                   part_of_lane() * kUsualBlockSize;
+        }
+        const int q_row = simt::thread_x() % 16;
+        const int q_word = simt::thread_x() / 16 * 4;
+        SIMT_UNROLL
+        for (int d = 0; d < kDimGroups; ++d) {
+            const simt::Four<uint32_t> a = simt::load_matrices(q, q_row * kQueryStride + q_word + d * kGroup / 2);
+            SIMT_UNROLL
+            for (int g = 0; g < kGroups; ++g) {
+                uint32_t b[2][2];
+                SIMT_UNROLL
+                for (int more = 0; more < 2; ++more) {
+                    const int pair = (d * kGroup / 2 + 4 * more) * kUsualBlockSize;
+                    const uint32_t words[2] = {k[places[g][0] + pair], k[places[g][1] + pair]};
+                    b[0][more] = is_turned ? words[1] : words[0];
+                    b[1][more] = is_turned ? words[0] : words[1];
+                }
+                SIMT_UNROLL
+                for (int o = 0; o < 2; ++o) simt::mma(a, b[o][0], b[o][1], scores[g][o]);
+            }
+        }
+    }
+    SIMT_FUNCTION static simt::Four<uint32_t> fragment(const uint32_t (&words)[4]) {
+        return {{words[0], words[1], words[2], words[3]}};
+    }
+
+    // Scores become p, rounded to bf16, as mma's fragments; m and l over the tile (N4, N5). keep: of o, of each row.
+    // What a row does not see has a score of minus infinity, and a p of +0. A NaN does not reach m, as N5 has it, but
+    // all that is computed with it: l and every o. Nor does it matter which of two zeros m is.
+    SIMT_FUNCTION void weigh(int tile, Own& own, float (&scores)[kGroups][2][4], uint32_t (&p)[kGroups][4],
+                             float (&keep)[kRows]) const {
+        const bool all_seen = in_tile(own.seen_by_first, tile) == kTile;
+        SIMT_UNROLL
+        for (int h = 0; h < kRows; ++h) {
+            const int seen = in_tile(own.seen[h], tile);
+            for_row(h, scores, [&](int, float& score) { score = score * scale; });
+            if (!all_seen) {
+                for_row(h, scores, [&](int j, float& score) { score = j < seen ? score : kNothing; });
+            }
+            float top = kNothing;
+            for_row(h, scores, [&](int, float& score) { top = score > top ? score : top; });
+            top = over_parts(top, [](float a, float b) { return a > b ? a : b; });
+            keep[h] = 0.0F;
+            if (tile > 0) {
+                top = own.m[h] > top ? own.m[h] : top;
+                keep[h] = reference::exp_below_one(own.m[h] - top);
+            }
+            for_row(h, scores, [&](int, float& score) { score = reference::exp_below_one(score - top); });
+            const float sum = sum_of_row(h, scores);
+            if (seen > 0) {
+                own.m[h] = top;
+                own.l[h] = reference::fma_f32(own.l[h], keep[h], sum);
+            }
+            SIMT_UNROLL
+            for (int g = 0; g < kGroups; ++g) {
+                SIMT_UNROLL
+                for (int o = 0; o < 2; ++o) {
+                    p[g][h + 2 * o] = bf16_pair({scores[g][o][2 * h], scores[g][o][2 * h + 1]});
+                }
+            }
+        }
+    }
+    // call(position of the tile, what belongs to it)
+    template <typename Call>
+    SIMT_FUNCTION static void for_row(int h, float (&scores)[kGroups][2][4], const Call& call) {
+        SIMT_UNROLL
+        for (int g = 0; g < kGroups; ++g) {
+            SIMT_UNROLL
+            for (int o = 0; o < 2; ++o) {
+                SIMT_UNROLL
+                for (int i = 0; i < 2; ++i) {
+                    call(position_of_lane(g, 2 * o + i), scores[g][o][2 * h + i]);
+                }
+            }
+        }
+    }
+    // N4's halving: positions 32 apart, 16, 8, 4, 2, 1.
+    SIMT_FUNCTION static float sum_of_row(int h, const float (&p)[kGroups][2][4]) {
+        static_assert(kGroups == 4);
+        float pairs[2];
+        SIMT_UNROLL
+        for (int i = 0; i < 2; ++i) {
+            float four[2];
+            SIMT_UNROLL
+            for (int o = 0; o < 2; ++o) {
+                const int c = 2 * h + i;
+                four[o] = over_parts((p[0][o][c] + p[2][o][c]) + (p[1][o][c] + p[3][o][c]),
+                                     [](float a, float b) { return a + b; });
+            }
+            pairs[i] = four[0] + four[1];
+        }
+        return pairs[0] + pairs[1];
+    }
+    template <typename Combine>
+    SIMT_FUNCTION static float over_parts(float value, const Combine& combine) {
+        value = combine(value, simt::shuffle_xor(simt::kFullWarp, value, 2));
+        return combine(value, simt::shuffle_xor(simt::kFullWarp, value, 1));
+    }
+
+    // o of the warp's rows takes in a tile's p·v. A p of +0 hides what a row does not see, unless that is not finite:
+    // then each row multiplies by itself, by what it sees.
+    SIMT_FUNCTION static void multiply_v(int tile, const Ring& v, const uint32_t (&p)[kGroups][4],
+                                         const float (&keep)[kRows], Own& own) {
+        const int by_first = in_tile(own.seen_by_first, tile);
+        const int by_last = in_tile(own.seen_by_last, tile);
+        if (by_first == kTile) return add_tile<true>(tile, kTile, kAllRows, v, p, keep, own);
+        const bool together = is_finite(v, by_first, by_last);
+        const int turns = together ? 1 : own.num_rows;
+        SIMT_ONE_BY_ONE
+        for (int turn = 0; turn < turns; ++turn) {
+            const int seen = together ? by_last : in_tile(own.seen_by_first + turn, tile);
+            add_tile<false>(tile, seen, together ? kAllRows : turn, v, p, keep, own);
+        }
+    }
+    // 16 dims at a time, the even ones and the odd ones of a word apart, for this row of the warp's, or all of them.
+    // Positions [0, seen) of the tile; kWhole: that is all of them.
+    template <bool kWhole>
+    SIMT_FUNCTION static void add_tile(int tile, int seen, int row, const Ring& v, const uint32_t (&p)[kGroups][4],
+                                       const float (&keep)[kRows], Own& own) {
+        bool takes[kRows];
+        SIMT_UNROLL
+        for (int h = 0; h < kRows; ++h) {
+            takes[h] = own.seen[h] > tile * kTile && (row == kAllRows || row == row_of_lane() + 8 * h);
+        }
+        const int first = part_of_lane() * kPieceStride + row_of_lane();
+        SIMT_UNROLL
+        for (int d = 0; d < kDimGroups; ++d) {
+            float acc[2][4] = {};
+            const int left = simt::anew(seen - kPiecePositions * part_of_lane());
+            SIMT_UNROLL
+            for (int g = 0; g < kGroups; ++g) {
+                uint32_t two[kPiecePositions];  // dims of each position
+                SIMT_UNROLL
+                for (int i = 0; i < kPiecePositions; ++i) {
+                    two[i] = 0;
+                    if (!kWhole && g * kGroup + i >= left) continue;
+                    two[i] = v[first + g * kPiecesOfPage * kPieceStride + i * (kHeadDim / 2) + d * (kGroup / 2)];
+                }
+                simt::mma(fragment(p[g]), TensorDots::lower(two[0], two[1]), TensorDots::lower(two[2], two[3]), acc[0]);
+                simt::mma(fragment(p[g]), TensorDots::upper(two[0], two[1]), TensorDots::upper(two[2], two[3]), acc[1]);
+            }
+            // In a run's first tile o and keep are +0, and pv is what that gives.
+            SIMT_UNROLL
+            for (int i = 0; i < 4 * kRows; ++i) {
+                const int h = i / 4;
+                float& o = own.o[d][h][i % 4];
+                const float sum = reference::fma_f32(o, keep[h], 0.0F + acc[i % 2][2 * h + i % 4 / 2]);
+                o = kWhole || takes[h] ? sum : o;
+            }
+        }
+    }
+    // What some rows of the warp see and others do not.
+    SIMT_FUNCTION static bool is_finite(const Ring& v, int begin, int end) {
+        bool is = true;
+        SIMT_ONE_BY_ONE
+        for (int position = begin; position < end; ++position) {
+            const int first = position / kPiecePositions * kPieceStride + position % kPiecePositions * (kHeadDim / 2);
+            for (int i = simt::thread_x(); i < kHeadDim / 2; i += simt::kWarpSize) {
+                const uint32_t two = v[first + i];
+                is = is && (two & 0x7F80U) != 0x7F80U && (two & 0x7F800000U) != 0x7F800000U;
+            }
+        }
+        return simt::ballot(simt::kFullWarp, !is) == 0;
+    }
+
+    SIMT_FUNCTION void leave(int32_t run, const Own& own) const {
+        SIMT_UNROLL
+        for (int h = 0; h < kRows; ++h) {
+            if (own.seen[h] <= 0) continue;
+            const int32_t row = own.first_row + row_of_lane() + 8 * h;
+            const simt::Global<float> state = workspace.state(first_runs[row] + run, simt::block_y());
+            if (part_of_lane() == 0) {
+                state[0] = own.m[h];
+                state[1] = own.l[h];
+            }
+            SIMT_UNROLL
+            for (int d = 0; d < kDimGroups; ++d) {
+                SIMT_UNROLL
+                for (int i = 0; i < 4; ++i) state[2 + d * kGroup + 4 * part_of_lane() + i] = own.o[d][h][i];
+            }
+        }
+    }
+};
+
+struct TensorAttendTile16 : TensorAttendTile<16> {};  // as tiny models have
+struct TensorAttendTile64 : TensorAttendTile<64> {};
+struct TensorAttendTile128 : TensorAttendTile<128> {};
+
+}  // namespace SIMT_MACHINE
+}  // namespace verbatim::cuda
