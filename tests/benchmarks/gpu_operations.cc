@@ -13,6 +13,7 @@
 #include "engine/base/result.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/fragments.h"
+#include "kernels/cuda/step_lists.h"
 #include "reference/numerics/bf16.h"
 
 namespace verbatim::cuda {
@@ -80,6 +81,8 @@ public:
             if (!device_.computes_in(profile)) continue;
             RETURN_IF_ERROR(decode_attention(profile, {size(64, 2), size(4096, 70)}));
             RETURN_IF_ERROR(decode_attention(profile, {size(8, 1), size(32768, 600)}));
+            RETURN_IF_ERROR(prefill_attention(profile, {size(40, 2), size(8, 1), 64, 0.1F}));
+            RETURN_IF_ERROR(prefill_attention(profile, {size(32, 1), size(8, 1), 128, 0.1F}));
         }
         // One token for each of many sequences, and many tokens of one.
         RETURN_IF_ERROR(scan("state update", size(64, 2), 1));
@@ -229,6 +232,41 @@ private:
         fmt::print("decode attention {:<12} {} sequences of {}, {} / {} heads of {} {:>10.1f} us {}\n",
                    reference::name(profile), lists.num_sequences, lists.length, shape.n_heads, shape.n_kv_heads,
                    shape.head_dim, seconds * 1e6, moved(bytes, seconds));
+        return {};
+    }
+
+    // All rows of a sequence.
+    Status prefill_attention(Profile profile, const AttentionShape& shape) {
+        const int64_t num_rows = size(4096, 20);
+        const int64_t num_blocks = (num_rows + kBlockSize - 1) / kBlockSize;
+        const int64_t width = shape.n_heads * shape.head_dim;
+        const std::vector<reference::WalkSequence> parts = {{0, static_cast<int32_t>(num_rows), 0}};
+        std::vector<BlockId> table;
+        for (int32_t i = 0; i < num_blocks; ++i) table.push_back(BlockId{i});
+        const std::vector<PooledSequence> sequences = {{.slot = SequenceSlot{0}, .blocks = table}};
+        const std::vector<TokenId> tokens(static_cast<size_t>(num_rows));
+        StateLog no_log(device_, {}, 0);
+        StepLists lists(device_, 1, attend_rows(shape), device_.attends_by_tiles(profile, shape, kBlockSize));
+        lists.describe({.batch = {tokens, parts, {}}, .sequences = sequences}, no_log, false);
+        lists.upload();
+        DeviceBatch batch = lists.batch();
+        batch.max_runs = lists.first_runs.values.back();
+        const int64_t page = num_blocks * shape.n_kv_heads * kBlockSize;
+        const auto k = random_pairs(page * shape.head_dim / 2);
+        const auto v = random_bf16(page * shape.head_dim);
+        const auto q = random_floats(num_rows * width, 1.0F);
+        const DeviceArray<float> workspace(device_, attention_floats(batch.max_runs, shape));
+        const DeviceArray<float> out(device_, q.count());
+        const DeviceArray<uint32_t> pairs(device_, num_rows * row_pairs_of(width));
+        const DevicePages pages{k.data(), v.data(), num_blocks, kBlockSize, shape.n_kv_heads, shape.head_dim};
+        ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
+                             device_.attention(profile, batch, shape, {q.data(), num_rows, width, width}, pages,
+                                               workspace.data(), {out.data(), num_rows, width, width}, pairs.data());
+                         }));
+        const double pairs_seen = static_cast<double>(num_rows) * static_cast<double>(num_rows + 1) / 2;
+        fmt::print("prefill attention {} {} rows, {} heads of {} {:>10.1f} us {:>8.1f} TFLOP/s\n",
+                   reference::name(profile), num_rows, shape.n_heads, shape.head_dim, seconds * 1e6,
+                   4e-12 * pairs_seen * static_cast<double>(width) / seconds);
         return {};
     }
 

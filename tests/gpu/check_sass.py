@@ -67,6 +67,7 @@ def check_the_checks():
     mma = "HMMA.16816.F32.BF16 R4, R8, R12, R4"
     nested = function("FFMA R1, R2, R3, R1", mma, mma, "@P0 BRA 0x10", "NOP", "@P1 BRA 0x0", "EXIT")
     assert nested.inner_loop() == (0, 2, 3) and nested.instructions == 6, nested
+    assert nested.outer_loop() == (1, 0, 2)
     assert function("EXIT").inner_loop() is None
     spilled = function("STL [R1], R4", "LDL R4, [R1]")
     (only,) = problems_of("Scan", spilled, 8, None)

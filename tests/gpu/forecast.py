@@ -51,6 +51,11 @@ def all_lines():
     # Each of 4096 rows sees half of the others. Five heads of a row share a block, so K and V come once a row from L2.
     lines.append((r"prefill attention exact 4096 rows, 40 heads of 64", "AttendRing5", 4096.0 * 64 * 8 * 4,
                   pairs / 2 * 64 * 40 * 2))
+    # A block has 64 rows of a head, for which K and V come once from L2.
+    for heads, head_dim in ((40, 64), (32, 128)):
+        lines.append((rf"prefill attention tensor.sm90 4096 rows, {heads} heads of {head_dim}",
+                      f"TensorAttendTile{head_dim}", 4096.0 * head_dim * 8 * 4,
+                      4096.0 * 4096 / 2 * head_dim * heads * 2))
     # 4096 rows: binary32 read and written, bf16 written.
     for kernel, width, each in (("Swiglu", 8192, 4 + 4 + 2), ("AddBranch", 2048, 4 + 4 + 4),
                                 ("RmsNorm", 2048, 4 + 4 + 2), ("GatedNorm", 4096, 4 + 4 + 4 + 2),
@@ -87,9 +92,14 @@ def attention_loop(code, columns):
     return 2 * 64 * 64 * columns // 32, sum(length * number for length, number in zip(found, turns.values()))
 
 
-def forecast(code, warps, num_bytes, multiplications, columns=0):
+def loop_of(kernel, code):
+    # A tile's last positions, which some of its rows see and others do not, have a loop inside its loop.
+    return code.outer_loop() if kernel.startswith("TensorAttendTile") else code.inner_loop()
+
+
+def forecast(kernel, code, warps, num_bytes, multiplications, columns=0):
     """(seconds, which of the three)"""
-    ffma, tensor, length = code.inner_loop() or (0, 0, 0)
+    ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
     if columns > 0:
         ffma, length = attention_loop(code, columns)
     times = {"memory": num_bytes / (COPY * memory_share(code, warps))}
@@ -130,8 +140,8 @@ def table(kernels, registers, expectations, record):
         code, used = kernels[kernel], registers[kernel]
         warps = resident_warps(used, expectations[kernel][0] if kernel in expectations else 256)
         columns = int(kernel[-1]) if kernel.startswith(("AttendRing", "AttendRun")) else 0
-        seconds, limit = forecast(code, warps, num_bytes, multiplications, columns)
-        ffma, tensor, length = code.inner_loop() or (0, 0, 0)
+        seconds, limit = forecast(kernel, code, warps, num_bytes, multiplications, columns)
+        ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
         if columns > 0:
             ffma, length = attention_loop(code, columns)
         reached = f"{100 * num_bytes / seconds / COPY:.0f} % of the copy"
@@ -140,7 +150,7 @@ def table(kernels, registers, expectations, record):
         found = measured_us(record, pattern)
         beside = f"{found:.1f} us ({100 * seconds * 1e6 / found:.0f} %)" if found else ""
         asked = "copies" if code.count(*COPIES) > 0 else f"{warps * 32 * code.bytes_under_way / 1024:.0f} KiB"
-        rows.append(f"| {words(pattern)} | `{kernel}` | {used}, {warps} | {asked} | {max(ffma, tensor)} in {length} "
+        rows.append(f"| {words(pattern)} | `{kernel}` | {used}, {warps} | {asked} | {tensor or ffma} in {length} "
                     f"| {limit} | {seconds * 1e6:.1f} us | {reached} | {beside} |")
     return "\n".join(rows)
 
@@ -159,8 +169,8 @@ for mma.sync; {group:.0f} % for wgmma, assumed).
 Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
 allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
 bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for
-256 threads. What `gpu_benchmark` has no line for is not measured by it: prefill attention, mma.sync where there is
-wgmma, elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
+256 threads. What `gpu_benchmark` has no line for is not measured by it: mma.sync where there is wgmma,
+elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
 
 """
 
@@ -172,8 +182,8 @@ def check_the_checks():
     assert resident_warps(255, 256) == 8 and resident_warps(32, 64) == 64
     assert abs(memory_share(code, 4) - 4 * 32 * 32 / (COPY * LATENCY / PROCESSORS)) < 1e-9
     assert memory_share(code, 64) == 1
-    assert forecast(code, 64, COPY, 0.0) == (1.0, "memory")
-    assert forecast(code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
+    assert forecast("Scan", code, 64, COPY, 0.0) == (1.0, "memory")
+    assert forecast("Scan", code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
     tile = sass.kernels_of("\n".join(["\t\tFunction : _Zon_device4ScanEEEvT_", *loads, *loop]))["Scan"]
     assert tile.loop_with(1) == 2 and tile.loop_with(2) is None and attention_loop(tile, 5) == (0, 0)
     line = "matmul exact            1 x  8192 x  4096       25.5 us      2.6 TFLOP/s"

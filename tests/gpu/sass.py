@@ -67,19 +67,38 @@ class Code:
 
     def inner_loop(self):
         """(FFMA, HMMA and HGMMA, instructions) of the smallest loop that has most of what it multiplies; None: none."""
-        def inside(loop):
-            return [name for address, name in self.text if loop[0] <= address <= loop[1]]
-        loops = [(sum(ARITHMETIC.get(name, 0) for name in inside(loop)), inside(loop)) for loop in self.loops]
+        loop = self.smallest_loop(0.5)
+        return None if loop is None else counts_of(self.inside(loop))
+
+    def outer_loop(self):
+        """The same of the smallest loop that has all of what loops multiply, without the loops inside it."""
+        loop = self.smallest_loop(1.0)
+        if loop is None:
+            return None
+        nested = [other for other in self.loops if loop[0] <= other[0] and other[1] <= loop[1] and other != loop]
+        return counts_of([name for address, name in self.text if loop[0] <= address <= loop[1]
+                          and not any(first <= address <= last for first, last in nested)])
+
+    def inside(self, loop):
+        return [name for address, name in self.text if loop[0] <= address <= loop[1]]
+
+    def smallest_loop(self, share):
+        """With at least that share of what the loop with most of them multiplies."""
+        loops = [(sum(ARITHMETIC.get(name, 0) for name in self.inside(loop)), loop) for loop in self.loops]
         most = max((number for number, _ in loops), default=0)
         if most == 0:
             return None
-        names = min((names for number, names in loops if 2 * number > most), key=len)
-        return names.count("FFMA"), names.count("HMMA") + names.count("HGMMA"), len(names)
+        has_share = [loop for number, loop in loops if number > share * most or number == most]
+        return min(has_share, key=lambda loop: len(self.inside(loop)))
 
     def loop_with(self, ffma):
         """Instructions of the shortest loop with so many FFMA; None: there is none."""
         loops = ([name for address, name in self.text if first <= address <= last] for first, last in self.loops)
         return min((len(names) for names in loops if names.count("FFMA") == ffma), default=None)
+
+
+def counts_of(names):
+    return names.count("FFMA"), names.count("HMMA") + names.count("HGMMA"), len(names)
 
 
 def width_of(opcode):

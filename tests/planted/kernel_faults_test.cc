@@ -213,6 +213,42 @@ TEST(KernelFaults, OfRingsAreFoundAndNamedInAnyOrderOfThreads) {
     }
 }
 
+// Many rows of a sequence, with a value in sight of some of them that is not finite.
+constexpr Expected kExpectedInTiles[] = {
+    {"attend_tile_not_awaited", "tensor_attend_tile", FindingKind::kNotAwaited},
+    {"attend_tile_wrong_parity", "tensor_attend_tile", FindingKind::kNotAwaited},
+    {"attend_tile_place_not_free", "tensor_attend_tile", FindingKind::kRace},
+    {"attend_tile_released_early", "tensor_attend_tile", FindingKind::kRace},
+    {"attend_tile_queries_early", "tensor_attend_tile", FindingKind::kRace},
+    {"attend_tile_unseen_values", "tensor_attend_tile", FindingKind::kUninitialised},
+};
+constexpr std::string_view kShownInTiles[] = {"attend_tile_later_row", "attend_tile_infinity_spreads",
+                                              "attend_tile_row_of_neighbour"};
+
+TEST(KernelFaults, OfTilesOfRowsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        AttentionCase one(*device, {1, 1, 16, 16, {{140, 37}}});
+        one.set_value(0, 150, std::numeric_limits<float>::infinity());
+        const auto difference = [&](std::string_view fault) {
+            emulator.clear_findings();
+            const planted::SwitchedOn on(fault);
+            return one.difference(reference::Profile::kTensorSm90);
+        };
+        EXPECT_EQ(difference(kNoFault), "");
+        for (const Expected& expected : kExpectedInTiles) {
+            difference(expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+        // Every access is in order.
+        for (const std::string_view fault : kShownInTiles) {
+            EXPECT_NE(difference(fault), "") << fault;
+            EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        }
+    }
+}
+
 // Sequences side by side in a step.
 constexpr Expected kExpectedInConvs[] = {{"conv_each_first_row", "conv", FindingKind::kRace}};
 constexpr Expected kExpectedInScans[] = {{"scan_too_few_tiles", "scan", FindingKind::kRace}};
@@ -414,6 +450,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     std::set<std::string_view> shown = shown_in_matmuls();
     shown.insert({"tensor_later_row", "conv_other_sequence", "scan_snapshot_late", "window_fault_of_all",
                   "gate_of_queries", "norm_lane_too_few", "shared_gate_of_first_row"});
+    shown.insert(std::begin(kShownInTiles), std::end(kShownInTiles));
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));
     shown.insert(std::begin(kShownInExperts), std::end(kShownInExperts));
@@ -426,6 +463,7 @@ TEST(KernelFaults, NoneIsLeftOut) {
     add(kExpectedInDraws);
     add(kExpectedInRowsTogether);
     add(kExpectedInRings);
+    add(kExpectedInTiles);
     add(kExpectedInConvs);
     add(kExpectedInScans);
     add(kExpectedInDeltas);

@@ -161,7 +161,8 @@ struct TensorAttendTile : AttendParameters {
     // Reads what has been brought into a place, and gives the place back.
     template <typename Read>
     SIMT_FUNCTION static void take(int fill, const Memory& memory, const Read& read) {
-        memory.full[fill % kTilePlaces].wait(fill / kTilePlaces % 2);
+        const int turn = fill / kTilePlaces;
+        memory.full[fill % kTilePlaces].wait(turn % 2);
         read(place_of(memory.ring, fill));
         simt::sync_warp();
         if (simt::thread_x() == 0) memory.empty[fill % kTilePlaces].arrive();
@@ -207,14 +208,6 @@ struct TensorAttendTile : AttendParameters {
     // Scores of the tile's positions [0, num_read): [16 positions][2 of four neighbours][mma's result]. What is after
     // them is not read: the last one stands for it, and nobody looks at its score.
     SIMT_FUNCTION static void multiply_k(int num_read, const Ring& k, const Ring& q, float (&scores)[kGroups][2][4]) {
-        if (num_read == kTile) {
-            add_scores<true>(num_read, k, q, scores);
-        } else {
-            add_scores<false>(num_read, k, q, scores);
-        }
-    }
-    template <bool kWhole>
-    SIMT_FUNCTION static void add_scores(int num_read, const Ring& k, const Ring& q, float (&scores)[kGroups][2][4]) {
         const int column = row_of_lane();
         // Lanes of the upper two parts take their two positions the other way round: so a load meets each bank once.
         const bool is_turned = part_of_lane() >= 2;
@@ -223,7 +216,7 @@ struct TensorAttendTile : AttendParameters {
         for (int i = 0; i < 2 * kGroups; ++i) {
             const int in_group = column / 2 * 4 + column % 2 + 2 * (is_turned ? 1 - i % 2 : i % 2);
             const int position = i / 2 * kGroup + in_group;
-            const int read = kWhole || position < num_read ? position : num_read - 1;
+            const int read = position < num_read ? position : num_read - 1;
             places[i / 2][i % 2] = read / kUsualBlockSize * kPiecesOfPage * kPieceWords + read % kUsualBlockSize +
                                    part_of_lane() * kUsualBlockSize;
         }
@@ -252,8 +245,8 @@ struct TensorAttendTile : AttendParameters {
     }
 
     // Scores become p, rounded to bf16, as mma's fragments; m and l over the tile (N4, N5). keep: of o, of each row.
-    // What a row does not see has a score of minus infinity, and a p of +0. A NaN does not reach m, as N5 has it, but
-    // all that is computed with it: l and every o. Nor does it matter which of two zeros m is.
+    // What a row does not see has a score of minus infinity, and a p of +0. A NaN may not reach m, as N5 has it, but it
+    // reaches what is computed with it: l and every o. Nor does it matter which of two zeros m is.
     SIMT_FUNCTION void weigh(int tile, Own& own, float (&scores)[kGroups][2][4], uint32_t (&p)[kGroups][4],
                              float (&keep)[kRows]) const {
         const bool all_seen = in_tile(own.seen_by_first, tile) == kTile;
@@ -264,12 +257,12 @@ struct TensorAttendTile : AttendParameters {
             if (!all_seen) {
                 for_row(h, scores, [&](int j, float& score) { score = j < seen ? score : kNothing; });
             }
-            float top = kNothing;
+            float top = scores[0][0][2 * h];
             for_row(h, scores, [&](int, float& score) { top = score > top ? score : top; });
             top = over_parts(top, [](float a, float b) { return a > b ? a : b; });
             keep[h] = 0.0F;
             if (tile > 0) {
-                top = own.m[h] > top ? own.m[h] : top;
+                top = reference::max_f32(own.m[h], top);
                 keep[h] = reference::exp_below_one(own.m[h] - top);
             }
             for_row(h, scores, [&](int, float& score) { score = reference::exp_below_one(score - top); });

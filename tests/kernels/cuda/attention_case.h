@@ -57,6 +57,11 @@ public:
         std::fill_n(v_.at(sequence).begin() + position * kv_width(), kv_width(), value);
     }
 
+    // And its K.
+    void set_key(size_t sequence, int64_t position, float value) {
+        std::fill_n(k_.at(sequence).begin() + position * kv_width(), kv_width(), value);
+    }
+
     // As many rows at once as the shape allows, or one by one. The first output that differs from the definition's, and
     // how; "" when none does.
     std::string difference(reference::Profile profile, bool together = true) {

@@ -76,6 +76,29 @@ TEST(CudaAttention, TilesOfRowsHaveTheBitsOfTheDefinition) {
         expect_definition({2, 1, 16, 16, {{40, 70}}}, Profile::kTensorSm90, true, schedule);
 }
 
+// A sequence's many rows by tiles, the others' few by themselves. The lanes of a warp read each bank of shared memory
+// once (where some lanes leave a load out, as at the rows' own positions, the counter takes others' for theirs).
+TEST(CudaAttention, ManyRowsTakeTilesAndReadEachBankOnce) {
+    simt::Emulator emulator;
+    emulator.count_accesses();
+    const auto device = make_emulated_device(emulator);
+    const AttentionShape shape{4, 2, 64, 1.0F};
+    EXPECT_TRUE(device->attends_by_tiles(Profile::kTensorSm90, shape, 16));
+    EXPECT_FALSE(device->attends_by_tiles(Profile::kExact, shape, 16));
+    EXPECT_FALSE(device->attends_by_tiles(Profile::kTensorSm90, shape, 8));
+    EXPECT_FALSE(device->attends_by_tiles(Profile::kTensorSm90, {4, 2, 24, 1.0F}, 16));
+    EXPECT_EQ(AttentionCase(*device, {2, 1, 64, 16, {{64, 64}}}).difference(Profile::kTensorSm90), "");
+    const simt::AccessCounts tiles = emulator.access_counts("tensor_attend_tile");
+    EXPECT_EQ(tiles.num_launches, 1);
+    EXPECT_EQ(emulator.access_counts("tensor_attend_ring").num_launches, 0);
+    EXPECT_LE(tiles.shared_passes, tiles.shared_requests + tiles.shared_requests / 10);
+    EXPECT_EQ(AttentionCase(*device, {2, 1, 64, 16, {{3, 20}, {30, 3}}}).difference(Profile::kTensorSm90), "");
+    EXPECT_EQ(emulator.access_counts("tensor_attend_tile").num_launches, 2);
+    EXPECT_EQ(emulator.access_counts("tensor_attend_ring").num_launches, 1);
+    device->use_warpgroups(false);
+    EXPECT_FALSE(device->attends_by_tiles(Profile::kTensorSm90, shape, 16));
+}
+
 // What a later row brings is not even multiplied by +0.
 TEST(CudaAttention, ALaterRowsInfinityDoesNotReachTheRowsBeforeIt) {
     for (const AttentionCaseShape& shape : {AttentionCaseShape{4, 2, 20, 16, {{60, 8}}}, {4, 1, 20, 16, {{60, 8}}}}) {
@@ -87,6 +110,17 @@ TEST(CudaAttention, ALaterRowsInfinityDoesNotReachTheRowsBeforeIt) {
             EXPECT_EQ(one.difference(Profile::kTensorSm90), "") << "position " << position;
             EXPECT_EQ(one.difference(Profile::kExact), "") << "position " << position;
         }
+    }
+    for (const int64_t position : {0, 15, 16, 31, 40, 63}) {  // of a tile
+        simt::Emulator emulator;
+        const auto device = make_emulated_device(emulator);
+        AttentionCase one(*device, {1, 1, 16, 16, {{0, 64}}});
+        one.set_value(0, position, std::numeric_limits<float>::infinity());
+        EXPECT_EQ(one.difference(Profile::kTensorSm90), "") << "position " << position;
+        AttentionCase other(*device, {1, 1, 16, 16, {{10, 70}}});  // a score that is not finite
+        other.set_key(0, position, std::numeric_limits<float>::quiet_NaN());
+        other.set_key(0, position + 1, std::numeric_limits<float>::infinity());
+        EXPECT_EQ(other.difference(Profile::kTensorSm90), "") << "position " << position;
     }
 }
 

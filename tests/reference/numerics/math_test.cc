@@ -70,6 +70,20 @@ TEST(Math, ExpIsOneAtZeroAndCutsAtItsEnds) {
     EXPECT_EQ(exp_f32(kInfinity), kInfinity);
 }
 
+TEST(Math, ExpBelowOneIsExp) {
+    const auto expect_same = [](float x) {
+        ASSERT_EQ(bits_from_float(exp_below_one(x)), bits_from_float(exp_f32(x))) << x;
+    };
+    for (uint64_t bits = bits_from_float(-0.0F); bits <= 0xFFFFFFFFU; bits += 1009) {
+        const float x = float_from_bits(static_cast<uint32_t>(bits));
+        if (!std::isnan(x)) expect_same(x);
+    }
+    for (const float x : {0.0F, -87.0F, std::nextafter(-87.0F, -88.0F), std::nextafter(-87.0F, 0.0F), -kInfinity}) {
+        expect_same(x);
+    }
+    EXPECT_TRUE(std::isnan(exp_below_one(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(Math, ExpNeverFallsWhereItsPiecesMeet) {
     // Between n and n + 1 the reduced argument jumps from +0.35 to -0.35.
     for (int n = -125; n <= 127; ++n) {
