@@ -457,8 +457,8 @@ public:
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
-    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape); every
-    // row is in batch.queries or in batch.tiles. The dot products on tensor cores in tensor.sm90.
+    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape);
+    // every row is in batch.queries or in batch.tiles. The dot products on tensor cores in tensor.sm90.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
     // x [num_rows, heads · head_dim] by the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], gates second.

@@ -26,7 +26,8 @@ inline constexpr int kPiecePositions = kTile / kTilePieces;  // of V
 inline constexpr int kPiecesOfPage = kTilePieces / kRingPages;
 inline constexpr int kPiecePadding = 8;  // words behind a piece of V
 
-// Blocks of (32, 4) threads. A warp brings four of a tile's pieces, three fills ahead. REQUIRES: pages of kUsualBlockSize positions.
+// Blocks of (32, 4) threads. A warp brings four of a tile's pieces, three fills ahead. REQUIRES: pages of
+// kUsualBlockSize positions.
 template <int kHeadDim>
 struct TensorAttendTile : AttendParameters {
     static constexpr int kGroup = simt::kMmaK;  // positions, or dims, of one mma

@@ -58,8 +58,8 @@ TEST(CudaAttention, ARingOfTilesHasTheBitsOfTheDefinition) {
     }
 }
 
-// Many rows: whole tiles, one row more or less, warps without rows, a tile over two runs; heads that share K and V, of 16
-// dims, of 64 and more, beside a sequence whose rows are too few for a tile.
+// Many rows: whole tiles, one row more or less, warps without rows, a tile over two runs; heads that share K and V, of
+// 16 dims, of 64 and more, beside a sequence whose rows are too few for a tile.
 TEST(CudaAttention, TilesOfRowsHaveTheBitsOfTheDefinition) {
     const AttentionCaseShape shapes[] = {{2, 1, 16, 16, {{0, 64}}},
                                          {1, 1, 80, 16, {{3, 65}}},
