@@ -1,7 +1,8 @@
-"""load_tools.py PROGRAM wrk|slowhttptest|stalled: a tool of Debian's, or a thousand clients that do not read, against a
-server that answers others meanwhile."""
+"""load_tools.py PROGRAM wrk|slowhttptest|stalled|half-open|headers: a tool of Debian's, or a thousand clients that do
+not read, or do not go on, or send headers of 10 MB, against a server that answers others meanwhile."""
 
 import json
+import multiprocessing
 import resource
 import shutil
 import socket
@@ -46,37 +47,91 @@ def with_slowhttptest(server):
         tool.communicate()
 
 
-def with_stalled_readers(server):
+def address_of(server):
+    host, port = server.base.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def allow_files():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 1100:
         skip(f"a process may have {hard} files only")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    host, port = server.base.removeprefix("http://").split(":")
-    body = json.dumps({"prompt": [7] * 8, "max_tokens": 3000, "stream": True, "ignore_eos": True})
-    request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-    readers, times = [], []
-    for _ in range(1000):
-        reader = socket.socket()
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        reader.connect((host, int(port)))
-        reader.send(request)
-        readers.append(reader)
+
+
+def print_health(server, beside):
+    times = []
     for _ in range(40):
         began = time.monotonic()
         assert server.ask("/health")[0] == 200
         times.append((time.monotonic() - began) * 1000)
         time.sleep(0.05)
-    print(f"beside {len(readers)} stalled readers /health took {sorted(times)[20]:.1f} ms, {max(times):.1f} at most")
+    print(f"beside {beside} /health took {sorted(times)[20]:.1f} ms, {max(times):.1f} at most")
+
+
+def with_stalled_readers(server):
+    allow_files()
+    body = json.dumps({"prompt": [7] * 8, "max_tokens": 3000, "stream": True, "ignore_eos": True})
+    request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    readers = []
+    for _ in range(1000):
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        reader.connect(address_of(server))
+        reader.send(request)
+        readers.append(reader)
+    print_health(server, f"{len(readers)} stalled readers")
     for reader in readers:
         reader.close()
 
 
+def with_half_open(server):
+    allow_files()
+    parts = (b"", b"POST /v1/comple", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+    clients = []
+    for i in range(1000):
+        client = socket.create_connection(address_of(server))
+        client.send(parts[i % 3])
+        clients.append(client)
+    print_health(server, f"{len(clients)} clients that do not go on")
+    for client in clients:
+        client.close()
+
+
+def send_long_headers(address, refused):
+    request = b"GET /health HTTP/1.1\r\nX: " + b"x" * (10 << 20) + b"\r\n\r\n"
+    while True:
+        with socket.create_connection(address) as client:
+            try:
+                client.sendall(request)
+                answer = client.recv(64)
+            except OSError:
+                answer = b""  # the server has hung up
+            assert not answer or b" 431" in answer, answer
+        with refused.get_lock():
+            refused.value += 1
+
+
+def with_headers(server):
+    refused = multiprocessing.Value("i", 0)
+    senders = [multiprocessing.Process(target=send_long_headers, args=(address_of(server), refused)) for _ in range(8)]
+    for sender in senders:
+        sender.start()
+    print_health(server, f"{len(senders)} clients that send headers of 10 MB")
+    assert all(sender.is_alive() for sender in senders)
+    for sender in senders:
+        sender.kill()
+    print(f"{refused.value} of those")
+    assert refused.value > 0
+
+
 def main():
     tool = sys.argv[2]
-    if tool != "stalled" and shutil.which(tool) is None:
+    if tool in ("wrk", "slowhttptest") and shutil.which(tool) is None:
         skip(f"{tool} is not installed (Debian: {tool})")
     with Served(program(), "--max-requests", "1100") as server:
-        {"wrk": with_wrk, "slowhttptest": with_slowhttptest, "stalled": with_stalled_readers}[tool](server)
+        {"wrk": with_wrk, "slowhttptest": with_slowhttptest, "stalled": with_stalled_readers,
+         "half-open": with_half_open, "headers": with_headers}[tool](server)
         status, answer = server.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}],
                                                              "max_tokens": 4})
         assert status == 200, json.dumps(answer)
