@@ -20,11 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // -ffp-contract=off: nothing is fused that the file does not fuse. The program that loads the library has the emulator.
 std::vector<std::string> flags_of(const fs::path& file) {
     std::vector<std::string> flags = {"-O2",   "-g",      "-march=native",           "-ffp-contract=off",
@@ -36,6 +31,11 @@ std::vector<std::string> flags_of(const fs::path& file) {
 }
 
 }  // namespace
+
+std::string said_in(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
 
 int run_command(const std::vector<std::string>& command, const fs::path& output) {
     std::vector<char*> argv;
@@ -87,7 +87,7 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
     if (code == -1) return error("{}: g++ cannot be started: is it installed?", file);
     if (code != 0) {
         return error("{}: does not compile (g++ ends with {}):\n{}\n{}", file, code,
-                     fmt::format("{}", fmt::join(compiled.command, " ")), text_of(output));
+                     fmt::format("{}", fmt::join(compiled.command, " ")), said_in(output));
     }
     return compiled;
 }

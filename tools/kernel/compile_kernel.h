@@ -36,6 +36,8 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
 
 // Runs a command, both of its outputs into a file. The exit code, or -1 when it cannot be started.
 int run_command(const std::vector<std::string>& command, const std::filesystem::path& output);
+// All of such a file; "" if it cannot be read.
+std::string said_in(const std::filesystem::path& path);
 
 // A text in which every barrier and wait can be left out, one at a time: the library made of it exports
 // verbatim_dropped_barrier, the number of the one that is, from 1.

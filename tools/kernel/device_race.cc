@@ -51,11 +51,6 @@ void append(std::string& text, const void* data, size_t num_bytes) {
 }
 void append(std::string& text, int64_t number) { append(text, &number, sizeof number); }
 
-std::string said_in(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // "my_op.cu:41" of "... in /tmp/my_op.cu:41 [508 hazards]"; "" where no line is named.
 std::string place_of(const std::string& line) {
     const size_t begin = line.rfind(" in ");

@@ -90,11 +90,6 @@ private:
     int64_t under_way_ = 0;
 };
 
-std::string whole_text(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 }  // namespace
 
 std::vector<MachineCode> read_machine_code(std::string_view words, std::string_view ptx) {
@@ -158,12 +153,12 @@ Result<std::vector<MachineCode>> machine_code(const std::string& file, const std
         std::ranges::copy(more, std::back_inserter(all));
         const int code = run_command(all, words);
         if (code == -1) return error("nvcc cannot be started");
-        if (code != 0) return error("nvcc ends with {}: {}", code, whole_text(words));
+        if (code != 0) return error("nvcc ends with {}: {}", code, said_in(words));
         return {};
     };
     RETURN_IF_ERROR(compile({"-ptx", "-o", ptx.string()}));
     RETURN_IF_ERROR(compile({"-cubin", "-Xptxas", "-v", "-o", (folder.path() / "kernel.cubin").string()}));
-    return read_machine_code(whole_text(words), whole_text(ptx));
+    return read_machine_code(said_in(words), said_in(ptx));
 }
 
 }  // namespace verbatim::tools
