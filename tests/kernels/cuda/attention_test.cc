@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "engine/base/prng.h"
 #include "kernels/cuda/emulated_device.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/schedules.h"
@@ -74,6 +75,20 @@ TEST(CudaAttention, TilesOfRowsHaveTheBitsOfTheDefinition) {
     }
     for (const Schedule schedule : schedules())
         expect_definition({2, 1, 16, 16, {{40, 70}}}, Profile::kTensorSm90, true, schedule);
+}
+
+TEST(CudaAttention, RandomTilesOfRowsHaveTheBitsOfTheDefinition) {
+    Prng prng(12);
+    const auto drawn = [&](uint64_t least, uint64_t most) {
+        return static_cast<int64_t>(least + prng.below(most - least + 1));
+    };
+    for (int i = 0; i < 8; ++i) {
+        const int64_t n_kv_heads = drawn(1, 2);
+        AttentionCaseShape shape{n_kv_heads * drawn(1, 3), n_kv_heads, i % 4 == 3 ? 64 : 16, 16, {}};
+        for (int64_t s = drawn(1, 3); s > 0; --s) shape.sequences.push_back({drawn(0, 540), drawn(1, 90)});
+        const auto kind = i % 2 == 0 ? reference::Values::kNormal : reference::Values::kHuge;
+        expect_definition(shape, Profile::kTensorSm90, true, Schedule::kRandom, kind);
+    }
 }
 
 // A sequence's many rows by tiles, the others' few by themselves. The lanes of a warp read each bank of shared memory
