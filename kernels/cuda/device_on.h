@@ -18,7 +18,6 @@
 #include "kernels/cuda/ops/delta.h"
 #include "kernels/cuda/ops/digest.h"
 #include "kernels/cuda/ops/hopper_matmul.h"
-#include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/norms.h"
 #include "kernels/cuda/ops/ring_attention.h"
 #include "kernels/cuda/ops/rows.h"
@@ -68,35 +67,6 @@ public:
     }
     void round_rows(Floats x, float multiplier, uint32_t* pairs) override {
         launch_pairs("round_rows", x, RoundRows{rows(read_only(x)), multiplier, pairs_of(x, pairs)});
-    }
-    void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
-        if (out.num_rows <= kMatvecRows) {
-            return this->matvec({.num_rows = out.num_rows,
-                                 .input = {.pairs = pairs},
-                                 .products = {{{matrix, out}}},
-                                 .num_products = 1});
-        }
-        const int64_t num_pairs = (matrix.num_k + 1) / 2;
-        const int64_t row_pairs = row_pairs_of(matrix.num_k);
-        const int64_t panels = parts(matrix.num_outputs, kPanel);
-        const MatmulParameters parameters{view(pairs, out.num_rows * row_pairs),
-                                          row_pairs,
-                                          view(matrix.words, panels * num_pairs * kPanel),
-                                          view(matrix.bias, matrix.num_outputs),
-                                          matrix.bias != nullptr,
-                                          num_pairs,
-                                          rows(out)};
-        const simt::Dim3 blocks =
-            grid(parts(matrix.num_outputs, Matmul::kBlockOutputs), parts(out.num_rows, Matmul::kBlockRows));
-        if (out.num_rows <= 8) {
-            launch_by_chunks<Matmul8>("matmul8", parameters);
-        } else if (out.num_rows <= 16) {
-            launch_by_chunks<Matmul16>("matmul16", parameters);
-        } else if (out.num_rows <= 32 || !fills_device(blocks)) {
-            launch_by_chunks<Matmul32>("matmul32", parameters);
-        } else {
-            launch("matmul", blocks, {simt::kWarpSize, Matmul::kWarps}, Matmul{parameters});
-        }
     }
     void multiply_tiles(TensorCaller caller, const uint32_t* a, const uint32_t* b, const float* c, float* sums,
                         int64_t num_tiles) override {
@@ -345,6 +315,7 @@ public:
 
 private:
     using Views = ExpertsOn<Machine>;
+    using Views::fills_device;
     using Views::grid;
     using Views::launch;
     using Views::launch_pairs;
@@ -505,8 +476,6 @@ private:
         const int64_t turns = parts(width, int64_t{kNormAhead} * kPartials);
         return static_cast<int32_t>(std::clamp<int64_t>(turns * kPartials, kPartials, kMaxNormThreads));
     }
-    // Whether large blocks, one a processor, keep half of the processors busy.
-    bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }
     // For rows that are too many for weights to be read once for all of them.
     template <typename Kernel>
     bool fills_device(const TensorParameters& parameters) const {
@@ -515,11 +484,6 @@ private:
     template <typename Kernel>
     bool has_hopper_blocks(const TensorParameters& parameters) const {
         return this->has_warpgroups() && fills_device<Kernel>(parameters);
-    }
-    template <typename Kernel>
-    void launch_by_chunks(const char* name, const MatmulParameters& parameters) {
-        launch(name, grid(parts(parameters.out.width, kPanel), parts(parameters.out.num_rows, Kernel::kBlockRows)),
-               {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
     }
     template <typename Kernel>
     void launch_blocks(const char* name, const TensorParameters& parameters) {

@@ -64,8 +64,7 @@ public:
     [[nodiscard]] Status computes_in(reference::Profile profile) const override {
         return profile == reference::Profile::kTensorSm90 ? tensor_cores_ : Status{};
     }
-    // Few, so that a block takes several items of a list.
-    [[nodiscard]] int64_t resident_blocks() const override { return 4; }
+    [[nodiscard]] int64_t resident_blocks() const override { return config_.resident_blocks; }
 
     void* allocate_pinned(size_t bytes) override { return std::malloc(bytes); }
     void release_pinned(void* memory) override { std::free(memory); }

@@ -18,6 +18,7 @@ struct EmulatedDeviceConfig {
     // Of the self-test that grants tensor.sm90 (tensor_self_test.h); fail_at_launch counts it in. 0: granted unasked,
     // as the emulator's tensor cores are the model itself
     int64_t num_self_test_tiles = 0;
+    int64_t resident_blocks = 4;  // few, so that a block takes several items of a list
 };
 
 // `emulator` is borrowed for the device's life.

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/matvec_on.h"
+#include "kernels/cuda/matmul_on.h"
 #include "kernels/cuda/ops/experts.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/matvec.h"
@@ -16,9 +16,9 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 template <typename Machine>
-class ExpertsOn : public MatvecOn<Machine> {
+class ExpertsOn : public MatmulOn<Machine> {
 public:
-    using MatvecOn<Machine>::MatvecOn;
+    using MatmulOn<Machine>::MatmulOn;
 
     void route(const uint32_t* pairs, const DeviceRouter& router, Floats out) override {
         const int64_t num_pairs = parts(router.num_k, 2);
@@ -71,7 +71,7 @@ public:
     }
 
 protected:
-    using Views = MatvecOn<Machine>;
+    using Views = MatmulOn<Machine>;
     using Views::grid;
     using Views::launch;
     using Views::launch_pairs;
@@ -103,20 +103,23 @@ private:
         } else if (part_rows <= kMatvecRows) {
             launch_entries<ExpertMatvec4>(of, all, words);
         } else if (part_rows <= 8) {
-            launch_panels<ExpertMatmul8>(of, all, words, kPanel);
+            launch_tiles<ExpertMatmul8>(of, all, words);
         } else if (part_rows <= 16) {
-            launch_panels<ExpertMatmul16>(of, all, words, kPanel);
+            launch_tiles<ExpertMatmul16>(of, all, words);
         } else if (part_rows <= 32) {
-            launch_panels<ExpertMatmul32>(of, all, words, kPanel);
+            launch_tiles<ExpertMatmul32>(of, all, words);
         } else {
             static_assert(Matmul::kBlockRows >= 128);
-            launch_panels<ExpertMatmul>(of, all, words, Matmul::kBlockOutputs);
+            launch("expert_matmul", grid(parts(out.width, Matmul::kBlockOutputs), 1, of.counts.num_parts()),
+                   {simt::kWarpSize, Matmul::kWarps}, kernel_of<ExpertMatmul>({all}, of, words));
         }
     }
+    // A block a tile: parts keep the device busy.
     template <typename Kernel>
-    void launch_panels(const DeviceEntries& of, const MatmulParameters& all, int64_t words, int64_t outputs) {
-        launch("expert_matmul", grid(parts(all.out.width, outputs), 1, of.counts.num_parts()),
-               {simt::kWarpSize, Matmul::kWarps}, kernel_of<Kernel>({all}, of, words));
+    void launch_tiles(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
+        const MatmulItems items = this->whole_tiles(all.num_pairs);
+        launch("expert_matmul", grid(parts(all.out.width, kPanel), 1, of.counts.num_parts()),
+               {simt::kWarpSize, items.block_warps}, kernel_of<Kernel>({{all, items}}, of, words));
     }
     // As many chunks side by side as a row has, up to 32, and 16 quads of outputs: parts keep the device busy.
     template <typename Kernel>

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/matmul_items.h"
 #include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/rows.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
@@ -160,12 +161,16 @@ struct OfExpertsResident : OfExperts<Multiply> {
     static constexpr int kThreads = Multiply::kThreads;
     static constexpr int kResidentBlocks = Multiply::kResidentBlocks;
 };
+template <typename Multiply>
+struct OfExpertsInLargeSharedResident : OfExpertsResident<Multiply> {
+    static constexpr int kSharedBytes = Multiply::kSharedBytes;
+};
 struct ExpertMatvec1 : OfExpertsResident<Matvec1> {};
 struct ExpertMatvec2 : OfExpertsResident<Matvec2> {};
 struct ExpertMatvec4 : OfExpertsResident<Matvec4> {};
-struct ExpertMatmul8 : OfExpertsInLargeShared<Matmul8> {};
-struct ExpertMatmul16 : OfExpertsInLargeShared<Matmul16> {};
-struct ExpertMatmul32 : OfExpertsInLargeShared<Matmul32> {};
+struct ExpertMatmul8 : OfExpertsInLargeSharedResident<Matmul8> {};
+struct ExpertMatmul16 : OfExpertsInLargeSharedResident<Matmul16> {};
+struct ExpertMatmul32 : OfExpertsInLargeSharedResident<Matmul32> {};
 struct ExpertMatmul : OfExpertsResident<Matmul> {};
 struct TensorExpertMatvec8 : OfExpertsResident<TensorMatvec8> {};
 struct TensorExpertMatvec16 : OfExperts<TensorMatvec16> {};

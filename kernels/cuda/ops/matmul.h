@@ -1,7 +1,7 @@
 // kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator
 // per output and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which
-// of these kernels, or of ops/matvec.h, computes an output is a matter of speed: how many rows there are, and how many
-// blocks keep a device busy.
+// kernel, this one or those of ops/matvec.h and ops/matmul_items.h, computes an output is a matter of speed: how many
+// rows there are, and how many blocks keep a device busy.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -212,73 +212,6 @@ struct Matmul : MatmulParameters {
         }
     }
 };
-
-// Rows that are too few for that: a panel by some rows per block of (32, 8) threads. Its warps compute the sums of 8
-// chunks side by side, each with a stage of its own; all of them add the sums up in order.
-template <int kRowLanes, int kRowsEach>
-struct MatmulByChunks : MatmulParameters {
-    static constexpr int kWarps = 8;
-    using Lane = MatmulLane<kRowLanes, kRowsEach>;
-    static constexpr int kBlockRows = Lane::kWarpRows;
-    using Stage = MatmulStage<kPanel, kBlockRows, simt::kWarpSize>;
-    static constexpr int kSums = kPanel * kBlockRows;  // of a chunk, [rows][64]
-    static constexpr int kWarpFloats = kSums > Stage::kWords ? kSums : Stage::kWords;
-    static constexpr int kSharedBytes = kWarps * kWarpFloats * 4;
-    static constexpr int kThreads = kWarps * simt::kWarpSize;
-    static constexpr int kThreadSums = kSums / kThreads;
-
-    SIMT_FUNCTION void operator()() const {
-        SIMT_LARGE_SHARED(float, memory, kWarps* kWarpFloats);
-        const int64_t first_row = int64_t{simt::block_y()} * kBlockRows;
-        const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
-        float total[kThreadSums] = {};
-        for (int64_t first = 0; first < num_pairs; first += kWarps * kChunkPairs) {
-            add_chunk(first + simt::thread_y() * kChunkPairs, first_row,
-                      memory.slice(simt::thread_y() * kWarpFloats, kWarpFloats));
-            simt::sync_block();
-            for (int c = 0; c < kWarps && first + c * kChunkPairs < num_pairs; ++c) {
-                SIMT_UNROLL
-                for (int i = 0; i < kThreadSums; ++i) {
-                    total[i] = total[i] + memory[c * kWarpFloats + i * kThreads + thread];
-                }
-            }
-            simt::sync_block();
-        }
-        SIMT_UNROLL
-        for (int i = 0; i < kThreadSums; ++i) {
-            const int place = i * kThreads + thread;
-            write(first_row + place / kPanel, int64_t{simt::block_x()} * kPanel + place % kPanel, total[i]);
-        }
-    }
-
-    // The sums of the chunk that begins at pair `begin`, if there is one, into the warp's memory, in which its stages
-    // were.
-    SIMT_FUNCTION void add_chunk(int64_t begin, int64_t first_row, const simt::Shared<float>& memory) const {
-        if (begin >= num_pairs) return;
-        const int64_t end = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
-        const int lane = simt::thread_x();
-        typename Lane::Sums acc = {};
-        auto fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, begin);
-        for (int64_t pair = begin; pair < end; pair += Stage::kPairs) {
-            Stage::store(fetched, lane, memory);
-            simt::sync_warp();
-            fetched = Stage::fetch(*this, lane, simt::block_x(), first_row, pair + Stage::kPairs);
-            Lane::template multiply<Stage>(memory, lane, 0, 0, acc);
-            simt::sync_warp();
-        }
-        SIMT_UNROLL
-        for (int r = 0; r < Lane::kLaneRows; ++r) {
-            SIMT_UNROLL
-            for (int i = 0; i < Lane::kLaneOutputs; i += 4) {
-                const int place = Lane::row(lane, r) * kPanel + Lane::output(lane, i);
-                simt::store4(memory, place, {{acc[r][i], acc[r][i + 1], acc[r][i + 2], acc[r][i + 3]}});
-            }
-        }
-    }
-};
-struct Matmul8 : MatmulByChunks<2, 4> {};
-struct Matmul16 : MatmulByChunks<4, 4> {};
-struct Matmul32 : MatmulByChunks<4, 8> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -123,6 +123,11 @@ SIMT_FUNCTION void store4(const Shared<T>& view, int64_t i, const Four<T>& four)
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");
     *reinterpret_cast<uint4*>(view.data + i) = __builtin_bit_cast(uint4, four);
 }
+template <typename T>
+SIMT_FUNCTION void store4(const Global<T>& view, int64_t i, const Four<T>& four) {
+    static_assert(sizeof(T) == 4, "sixteen bytes at a time");
+    *reinterpret_cast<uint4*>(view.data + i) = __builtin_bit_cast(uint4, four);
+}
 
 template <typename T>
 SIMT_FUNCTION void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {

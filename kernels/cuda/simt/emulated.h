@@ -304,6 +304,10 @@ template <typename T>
 void store4(const Shared<T>& view, int64_t i, const Four<T>& four) {
     view.write4(i, four);
 }
+template <typename T>
+void store4(const Global<T>& view, int64_t i, const Four<T>& four) {
+    view.write4(i, four);
+}
 
 template <typename T>
 void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {

@@ -24,7 +24,7 @@
 //   ballot(mask, mine)          the lanes of the mask that say yes, to each of them; orders nothing else
 //   anew(value)                 the value, of which the compiler knows nothing: what is computed from it is computed
 //                               where it stands, and not kept in registers from before
-//   load4(view, i)              four elements at once; i is a multiple of 4
+//   load4(view, i), store4(view, i, four)     four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), copy4_async(to, i, from, j, there), commit_async(), wait_async<N>()
 //                               lands when waited for, not before; copy4: four at once, zeros where there is nothing
 //   load_matrices(view, i)      four 8 x 8 matrices of bf16: lane l names the four words of row l % 8 of matrix l / 8,
