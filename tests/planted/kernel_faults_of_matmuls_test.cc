@@ -14,28 +14,111 @@ namespace {
 
 using simt::FindingKind;
 
-// Matmuls of few rows and of many.
+// Matmuls of many rows.
 constexpr Expected kExpectedInMatmuls[] = {
-    {"tile_off_by_one", "matmul16", FindingKind::kOutOfBounds},
-    {"stage_not_there", "matmul16", FindingKind::kRace},
     {"tile_off_by_one", "matmul", FindingKind::kOutOfBounds},
     {"stage_too_early", "matmul", FindingKind::kRace},
 };
 
 TEST(KernelFaults, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
     for (const simt::Schedule schedule : schedules()) {
-        const auto findings_of = [schedule](std::string_view fault, int64_t num_rows) {
+        const auto findings_of = [schedule](std::string_view fault) {
             simt::Emulator emulator(schedule, 3);
             const auto device = make_emulated_device(emulator);
             const planted::SwitchedOn on(fault);
-            (void)multiplies_as_defined(*device, {num_rows, 70, 300}, Values::kNormal);
+            (void)multiplies_as_defined(*device, {40, 70, 300}, Values::kNormal);
             return emulator.findings();
         };
+        ASSERT_TRUE(findings_of(kNoFault).empty());
         for (const Expected& expected : kExpectedInMatmuls) {
-            const int64_t num_rows = expected.kernel == std::string_view("matmul") ? 40 : 12;
-            ASSERT_TRUE(findings_of(kNoFault, num_rows).empty());
-            expect_named(findings_of(expected.fault, num_rows), expected, schedule);
+            expect_named(findings_of(expected.fault), expected, schedule);
         }
+    }
+}
+
+// Of some rows, by items: a tile of three items, two warps to a block, twice.
+constexpr Expected kExpectedInItems[] = {
+    {"stage_not_there", "matmul16", FindingKind::kRace},
+    {"items_stage_not_awaited", "matmul16", FindingKind::kUninitialised},
+    {"items_inputs_early", "matmul16", FindingKind::kRace},
+    {"items_rows_overrun", "matmul16", FindingKind::kOutOfBounds},
+    {"items_not_released", "matmul16", FindingKind::kRace},
+    {"items_not_acquired", "matmul16", FindingKind::kRace},
+    {"items_half_an_arrival", "matmul16", FindingKind::kRace},
+    {"items_last_too_early", "matmul16", FindingKind::kRace},
+    {"items_arrivals_left", "matmul16", FindingKind::kRace},
+    {"items_not_awaited", "matmul16", FindingKind::kNotAwaited},
+    {"items_sums_early", "matmul16", FindingKind::kNotAwaited},
+};
+
+class ItemsCase {
+public:
+    explicit ItemsCase(simt::Emulator& emulator)
+        : device_(make_emulated_device(emulator, {.resident_blocks = 32})),
+          weight_(reference::draw_bf16(kOutputs * kInputs, 2)),
+          x_(draw_values(kRows * kInputs, 1)),
+          words_(on_device(*device_, packed(weight_, kOutputs, kInputs))),
+          device_x_(on_device(*device_, x_)),
+          pairs_(*device_, kRows * row_pairs_of(kInputs)),
+          out_(*device_, kRows * kOutputs) {}
+    // Twice, the second one dependent on the first. Whether its bits are the definition's.
+    bool is_as_defined() {
+        device_->round_rows({device_x_.data(), kRows, kInputs, kInputs}, 1.0F, pairs_.data());
+        for (int i = 0; i < 2; ++i) {
+            device_->matmul(pairs_.data(), {words_.data(), nullptr, kOutputs, kInputs},
+                            {out_.data(), kRows, kOutputs, kOutputs});
+        }
+        std::vector<float> got(static_cast<size_t>(out_.count()));
+        std::vector<float> want(got.size());
+        out_.download(0, got);
+        reference::matmul({.x = dense_rows(x_.data(), kRows, kInputs),
+                           .weight = weight_.data(),
+                           .out = dense_rows(want.data(), kRows, kOutputs)});
+        return bits_of(got) == bits_of(want);
+    }
+
+private:
+    static constexpr int64_t kRows = 12, kOutputs = 60, kInputs = 1300;
+    std::unique_ptr<Device> device_;
+    std::vector<uint16_t> weight_;
+    std::vector<float> x_;
+    DeviceArray<uint32_t> words_;
+    DeviceArray<float> device_x_;
+    DeviceArray<uint32_t> pairs_;
+    DeviceArray<float> out_;
+};
+
+TEST(KernelFaults, OfItemsAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator good(schedule, 3);
+        EXPECT_TRUE(ItemsCase(good).is_as_defined());
+        EXPECT_TRUE(good.findings().empty());
+        for (const Expected& expected : kExpectedInItems) {
+            simt::Emulator emulator(schedule, 3);
+            const planted::SwitchedOn on(expected.fault);
+            (void)ItemsCase(emulator).is_as_defined();
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+    // Every access is in order. Backwards the first item comes last, and its sums are the first ones anyway.
+    for (const simt::Schedule schedule : {simt::Schedule::kForward, simt::Schedule::kReverse}) {
+        simt::Emulator emulator(schedule, 3);
+        const planted::SwitchedOn on("items_added_by_arrival");
+        EXPECT_EQ(ItemsCase(emulator).is_as_defined(), schedule == simt::Schedule::kReverse);
+        EXPECT_TRUE(emulator.findings().empty());
+    }
+}
+
+// Whole tiles, five for two blocks.
+TEST(KernelFaults, OfWholeTilesAreShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        const auto is_as_defined = [&] { return multiplies_as_defined(*device, {7, 64 * 5, 300}, Values::kNormal); };
+        EXPECT_TRUE(is_as_defined());
+        const planted::SwitchedOn on("items_next_not_begun");
+        EXPECT_FALSE(is_as_defined());
+        EXPECT_TRUE(emulator.findings().empty());
     }
 }
 
@@ -165,11 +248,13 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
 }  // namespace
 
 std::set<std::string_view> shown_in_matmuls() {
-    std::set<std::string_view> shown = {"tensor_wrong_lane", "hopper_not_swizzled", "matvec_chunks_backwards"};
+    std::set<std::string_view> shown = {"tensor_wrong_lane", "hopper_not_swizzled", "matvec_chunks_backwards",
+                                        "items_added_by_arrival", "items_next_not_begun"};
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
     add(kExpectedInMatmuls);
+    add(kExpectedInItems);
     add(kExpectedInMatvecs);
     add(kExpectedInPlainMatvecs);
     add(kExpectedOnTensorCores);

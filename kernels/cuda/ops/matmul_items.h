@@ -308,10 +308,10 @@ struct MatmulOfItems : MatmulParameters {
     }
     // Behind an item: the last one of a tile finds all of its sums.
     SIMT_FUNCTION void arrive(int32_t tile, const simt::Shared<int32_t>& arrived) const {
-        simt::sync_block();
         const bool speaks = simt::thread_x() == 0 && simt::thread_y() == 0;
+        simt::sync_block();  // the whole item is there, and is released with the arrival
         if (speaks) arrived[0] = simt::fetch_add(items.arrivals, tile, 1) + 1;
-        simt::sync_block();
+        simt::sync_block();  // who knows of the arrivals knows of the sums
         if (arrived[0] < tile_items()) return;
         for (int quad = simt::thread_y() * simt::kWarpSize + simt::thread_x(); quad < kSums / 4;
              quad += simt::threads_y() * simt::kWarpSize) {
