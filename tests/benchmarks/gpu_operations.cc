@@ -137,11 +137,12 @@ private:
 
     Status matmuls() {
         const std::vector<MatmulShape> shapes =
-            config_.tiny ? std::vector<MatmulShape>{{40, 70, 300}, {1, 70, 300}}
-                         : std::vector<MatmulShape>{{8192, 8192, 8192}, {4096, 4096, 4096}, {2048, 8192, 2048},
-                                                    {512, 4096, 2048},  {64, 8192, 4096},   {32, 8192, 4096},
-                                                    {16, 8192, 4096},   {8, 8192, 4096},    {4, 8192, 4096},
-                                                    {2, 8192, 4096},    {1, 8192, 4096},    {1, 50176, 2048}};
+            config_.tiny
+                ? std::vector<MatmulShape>{{40, 70, 300}, {8, 70, 300}, {1, 70, 300}}
+                : std::vector<MatmulShape>{
+                      {8192, 8192, 8192}, {4096, 4096, 4096}, {2048, 8192, 2048}, {512, 4096, 2048}, {64, 8192, 4096},
+                      {32, 8192, 4096},   {16, 8192, 4096},   {8, 8192, 4096},    {4, 8192, 4096},   {2, 8192, 4096},
+                      {1, 8192, 4096},    {1, 50176, 2048},   {8, 2048, 4096},    {32, 2048, 4096}};
         for (const MatmulShape& shape : shapes) {
             const std::vector<uint16_t> weights = values(shape.num_outputs * shape.num_k);
             for (const Profile profile : kProfiles) {

@@ -27,16 +27,20 @@ WGMMA = 0.95       # assumed
 COPIES = ("LDGSTS", "UBLKCP")  # asynchronous: they do not wait for registers
 
 
-def matmul(rows, outputs, k, kernel, profile):
+def matmul(rows, outputs, k, kernel, profile, processors=PROCESSORS):
     # gpu_benchmark's own words, so that its line is found.
-    return (rf"matmul {profile} +{rows} x +{outputs} x +{k} ", kernel, 2.0 * outputs * k, float(rows * outputs * k))
+    return (rf"matmul {profile} +{rows} x +{outputs} x +{k} ", kernel, 2.0 * outputs * k, float(rows * outputs * k),
+            processors)
 
 
 def all_lines():
-    """(gpu_benchmark's line as a pattern, kernel, bytes that must move, multiplications)"""
+    """(gpu_benchmark's line as a pattern, kernel, bytes that must move, multiplications, the processors that have a
+    block, where these are not all)"""
     lines = [matmul(1, 8192, 4096, "Matvec1", "exact"), matmul(1, 50176, 2048, "Matvec1", "exact")]
     lines += [matmul(rows, 8192, 4096, kernel, "exact")
               for rows, kernel in ((2, "Matvec2"), (4, "Matvec4"), (8, "Matmul8"), (16, "Matmul16"), (32, "Matmul32"))]
+    # A block of four warps for four chunks of a tile (matmul_on.h), which are 128.
+    lines += [matmul(rows, 2048, 4096, kernel, "exact", 128) for rows, kernel in ((8, "Matmul8"), (32, "Matmul32"))]
     lines.append(matmul(8192, 8192, 8192, "Matmul", "exact"))
     lines += [matmul(rows, 8192, 4096, kernel, "tensor.sm90")
               for rows, kernel in ((1, "TensorMatvec8"), (8, "TensorMatvec8"), (32, "TensorMatvec32"))]
@@ -97,13 +101,13 @@ def loop_of(kernel, code):
     return code.outer_loop() if kernel.startswith("TensorAttendTile") else code.inner_loop()
 
 
-def forecast(kernel, code, warps, num_bytes, multiplications, columns=0):
+def forecast(kernel, code, warps, num_bytes, multiplications, columns=0, processors=PROCESSORS):
     """(seconds, which of the three)"""
     ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
     if columns > 0:
         ffma, length = attention_loop(code, columns)
-    times = {"memory": num_bytes / (COPY * memory_share(code, warps))}
-    issued = PROCESSORS * SCHEDULERS * CLOCK
+    times = {"memory": num_bytes / (COPY * memory_share(code, warps) * processors / PROCESSORS)}
+    issued = processors * SCHEDULERS * CLOCK
     if tensor == 0 and ffma > 0:
         times["instructions"] = multiplications / 32 * length / ffma / issued
     if tensor > 0:
@@ -133,14 +137,14 @@ def table(kernels, registers, expectations, record):
              "measured")
     rows = [f"| {' | '.join(names)} |",
             "|---|---|---|---|---|---|---|---|---|"]
-    for pattern, kernel, num_bytes, multiplications in all_lines():
+    for pattern, kernel, num_bytes, multiplications, *processors in all_lines():
         if kernel not in kernels:
             rows.append(f"| {words(pattern)} | `{kernel}` is not there any more | | | | | | | |")
             continue
         code, used = kernels[kernel], registers[kernel]
         warps = resident_warps(used, expectations[kernel][0] if kernel in expectations else 256)
         columns = int(kernel[-1]) if kernel.startswith(("AttendRing", "AttendRun")) else 0
-        seconds, limit = forecast(kernel, code, warps, num_bytes, multiplications, columns)
+        seconds, limit = forecast(kernel, code, warps, num_bytes, multiplications, columns, *processors)
         ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
         if columns > 0:
             ffma, length = attention_loop(code, columns)
@@ -166,8 +170,9 @@ the longest of memory (a copy of {copy:.1f} TB/s, a load of {latency:.1f} us), i
 schedulers and clock of {clock:.3f} GHz, on 132 processors) and tensor cores ({mma:.0f} % of their rate, as published
 for mma.sync; {group:.0f} % for wgmma, assumed).
 
-Launches, tails, barriers, dependent instructions and small grids are not in it: it is the least time that the code
-allows, and a measurement far above it names something else. *Decode attention* in tensor.sm90 has its
+Launches, tails, barriers and dependent instructions are not in it, nor small grids, but that matmuls of 2048 outputs
+have blocks for 128 processors, each with its share of the memory: it is the least time that the code allows, and a
+measurement far above it names something else. *Decode attention* in tensor.sm90 has its
 bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for
 256 threads. What `gpu_benchmark` has no line for is not measured by it: mma.sync where there is wgmma,
 elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
@@ -184,6 +189,7 @@ def check_the_checks():
     assert memory_share(code, 64) == 1
     assert forecast("Scan", code, 64, COPY, 0.0) == (1.0, "memory")
     assert forecast("Scan", code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
+    assert forecast("Scan", code, 64, COPY, 0.0, 0, PROCESSORS // 2) == (2.0, "memory")
     tile = sass.kernels_of("\n".join(["\t\tFunction : _Zon_device4ScanEEEvT_", *loads, *loop]))["Scan"]
     assert tile.loop_with(1) == 2 and tile.loop_with(2) is None and attention_loop(tile, 5) == (0, 0)
     line = "matmul exact            1 x  8192 x  4096       25.5 us      2.6 TFLOP/s"

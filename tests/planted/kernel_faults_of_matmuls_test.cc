@@ -109,12 +109,12 @@ TEST(KernelFaults, OfItemsAreFoundOrShownAsWrongBits) {
     }
 }
 
-// Whole tiles, five for two blocks.
+// Whole tiles, five for four blocks.
 TEST(KernelFaults, OfWholeTilesAreShownAsWrongBits) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
-        const auto is_as_defined = [&] { return multiplies_as_defined(*device, {7, 64 * 5, 300}, Values::kNormal); };
+        const auto is_as_defined = [&] { return multiplies_as_defined(*device, {7, 64 * 5, 600}, Values::kNormal); };
         EXPECT_TRUE(is_as_defined());
         const planted::SwitchedOn on("items_next_not_begun");
         EXPECT_FALSE(is_as_defined());
