@@ -253,7 +253,8 @@ struct MatmulOfItems : MatmulParameters {
         }
     }
 
-    // --- a tile that one block has
+    // --- a tile that one block has. From here on places are computed anew: kept for all items, they would cost the
+    // loop its registers
 
     // Where the warp's stages were: [rows][64].
     SIMT_FUNCTION static void share(const typename Lane::Sums& acc, const simt::Shared<uint32_t>& own) {
@@ -261,7 +262,7 @@ struct MatmulOfItems : MatmulParameters {
         for (int r = 0; r < Lane::kLaneRows; ++r) {
             SIMT_UNROLL
             for (int i = 0; i < Lane::kLaneOutputs; i += 4) {
-                const int lane = simt::thread_x();
+                const int lane = simt::anew(simt::thread_x());
                 simt::Four<uint32_t> four;
                 SIMT_UNROLL
                 for (int k = 0; k < 4; ++k) four.values[k] = reference::bits_from_float(acc[r][i + k]);
@@ -275,7 +276,7 @@ struct MatmulOfItems : MatmulParameters {
         const int32_t tile = tile_of(turn);
         const int32_t left = end_of(turn) - turn.first_chunk;
         const int32_t count = left < simt::threads_y() ? left : simt::threads_y();
-        for (int i = simt::thread_y() * simt::kWarpSize + simt::thread_x(); i < kSums;
+        for (int i = simt::anew(simt::thread_y() * simt::kWarpSize + simt::thread_x()); i < kSums;
              i += simt::threads_y() * simt::kWarpSize) {
             float total = 0.0F;
             if (turn.first_chunk > 0) total = reference::float_from_bits(totals[i]);
@@ -296,7 +297,7 @@ struct MatmulOfItems : MatmulParameters {
     SIMT_FUNCTION void leave(const Chunk& chunk, const typename Lane::Sums& acc) const {
         if (chunk.num_pairs == 0) return;
         const int64_t place = sums_of(chunk.tile, chunk.number);
-        const int lane = simt::thread_x();
+        const int lane = simt::anew(simt::thread_x());
         SIMT_UNROLL
         for (int r = 0; r < Lane::kLaneRows; ++r) {
             SIMT_UNROLL
@@ -313,7 +314,7 @@ struct MatmulOfItems : MatmulParameters {
         if (speaks) arrived[0] = simt::fetch_add(items.arrivals, tile, 1) + 1;
         simt::sync_block();  // who knows of the arrivals knows of the sums
         if (arrived[0] < tile_items()) return;
-        for (int quad = simt::thread_y() * simt::kWarpSize + simt::thread_x(); quad < kSums / 4;
+        for (int quad = simt::anew(simt::thread_y() * simt::kWarpSize + simt::thread_x()); quad < kSums / 4;
              quad += simt::threads_y() * simt::kWarpSize) {
             finish(tile, quad);
         }
