@@ -93,6 +93,7 @@ struct MatmulOfItems : MatmulParameters {
             turn = next;
             chunk = next_chunk;
         }
+        simt::wait_async<0>();
     }
 
     // --- what is whose
@@ -205,6 +206,9 @@ struct MatmulOfItems : MatmulParameters {
             multiply_stage(own.slice(place, kWeightWords), inputs, acc);
             place = place + kStageWords == kRingWords ? 0 : place + kStageWords;
         }
+        // What was asked for behind the last stage are zeros, and they may still be on their way: before the ring is
+        // used for anything else, they have come.
+        simt::wait_async<0>();
         simt::sync_warp();
     }
     // Slot 2j of [16][rows] is the odd half of pair j, slot 2j + 1 the even one.
