@@ -31,12 +31,17 @@ void fail_memory_of_this_thread(int count) { num_failures = count; }
 
 }  // namespace verbatim::tests
 
-// Not inlined: the compiler would see free() with what another function gave.
+// Not inlined: the compiler would see free() with what another function gave. All that gives a single object: a
+// sanitizer's own would not go with this delete.
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+    return verbatim::tests::fails(size) ? nullptr : std::malloc(size == 0 ? 1 : size);
+}
 [[gnu::noinline]] void* operator new(size_t size) {
-    void* const memory = verbatim::tests::fails(size) ? nullptr : std::malloc(size == 0 ? 1 : size);
+    void* const memory = operator new(size, std::nothrow);
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
 }
 
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
