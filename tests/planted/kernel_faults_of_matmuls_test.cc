@@ -39,7 +39,8 @@ TEST(KernelFaults, OfMatmulsAreFoundAndNamedInAnyOrderOfThreads) {
 // Of some rows, by items: a tile of three items, two warps to a block, twice.
 constexpr Expected kExpectedInItems[] = {
     {"stage_not_there", "matmul16", FindingKind::kRace},
-    {"items_stage_not_awaited", "matmul16", FindingKind::kUninitialised},
+    {"items_stage_not_awaited", "matmul16", FindingKind::kNotAwaited},
+    {"items_zeros_not_awaited", "matmul16", FindingKind::kNotAwaited},
     {"items_inputs_early", "matmul16", FindingKind::kRace},
     {"items_rows_overrun", "matmul16", FindingKind::kOutOfBounds},
     {"items_not_released", "matmul16", FindingKind::kRace},
@@ -172,7 +173,7 @@ TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
 
 // A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
 constexpr Expected kExpectedOnTensorCores[] = {
-    {"tensor_not_awaited", "tensor_matmul", FindingKind::kUninitialised},
+    {"tensor_not_awaited", "tensor_matmul", FindingKind::kNotAwaited},
     {"tensor_no_barrier", "tensor_matmul", FindingKind::kRace},
     {"tensor_half_warp", "tensor_matmul", FindingKind::kWarpMask},
 };
@@ -209,7 +210,7 @@ constexpr Expected kExpectedOnWarpgroups[] = {
     {"hopper_too_few_bytes", "hopper_matmul", FindingKind::kBarrierUse},
     {"hopper_tile_not_copied", "hopper_matmul", FindingKind::kBarrierNotReached},
     {"hopper_tiles_of_nobody", "hopper_matmul", FindingKind::kOutOfBounds},
-    {"hopper_rows_not_awaited", "hopper_matmul", FindingKind::kUninitialised},
+    {"hopper_rows_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
     {"hopper_rows_not_fenced", "hopper_matmul", FindingKind::kMissingFence},
     {"hopper_stage_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
     {"hopper_wrong_parity", "hopper_matmul", FindingKind::kNotAwaited},

@@ -78,7 +78,7 @@ constexpr Expected kExpected[] = {
     {"warp_order_assumed", "rms_norm", FindingKind::kRace},
     {"redundant_writers", "scan", FindingKind::kRace},
     {"padding_read", "embed", FindingKind::kOutOfBounds},
-    {"scan_not_awaited", "scan", FindingKind::kUninitialised},
+    {"scan_not_awaited", "scan", FindingKind::kNotAwaited},
     {"tensor_unseen_values", "tensor_attend_run", FindingKind::kUninitialised, reference::Profile::kTensorSm90},
     {"values_early", "attend_run", FindingKind::kRace},
     {"values_early", "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
@@ -286,7 +286,7 @@ TEST(KernelFaults, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
 }
 
 constexpr std::string_view kShownInDeltas[] = {"delta_heads_tiled", "l2_eps_outside"};
-constexpr Expected kExpectedInDeltas[] = {{"delta_not_awaited", "delta_update", FindingKind::kUninitialised},
+constexpr Expected kExpectedInDeltas[] = {{"delta_not_awaited", "delta_update", FindingKind::kNotAwaited},
                                           {"delta_too_few_tiles", "delta_update", FindingKind::kRace},
                                           {"delta_gates_overrun", "delta_gates", FindingKind::kOutOfBounds}};
 

@@ -142,6 +142,17 @@ public:
                                                   : memory_->read(offset(i), bytes, agent);
         report(clash, i);
     }
+    // An asynchronous copy of the running thread's to `num` elements: what lands it.
+    template <typename Land>
+    [[nodiscard]] std::function<void()> copied_later(int64_t i, int64_t num, const Land& land) const {
+        if (!inside(i, num, "written")) return [] {};
+        const size_t bytes = static_cast<size_t>(num) * sizeof(T);
+        report(memory_->begin_copy(offset(i), bytes, Emulator::current().thread().moment), i);
+        return [to = *this, i, bytes, land] {
+            to.memory_->end_copy(to.offset(i), bytes);
+            land();
+        };
+    }
     // After both have been touched: what is unwritten there is here.
     template <typename From>
     void carry_unwritten(int64_t i, const View<From>& from, int64_t j, int64_t num) const {
@@ -311,13 +322,13 @@ void store4(const Global<T>& view, int64_t i, const Four<T>& four) {
 
 template <typename T>
 void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
-    Emulator::current().copy_later([=] {
+    Emulator::current().copy_later(to.copied_later(i, count, [=] {
         for (int k = 0; k < count; ++k) to[i + k] = from[j + k];
-    });
+    }));
 }
 template <typename T>
 void copy4_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, bool there) {
-    Emulator::current().copy_later([=] { to.write4(i, there ? from.read4(j) : Four<T>{}); });
+    Emulator::current().copy_later(to.copied_later(i, 4, [=] { to.write4(i, there ? from.read4(j) : Four<T>{}); }));
 }
 inline void commit_async() { Emulator::current().commit_copies(); }
 template <int kPending>

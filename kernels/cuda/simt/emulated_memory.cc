@@ -33,7 +33,7 @@ bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
 
 // Whether `before` is ordered before `now` (M2).
 bool ordered(const Moment& before, const Now& now, bool blocks_share) {
-    if (before.launch != now.launch) return before.launch < now.unsafe_from;
+    if (before.launch != now.launch) return !blocks_share || before.launch < now.unsafe_from;
     if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
     if (!is_agent(before)) {
         if (before.thread == now.issuer) return true;
@@ -130,6 +130,7 @@ Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
         if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
             clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
         }
+        if (is_under_way(i, now)) clash = Clash::kUnderWay;
         if (atomic) continue;
         if (now.knowledge == nullptr) {
             note_read(cell, now);
@@ -220,6 +221,7 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     } else if (is_written(cell, now) && !is_fenced(cell.written, now)) {
         clash = Clash::kNotFenced;
     }
+    if (is_under_way(i, now)) clash = Clash::kUnderWay;
     cell.written = now;
     cell.written_atomically = atomic;
     cell.initialised = true;
@@ -233,6 +235,20 @@ Clash Memory::write(size_t offset, size_t count, const Now& now) {
         if (found != Clash::kNone) clash = found;
     }
     return clash;
+}
+
+Clash Memory::begin_copy(size_t offset, size_t count, const Now& now) {
+    if (copying_.launch != now.launch || copying_.block != now.block) {
+        copies_.assign(size_ / cell_bytes_ + 1, 0);
+        copying_ = now;
+    }
+    const Clash clash = write(offset, count, now);
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) ++copies_[i];
+    return clash;
+}
+
+void Memory::end_copy(size_t offset, size_t count) {
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) --copies_[i];
 }
 
 Clash Memory::update(size_t offset, size_t count, const Now& now) {

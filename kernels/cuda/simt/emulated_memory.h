@@ -8,6 +8,7 @@
 //   M4  a bulk copy writes, and tensor cores read, from when they are asked to until they are waited for; what a thread
 //       wrote is theirs to touch behind a fence_async
 //   M5  a bulk copy to shared memory may read cells that nobody has written: nobody has written them where it lands
+//   M6  a thread's asynchronous copy writes from when it is asked for; until it lands nobody touches those cells
 #pragma once
 
 #include <array>
@@ -76,6 +77,9 @@ public:
     // Of what a copy has written: where its source is unwritten, so is this. REQUIRES: `source` is the device's.
     void carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count);
     [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
+    // By an asynchronous copy of a thread, in shared memory: it is asked for, and lands.
+    [[nodiscard]] Clash begin_copy(size_t offset, size_t count, const Now& now);
+    void end_copy(size_t offset, size_t count);
     // By an atomic operation: a race only with accesses that are not.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
     // By the host, between launches.
@@ -95,6 +99,10 @@ private:
     [[nodiscard]] Clash clash_with_reads(size_t i, Cell& cell, const Now& now);
     void note_read(Cell& cell, const Now& now);
     void note_reader(size_t i, Cell& cell, const Now& now);
+    // Whether a copy to it has not landed.
+    [[nodiscard]] bool is_under_way(size_t i, const Moment& now) const {
+        return !copies_.empty() && copies_[i] > 0 && copying_.launch == now.launch && copying_.block == now.block;
+    }
     // Whether whoever looks finds a value there.
     [[nodiscard]] bool is_written(const Cell& cell, const Moment& now) const;
 
@@ -109,6 +117,8 @@ private:
     Life life_;
     std::unique_ptr<std::byte[], Free> bytes_;    // untouched ones cost nothing
     std::vector<std::unique_ptr<Cell[]>> pages_;  // of cells; null until one of them is touched
+    std::vector<uint8_t> copies_;                 // under way to each cell, by threads of one block
+    Moment copying_;                              // that block
     // Of cells that several read, none of whom knows of the others, where there is knowledge.
     std::unordered_map<size_t, std::vector<Moment>> readers_;
 };

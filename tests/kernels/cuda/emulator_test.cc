@@ -254,6 +254,48 @@ TEST(Emulator, TheNewestCopiesMayStayUnderWay) {
     }
 }
 
+// By the thread that asked for it or by others, before or behind a barrier, that reads, writes or copies once more.
+TEST(Emulator, NobodyTouchesWhatACopyIsUnderWayTo) {
+    enum class Touch : uint8_t { kNone, kOwnWrite, kOtherRead, kOtherCopy, kAfterLanding };
+    struct Fetch {
+        Global<const int32_t> from;
+        Global<int32_t> out;
+        Touch touch;
+        void operator()() const {
+            SIMT_SHARED(int32_t, tile, 2);
+            if (thread_x() == 0) {
+                tile[0] = 1;
+                tile[1] = 2;
+            }
+            sync_block();
+            if (thread_x() == 0) copy_async(tile, 1, from, 0, 1);
+            if (touch == Touch::kOwnWrite && thread_x() == 0) tile[1] = 3;
+            sync_block();
+            if (touch == Touch::kOtherRead && thread_x() == 1) out[1] = tile[1];
+            if (touch == Touch::kOtherCopy && thread_x() == 1) copy_async(tile, 1, from, 0, 1);
+            sync_block();
+            commit_async();
+            wait_async<0>();
+            sync_block();
+            if (thread_x() == 1) out[0] = tile[touch == Touch::kAfterLanding ? 1 : 0];
+        }
+    };
+    const auto findings_of = [](Touch touch) {
+        Emulator emulator;
+        const Memory32 from(emulator, 1);
+        const Memory32 out(emulator, 2);
+        from.fill(9);
+        emulator.launch("fetch", {1}, {2}, Fetch{from.view(), out.view(), touch});
+        return emulator.findings();
+    };
+    for (const Touch touch : {Touch::kOwnWrite, Touch::kOtherRead, Touch::kOtherCopy}) {
+        const auto findings = findings_of(touch);
+        ASSERT_FALSE(findings.empty()) << static_cast<int>(touch);
+        EXPECT_EQ(findings.front().kind, FindingKind::kNotAwaited) << findings.front().text;
+    }
+    for (const Touch touch : {Touch::kNone, Touch::kAfterLanding}) EXPECT_TRUE(findings_of(touch).empty());
+}
+
 // Who runs when: (block, thread) in the order of their coming, before and after a warp barrier.
 std::vector<int32_t> order_of(Schedule schedule, uint64_t seed) {
     struct Note {
