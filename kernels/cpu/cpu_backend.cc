@@ -263,11 +263,12 @@ RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, f
     const ConstFloatRows x = rows(buffer, width);
     const int64_t pairs = num_pairs(width);
     const Rounded wanted{buffer, activations(buffer).version, multiplier, form};
-    const int64_t num_floats = (x.num_rows + (form == RowForm::kBands ? kBandRows : 0)) * pairs * 2;
+    const std::optional<BandShape> shape = bands_of(form);
+    const int64_t num_floats = (x.num_rows + (shape ? shape->rows : 0)) * pairs * 2;
     float* floats = form == RowForm::kPairs ? nullptr : rounded_floats_.ensure(num_floats);
     Pair* words = form == RowForm::kPairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
-    if (wanted != rounded_ && form == RowForm::kBands) round_to_bands(x, multiplier, floats);
-    if (wanted != rounded_ && form != RowForm::kBands) {
+    if (wanted != rounded_ && shape) round_to_bands(x, multiplier, *shape, floats);
+    if (wanted != rounded_ && !shape) {
         for_rows(x.num_rows, [&](int64_t r) {
             form == RowForm::kPairs ? row_ops().round_to_pairs(x.row(r), width, multiplier, words + r * pairs)
                                     : row_ops().round_to_floats(x.row(r), width, multiplier, floats + r * pairs * 2);
@@ -276,17 +277,17 @@ RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, f
     rounded_ = wanted;
     return {.floats = form == RowForm::kFloats ? floats : nullptr,
             .pairs = words,
-            .bands = form == RowForm::kBands ? floats : nullptr,
+            .bands = shape ? floats : nullptr,
             .num_rows = x.num_rows,
             .num_pairs = pairs};
 }
 
-void CpuBackend::round_to_bands(ConstFloatRows x, float multiplier, float* bands) {
+void CpuBackend::round_to_bands(ConstFloatRows x, float multiplier, BandShape shape, float* bands) {
     const int64_t parts = (x.width + kBandColumns - 1) / kBandColumns;
-    pool_.for_each((x.num_rows + kBandRows - 1) / kBandRows * parts, [&](int64_t part) {
-        const int64_t first_row = part / parts * kBandRows;
+    pool_.for_each((x.num_rows + shape.rows - 1) / shape.rows * parts, [&](int64_t part) {
+        const int64_t first_row = part / parts * shape.rows;
         const int64_t first = part % parts * kBandColumns;
-        const int64_t width = band_width(x.num_rows - first_row);
+        const int64_t width = shape.width(x.num_rows - first_row);
         row_ops().round_to_band({.x = x.row(first_row) + first,
                                  .stride = x.stride,
                                  .num_rows = std::min(width, x.num_rows - first_row),

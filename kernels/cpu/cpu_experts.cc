@@ -77,15 +77,16 @@ RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& m
     const RowForm form = row_form(choice_.of_rows(part.num_rows), matrix, part.num_rows);
     const int64_t number = &part - experts_.parts.data();
     // A part's last band may be wider than its rows.
-    const int64_t first_row = part.first_entry + number * kBandRows;
+    const int64_t first_row = part.first_entry + number * kMaxBandRows;
     float* floats = experts_.rounded_floats.data() + first_row * 2 * pairs;
     Pair* words = experts_.rounded_pairs.data() + part.first_entry * pairs;
     for (int64_t r = 0; r < rows.num_rows && form == RowForm::kFloats; ++r)
         row_ops().round_to_floats(rows.row(r), x.width, 1.0F, floats + r * 2 * pairs);
     for (int64_t r = 0; r < rows.num_rows && form == RowForm::kPairs; ++r)
         row_ops().round_to_pairs(rows.row(r), x.width, 1.0F, words + r * pairs);
-    for (int64_t r = 0; r < rows.num_rows && form == RowForm::kBands; r += kBandRows) {
-        const int64_t width = band_width(rows.num_rows - r);
+    const std::optional<BandShape> shape = bands_of(form);
+    for (int64_t r = 0; shape && r < rows.num_rows; r += shape->rows) {
+        const int64_t width = shape->width(rows.num_rows - r);
         row_ops().round_to_band({.x = rows.row(r),
                                  .stride = rows.stride,
                                  .num_rows = std::min(width, rows.num_rows - r),
@@ -96,7 +97,7 @@ RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& m
     }
     return {.floats = form == RowForm::kFloats ? floats : nullptr,
             .pairs = form == RowForm::kPairs ? words : nullptr,
-            .bands = form == RowForm::kBands ? floats : nullptr,
+            .bands = shape ? floats : nullptr,
             .num_rows = part.num_rows,
             .num_pairs = pairs};
 }
@@ -110,7 +111,7 @@ void CpuBackend::multiply_parts(int32_t layer, ConstFloatRows x, std::span<const
         return weights_.matrix({layer, products[product].matrix, experts_.parts[part].expert});
     };
     const int64_t pairs = num_pairs(x.width);
-    experts_.rounded_floats.ensure((x.num_rows + num_parts * kBandRows) * 2 * pairs);
+    experts_.rounded_floats.ensure((x.num_rows + num_parts * kMaxBandRows) * 2 * pairs);
     experts_.rounded_pairs.ensure(x.num_rows * pairs);
     experts_.rounded.resize(static_cast<size_t>(num_parts));
     for_rows(num_parts, [&](int64_t i) { experts_.rounded[i] = round_part(experts_.parts[i], matrix_of(i, 0), x); });

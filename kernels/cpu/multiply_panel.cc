@@ -2,7 +2,7 @@
 
 namespace verbatim::cpu {
 
-static_assert(kMatmulRows % kBandRows == 0);
+static_assert(kMatmulRows % kWideBands.rows == 0 && kMatmulRows % kNarrowBands.rows == 0);
 
 namespace {
 

@@ -28,24 +28,25 @@ cpu::RoundedRows rounded_rows(const Kernel* kernel, const verbatim_const_floats&
                               float* memory) {
     const int64_t pairs = num_pairs(x.width);
     auto* const words = reinterpret_cast<Pair*>(memory);
-    for (int64_t r = 0; form == RowForm::kBands && r < x.num_rows; r += cpu::kBandRows) {
-        const int64_t count = std::min(cpu::kBandRows, x.num_rows - r);
+    const std::optional<cpu::BandShape> shape = cpu::bands_of(form);
+    for (int64_t r = 0; shape && r < x.num_rows; r += shape->rows) {
+        const int64_t count = std::min(shape->rows, x.num_rows - r);
         row_ops_of(kernel).round_to_band({.x = x.data + r * x.stride,
                                           .stride = x.stride,
                                           .num_rows = count,
                                           .count = x.width,
                                           .multiplier = multiplier,
-                                          .width = cpu::band_width(count),
+                                          .width = shape->width(count),
                                           .out = memory + r * pairs * 2});
     }
-    for (int64_t r = 0; form != RowForm::kBands && r < x.num_rows; ++r) {
+    for (int64_t r = 0; !shape && r < x.num_rows; ++r) {
         const float* row = x.data + r * x.stride;
         form == RowForm::kPairs ? row_ops_of(kernel).round_to_pairs(row, x.width, multiplier, words + r * pairs)
                                 : row_ops_of(kernel).round_to_floats(row, x.width, multiplier, memory + r * 2 * pairs);
     }
     return {.floats = form == RowForm::kFloats ? memory : nullptr,
             .pairs = form == RowForm::kPairs ? words : nullptr,
-            .bands = form == RowForm::kBands ? memory : nullptr,
+            .bands = shape ? memory : nullptr,
             .num_rows = x.num_rows,
             .num_pairs = pairs};
 }
@@ -56,7 +57,7 @@ using cpu::MatmulLoop;
 
 // --- matmul: panels of 64 outputs
 
-int64_t padded_rows(int64_t num_rows) { return (num_rows / cpu::kBandRows + 1) * cpu::kBandRows; }
+int64_t padded_rows(int64_t num_rows) { return (num_rows / cpu::kMaxBandRows + 1) * cpu::kMaxBandRows; }
 int64_t num_panels(int64_t num_outputs) { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }
 
 int64_t matmul_packed_bytes(const Kernel*, Args args) {

@@ -32,7 +32,7 @@ inline constexpr int64_t kFloat = sizeof(float);
 
 // Rows as a matmul's loop takes them: `memory` has a place for rounded_floats of them.
 constexpr int64_t rounded_floats(int64_t num_rows, int64_t width) {
-    return (num_rows / cpu::kBandRows + 1) * cpu::kBandRows * 2 * num_pairs(width);
+    return (num_rows / cpu::kMaxBandRows + 1) * cpu::kMaxBandRows * 2 * num_pairs(width);
 }
 cpu::RoundedRows rounded_rows(const Kernel* kernel, const verbatim_const_floats& x, float multiplier, cpu::RowForm form,
                               float* memory);

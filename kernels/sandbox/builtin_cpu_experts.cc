@@ -77,7 +77,7 @@ struct ExpertLayout {
           expert_pairs((op.gate != nullptr ? 2 : 1) * in_pairs + down_pairs),
           // A part is up to kMatmulRows entries of an expert; its last band may be wider than its rows.
           most_parts(std::min(num_entries, op.n_experts + num_entries / cpu::kMatmulRows)),
-          most_rows(num_entries + most_parts * cpu::kBandRows),
+          most_rows(num_entries + most_parts * cpu::kMaxBandRows),
           widest(2 * std::max(num_pairs(op.x.width), num_pairs(op.d_ff))) {}
     int64_t num_entries, in_pairs, down_pairs, expert_pairs, most_parts, most_rows, widest;
 };
@@ -144,7 +144,7 @@ ExpertEntries entries_of(const verbatim_experts& op) {
         for (int64_t at = first; at < std::ssize(entries.row_of_entry); at += cpu::kMatmulRows) {
             const int64_t count = std::min(cpu::kMatmulRows, std::ssize(entries.row_of_entry) - at);
             entries.parts.push_back({e, at, count, rounded});
-            rounded += count + cpu::kBandRows;
+            rounded += count + cpu::kMaxBandRows;
         }
     }
     return entries;

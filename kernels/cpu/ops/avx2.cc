@@ -18,7 +18,10 @@ namespace verbatim::cpu {
 
 const CpuOps kAvx2Ops{.isa = Isa::kAvx2,
                       .takes_pairs = false,
+                      .single_pass = true,
                       .panel = panel_of<Bf16Weights<Avx2>>,
+                      .panel_of_bands = panel_of_bands<Avx2>,
+                      .band_form = RowForm::kNarrowBands,
                       .attend_tile = attend_tile_of<Avx2>,
                       .merge_run = merge_run,
                       .scan = scan_of<Avx2>,

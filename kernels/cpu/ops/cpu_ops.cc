@@ -89,7 +89,7 @@ public:
         : num_rows_(num_rows),
           num_panels_(num_panels),
           num_turns_(num_turns),
-          rows_(2 * kPairs * (num_rows + kBandRows)),
+          rows_(2 * kPairs * (num_rows + kMaxBandRows)),
           panels_(kPairs * kPanelOutputs * num_panels),
           out_(num_rows * kPanelOutputs) {
         std::fill_n(panels_.data(), panels_.size(), Pair{0x3F803F80});  // what is not written has no memory of its own

@@ -31,11 +31,17 @@ Isa best_isa();  // whose matmul of many rows wins matmul_choice's race
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. All forms hold the same
 // values; a loop reads one of them.
-enum class RowForm : uint8_t { kFloats, kPairs, kBands };
+enum class RowForm : uint8_t { kFloats, kPairs, kWideBands, kNarrowBands };
+constexpr std::optional<BandShape> bands_of(RowForm form) {
+    if (form == RowForm::kWideBands) return kWideBands;
+    if (form == RowForm::kNarrowBands) return kNarrowBands;
+    return std::nullopt;
+}
+
 struct RoundedRows {
     const float* floats = nullptr;  // [num_rows, 2 · num_pairs]
     const Pair* pairs = nullptr;    // [num_rows, num_pairs]
-    const float* bands = nullptr;   // by kBandRows rows: [2 · num_pairs, band_width(rows from there on)]
+    const float* bands = nullptr;   // one behind another: [2 · num_pairs, the band's width]
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
 
@@ -148,6 +154,7 @@ struct CpuOps {
     bool single_pass = false;  // panel() reads the weights of few rows once, from first to last, and can ask ahead
     void (*panel)(const PanelArgs& args) = nullptr;
     void (*panel_of_bands)(const PanelArgs& args) = nullptr;  // of rows in bands; null where it would gain nothing
+    RowForm band_form = RowForm::kWideBands;                  // which it reads
     void (*panel_int8)(const PanelArgs& args) = nullptr;  // of the fast profile, for a few rows; null where it has none
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // A run of tiles joins those before it, left to right.
@@ -170,7 +177,7 @@ struct MatmulLoop {
     bool reads_ahead = false;
 
     [[nodiscard]] RowForm form() const {
-        return bands ? RowForm::kBands : ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
+        return bands ? ops->band_form : ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
     }
     // `args.rows` in that form.
     void run(PanelArgs args) const {

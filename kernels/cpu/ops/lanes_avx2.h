@@ -14,6 +14,7 @@ namespace {
 struct Avx2 {
     static constexpr int kCount = 8;
     static constexpr int kVectors = 2;
+    static constexpr BandShape kBands = kNarrowBands;
     static constexpr int kRows = 4;        // 8 accumulators of 16 registers
     static constexpr int kScanTokens = 1;  // side by side: 16 rows of the state fill the registers
     using Floats = __m256;
@@ -45,6 +46,9 @@ struct Avx2 {
         return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
     }
     static Words load_words(const Pair* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+    // The halves as binary32; the odd one by two shifts: a mask would take a register from the sums.
+    static Floats odd_of(Words pairs) { return (Floats)_mm256_slli_epi32(_mm256_srli_epi32(pairs, 16), 16); }
+    static Floats even_of(Words pairs) { return (Floats)((Bits)pairs << 16); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
 
     static Words widen(const Int8Pair* x) {
@@ -61,11 +65,11 @@ struct Avx2 {
                                                                const Words (&w)[vectors], Floats (&acc)[num][vectors]) {
         for (int r = 0; r < num; ++r) {
             const Floats odd = broadcast(a[r * stride + 1]);
-            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(odd, (Floats)((Bits)w[v] & 0xFFFF0000U), acc[r][v]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(odd, odd_of(w[v]), acc[r][v]);
         }
         for (int r = 0; r < num; ++r) {
             const Floats even = broadcast(a[r * stride]);
-            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(even, (Floats)((Bits)w[v] << 16), acc[r][v]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = fma(even, even_of(w[v]), acc[r][v]);
         }
     }
 };

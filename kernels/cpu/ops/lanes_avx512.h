@@ -16,7 +16,8 @@ namespace {
 
 struct Avx512 {
     static constexpr int kCount = 16;
-    static constexpr int kVectors = 4;     // side by side
+    static constexpr int kVectors = 4;  // side by side
+    static constexpr BandShape kBands = kWideBands;
     static constexpr int kRows = 6;        // rows x vectors accumulators of 32 registers, and room for the weights
     static constexpr int kScanTokens = 4;  // side by side: beside 16 rows of the state their values fit the registers
     using Floats = __m512;

@@ -5,7 +5,9 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/ops/portable.h"
 #include "kernels/cpu/ops/target.h"

@@ -84,31 +84,52 @@ inline void ask_ahead(const typename Lanes::Weight* pair) {
     }
 }
 
+// Vectors side by side: one row takes all outputs of a panel.
+template <typename Lanes, int num>
+constexpr int kVectorsOf = num == 1 ? int{kPanelOutputs / Lanes::kCount} : Lanes::kVectors;
+
+// A pair of some rows. One row takes its vectors one by one: all words at once would leave no registers to the sums.
+template <typename Lanes, int num, int vectors>
+inline __attribute__((always_inline)) void add_pair(const ChunkArgs<Lanes>& args, int64_t j,
+                                                    typename Lanes::Floats (&acc)[num][vectors]) {
+    const auto* a = args.a + j * Lanes::kPerPair;
+    const auto* panel = args.panel + j * kPanelOutputs;
+    if constexpr (num == 1) {
+        for (int v = 0; v < vectors; ++v) {
+            const typename Lanes::Words w[1] = {Lanes::load_weights(panel + v * Lanes::kCount)};
+            typename Lanes::Floats sum[1][1] = {{acc[0][v]}};
+            Lanes::template dot_pair<1, 1>(a, args.stride, w, sum);
+            acc[0][v] = sum[0][0];
+        }
+    } else {
+        typename Lanes::Words w[vectors];
+        for (int v = 0; v < vectors; ++v) w[v] = Lanes::load_weights(panel + v * Lanes::kCount);
+        Lanes::template dot_pair<num, vectors>(a, args.stride, w, acc);
+    }
+}
+
 // The chunk of pairs from `first` on.
 template <typename Lanes, int num>
 inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count,
-                      typename Lanes::Floats (&acc)[num][Lanes::kVectors]) {
-    constexpr int kVectors = Lanes::kVectors;
+                      typename Lanes::Floats (&acc)[num][kVectorsOf<Lanes, num>]) {
+    constexpr int kVectors = kVectorsOf<Lanes, num>;
     for (int r = 0; r < num; ++r) {
         for (int v = 0; v < kVectors; ++v) acc[r][v] = Lanes::zero();
     }
     for (int64_t j = first; j < first + count; ++j) {
-        typename Lanes::Words w[kVectors];
-        for (int v = 0; v < kVectors; ++v) {
-            w[v] = Lanes::load_weights(args.panel + j * kPanelOutputs + v * Lanes::kCount);
-        }
         for (int64_t i = 0; i < args.fetch_step; i += kLineWeights<Lanes>) {
             __builtin_prefetch(args.fetch + j * args.fetch_step + i, 0, 2);
         }
         if (args.reads_ahead) ask_ahead<Lanes>(args.panel + j * kPanelOutputs);
-        Lanes::template dot_pair<num, kVectors>(args.a + j * Lanes::kPerPair, args.stride, w, acc);
+        add_pair<Lanes, num>(args, j, acc);
     }
 }
 
 template <typename Lanes, int num>
-inline void store_totals(const ChunkArgs<Lanes>& args, const typename Lanes::Floats (&total)[num][Lanes::kVectors]) {
+inline void store_totals(const ChunkArgs<Lanes>& args,
+                         const typename Lanes::Floats (&total)[num][kVectorsOf<Lanes, num>]) {
     for (int r = 0; r < num; ++r) {
-        for (int v = 0; v < Lanes::kVectors; ++v) {
+        for (int v = 0; v < kVectorsOf<Lanes, num>; ++v) {
             float* out = args.out + r * args.out_stride + v * Lanes::kCount;
             auto sum = args.first ? total[r][v] : Lanes::add(Lanes::load(out), total[r][v]);
             if (args.bias != nullptr) sum = Lanes::add(sum, Lanes::load(args.bias + v * Lanes::kCount));
@@ -120,7 +141,7 @@ inline void store_totals(const ChunkArgs<Lanes>& args, const typename Lanes::Flo
 // All pairs are one chunk: its totals never leave the registers.
 template <typename Lanes, int num>
 void one_chunk(const ChunkArgs<Lanes>& args) {
-    typename Lanes::Floats acc[num][Lanes::kVectors];
+    typename Lanes::Floats acc[num][kVectorsOf<Lanes, num>];
     add_chunk<Lanes, num>(args, 0, args.count, acc);
     store_totals<Lanes, num>(args, acc);
 }
@@ -128,7 +149,7 @@ void one_chunk(const ChunkArgs<Lanes>& args) {
 // The totals of several chunks wait in memory while a chunk is added up. REQUIRES: args.first.
 template <typename Lanes, int num>
 void several_chunks(const ChunkArgs<Lanes>& args) {
-    constexpr int kVectors = Lanes::kVectors;
+    constexpr int kVectors = kVectorsOf<Lanes, num>;
     typename Lanes::Floats acc[num][kVectors], total[num][kVectors];
     for (auto& lanes : total) std::fill_n(lanes, kVectors, Lanes::zero());
     for (int64_t first = 0; first < args.count; first += args.chunk_pairs) {
@@ -168,19 +189,21 @@ struct ChunkKernels {
 // is better, depends on the processor.
 template <typename Lanes>
 void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
-    constexpr int64_t kLanes = int64_t{Lanes::kVectors} * Lanes::kCount;
     const auto* a = chunk.a;
     const auto* kernels = chunk.count > chunk.chunk_pairs ? ChunkKernels<Lanes>::kSeveral : ChunkKernels<Lanes>::kOne;
     const auto* panel = chunk.panel;
     const float* bias = chunk.bias;
-    const int64_t num_passes = (args.rows.num_rows + Lanes::kRows - 1) / Lanes::kRows * (kPanelOutputs / kLanes);
+    constexpr int64_t kLanes = int64_t{Lanes::kVectors} * Lanes::kCount;
+    const int64_t tile_passes = kPanelOutputs / kLanes;
+    const int64_t rest = args.rows.num_rows % Lanes::kRows;
+    const int64_t num_passes = args.rows.num_rows / Lanes::kRows * tile_passes + (rest > 1 ? tile_passes : rest);
     const int64_t lines_per_pair = (kPanelOutputs / kLineWeights<Lanes> + num_passes - 1) / num_passes;
     if (num_passes > 1 && args.rows.num_rows <= kFetchRows) chunk.fetch_step = lines_per_pair * kLineWeights<Lanes>;
     chunk.fetch = panel + chunk.count * kPanelOutputs;
     chunk.reads_ahead = args.reads_ahead && num_passes == 1;
     for (int64_t r = 0; r < args.rows.num_rows; r += Lanes::kRows) {
         const int64_t num = std::min<int64_t>(Lanes::kRows, args.rows.num_rows - r);
-        for (int64_t lane = 0; lane < kPanelOutputs; lane += kLanes) {
+        for (int64_t lane = 0; lane < kPanelOutputs; lane += num == 1 ? kPanelOutputs : kLanes) {
             chunk.a = a + r * chunk.stride;
             chunk.panel = panel + lane;
             chunk.out = args.out + r * args.out_stride + lane;

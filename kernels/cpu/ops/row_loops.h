@@ -29,12 +29,13 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
     if (count % 2 == 1) out[count / 2] = upper_bits(x[count - 1] * multiplier) >> 16;
 }
 
-// Columns [0, kBandStep) of kBandStep rows become rows of the band.
+// Columns [0, kSide) of kSide rows become rows of the band.
+constexpr int64_t kSide = 4;  // of what is transposed in registers
 inline void transpose_to_band(const float* rows, int64_t stride, int64_t width, float* out) {
     using Four = float __attribute__((vector_size(16)));
-    static_assert(sizeof(Four) == kBandStep * sizeof(float));
-    Four row[kBandStep], column[kBandStep];
-    for (int64_t r = 0; r < kBandStep; ++r) std::memcpy(&row[r], rows + r * stride, sizeof(Four));
+    static_assert(sizeof(Four) == kSide * sizeof(float));
+    Four row[kSide], column[kSide];
+    for (int64_t r = 0; r < kSide; ++r) std::memcpy(&row[r], rows + r * stride, sizeof(Four));
     const Four ab_low = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
     const Four cd_low = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
     const Four ab_high = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
@@ -43,12 +44,12 @@ inline void transpose_to_band(const float* rows, int64_t stride, int64_t width, 
     column[1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
     column[2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
     column[3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
-    for (int64_t k = 0; k < kBandStep; ++k) std::memcpy(out + k * width, &column[k], sizeof(Four));
+    for (int64_t k = 0; k < kSide; ++k) std::memcpy(out + k * width, &column[k], sizeof(Four));
 }
 
 VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
     constexpr int64_t kBlock = 64;  // of K, rounded at a time
-    float rounded[kBandRows][kBlock] = {};
+    float rounded[kMaxBandRows][kBlock] = {};
     for (int64_t first = 0; first < args.count; first += kBlock) {
         const int64_t count = args.count - first < kBlock ? args.count - first : kBlock;
         const int64_t padded = 2 * num_pairs(count);
@@ -56,13 +57,16 @@ VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
         for (int64_t r = 0; r < args.num_rows; ++r) {
             round_to_floats(args.x + r * args.stride + first, count, args.multiplier, rounded[r]);
         }
-        for (int64_t k = 0; k + kBandStep <= padded; k += kBandStep) {
-            for (int64_t r = 0; r < args.width; r += kBandStep) {
+        const int64_t square_rows = args.width / kSide * kSide;
+        const int64_t square_columns = padded / kSide * kSide;
+        for (int64_t k = 0; k < square_columns; k += kSide) {
+            for (int64_t r = 0; r < square_rows; r += kSide) {
                 transpose_to_band(&rounded[r][k], kBlock, args.width, out + k * args.width + r);
             }
         }
-        for (int64_t k = padded / kBandStep * kBandStep; k < padded; ++k) {
-            for (int64_t r = 0; r < args.width; ++r) out[k * args.width + r] = rounded[r][k];
+        for (int64_t k = 0; k < padded; ++k) {
+            const int64_t done = k < square_columns ? square_rows : 0;
+            for (int64_t r = done; r < args.width; ++r) out[k * args.width + r] = rounded[r][k];
         }
     }
 }

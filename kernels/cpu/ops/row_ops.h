@@ -12,12 +12,19 @@ namespace verbatim::cpu {
 inline constexpr int64_t kMaxConvTaps = 4;
 
 // Rows of a matmul side by side, element by element: [K, width]. Rows that do not exist are +0.
-inline constexpr int64_t kBandRows = 24;    // the accumulators that fit 32 registers
-inline constexpr int64_t kMinBandRows = 8;  // those that two units with four steps of latency keep busy
-inline constexpr int64_t kBandStep = 4;     // a side of what is transposed in registers
-constexpr int64_t band_width(int64_t num_rows) {
-    return std::clamp((num_rows + kBandStep - 1) / kBandStep * kBandStep, kMinBandRows, kBandRows);
-}
+struct BandShape {
+    int64_t rows = 0;   // of a full band
+    int64_t step = 1;   // widths are multiples of it
+    int64_t least = 1;  // width
+    [[nodiscard]] constexpr int64_t width(int64_t num_rows) const {
+        return std::clamp((num_rows + step - 1) / step * step, least, rows);
+    }
+};
+// By one vector of 16 outputs: as many sums as fit 32 registers, no fewer than keep two units with four steps of
+// latency busy.
+inline constexpr BandShape kWideBands{.rows = 24, .step = 4, .least = 8};
+inline constexpr BandShape kNarrowBands{.rows = 6};  // by two vectors of 8 outputs: the sums that fit 16 registers
+inline constexpr int64_t kMaxBandRows = kWideBands.rows;
 
 // out[k · width + r] = bf16(x[r · stride + k] · multiplier), K padded with +0 to whole pairs.
 struct RoundBandArgs {
@@ -26,7 +33,7 @@ struct RoundBandArgs {
     int64_t num_rows = 0;      // up to `width`
     int64_t count = 0;
     float multiplier = 1.0F;
-    int64_t width = 0;     // band_width(num_rows)
+    int64_t width = 0;     // of the band
     float* out = nullptr;  // [2 · num_pairs(count), width]
 };
 

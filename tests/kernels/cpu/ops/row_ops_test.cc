@@ -68,9 +68,12 @@ TEST_F(RowOpsTest, RoundingHasTheBitsOfTheDefinition) {
 }
 
 TEST_F(RowOpsTest, ABandHoldsTheRoundedRowsSideBySide) {
+    std::vector<std::pair<BandShape, int64_t>> bands;
+    for (const int64_t num_rows : {1, 8, 9, 13, 20, 21, 24}) bands.emplace_back(kWideBands, num_rows);
+    for (const int64_t num_rows : {1, 2, 3, 4, 5, 6}) bands.emplace_back(kNarrowBands, num_rows);
     for_all([&] {
-        for (const int64_t num_rows : {1, 8, 9, 13, 20, 21, 24}) {
-            const int64_t width = band_width(num_rows);
+        for (const auto& [shape, num_rows] : bands) {
+            const int64_t width = shape.width(num_rows);
             const int64_t stride = count + 3;
             const auto rows = draw_values(num_rows * stride, 3, Values::kNormal);
             std::vector<float> band(2 * num_pairs(count) * width, 77.0F);
