@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/ops/row_ops.h"
 #include "kernels/pair.h"
 
 namespace verbatim::cpu {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/ops/row_ops.h"
 #include "kernels/pair.h"
 
 namespace verbatim::cpu {
