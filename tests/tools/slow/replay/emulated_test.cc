@@ -1,6 +1,8 @@
-// The whole scenario on the CUDA kernels without a GPU, beside the uncached reference.
+// The scenario on the CUDA kernels without a GPU, beside the uncached reference: half of it, and all of it where
+// VERBATIM_THOROUGH is in the environment (tools/check --thorough).
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/program/run_program.h"
@@ -14,6 +16,7 @@ void expect_identical(const char* model, const char* profile, std::vector<std::s
         "replay",    "--executor", "cuda-emulated", "--trace", repository_path("traces/scenario.csv"), "--model", model,
         "--profile", profile,      "--format",      "json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
+    if (std::getenv("VERBATIM_THOROUGH") == nullptr) arguments.insert(arguments.end(), {"--limit", "40"});
     const Outcome ran = run_verbatim(arguments);
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
     const auto result = nlohmann::json::parse(ran.out);
@@ -23,15 +26,13 @@ void expect_identical(const char* model, const char* profile, std::vector<std::s
     EXPECT_GT(result["compared_states"], 50);
 }
 
-TEST(EmulatedReplay, TheScenarioIsIdenticalInEveryOperation) { expect_identical("tiny-granite", "exact", {}); }
+TEST(EmulatedReplay, IsIdenticalInEveryOperation) { expect_identical("tiny-granite", "exact", {}); }
 
-TEST(EmulatedReplay, HalfTheScenarioOnDeltaNetsIsIdentical) {
-    expect_identical("tiny-qwen3.5", "exact", {"--limit", "40"});
-}
+TEST(EmulatedReplay, OnDeltaNetsIsIdenticalInEveryOperation) { expect_identical("tiny-qwen3.5", "exact", {}); }
 
-// Nobody watches operations, so decode steps are graphs. Half of the scenario: tensor cores are slow here.
-TEST(EmulatedReplay, HalfTheScenarioByGraphsInTensorSm90IsIdentical) {
-    expect_identical("tiny-falcon-h1", "tensor.sm90", {"--logits-only", "--limit", "40"});
+// Nobody watches operations, so decode steps are graphs.
+TEST(EmulatedReplay, ByGraphsInTensorSm90IsIdentical) {
+    expect_identical("tiny-falcon-h1", "tensor.sm90", {"--logits-only"});
 }
 
 }  // namespace
