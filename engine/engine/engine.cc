@@ -200,6 +200,8 @@ void Engine::replace_executor(Executor& executor) {
     CHECK(numerics_ids_of(executor) == scheduler_.numerics_ids(), "{} takes the place of {}", executor.numerics_id(),
           scheduler_.numerics_ids().front());
     scheduler_.forget_slots();
+    materialised_ = next_step_ - 1;  // what the old one was late with is of no use to anybody
+    cache_.complete_step(materialised_);
     cache_.lose_heads();
     executor_ = &executor;
     CHECK(idle(), "something is left of the executor that failed");
@@ -517,7 +519,7 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
     sequences_.erase(sequence.id);
 }
 
-// The executor is gone: nothing that was not materialised will be.
+// Nothing that was not materialised will be: whoever computes next has nothing left to write of these steps.
 void Engine::fail_step() {
     CHECK(step_open_, "no step is open after step {}", next_step_ - 1);
     step_open_ = false;
@@ -534,7 +536,8 @@ void Engine::fail_step() {
     }
     CHECK(sequences_.empty() && publication_.empty(), "{} turns outlive their executor", sequences_.size());
     scheduler_.forget_slots();
-    cache_.complete_step(plan_.step);
+    materialised_ = plan_.step;
+    cache_.complete_step(materialised_);
 }
 
 // --- access
