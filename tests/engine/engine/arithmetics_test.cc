@@ -86,6 +86,19 @@ TEST(Arithmetics, ByTokensADeterministicTurnFindsHeadsOfItsOwnOnly) {
     scene.expect_home();
 }
 
+// Who asks for promised bits is not given an answer that nobody promised.
+TEST(Arithmetics, ATurnIdOfAnOrdinaryAnswerIsNoneOfADeterministicRequest) {
+    TwoArithmetics scene;
+    ChatRequest request = scene.history("a", kPrompt);
+    request.turn_id = "t1";
+    scene.turn(request, false);
+    EXPECT_EQ(scene.refused(request), RefusalReason::kTurnMismatch);
+    request.deterministic = false;
+    const auto again = scene.engine.submit(request);
+    ASSERT_TRUE(again && again->recorded);
+    EXPECT_EQ(again->recorded->output.to_vector(), scene.expected(kPrompt, 4, Arithmetic::kOrdinary));
+}
+
 TEST(Arithmetics, OrdinaryRequestsDrawInTheirOwn) {
     TwoArithmetics scene;
     const EngineEvent event = scene.turn(scene.history("a", kPrompt, 40), false);
