@@ -199,6 +199,7 @@ void Engine::replace_executor(Executor& executor) {
     CHECK(!step_open_ && sequences_.empty());
     CHECK(numerics_ids_of(executor) == scheduler_.numerics_ids(), "{} takes the place of {}", executor.numerics_id(),
           scheduler_.numerics_ids().front());
+    recorder_.on_call(call(CallKind::kReplaceExecutor));
     scheduler_.forget_slots();
     materialised_ = next_step_ - 1;  // what the old one was late with is of no use to anybody
     cache_.complete_step(materialised_);
@@ -522,6 +523,7 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
 // Nothing that was not materialised will be: whoever computes next has nothing left to write of these steps.
 void Engine::fail_step() {
     CHECK(step_open_, "no step is open after step {}", next_step_ - 1);
+    recorder_.on_call(call(CallKind::kFailStep));
     step_open_ = false;
     publication_.discard_all();
     std::vector<RequestId> running;

@@ -65,7 +65,7 @@ bool Engine::restore(const ConversationKey& key, const std::vector<Message>& par
     Call told = call(CallKind::kRestore);
     told.key = key;
     told.request.messages = parts;
-    told.num_turns = static_cast<uint64_t>(index(version));
+    told.version = version;
     recorder_.on_call(told);
     if (parts.empty() || parts.size() % 2 != 0 || ledger_.find(key) != nullptr) return false;
     if (index(version) < static_cast<int64_t>(parts.size() / 2)) return false;

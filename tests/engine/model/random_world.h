@@ -1,11 +1,12 @@
 // tests/engine/model/random_world.h: a random engine and random clients beside the model of what they should get.
 //
-// One seed draws everything: sizes of the pools, block size, budgets, lag of the executor, the weights of the
-// operations, and the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and
+// One seed draws everything: sizes of the pools, block size, budgets, lag of the executor and the steps in which it
+// fails, one arithmetic or two, the weights of the operations, and the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and
 // by checks of the heads, the lookups and the counters that are made from scratch.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,6 +44,30 @@ struct WorldConfig {
     static WorldConfig draw(uint64_t seed);
 };
 
+// Who computes and who guesses: for a world, and once more for the run that is made again from its calls.
+class WorldCast {
+public:
+    WorldCast(const WorldConfig& config, TokenStore& store);
+    void draft_for(Engine& engine);
+
+    [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // that computes now
+    [[nodiscard]] const HashExecutor& oracle() const { return *executors_.front(); }
+    HashExecutor& fresh_executor();
+    [[nodiscard]] int64_t num_computed_tokens() const;  // by all that ever computed
+    void check() const;                                 // that nobody saw a mistake
+
+private:
+    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
+
+    WorldConfig config_;
+    std::vector<std::unique_ptr<HashExecutor>> executors_;
+    NgramDrafter ngram_;
+    AdversaryDrafter adversary_;
+    HashExecutor draft_executor_;
+    ErringExecutor erring_;
+    ExecutorDrafter executor_drafter_;
+};
+
 class RandomWorld final : private Recorder {
 public:
     explicit RandomWorld(uint64_t seed);
@@ -58,6 +83,10 @@ public:
         int64_t removed = 0;
         int64_t aborted_in_open_step = 0;
         int64_t executor_failures = 0;
+        int64_t failures_of_open_steps = 0;  // that were told instead of a result
+        int64_t replaced_executors = 0;
+        int64_t sent_again = 0;  // turns that failed
+        int64_t mixed_heads = 0;
         int64_t row_moves = 0;
         int64_t unwritten_rows = 0;  // steps that left a row behind
         int64_t reruns = 0;
@@ -79,6 +108,8 @@ private:
     void begin_step();
     void execute();
     void finish_step();
+    void go_on_after_failure();
+    void replace_executor();
     void take_events();
     void abort_one();
     void rename();
@@ -90,7 +121,6 @@ private:
     void check_lookup(const Event& attached);
     void come_home();
     [[nodiscard]] int64_t step_limit() const;
-    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
 
     ChatRequest draw_request();
     void draw_input(ChatRequest& request);
@@ -104,14 +134,9 @@ private:
     WorldConfig config_;
     Prng prng_;
     TokenStore store_;
-    HashExecutor executor_;
+    WorldCast cast_;
     LruEviction policy_;
     Engine engine_;
-    NgramDrafter ngram_;
-    AdversaryDrafter adversary_;
-    HashExecutor draft_executor_;
-    ErringExecutor erring_;
-    ExecutorDrafter executor_drafter_;
     ConversationModel model_;
     std::vector<uint64_t> weights_;
     Tokens system_prompt_;
@@ -128,8 +153,8 @@ private:
     std::vector<ChatRequest> sent_;  // with a turn_id
     const StepPlan* open_plan_ = nullptr;
     StepResult result_;
-    bool executed_ = false;  // the open plan
-    bool failed_ = false;
+    std::optional<Status> executed_;  // the open plan, and how
+    bool going_home_ = false;
 };
 
 }  // namespace verbatim::tests
