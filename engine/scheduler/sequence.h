@@ -12,6 +12,7 @@
 #include "engine/drafting/pacing.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
+#include "engine/request/stop_matcher.h"
 #include "engine/scheduler/draft_path.h"
 #include "engine/step_plan.h"
 
@@ -65,6 +66,7 @@ struct Sequence {
     int64_t num_computed_prompt = 0;
     std::vector<NotReusedRange> not_reused;
     size_t num_emitted = 0;  // of `output`, streamed to the client
+    StopMatcher stops;       // has taken all of `output`, unless that may not stop
 
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }
