@@ -51,8 +51,10 @@ OrRefusal<Accepted> Engine::submit(ChatRequest request) {
     auto accepted = accept(std::move(request));
     if (accepted && !accepted->recorded) {
         told.id = accepted->request;
-        told.request.seed = sequences_.at(told.id)->request.sampling.seed;
+        told.request.seed = sequence_of(told.id).request.sampling.seed;
     }
+    CHECK(!accepted || accepted->recorded.has_value() == (accepted->request == RequestId{-1}),
+          "request {} runs and is answered from the record", index(told.id));
     recorder_.on_call(told);
     return accepted;
 }
@@ -222,7 +224,9 @@ void Engine::propose_drafts() {
     drafter_->draft(draft_jobs_);
     for (DraftJob& job : draft_jobs_) {
         CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
-        sequences_.at(job.request)->drafts = std::move(job.drafts);
+        CHECK(std::ranges::all_of(job.drafts, [&](TokenId t) { return t >= 0 && t < store_.vocab_size(); }),
+              "request {} is guessed a token that is none of {}", index(job.request), store_.vocab_size());
+        sequence_of(job.request).drafts = std::move(job.drafts);
     }
 }
 
@@ -326,7 +330,8 @@ void Engine::publish_ready() {
     CHECK(!step_open_, "step {} is open", plan_.step);
     while (auto pending = publication_.take_ready(materialised_)) {
         if (pending->is_turn()) {
-            commit(*sequences_.at(pending->request), *std::move(pending));
+            Sequence& sequence = sequence_of(pending->request);
+            commit(sequence, *std::move(pending));
         } else {
             publish(*std::move(pending));
         }
@@ -414,10 +419,10 @@ void Engine::fail_step() {
     std::ranges::sort(running);
     failed_turns_.clear();
     for (const RequestId id : running) {
-        ChatRequest& request = sequences_.at(id)->request;
-        request.seed = request.sampling.seed;
-        failed_turns_.push_back({id, request});
-        end(*sequences_.at(id), {.reason = FinishReason::kExecutorFailed});
+        Sequence& sequence = sequence_of(id);
+        sequence.request.seed = sequence.request.sampling.seed;
+        failed_turns_.push_back({id, sequence.request});
+        end(sequence, {.reason = FinishReason::kExecutorFailed});
     }
     CHECK(sequences_.empty() && publication_.empty(), "{} turns outlive their executor", sequences_.size());
     scheduler_.forget_slots();
@@ -446,7 +451,15 @@ const Sequence* Engine::find(RequestId request) const {
     return found == sequences_.end() ? nullptr : found->second.get();
 }
 
+Sequence& Engine::sequence_of(RequestId request) {
+    const auto found = sequences_.find(request);
+    CHECK(found != sequences_.end() && found->second->id == request, "request {} does not run: {} do", index(request),
+          sequences_.size());
+    return *found->second;
+}
+
 void Engine::event(EventKind kind, RequestId request, int64_t value, HeadId head, Digest digest) {
+    CHECK(kind < EventKind::kCount, "event {} of request {}", static_cast<int>(kind), index(request));
     recorder_.on_event({kind, next_step_ - 1, request, head, value, digest});
 }
 

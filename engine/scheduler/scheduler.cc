@@ -525,6 +525,8 @@ SequenceSlot Scheduler::take_slot() {
 }
 
 void Scheduler::event(EventKind kind, const Sequence& sequence, int64_t value, HeadId head) {
+    CHECK(kind < EventKind::kCount && value >= 0, "event {} of request {} with {}", static_cast<int>(kind),
+          index(sequence.id), value);
     recorder_.on_event({.kind = kind, .step = step_, .request = sequence.id, .head = head, .value = value});
 }
 
