@@ -67,9 +67,9 @@ struct Call {
 RequestId make_call(const Call& call, Engine& engine);
 
 struct RerunOptions {
-    int64_t max_steps = -1;                           // so many and no more; -1: to the end
+    int64_t max_steps = -1;                             // so many and no more; -1: to the end
     std::function<void(int64_t num_calls)> after_step;  // with how many calls are made; it may take the events
-    std::function<Executor&()> fresh_executor;        // who takes the place of one that failed; none: the run ends there
+    std::function<Executor&()> fresh_executor;  // who takes the place of one that failed; none: the run ends there
 };
 
 // How a run that was made again ended.

@@ -30,7 +30,8 @@ public:
 constexpr PoolSizes kPools{.block_size = 4, .num_blocks = 64, .num_state_rows = 16};
 
 struct Door {
-    explicit Door(const HashExecutorConfig& computes = {.pools = kPools}) : executor(computes), store(1000), engine(config(), executor, policy, store, log) {}
+    explicit Door(const HashExecutorConfig& computes = {.pools = kPools})
+        : executor(computes), store(1000), engine(config(), executor, policy, store, log) {}
     static EngineConfig config() {
         EngineConfig config;
         config.cache.pools = kPools;

@@ -10,7 +10,7 @@
 namespace verbatim::tests {
 namespace {
 
-constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;  // of no tokens; the digits of pi
+constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;   // of no tokens; the digits of pi
 constexpr uint64_t kOrdinarySalt = 0x13198a2e03707344u;  // more of them
 
 uint64_t mix(uint64_t x) {  // the splitmix64 finaliser
@@ -69,7 +69,8 @@ Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
 
 bool HashExecutor::fails_at(int64_t step) const {
     const uint64_t one_in = config_.fail_one_in;
-    return step == config_.fail_at_step || (one_in > 0 && mix(static_cast<uint64_t>(step) + kEmptyPrefix) % one_in == 0);
+    return step == config_.fail_at_step ||
+           (one_in > 0 && mix(static_cast<uint64_t>(step) + kEmptyPrefix) % one_in == 0);
 }
 
 HashExecutor::Makers HashExecutor::maker(Arithmetic arithmetic) const {

@@ -68,7 +68,7 @@ private:
     struct Cell {
         int64_t position = -1;  // of a KV slot; the length of a state row; -1: never written
         uint64_t prefix = 0;
-        int64_t step = -1;  // that wrote it
+        int64_t step = -1;   // that wrote it
         Makers made_by = 0;  // of a state row: it and all before it
     };
     // What a slot keeps of a token behind its row.
@@ -103,7 +103,7 @@ private:
     std::vector<std::vector<Logged>> logs_;  // by slot
     std::vector<Cell> draw_states_;          // of the sequence at hand, after each row that it draws at
     std::vector<std::string> violations_;
-    std::vector<uint64_t> prefixes_;  // of the sequence at hand, by position
+    std::vector<uint64_t> prefixes_;                      // of the sequence at hand, by position
     Arithmetic arithmetic_ = Arithmetic::kDeterministic;  // the same sequence's
     int64_t step_ = -1;
     int64_t num_computed_tokens_ = 0;

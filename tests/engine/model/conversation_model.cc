@@ -38,8 +38,8 @@ bool same_request(const ChatRequest& a, const ChatRequest& b) {
         return params;
     };
     return a.input == b.input && messages(a) == messages(b) && a.max_tokens == b.max_tokens &&
-           sampling(a.sampling) == sampling(b.sampling) && a.stop_tokens == b.stop_tokens && a.stop_strings == b.stop_strings &&
-           a.ignore_stop == b.ignore_stop && a.deterministic == b.deterministic &&
+           sampling(a.sampling) == sampling(b.sampling) && a.stop_tokens == b.stop_tokens &&
+           a.stop_strings == b.stop_strings && a.ignore_stop == b.ignore_stop && a.deterministic == b.deterministic &&
            a.forced_output == b.forced_output;
 }
 

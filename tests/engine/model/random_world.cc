@@ -230,7 +230,8 @@ ChatRequest RandomWorld::draw_request() {
     request.conversation = draw_key();
     draw_input(request);
     draw_limits(request);
-    const bool told_apart = config_.drafter == WorldDrafter::kDraftPath || !config_.executor.ordinary_numerics_id.empty();
+    const bool told_apart =
+        config_.drafter == WorldDrafter::kDraftPath || !config_.executor.ordinary_numerics_id.empty();
     if (told_apart) request.deterministic = !chance(3);
     const auto known = model_.conversations().find(request.conversation);
     const bool has_turns = known != model_.conversations().end();
