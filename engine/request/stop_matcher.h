@@ -2,7 +2,7 @@
 //
 // Of every string the longest beginning that the output ends with is kept, and where it breaks the next shorter one
 // takes its place (Knuth, Morris and Pratt): a token costs a step per string on average, however long they are.
-//   T1  num_matched() is the longest string that the output ends with, num_pending() the longest proper beginning of one
+//   T1  num_matched() is the longest string that the output ends with, num_pending() the longest beginning of one
 #pragma once
 
 #include <cstddef>

@@ -176,7 +176,7 @@ TEST(Streams, ALateExecutorGoesOnAfterAFailure) {
     scene.expect_home();
 }
 
-// A turn that was left shares its only block with its prompt's head: nothing is fenced, and its last steps are not over.
+// A turn that was left shares its only block with its prompt's head: nothing is fenced, its last steps are not over.
 TEST(Streams, ALateExecutorIsReplacedWhenNothingRuns) {
     const SceneOptions options{.block_size = 16, .num_state_rows = 0, .lag_steps = 3};
     EngineScene scene(options);
