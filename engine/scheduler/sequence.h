@@ -30,7 +30,7 @@ struct Snapshot {
     HeadKind kind = HeadKind::kCheckpoint;
 };
 
-struct Sequence {
+struct Sequence : SlotUse {
     RequestId id{};
     ChatRequest request;
     TurnStart turn;
@@ -39,24 +39,19 @@ struct Sequence {
     SequenceStatus status = SequenceStatus::kWaiting;
     std::vector<TokenId> output;
     TokenSeq known;                   // the prompt and what has been stored of the output
-    int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
     bool publishes_snapshots = true;  // false: its conversation was deleted, nothing of it is to come back
     HeadId expected_head = kNoHead;   // while it waits: what it would attach to
 
-    SequenceSlot slot = kNoSlot;
-    bool started = false;         // the executor knows the slot
-    size_t num_sent_outputs = 0;  // of `output`, known to the executor
-    int32_t num_sent_blocks = 0;  // of memory.blocks, known to the executor
-    int64_t first_step = -1;      // that computes something since the last attach
-    int64_t planned_step = -1;    // the last step that it had a share in
-    SequenceMemory memory;
+    bool started = false;          // the executor knows the slot
+    size_t num_sent_outputs = 0;   // of `output`, known to the executor
+    int64_t first_step = -1;       // that computes something since the last attach
+    int64_t planned_step = -1;     // the last step that it had a share in
     int64_t num_state_tokens = 0;  // that its row will have taken in after the last planned step
     std::vector<TokenId> drafts;   // for its next window
     DraftPacing pacing;
     std::optional<DraftPath> draft_path;  // where it drafts in ordinary arithmetic
     bool drafts_end = false;              // the path has nothing to add to them
-    int64_t admission = 0;                // of its slot
     std::optional<FinishReason> ending;   // the turn is over, and its row has yet to move to where it ended
     std::string numerics_id;              // what makes all of its tokens' bytes, the attached ones among them
 
