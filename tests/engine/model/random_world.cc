@@ -371,7 +371,10 @@ void RandomWorld::on_plan(const StepPlan& plan) {
 
 void RandomWorld::on_event(const Event& event) {
     told_.on_event(event);
-    if (event.kind == EventKind::kAttach) check_lookup(event);
+    if (event.kind == EventKind::kAttach) {
+        check_lookup(event);
+        check_reasons(event);
+    }
     if (event.kind == EventKind::kPreempt) {
         MUST(event.request != engine_.scheduler().running().front()->id, "the oldest is preempted");
     }
@@ -404,6 +407,38 @@ void RandomWorld::check_lookup(const Event& attached) {
     }
     MUST(attached.value == longest, "request {} attached at {}, a head lies at {}", index(attached.request),
          attached.value, longest);
+}
+
+// Every token behind the attached ones has one reason, and one that can be true.
+void RandomWorld::check_reasons(const Event& attached) const {
+    const Sequence& sequence = *engine_.find(attached.request);
+    const ChatRequest& request = sequence.request;
+    const int64_t num_known = sequence.num_tokens();
+    const int64_t num_committed = sequence.turn.num_committed;
+    const bool tells_apart = request.deterministic && !config_.executor.ordinary_numerics_id.empty();
+    int64_t begin = attached.value;
+    for (const NotReusedRange& range : sequence.not_reused) {
+        const bool one = range.end == begin + 1;
+        bool can_be = request.use_cache;
+        switch (range.reason) {
+            case NotReused::kNewConversation: can_be &= num_committed == 0 && attached.value == 0; break;
+            case NotReused::kNewTokens: can_be &= begin >= std::min(num_committed, num_known - 1); break;
+            case NotReused::kSeam: can_be &= one && sequence.turn.seam == begin; break;
+            case NotReused::kLastToken: can_be &= one && num_committed >= num_known && range.end == num_known; break;
+            case NotReused::kBetweenHeads: can_be &= range.end <= num_committed; break;
+            case NotReused::kEvicted: can_be &= engine_.stats().evictions > 0 && range.end <= num_committed; break;
+            case NotReused::kNotRetained: can_be &= range.end <= num_committed; break;
+            case NotReused::kLost: can_be &= coverage_.replaced_executors > 0 && range.end <= num_committed; break;
+            case NotReused::kOtherNumerics: can_be &= tells_apart && range.end <= num_committed; break;
+            case NotReused::kNoRoomToCopy: can_be &= begin == 0 && attached.value == 0; break;
+            case NotReused::kCacheOff: can_be = !request.use_cache; break;
+            case NotReused::kCount: can_be = false;
+        }
+        MUST(range.end > begin && can_be, "request {} of {} tokens, {} committed, {} attached: [{}, {}) for {}",
+             index(sequence.id), num_known, num_committed, attached.value, begin, range.end, name(range.reason));
+        begin = range.end;
+    }
+    MUST(begin == num_known, "request {}: tokens [{}, {}) have no reason", index(sequence.id), begin, num_known);
 }
 
 // --- the end

@@ -69,6 +69,7 @@ private:
     void check_order();
     void check_deleted();
     void check_lookup(const Event& attached);
+    void check_reasons(const Event& attached) const;
     void come_home();
     [[nodiscard]] int64_t step_limit() const;
 
