@@ -1,38 +1,12 @@
 #include "engine/ingestion.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/check.h"
 #include "engine/engine/engine.h"
 #include "engine/executor.h"
 
 namespace verbatim {
-namespace {
-
-Status make(const Call& call, Engine& engine) {
-    switch (call.kind) {
-        case CallKind::kSubmit: {
-            const auto accepted = engine.submit(call.request);
-            const RequestId id = accepted ? accepted->request : RequestId{-1};
-            if (id == call.id) return {};
-            return error("step {}: the request for conversation '{}' was {}, and is {} now", call.step,
-                         call.request.conversation.conversation_id, index(call.id), index(id));
-        }
-        case CallKind::kAbort: engine.abort(call.id); return {};
-        case CallKind::kFork: static_cast<void>(engine.fork(call.key, call.to, call.num_turns)); return {};
-        case CallKind::kRewind: static_cast<void>(engine.rewind(call.key, call.num_turns.value_or(0))); return {};
-        case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); return {};
-        case CallKind::kRevoke: engine.revoke(call.key); return {};
-        case CallKind::kRestore:
-            static_cast<void>(engine.restore(call.key, call.request.messages,
-                                             Version{static_cast<int64_t>(call.num_turns.value_or(0))}));
-            return {};
-        case CallKind::kEndTurn: engine.end_turn(call.id); return {};
-        case CallKind::kCount: break;
-    }
-    CHECK(false, "call {}", static_cast<int>(call.kind));
-}
-
-}  // namespace
-
 const char* name(CallKind kind) {
     switch (kind) {
         case CallKind::kSubmit: return "submit";
@@ -43,31 +17,126 @@ const char* name(CallKind kind) {
         case CallKind::kRevoke: return "revoke";
         case CallKind::kRestore: return "restore";
         case CallKind::kEndTurn: return "end_turn";
+        case CallKind::kFailStep: return "fail_step";
+        case CallKind::kReplaceExecutor: return "replace_executor";
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(kind));
 }
 
-Status rerun(std::span<const Call> calls, Engine& engine, Executor& executor) {
-    StepResult result;
-    const auto take_while = [&](bool in_open_step) -> Status {
-        for (; !calls.empty() && calls.front().step == engine.next_step() && calls.front().in_open_step == in_open_step;
-             calls = calls.subspan(1)) {
-            RETURN_IF_ERROR(make(calls.front(), engine));
+RequestId make_call(const Call& call, Engine& engine) {
+    switch (call.kind) {
+        case CallKind::kSubmit: {
+            const auto accepted = engine.submit(call.request);
+            return accepted ? accepted->request : RequestId{-1};
+        }
+        case CallKind::kAbort: engine.abort(call.id); break;
+        case CallKind::kFork: static_cast<void>(engine.fork(call.key, call.to, call.num_turns)); break;
+        case CallKind::kRewind: static_cast<void>(engine.rewind(call.key, call.num_turns.value_or(0))); break;
+        case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); break;
+        case CallKind::kRevoke: engine.revoke(call.key); break;
+        case CallKind::kRestore: {
+            const Version old{static_cast<int64_t>(call.num_turns.value_or(0))};
+            engine.restore(call.key, call.request.messages, call.version == kNoVersion ? old : call.version);
+            break;
+        }
+        case CallKind::kEndTurn: engine.end_turn(call.id); break;
+        case CallKind::kFailStep:
+        case CallKind::kReplaceExecutor:
+        case CallKind::kCount: CHECK(false, "call {} is no client's", static_cast<int>(call.kind));
+    }
+    return RequestId{-1};
+}
+
+namespace {
+
+// A run that is made again, step by step.
+class Rerun {
+public:
+    Rerun(std::span<const Call> calls, Engine& engine, Executor& executor, const RerunOptions& options)
+        : calls_(calls), engine_(engine), executor_(&executor), options_(options) {}
+
+    Result<RerunEnd> run() {
+        for (int64_t steps = 0; steps != options_.max_steps; ++steps) {
+            make_due(false);
+            if (parted() || engine_.idle()) break;
+            RETURN_IF_ERROR(take_step());
+            if (parted()) break;
+            if (options_.after_step) options_.after_step(end_.num_calls);
+        }
+        if (!parted() && engine_.idle() && next() != nullptr) {
+            end_.parted = fmt::format("a {} before step {}, but step {} is the last one", name(next()->kind),
+                                      next()->step, engine_.next_step() - 1);
+        }
+        return end_;
+    }
+
+private:
+    [[nodiscard]] bool parted() const { return !end_.parted.empty(); }
+    [[nodiscard]] const Call* next() const {
+        const auto made = static_cast<size_t>(end_.num_calls);
+        return made < calls_.size() ? &calls_[made] : nullptr;
+    }
+    [[nodiscard]] bool is_due(const Call& call, bool in_open_step) const {
+        return call.step == engine_.next_step() && call.in_open_step == in_open_step;
+    }
+
+    // But a step's failure: that is the executor's.
+    void make_due(bool in_open_step) {
+        for (; !parted() && next() != nullptr && is_due(*next(), in_open_step); ++end_.num_calls) {
+            if (next()->kind == CallKind::kFailStep) return;
+            make(*next());
+        }
+    }
+    void make(const Call& call) {
+        if (call.kind == CallKind::kReplaceExecutor) return replace_executor(call.in_open_step);
+        const RequestId id = make_call(call, engine_);
+        if (call.kind != CallKind::kSubmit || id == call.id) return;
+        end_.parted = fmt::format("step {}: the request for conversation '{}' was {}, and is {} now", call.step,
+                                  call.request.conversation.conversation_id, index(call.id), index(id));
+    }
+    void replace_executor(bool in_open_step) {
+        if (!options_.fresh_executor) {
+            end_.parted = fmt::format("step {}: a fresh executor came, and none is here", engine_.next_step());
+            return;
+        }
+        if (in_open_step || !engine_.idle()) {
+            end_.parted = fmt::format("step {}: a fresh executor came, and turns run now", engine_.next_step());
+            return;
+        }
+        executor_ = &options_.fresh_executor();
+        engine_.replace_executor(*executor_);
+    }
+
+    Status take_step() {
+        const StepPlan& plan = engine_.plan_step();
+        make_due(true);
+        const bool failed = !parted() && next() != nullptr && is_due(*next(), true);  // and not made: a failure
+        const Status executed = executor_->execute(plan, result_);
+        if (!executed || failed) engine_.fail_step();
+        if (!executed && !failed) return executed;
+        if (!executed) {
+            ++end_.num_calls;
+        } else if (failed) {
+            end_.parted = fmt::format("step {} failed, and does not now", plan.step);
+        } else {
+            engine_.apply(result_);
         }
         return {};
-    };
-    for (;;) {
-        RETURN_IF_ERROR(take_while(false));
-        if (engine.idle()) break;
-        const StepPlan& plan = engine.plan_step();
-        RETURN_IF_ERROR(take_while(true));
-        RETURN_IF_ERROR(executor.execute(plan, result));
-        engine.apply(result);
     }
-    if (calls.empty()) return {};
-    return error("a {} before step {}, but step {} is the last one", name(calls.front().kind), calls.front().step,
-                 engine.next_step() - 1);
+
+    std::span<const Call> calls_;
+    Engine& engine_;
+    Executor* executor_;
+    const RerunOptions& options_;
+    StepResult result_;
+    RerunEnd end_;
+};
+
+}  // namespace
+
+Result<RerunEnd> rerun(std::span<const Call> calls, Engine& engine, Executor& executor, const RerunOptions& options) {
+    return Rerun(calls, engine, executor, options).run();
 }
 
 }  // namespace verbatim

@@ -48,6 +48,7 @@ Status SlotTables::apply(const StepPlan& plan) {
         }
         last_admission = admission;
     }
+    CHECK_LE(last_admission, num_admitted_);
     if (!config_.check_memory) return {};
     for (const ScheduledSequence& sequence : plan.sequences) RETURN_IF_ERROR(check_written_blocks(sequence));
     RETURN_IF_ERROR(check_copies(plan));
@@ -130,6 +131,7 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
     const int32_t slot = index(sequence.slot);
     if (!is_live(sequence.slot)) return error("step {}: slot {} is scheduled, but it is not live", plan.step, slot);
     SlotTable& table = slots_[slot];
+    CHECK(table.admission > 0 && table.num_prompt_tokens >= 0, "slot {} lives, and was never started", slot);
     const auto appended = plan.appended(sequence);
     for (const TokenId token : appended) {
         if (token < 0 || token >= config_.vocab_size) {

@@ -79,7 +79,8 @@ public:
           builder_(builder),
           number_(number),
           time_ns_(start_ns),
-          chance_(seed_of(options.seed, number)) {
+          chance_(seed_of(options.seed, number)),
+          chance_of_arithmetic_(seed_of(~options.seed, number)) {
         suffix_ = chance_.happens(options.suffix_share);
         row_options_.deterministic = chance_.happens(options.deterministic_share);
         row_options_.ignore_stop = true;
@@ -121,7 +122,9 @@ private:
 
     RowIndex add(Row row) {
         if (is_request(row.event)) {
+            const bool is_first = num_rows_ == 0;
             row.name = builder_.add_name(fmt::format("c{}.{}", number_, num_rows_++));
+            if (!is_first) row_options_.deterministic = chance_of_arithmetic_.happens(options_.deterministic_share);
             row.options = builder_.add_options(row_options_);
         }
         last_ = builder_.add_row(row);
@@ -187,6 +190,7 @@ private:
     int64_t number_;
     int64_t time_ns_;
     Chance chance_;
+    Chance chance_of_arithmetic_;  // of its own: of one arithmetic all else is the same
     ConversationIndex conversation_{};
     RowIndex tip_ = kNoRow;   // the last turn that commits
     RowIndex last_ = kNoRow;  // the last row

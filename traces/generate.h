@@ -36,7 +36,7 @@ struct GenerateOptions {
     int64_t system_prompt_tokens = 300;
     int64_t salts = 0;                // different salts; 0: none
     double suffix_share = 0.5;        // of conversations: clients that send what is new only
-    double deterministic_share = 1;   // of conversations
+    double deterministic_share = 1;   // of requests
     double fork_chance = 0.05;        // per turn: a second conversation goes on from the same turn
     double edit_chance = 0.05;        // per later turn: the client changes what was said before
     double regenerate_chance = 0.05;  // per turn: asks for another answer first

@@ -6,33 +6,6 @@
 #include "engine/base/check.h"
 
 namespace verbatim {
-namespace {
-
-bool ends_with(std::span<const TokenId> tokens, std::span<const TokenId> end) {
-    return end.size() <= tokens.size() && std::ranges::equal(tokens.last(end.size()), end);
-}
-
-// Tokens of the longest stop string that `output` ends with; 0 when it ends with none.
-size_t stop_string_length(const Sequence& sequence) {
-    size_t longest = 0;
-    for (const auto& stop : sequence.request.stop_strings) {
-        if (ends_with(sequence.output, stop)) longest = std::max(longest, stop.size());
-    }
-    return longest;
-}
-
-// Tokens at the end of `output` that may yet become a stop string: held back from the stream.
-size_t held_back_length(const Sequence& sequence) {
-    size_t longest = 0;
-    for (const auto& stop : sequence.request.stop_strings) {
-        for (size_t n = stop.size() - 1; n > longest; --n) {
-            if (ends_with(sequence.output, std::span(stop).first(n))) longest = n;
-        }
-    }
-    return longest;
-}
-
-}  // namespace
 
 Status validate(const EngineConfig& config) {
     std::vector<std::string> problems = problems_of(config.cache);
@@ -78,8 +51,10 @@ OrRefusal<Accepted> Engine::submit(ChatRequest request) {
     auto accepted = accept(std::move(request));
     if (accepted && !accepted->recorded) {
         told.id = accepted->request;
-        told.request.seed = sequences_.at(told.id)->request.sampling.seed;
+        told.request.seed = sequence_of(told.id).request.sampling.seed;
     }
+    CHECK(!accepted || accepted->recorded.has_value() == (accepted->request == RequestId{-1}),
+          "request {} runs and is answered from the record", index(told.id));
     recorder_.on_call(told);
     return accepted;
 }
@@ -115,6 +90,7 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     ++next_request_;
     auto& sampling = sequence->request.sampling;
     sampling.seed = sequence->request.seed ? *sequence->request.seed : prng_.next();
+    sequence->stops = StopMatcher(sequence->request.stop_strings);
     event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
     scheduler_.add(*sequence);
     const RequestId id = sequence->id;
@@ -199,7 +175,10 @@ void Engine::replace_executor(Executor& executor) {
     CHECK(!step_open_ && sequences_.empty());
     CHECK(numerics_ids_of(executor) == scheduler_.numerics_ids(), "{} takes the place of {}", executor.numerics_id(),
           scheduler_.numerics_ids().front());
+    recorder_.on_call(call(CallKind::kReplaceExecutor));
     scheduler_.forget_slots();
+    materialised_ = next_step_ - 1;  // what the old one was late with is of no use to anybody
+    cache_.complete_step(materialised_);
     cache_.lose_heads();
     executor_ = &executor;
     CHECK(idle(), "something is left of the executor that failed");
@@ -245,7 +224,9 @@ void Engine::propose_drafts() {
     drafter_->draft(draft_jobs_);
     for (DraftJob& job : draft_jobs_) {
         CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
-        sequences_.at(job.request)->drafts = std::move(job.drafts);
+        CHECK(std::ranges::all_of(job.drafts, [&](TokenId t) { return t >= 0 && t < store_.vocab_size(); }),
+              "request {} is guessed a token that is none of {}", index(job.request), store_.vocab_size());
+        sequence_of(job.request).drafts = std::move(job.drafts);
     }
 }
 
@@ -320,97 +301,6 @@ void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
           index(sequence.id));
 }
 
-// --- tokens
-
-// One by one, as if each had come in a step of its own: what comes behind the turn's end was never drawn.
-void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                         const DrawnTokens& drawn) {
-    const std::span<const TokenId> tokens = result.tokens_of(drawn);
-    CHECK_EQ(planned.num_computed_tokens, sequence.num_computed_tokens);
-    CHECK_LE(tokens.size(), static_cast<size_t>(planned.num_draws));
-    account(sequence, planned.known_end() - planned.num_computed_tokens);
-    const int64_t num_drafts = planned.num_drafts();
-    stats_.windows += num_drafts > 0 ? 1 : 0;
-    stats_.drafted_tokens += num_drafts;
-    stats_.rolled_back_tokens += num_drafts;
-    if (num_drafts > 0 && paced_windows_) {
-        const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
-        sequence.pacing.told(planned.num_drafts(), num_accepted, max_window_ - 1);
-    }
-    const auto accept_draft = [&] {
-        --stats_.rolled_back_tokens;
-        ++stats_.accepted_tokens;
-        account(sequence, 1);
-    };
-    for (size_t i = 0; i < tokens.size(); ++i) {
-        if (i > 0) accept_draft();
-        if (!take_token(sequence, tokens[i])) return;
-    }
-    if (drawn.fault_layer < 0) return;
-    if (!tokens.empty()) accept_draft();
-    end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = drawn.fault_layer});
-}
-
-// On a draft path: the next draft, if anything was drawn. Behind a token that would end the turn, and behind a fault,
-// there is nothing to draft.
-void Engine::take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                        const DrawnTokens* drawn) {
-    CHECK(sequence.draft_path && sequence.draft_path->num_computed_tokens == planned.num_computed_tokens,
-          "request {} has no draft path at {}", index(sequence.id), planned.num_computed_tokens);
-    sequence.draft_path->num_computed_tokens = planned.end();
-    stats_.draft_path_tokens += planned.num_new_tokens;
-    if (drawn == nullptr) return;
-    if (drawn->fault_layer >= 0) {
-        scheduler_.end_draft_path(sequence);
-        sequence.drafts_end = true;
-        return;
-    }
-    const TokenId token = result.tokens_of(*drawn).front();
-    CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token, store_.vocab_size());
-    sequence.drafts.push_back(token);
-    sequence.drafts_end = !sequence.request.ignore_stop && std::ranges::count(sequence.request.stop_tokens, token) > 0;
-}
-
-// False when the turn is over with it.
-bool Engine::take_token(Sequence& sequence, TokenId token) {
-    CHECK(static_cast<int64_t>(sequence.output.size()) < sequence.max_tokens && !sequence.ending,
-          "request {} is over and is told token {}", index(sequence.id), token);
-    if (!sequence.request.forced_output.empty()) {
-        token = sequence.request.forced_output.at(static_cast<int64_t>(sequence.output.size()));
-    }
-    CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token, store_.vocab_size());
-    ++stats_.generated_tokens;
-    sequence.output.push_back(token);
-    recorder_.on_token(sequence.id, token);
-    const auto reason = finished(sequence);
-    emit_tokens(sequence, reason);
-    if (reason) finish(sequence, *reason);
-    return !reason;
-}
-
-std::optional<FinishReason> Engine::finished(const Sequence& sequence) const {
-    const bool full = static_cast<int64_t>(sequence.output.size()) == sequence.max_tokens;
-    if (!sequence.request.ignore_stop && sequence.request.forced_output.empty()) {
-        if (std::ranges::count(sequence.request.stop_tokens, sequence.output.back()) > 0)
-            return FinishReason::kStopToken;
-        if (stop_string_length(sequence) > 0) return FinishReason::kStopString;
-    }
-    return full ? std::optional(FinishReason::kLength) : std::nullopt;
-}
-
-void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason) {
-    size_t until = sequence.output.size();
-    if (reason == FinishReason::kStopString) until -= stop_string_length(sequence);
-    if (!reason && !sequence.request.ignore_stop) until -= held_back_length(sequence);
-    CHECK_LE(sequence.num_emitted, until);  // what is held back now was not streamed before
-    for (; sequence.num_emitted < until; ++sequence.num_emitted) {
-        EngineEvent token;
-        token.request = sequence.id;
-        token.token = sequence.output[sequence.num_emitted];
-        events_.push_back(token);
-    }
-}
-
 // --- commits
 
 // The turn is over. Its head needs the state where it ended: inside a window the row lies behind that, and moves first.
@@ -440,7 +330,8 @@ void Engine::publish_ready() {
     CHECK(!step_open_, "step {} is open", plan_.step);
     while (auto pending = publication_.take_ready(materialised_)) {
         if (pending->is_turn()) {
-            commit(*sequences_.at(pending->request), *std::move(pending));
+            Sequence& sequence = sequence_of(pending->request);
+            commit(sequence, *std::move(pending));
         } else {
             publish(*std::move(pending));
         }
@@ -517,9 +408,10 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
     sequences_.erase(sequence.id);
 }
 
-// The executor is gone: nothing that was not materialised will be.
+// Nothing that was not materialised will be: whoever computes next has nothing left to write of these steps.
 void Engine::fail_step() {
     CHECK(step_open_, "no step is open after step {}", next_step_ - 1);
+    recorder_.on_call(call(CallKind::kFailStep));
     step_open_ = false;
     publication_.discard_all();
     std::vector<RequestId> running;
@@ -527,14 +419,16 @@ void Engine::fail_step() {
     std::ranges::sort(running);
     failed_turns_.clear();
     for (const RequestId id : running) {
-        ChatRequest& request = sequences_.at(id)->request;
-        request.seed = request.sampling.seed;
-        failed_turns_.push_back({id, request});
-        end(*sequences_.at(id), {.reason = FinishReason::kExecutorFailed});
+        Sequence& sequence = sequence_of(id);
+        sequence.request.seed = sequence.request.sampling.seed;
+        failed_turns_.push_back({id, sequence.request});
+        end(sequence, {.reason = FinishReason::kExecutorFailed});
     }
     CHECK(sequences_.empty() && publication_.empty(), "{} turns outlive their executor", sequences_.size());
     scheduler_.forget_slots();
-    cache_.complete_step(plan_.step);
+    materialised_ = plan_.step;
+    cache_.complete_step(materialised_);
+    CHECK_EQ(materialised_, next_step_ - 1);
 }
 
 // --- access
@@ -557,7 +451,15 @@ const Sequence* Engine::find(RequestId request) const {
     return found == sequences_.end() ? nullptr : found->second.get();
 }
 
+Sequence& Engine::sequence_of(RequestId request) {
+    const auto found = sequences_.find(request);
+    CHECK(found != sequences_.end() && found->second->id == request, "request {} does not run: {} do", index(request),
+          sequences_.size());
+    return *found->second;
+}
+
 void Engine::event(EventKind kind, RequestId request, int64_t value, HeadId head, Digest digest) {
+    CHECK(kind < EventKind::kCount, "event {} of request {}", static_cast<int>(kind), index(request));
     recorder_.on_event({kind, next_step_ - 1, request, head, value, digest});
 }
 

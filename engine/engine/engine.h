@@ -188,6 +188,7 @@ private:
     void drop_snapshots(const ConversationKey& key);
     [[nodiscard]] bool is_deterministic(const std::string& numerics_id) const;
     Digest digest_of(const Pending& pending);
+    [[nodiscard]] Sequence& sequence_of(RequestId request);  // REQUIRES: it runs
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
 
     EngineConfig config_;

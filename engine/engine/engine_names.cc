@@ -56,6 +56,8 @@ void Engine::drop_snapshots(const ConversationKey& key) {
     publication_.discard_snapshots(key);
     for (const auto& [id, sequence] : sequences_) {
         if (sequence->request.conversation != key) continue;
+        CHECK(!ledger_.is_live(sequence->turn.lease), "request {} of '{}' may yet commit", index(id),
+              key.conversation_id);
         sequence->snapshots.clear();
         sequence->publishes_snapshots = false;
     }
@@ -65,7 +67,7 @@ bool Engine::restore(const ConversationKey& key, const std::vector<Message>& par
     Call told = call(CallKind::kRestore);
     told.key = key;
     told.request.messages = parts;
-    told.num_turns = static_cast<uint64_t>(index(version));
+    told.version = version;
     recorder_.on_call(told);
     if (parts.empty() || parts.size() % 2 != 0 || ledger_.find(key) != nullptr) return false;
     if (index(version) < static_cast<int64_t>(parts.size() / 2)) return false;
@@ -101,6 +103,8 @@ bool Engine::revoke(const ConversationKey& key) {
     told.key = key;
     recorder_.on_call(told);
     if (!ledger_.revoke(key)) return false;
+    CHECK(ledger_.find(key) == nullptr || !ledger_.find(key)->turns.empty(), "'{}' is left without a turn",
+          key.conversation_id);
     event(EventKind::kRevoke, RequestId{-1});
     return true;
 }

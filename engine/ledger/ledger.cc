@@ -159,6 +159,9 @@ std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest&
     if (found == conversations_.end() || !is_live(start.lease)) return std::nullopt;
     Conversation& conversation = *found->second;
     CHECK_LE(start.num_kept_turns, conversation.turns.size());
+    CHECK(conversation.turns.empty() || conversation.turns.back().version <= conversation.version,
+          "'{}' is at version {}, its last turn at {}", start.lease.key.conversation_id, index(conversation.version),
+          index(conversation.turns.back().version));
     CHECK(turn.num_text_tokens >= 0 && turn.num_text_tokens <= output.size(), "{} of {} tokens are text",
           turn.num_text_tokens, output.size());
     conversation.version = Version{index(conversation.version) + 1};
@@ -167,6 +170,9 @@ std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest&
     turn.prompt_end = start.prompt.size();
     turn.end = turn.prompt_end + output.size();
     const int64_t before = start.num_kept_turns == 0 ? 0 : conversation.turns[start.num_kept_turns - 1].end;
+    CHECK(before <= start.num_committed && before < turn.prompt_end,
+          "'{}': a prompt of {} tokens, {} of them committed, after {} turns of {}", start.lease.key.conversation_id,
+          turn.prompt_end, start.num_committed, start.num_kept_turns, before);
     for (const int64_t end : start.checkpoints) {
         if (end > before) turn.message_ends.push_back(end);
     }
@@ -181,7 +187,6 @@ std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest&
     conversation.committed.append(output);
     conversation.leased_to.reset();
     CHECK_EQ(conversation.committed.size(), conversation.turns.back().end);
-    CHECK(!is_live(start.lease), "'{}' is leased after its commit", start.lease.key.conversation_id);
     return conversation.version;
 }
 
@@ -191,19 +196,19 @@ bool Ledger::is_live(const Lease& lease) const {
 }
 
 void Ledger::discard(const Lease& lease) {
+    CHECK(lease.generation > 0 && lease.generation < next_generation_, "'{}': lease {} was never given, {} is next",
+          lease.key.conversation_id, lease.generation, next_generation_);
     if (!is_live(lease)) return;
     const auto found = conversations_.find(lease.key);
     found->second->leased_to.reset();
     if (found->second->turns.empty()) conversations_.erase(found);
-    CHECK(!is_live(lease), "'{}' is leased after a discard", lease.key.conversation_id);
 }
 
 bool Ledger::revoke(const ConversationKey& key) {
     const Conversation* conversation = find(key);
     if (conversation == nullptr || !conversation->leased_to) return false;
+    CHECK_GE(index(*conversation->leased_to), 0);
     discard({key, conversation->generation});
-    CHECK(find(key) == nullptr || !find(key)->leased_to, "'{}' is leased after its lease was revoked",
-          key.conversation_id);
     return true;
 }
 
@@ -222,7 +227,11 @@ OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& 
     fork->committed = origin->committed.slice(0, fork->turns.back().end);
     fork->version = Version{index(origin->version) + 1};
     for (const Turn& turn : fork->turns) {
-        if (turn.turn_id) fork->answers.insert_or_assign(*turn.turn_id, origin->answers.at(*turn.turn_id));
+        if (!turn.turn_id) continue;
+        const auto answer = origin->answers.find(*turn.turn_id);
+        CHECK(answer != origin->answers.end(), "'{}': turn '{}' of version {} has no answer", from.conversation_id,
+              *turn.turn_id, index(turn.version));
+        fork->answers.insert_or_assign(*turn.turn_id, answer->second);
     }
     const int64_t length = fork->committed.size();
     CHECK(!fork->leased_to && length == fork->turns.back().end, "a fork of {} tokens", length);
@@ -281,6 +290,7 @@ void Ledger::remember_deleted(const ConversationKey& key, const Conversation& co
         CHECK_EQ(deleted_.erase(deleted_in_order_.front()), 1u);
         deleted_in_order_.pop_front();
     }
+    CHECK_LE(deleted_.size(), config_.keep_deleted_turn_ids);
 }
 
 const Ledger::Conversation* Ledger::find(const ConversationKey& key) const {

@@ -88,6 +88,7 @@ Digest content_digest(const ChatRequest& request) {
     digester.add(static_cast<uint64_t>(request.stop_strings.size()));
     for (const auto& stop : request.stop_strings) digester.add_all(std::span(stop));
     digester.add(request.ignore_stop);
+    digester.add(request.deterministic);
     request.forced_output.add_to(digester);
     return digester.digest();
 }

@@ -13,13 +13,17 @@
 
 namespace verbatim {
 
-struct DraftPath {
+// Where tokens are computed: a slot, its memory, and what the executor knows of it.
+struct SlotUse {
     SequenceSlot slot = kNoSlot;
-    int64_t admission = 0;  // of its slot
+    int64_t admission = 0;  // of the slot
     SequenceMemory memory;
-    int64_t num_computed_tokens = 0;  // of the request's tokens and drafts
-    int64_t num_sent_tokens = 0;      // of them, known to the executor
+    int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
     int32_t num_sent_blocks = 0;      // of memory.blocks, known to the executor
+};
+
+struct DraftPath : SlotUse {      // its tokens are the request's and the drafts
+    int64_t num_sent_tokens = 0;  // of them, known to the executor
 
     [[nodiscard]] bool started() const { return memory.last_step != kNoStep; }  // the executor knows the slot
 };

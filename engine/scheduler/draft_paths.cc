@@ -59,7 +59,10 @@ bool Scheduler::start_draft_path(Sequence& sequence) {
     if (!cache_.make_room({.kv_blocks = owed_blocks_ + 2, .state_rows = 1}, {})) return false;
     auto memory = cache_.branch(sequence.memory, length);
     if (!memory) return false;  // what was freed is fenced
-    sequence.draft_path = DraftPath{.slot = take_slot(), .memory = *std::move(memory), .num_computed_tokens = length};
+    DraftPath& path = sequence.draft_path.emplace();
+    path.slot = take_slot();
+    path.memory = *std::move(memory);
+    path.num_computed_tokens = length;
     return true;
 }
 
@@ -71,7 +74,7 @@ void Scheduler::plan_draft_start(Sequence& sequence, StepPlan& plan) {
     if (path.memory.copy) ++stats_.tail_copies;
     if (cache_.state().enabled()) ++stats_.state_copies;
     path.num_sent_tokens = sequence.num_tokens();
-    path.admission = plan_slot(sequence, path.slot, path.num_computed_tokens, path.memory, path.num_sent_blocks, plan);
+    plan_slot(sequence, path, plan);
 }
 
 void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
@@ -96,7 +99,7 @@ void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan&
         const size_t num_outputs = sequence.output.size();
         plan.tokens.push_back(place < num_outputs ? sequence.output[place] : sequence.drafts[place - num_outputs]);
     }
-    scheduled.new_blocks = append_blocks(path.memory, path.memory.blocks.num_blocks, path.num_sent_blocks, plan);
+    scheduled.new_blocks = append_blocks(path, path.memory.blocks.num_blocks, plan);
     path.memory.last_step = step_;
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws, true});
 }

@@ -337,7 +337,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
     scheduled.appended.count += static_cast<uint32_t>(sequence.drafts.size());
     sequence.drafts.clear();
-    scheduled.new_blocks = append_blocks(memory, memory.blocks.num_blocks, sequence.num_sent_blocks, plan);
+    scheduled.new_blocks = append_blocks(sequence, memory.blocks.num_blocks, plan);
     scheduled.state_writes = plan_snapshots(sequence, num_new_tokens, plan);
     if (leaves) {
         ++stats_.unwritten_rows;
@@ -387,12 +387,11 @@ ScheduledSequence& Scheduler::begin_plan(Sequence& sequence, StepPlan& plan) {
 }
 
 // The blocks that the executor does not know yet, up to the first `last` of the table.
-Slice Scheduler::append_blocks(const SequenceMemory& memory, int32_t last, int32_t& num_sent_blocks,
-                               StepPlan& plan) const {
+Slice Scheduler::append_blocks(SlotUse& use, int32_t last, StepPlan& plan) const {
     const auto begin = static_cast<uint32_t>(plan.blocks.size());
-    if (last > num_sent_blocks) {
-        cache_.kv().append_runs(memory.blocks, num_sent_blocks, last, plan.blocks);
-        num_sent_blocks = last;
+    if (last > use.num_sent_blocks) {
+        cache_.kv().append_runs(use.memory.blocks, use.num_sent_blocks, last, plan.blocks);
+        use.num_sent_blocks = last;
     }
     return {begin, static_cast<uint32_t>(plan.blocks.size()) - begin};
 }
@@ -400,30 +399,27 @@ Slice Scheduler::append_blocks(const SequenceMemory& memory, int32_t last, int32
 void Scheduler::plan_start(Sequence& sequence, StepPlan& plan) {
     CHECK(!sequence.started && sequence.known.size() == sequence.num_tokens(), "request {} starts with {} tokens of {}",
           index(sequence.id), sequence.known.size(), sequence.num_tokens());
-    SequenceMemory& memory = sequence.memory;
-    if (memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
+    if (sequence.memory.pinned != kNoHead && cache_.state().enabled()) ++stats_.state_copies;
     sequence.started = true;
     sequence.num_sent_outputs = sequence.output.size();
     sequence.first_step = step_;
-    sequence.admission =
-        plan_slot(sequence, sequence.slot, sequence.num_computed_tokens, memory, sequence.num_sent_blocks, plan);
+    plan_slot(sequence, sequence, plan);
 }
 
 // The executor learns of the slot, of what it shares with a head and of the tail that it copies: the slot's admission.
-int64_t Scheduler::plan_slot(const Sequence& sequence, SequenceSlot slot, int64_t num_computed_tokens,
-                             SequenceMemory& memory, int32_t& num_sent_blocks, StepPlan& plan) {
-    CHECK(slot != kNoSlot && num_sent_blocks == 0, "request {} starts in slot {} with {} blocks sent",
-          index(sequence.id), index(slot), num_sent_blocks);
-    SequenceStart start{.slot = slot,
+void Scheduler::plan_slot(const Sequence& sequence, SlotUse& use, StepPlan& plan) {
+    CHECK(use.slot != kNoSlot && use.num_sent_blocks == 0, "request {} starts in slot {} with {} blocks sent",
+          index(sequence.id), index(use.slot), use.num_sent_blocks);
+    SequenceStart start{.slot = use.slot,
                         .request = sequence.id,
                         .tokens = sequence.known,
                         .num_prompt_tokens = sequence.num_prompt_tokens(),
-                        .num_computed_tokens = num_computed_tokens,
+                        .num_computed_tokens = use.num_computed_tokens,
                         .sampling = sequence.request.sampling};
-    start.blocks = append_blocks(memory, memory.num_shared_blocks, num_sent_blocks, plan);
+    start.blocks = append_blocks(use, use.memory.num_shared_blocks, plan);
     plan.starts.push_back(std::move(start));
-    if (memory.copy) plan.copies.push_back(*std::exchange(memory.copy, std::nullopt));
-    return num_admissions_++;
+    if (use.memory.copy) plan.copies.push_back(*std::exchange(use.memory.copy, std::nullopt));
+    use.admission = num_admissions_++;
 }
 
 // Plans name slots in order of admission (P1). Draft paths start whenever their requests need them.
@@ -525,6 +521,8 @@ SequenceSlot Scheduler::take_slot() {
 }
 
 void Scheduler::event(EventKind kind, const Sequence& sequence, int64_t value, HeadId head) {
+    CHECK(kind < EventKind::kCount && value >= 0, "event {} of request {} with {}", static_cast<int>(kind),
+          index(sequence.id), value);
     recorder_.on_event({.kind = kind, .step = step_, .request = sequence.id, .head = head, .value = value});
 }
 

@@ -132,10 +132,9 @@ private:
     void plan_move(Sequence& sequence, StepPlan& plan);
     ScheduledSequence& begin_plan(Sequence& sequence, StepPlan& plan);
     void plan_start(Sequence& sequence, StepPlan& plan);
-    [[nodiscard]] int64_t plan_slot(const Sequence& sequence, SequenceSlot slot, int64_t num_computed_tokens,
-                                    SequenceMemory& memory, int32_t& num_sent_blocks, StepPlan& plan);
+    void plan_slot(const Sequence& sequence, SlotUse& use, StepPlan& plan);
     void order_by_admission(StepPlan& plan);
-    Slice append_blocks(const SequenceMemory& memory, int32_t last, int32_t& num_sent_blocks, StepPlan& plan) const;
+    Slice append_blocks(SlotUse& use, int32_t last, StepPlan& plan) const;
     [[nodiscard]] bool leaves_row(const Sequence& sequence, int64_t known_end) const;
     Slice plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
     void end_slot(Sequence& sequence);

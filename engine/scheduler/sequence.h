@@ -12,6 +12,7 @@
 #include "engine/drafting/pacing.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
+#include "engine/request/stop_matcher.h"
 #include "engine/scheduler/draft_path.h"
 #include "engine/step_plan.h"
 
@@ -29,7 +30,7 @@ struct Snapshot {
     HeadKind kind = HeadKind::kCheckpoint;
 };
 
-struct Sequence {
+struct Sequence : SlotUse {
     RequestId id{};
     ChatRequest request;
     TurnStart turn;
@@ -38,24 +39,19 @@ struct Sequence {
     SequenceStatus status = SequenceStatus::kWaiting;
     std::vector<TokenId> output;
     TokenSeq known;                   // the prompt and what has been stored of the output
-    int64_t num_computed_tokens = 0;  // computed tokens catch up with tokens: no prefill or decode phase
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
     bool publishes_snapshots = true;  // false: its conversation was deleted, nothing of it is to come back
     HeadId expected_head = kNoHead;   // while it waits: what it would attach to
 
-    SequenceSlot slot = kNoSlot;
-    bool started = false;         // the executor knows the slot
-    size_t num_sent_outputs = 0;  // of `output`, known to the executor
-    int32_t num_sent_blocks = 0;  // of memory.blocks, known to the executor
-    int64_t first_step = -1;      // that computes something since the last attach
-    int64_t planned_step = -1;    // the last step that it had a share in
-    SequenceMemory memory;
+    bool started = false;          // the executor knows the slot
+    size_t num_sent_outputs = 0;   // of `output`, known to the executor
+    int64_t first_step = -1;       // that computes something since the last attach
+    int64_t planned_step = -1;     // the last step that it had a share in
     int64_t num_state_tokens = 0;  // that its row will have taken in after the last planned step
     std::vector<TokenId> drafts;   // for its next window
     DraftPacing pacing;
     std::optional<DraftPath> draft_path;  // where it drafts in ordinary arithmetic
     bool drafts_end = false;              // the path has nothing to add to them
-    int64_t admission = 0;                // of its slot
     std::optional<FinishReason> ending;   // the turn is over, and its row has yet to move to where it ended
     std::string numerics_id;              // what makes all of its tokens' bytes, the attached ones among them
 
@@ -65,6 +61,7 @@ struct Sequence {
     int64_t num_computed_prompt = 0;
     std::vector<NotReusedRange> not_reused;
     size_t num_emitted = 0;  // of `output`, streamed to the client
+    StopMatcher stops;       // has taken all of `output`, unless that may not stop
 
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }

@@ -19,36 +19,6 @@ Status execute_step(Engine& engine, Executor& executor, StepResult& result) {
     return {};
 }
 
-void change_names(const Call& call, Engine& engine) {
-    switch (call.kind) {
-        case CallKind::kFork: static_cast<void>(engine.fork(call.key, call.to, call.num_turns)); break;
-        case CallKind::kRewind: static_cast<void>(engine.rewind(call.key, call.num_turns.value_or(0))); break;
-        case CallKind::kRemove: static_cast<void>(engine.remove(call.key)); break;
-        case CallKind::kRevoke: engine.revoke(call.key); break;
-        case CallKind::kRestore:
-            static_cast<void>(engine.restore(call.key, call.request.messages,
-                                             Version{static_cast<int64_t>(call.num_turns.value_or(0))}));
-            break;
-        default: CHECK(false, "call {}", static_cast<int>(call.kind));
-    }
-}
-
-// False: the request is another one now.
-bool make_again(const Call& call, Engine& engine) {
-    if (call.kind == CallKind::kSubmit) {
-        const auto accepted = engine.submit(call.request);
-        return (accepted ? accepted->request : RequestId{-1}) == call.id;
-    }
-    if (call.kind == CallKind::kAbort) {
-        engine.abort(call.id);
-    } else if (call.kind == CallKind::kEndTurn) {
-        engine.end_turn(call.id);
-    } else {
-        change_names(call, engine);
-    }
-    return true;
-}
-
 }  // namespace
 
 std::vector<Call> calls_of(const Record& record) {
@@ -87,31 +57,13 @@ void RecordedDrafter::draft(std::span<DraftJob> jobs) {
 // --- as it was
 
 Status rerun_as_recorded(const Record& record, Engine& engine, Executor& executor, const RerunLimits& limits) {
-    const std::vector<Call> all = calls_of(record);
-    std::span<const Call> calls(all);
-    bool parted = false;
-    const auto make_due = [&](bool in_open_step) {
-        while (!parted && !calls.empty() && calls.front().step == engine.next_step() &&
-               calls.front().in_open_step == in_open_step) {
-            parted = !make_again(calls.front(), engine);
-            calls = calls.subspan(1);
-        }
-    };
-    StepResult result;
-    for (int64_t steps = 0; steps != limits.max_steps; ++steps) {
-        make_due(false);
-        if (parted || engine.idle()) return {};
-        const StepPlan& plan = engine.plan_step();
-        make_due(true);
-        if (Status executed = executor.execute(plan, result); !executed) {
-            engine.fail_step();
-            return executed;
-        }
-        engine.apply(result);
+    RerunOptions options{.max_steps = limits.max_steps};
+    options.after_step = [&](int64_t num_calls) {
         static_cast<void>(engine.take_events());
-        if (limits.after_step) limits.after_step(static_cast<int64_t>(all.size() - calls.size()));
-    }
-    return {};
+        if (limits.after_step) limits.after_step(num_calls);
+    };
+    const auto end = rerun(calls_of(record), engine, executor, options);
+    return end ? Status() : tl::unexpected(end.error());
 }
 
 // --- by causes
@@ -122,12 +74,20 @@ namespace {
 struct Cause {
     Call call;
     std::vector<RequestId> over;  // turns of its conversations that were over
-    int64_t num_tokens = 0;       // kAbort: that the client had
+    int64_t num_tokens = 0;       // kAbort, kEndTurn: that the client had
 };
+
+// Whether the call ends a turn that runs.
+bool is_end(const Call& call) { return call.kind == CallKind::kAbort || call.kind == CallKind::kEndTurn; }
+
+// Whether it is the executor's: under another schedule none fails.
+bool is_executors(const Call& call) {
+    return call.kind == CallKind::kFailStep || call.kind == CallKind::kReplaceExecutor;
+}
 
 std::vector<ConversationKey> conversations_of(const Call& call, const std::map<RequestId, ConversationKey>& of) {
     if (call.kind == CallKind::kSubmit) return {call.request.conversation};
-    if (call.kind == CallKind::kAbort) {
+    if (is_end(call)) {
         const auto found = of.find(call.id);
         return found == of.end() ? std::vector<ConversationKey>{} : std::vector{found->second};
     }
@@ -143,11 +103,12 @@ std::vector<Cause> causes_of(const Record& record) {
     std::map<ConversationKey, std::vector<RequestId>> over;
     for (const Entry& entry : record.entries) {
         if (const Call* call = std::get_if<Call>(&entry)) {
+            if (is_executors(*call)) continue;
             if (call->kind == CallKind::kSubmit) {
                 if (call->id == RequestId{-1}) continue;
                 conversation[call->id] = call->request.conversation;
             }
-            Cause cause{*call, {}, call->kind == CallKind::kAbort ? num_tokens[call->id] : 0};
+            Cause cause{*call, {}, is_end(*call) ? num_tokens[call->id] : 0};
             // A version is a matter of turns that are over, and these are asked for.
             cause.call.request.parent.reset();
             for (const ConversationKey& key : conversations_of(*call, conversation)) {
@@ -208,7 +169,7 @@ private:
     }
     [[nodiscard]] bool is_due(const Cause& cause) {
         if (!std::ranges::all_of(cause.over, [&](RequestId id) { return is_over(id); })) return false;
-        if (cause.call.kind != CallKind::kAbort) return true;
+        if (!is_end(cause.call)) return true;
         const auto now = now_.find(cause.call.id);
         if (now == now_.end()) return false;
         const Sequence* sequence = engine_.find(now->second);
@@ -223,11 +184,11 @@ private:
                              accepted ? "its turn is known" : accepted.error().message);
             }
             now_[call.id] = accepted->request;
-        } else if (call.kind == CallKind::kAbort) {
-            engine_.abort(now_.at(call.id));
-        } else {
-            change_names(call, engine_);
+            return {};
         }
+        Call now = call;
+        if (is_end(call)) now.id = now_.at(call.id);
+        make_call(now, engine_);
         return {};
     }
 

@@ -15,6 +15,12 @@ const ConversationKey& conversation_of(const Call& call) {
     return call.kind == CallKind::kSubmit ? call.request.conversation : call.key;
 }
 
+// Others are about a request, or the executor's.
+bool names_conversation(const Call& call) {
+    return call.kind != CallKind::kAbort && call.kind != CallKind::kEndTurn && call.kind != CallKind::kFailStep &&
+           call.kind != CallKind::kReplaceExecutor;
+}
+
 // What a run is made of.
 struct Material {
     RunDescription run;
@@ -92,13 +98,13 @@ private:
         const auto all = [this] {
             std::set<ConversationKey> keys;
             for (const Call& call : now_.calls) {
-                if (call.kind != CallKind::kAbort) keys.insert(conversation_of(call));
+                if (names_conversation(call)) keys.insert(conversation_of(call));
             }
             return std::vector<ConversationKey>(keys.begin(), keys.end());
         };
         return minimise("without sessions", 1, all, [](std::vector<Call>& calls, auto gone) {
             std::erase_if(calls, [&](const Call& call) {
-                return call.kind != CallKind::kAbort && std::ranges::count(gone, conversation_of(call)) > 0;
+                return names_conversation(call) && std::ranges::count(gone, conversation_of(call)) > 0;
             });
         });
     }

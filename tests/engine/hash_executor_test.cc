@@ -107,6 +107,34 @@ TEST(HashExecutor, HeadDigestIsAFunctionOfItsTokens) {
     EXPECT_THAT(run.first_violation(), HasSubstr("a head of 6 tokens has a state after 9"));
 }
 
+TEST(HashExecutor, ADeterministicSequenceReadsNothingOrdinary) {
+    HashExecutorConfig config = kLenient;
+    config.ordinary_numerics_id = "ordinary/1";
+    Scene run(config);
+    run.plans.next().start({.slot = 0, .tokens = kTokens});
+    run.plans.compute({.slot = 0,
+                       .num_new_tokens = 9,
+                       .state_dst = 0,
+                       .new_blocks = {0, 1, 2},
+                       .state_writes = {{6, StateIndex{1}}},
+                       .arithmetic = Arithmetic::kOrdinary});
+    ASSERT_TRUE(run.step());
+    const std::vector<BlockRun> blocks{{BlockId{0}, 2}};
+    HeadImage head{.length = 6, .blocks = blocks, .state = StateIndex{1}, .deterministic = false};
+    EXPECT_EQ(run.executor.numerics_of(head), "ordinary/1");
+    EXPECT_TRUE(run.executor.head_digest(head));
+    EXPECT_EQ(run.first_violation(), "");
+    run.attach().copy(1, 5, 2).compute(Scene::rest());
+    ASSERT_TRUE(run.step());
+    EXPECT_NE(run.token(), run.executor.expected_token(kTokens, {}));
+    EXPECT_THAT(run.first_violation(), HasSubstr("is deterministic and reads position 6, made in ordinary arithmetic"));
+    const size_t num_violations = run.executor.violations().size();
+    head.deterministic = true;
+    EXPECT_TRUE(run.executor.head_digest(head));
+    ASSERT_EQ(run.executor.violations().size(), num_violations + 1);
+    EXPECT_EQ(run.executor.violations().back(), "a head of 6 tokens is deterministic, and its bytes are ordinary/1");
+}
+
 TEST(HashExecutor, StaleStateRowChangesTheToken) {
     Scene run;
     run.write_head();

@@ -1,6 +1,7 @@
 // The ingestion log: calls with all their arguments, from which a run is made again.
 #include "engine/ingestion.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/fields.h"
@@ -8,6 +9,9 @@
 
 namespace verbatim::tests {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Keeps the calls, and a digest of all the rest.
 class CallLog final : public Recorder {
@@ -26,7 +30,8 @@ public:
 constexpr PoolSizes kPools{.block_size = 4, .num_blocks = 64, .num_state_rows = 16};
 
 struct Door {
-    Door() : executor({.pools = kPools}), store(1000), engine(config(), executor, policy, store, log) {}
+    explicit Door(const HashExecutorConfig& computes = {.pools = kPools})
+        : executor(computes), store(1000), engine(config(), executor, policy, store, log) {}
     static EngineConfig config() {
         EngineConfig config;
         config.cache.pools = kPools;
@@ -88,8 +93,10 @@ TEST(Ingestion, ARunIsMadeAgainFromWhatCameIn) {
     EXPECT_TRUE(door.log.calls[3].request.seed.has_value());  // the engine drew one
 
     Door again;
-    const Status done = rerun(read_for(again, door.log.calls), again.engine, again.executor);
+    const auto done = rerun(read_for(again, door.log.calls), again.engine, again.executor);
     ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "");
+    EXPECT_EQ(done->num_calls, 10);
     EXPECT_EQ(again.log.told.digest(), door.log.told.digest());
     EXPECT_EQ(again.engine.ledger().num_conversations(), door.engine.ledger().num_conversations());
 
@@ -97,17 +104,105 @@ TEST(Ingestion, ARunIsMadeAgainFromWhatCameIn) {
     Door other;
     std::vector<Call> calls = read_for(other, door.log.calls);
     calls.erase(calls.begin() + 3);
-    const Status differs = rerun(calls, other.engine, other.executor);
-    ASSERT_FALSE(differs);
-    EXPECT_EQ(differs.error().message, "step 2: the request for conversation 'b' was 2, and is 1 now");
+    const auto differs = rerun(calls, other.engine, other.executor);
+    ASSERT_TRUE(differs) << differs.error().message;
+    EXPECT_EQ(differs->parted, "step 2: the request for conversation 'b' was 2, and is 1 now");
 }
 
 TEST(Ingestion, ACallThatNoStepReachesIsAnError) {
     Door door;
     const std::vector<Call> calls{{.kind = CallKind::kRemove, .step = 3}};
-    const Status done = rerun(calls, door.engine, door.executor);
-    ASSERT_FALSE(done);
-    EXPECT_EQ(done.error().message, "a remove before step 3, but step -1 is the last one");
+    const auto done = rerun(calls, door.engine, door.executor);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "a remove before step 3, but step -1 is the last one");
+}
+
+// A turn, a step that fails by step() and one that fails between plan and result, a fresh executor, and the turn again.
+void fail_twice(Door& door, HashExecutor& fresh) {
+    ASSERT_TRUE(door.engine.submit(door.request("a", 2)));
+    while (*door.engine.step()) {
+    }
+    ASSERT_TRUE(door.engine.submit(door.request("b", 60)));
+    while (door.engine.step()) {
+    }
+    ASSERT_TRUE(door.engine.submit(door.request("b", 60)));
+    StepResult result;
+    while (door.executor.execute(door.engine.plan_step(), result)) door.engine.apply(result);
+    ASSERT_TRUE(door.engine.submit(door.request("late", 3)));  // while the step is open: it fails, too
+    door.engine.fail_step();
+    door.engine.replace_executor(fresh);
+    for (FailedTurn& turn : door.engine.take_failed_turns()) ASSERT_TRUE(door.engine.submit(std::move(turn.again)));
+    while (*door.engine.step()) {
+    }
+}
+
+TEST(Ingestion, WhatFailedAndWhoCameAfterItIsMadeAgain) {
+    const HashExecutorConfig failing{.pools = kPools, .fail_one_in = 6};
+    HashExecutor fresh({.pools = kPools});
+    Door door(failing);
+    ASSERT_NO_FATAL_FAILURE(fail_twice(door, fresh));
+    std::vector<CallKind> kinds;
+    for (const Call& call : door.log.calls) kinds.push_back(call.kind);
+    EXPECT_THAT(kinds, ElementsAre(CallKind::kSubmit, CallKind::kSubmit, CallKind::kFailStep, CallKind::kSubmit,
+                                   CallKind::kSubmit, CallKind::kFailStep, CallKind::kReplaceExecutor,
+                                   CallKind::kSubmit, CallKind::kSubmit));
+    EXPECT_TRUE(door.log.calls[2].in_open_step && door.log.calls[5].in_open_step);
+    EXPECT_EQ(door.engine.stats().commits, 3);
+
+    Door again(failing);
+    HashExecutor fresh_again({.pools = kPools});
+    const RerunOptions options{.fresh_executor = [&]() -> Executor& { return fresh_again; }};
+    const auto done = rerun(read_for(again, door.log.calls), again.engine, again.executor, options);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "");
+    EXPECT_EQ(again.log.told.digest(), door.log.told.digest());
+    EXPECT_EQ(again.log.calls, door.log.calls);
+}
+
+TEST(Ingestion, AFailureThatDoesNotComeAgainIsAnotherRun) {
+    Door door({.pools = kPools, .fail_at_step = 2});
+    ASSERT_TRUE(door.engine.submit(door.request("a", 9)));
+    while (door.engine.step()) {
+    }
+    Door again;
+    const auto done = rerun(read_for(again, door.log.calls), again.engine, again.executor);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "step 2 failed, and does not now");
+    EXPECT_EQ(again.log.told.digest(), door.log.told.digest());  // so far it was the same
+
+    Door other({.pools = kPools, .fail_at_step = 1});
+    const auto failed = rerun(read_for(other, door.log.calls), other.engine, other.executor);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().message, "step 1: told to fail");
+    EXPECT_TRUE(other.engine.idle());
+}
+
+TEST(Ingestion, AFreshExecutorIsTheCallersAndComesWhenNothingRuns) {
+    const std::vector<Call> calls{{.kind = CallKind::kReplaceExecutor}};
+    Door door;
+    const auto done = rerun(calls, door.engine, door.executor);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "step 0: a fresh executor came, and none is here");
+    for (const bool in_open_step : {false, true}) {
+        Door other;
+        std::vector<Call> busy{{.kind = CallKind::kSubmit, .id = RequestId{0}, .request = other.request("a", 2)},
+                               {.kind = CallKind::kReplaceExecutor, .in_open_step = in_open_step}};
+        busy[1].step = in_open_step ? 1 : 0;
+        const RerunOptions options{.fresh_executor = [&]() -> Executor& { return other.executor; }};
+        const auto ran = rerun(busy, other.engine, other.executor, options);
+        ASSERT_TRUE(ran) << ran.error().message;
+        EXPECT_THAT(ran->parted, HasSubstr("a fresh executor came, and turns run now"));
+    }
+}
+
+TEST(Ingestion, AnOlderLogsRestoreHasItsVersionAmongTheTurns) {
+    Door door;
+    Call call{.kind = CallKind::kRestore, .key = {{}, "old"}, .num_turns = 3};
+    call.request.messages = {{door.store.store(kPrompt)}, {door.store.store(kPrompt)}};
+    EXPECT_EQ(make_call(call, door.engine), RequestId{-1});
+    EXPECT_EQ(door.engine.ledger().find({{}, "old"})->version, Version{3});
+    EXPECT_EQ(door.log.calls.front().version, Version{3});
+    EXPECT_FALSE(door.log.calls.front().num_turns.has_value());
 }
 
 TEST(Ingestion, AnInputThatIsNoneIsRefusedWhenItIsRead) {
@@ -116,10 +211,10 @@ TEST(Ingestion, AnInputThatIsNoneIsRefusedWhenItIsRead) {
     std::vector<std::byte> bytes;
     write_fields(bytes, call);
     ASSERT_TRUE(read_fields<Call>(bytes, store));
-    bytes[0] = std::byte{9};
+    bytes[0] = static_cast<std::byte>(CallKind::kCount);
     const auto read = read_fields<Call>(bytes, store);
     ASSERT_FALSE(read);
-    EXPECT_EQ(read.error().message, "byte 1, kind: 9 is none of its values");
+    EXPECT_EQ(read.error().message, "byte 1, kind: 10 is none of its values");
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ HashExecutorConfig executor_config(const SceneOptions& options) {
     config.lag_steps = options.lag_steps;
     config.fail_at_step = options.fail_at_step;
     config.fault_token = options.fault_token;
+    if (options.two_arithmetics) config.ordinary_numerics_id = "ordinary/1";
     return config;
 }
 
@@ -192,10 +193,10 @@ HashExecutorHolder::HashExecutorHolder(const SceneOptions& options) : executor(e
 EngineScene::EngineScene(const SceneOptions& scene_options)
     : HashExecutorHolder(scene_options), EngineRig(scene_options, executor, kVocabulary) {}
 
-std::vector<TokenId> EngineScene::expected(std::vector<TokenId> prompt, int64_t count) const {
+std::vector<TokenId> EngineScene::expected(std::vector<TokenId> prompt, int64_t count, Arithmetic arithmetic) const {
     std::vector<TokenId> output;
     for (int64_t i = 0; i < count; ++i) {
-        output.push_back(executor.expected_token(prompt, {}));
+        output.push_back(executor.expected_token(prompt, {}, arithmetic));
         prompt.push_back(output.back());
     }
     return output;
@@ -207,6 +208,8 @@ void EngineScene::expect_home() {
     for (const Head* head : engine.cache().heads()) {
         CHECK(head->digest == executor.expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
               index(head->id), head->length());
+        const std::vector<BlockRun> blocks = engine.cache().kv().runs(head->blocks);
+        CHECK_EQ(head->numerics_id, executor.numerics_of({kNoSlot, head->length(), blocks, head->state}));
     }
 }
 

@@ -49,6 +49,7 @@ struct SceneOptions {
     int64_t default_max_tokens = 8;
     int64_t fail_at_step = -1;
     TokenId fault_token = -1;
+    bool two_arithmetics = false;  // ordinary requests have one of their own
     LookupMode lookup = LookupMode::kConversation;
     std::optional<TokenId> end_of_turn;
     uint64_t seed = 1;
@@ -131,8 +132,10 @@ public:
     explicit EngineScene(const SceneOptions& options = {});
 
     // What a right engine answers to `prompt`: greedy, `count` tokens.
-    [[nodiscard]] std::vector<TokenId> expected(std::vector<TokenId> prompt, int64_t count) const;
-    // Beyond the rig's: the executor saw no mistake, and every head holds what computing its tokens gives.
+    [[nodiscard]] std::vector<TokenId> expected(std::vector<TokenId> prompt, int64_t count,
+                                                Arithmetic arithmetic = Arithmetic::kDeterministic) const;
+    // Beyond the rig's: the executor saw no mistake, and every head holds what computing its tokens gives, made in the
+    // arithmetic that it says.
     void expect_home();
 };
 

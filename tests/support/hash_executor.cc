@@ -10,7 +10,8 @@
 namespace verbatim::tests {
 namespace {
 
-constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;  // of no tokens; the digits of pi
+constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;   // of no tokens; the digits of pi
+constexpr uint64_t kOrdinarySalt = 0x13198a2e03707344u;  // more of them
 
 uint64_t mix(uint64_t x) {  // the splitmix64 finaliser
     x ^= x >> 30;
@@ -38,7 +39,7 @@ HashExecutor::HashExecutor(HashExecutorConfig config)
       states_(config_.pools.num_state_rows) {}
 
 Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
-    if (plan.step == config_.fail_at_step) {
+    if (fails_at(plan.step)) {
         tables_ = SlotTables(tables_.config());  // every slot is forgotten, the pools' bytes are kept
         return error("step {}: told to fail", plan.step);
     }
@@ -66,11 +67,40 @@ Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
     return {};
 }
 
-std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
+bool HashExecutor::fails_at(int64_t step) const {
+    const uint64_t one_in = config_.fail_one_in;
+    return step == config_.fail_at_step ||
+           (one_in > 0 && mix(static_cast<uint64_t>(step) + kEmptyPrefix) % one_in == 0);
+}
+
+HashExecutor::Makers HashExecutor::maker(Arithmetic arithmetic) const {
+    return has_two_arithmetics() && arithmetic == Arithmetic::kOrdinary ? 2 : 1;
+}
+
+// To ordinary sequences all bytes are alike: nobody promises them bits.
+uint64_t HashExecutor::read_by(Arithmetic arithmetic, const Cell& cell) const {
+    const bool foreign = maker(arithmetic) == 1 && cell.made_by > 1;
+    return foreign ? cell.prefix ^ kOrdinarySalt : cell.prefix;
+}
+
+std::vector<BlockId> HashExecutor::blocks_of(const HeadImage& image) const {
     std::vector<BlockId> blocks;
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count; ++i) blocks.push_back(BlockId{index(run.first) + i});
     }
+    return blocks;
+}
+
+std::string HashExecutor::numerics_of(const HeadImage& image) {
+    const std::vector<BlockId> blocks = blocks_of(image);
+    Makers makers = config_.pools.num_state_rows > 0 ? states_[index(image.state)].made_by : Makers{0};
+    for (int64_t p = 0; p < image.length && config_.pools.num_blocks > 0; ++p) makers |= cell(blocks, p).made_by;
+    if (makers == 1) return numerics_id();
+    return makers == 2 ? ordinary_numerics_id() : kMixedNumericsId;
+}
+
+std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
+    const std::vector<BlockId> blocks = blocks_of(image);
     const int64_t num_slots = static_cast<int64_t>(blocks.size()) * config_.pools.block_size;
     if (config_.pools.num_blocks > 0 && num_slots < image.length) {
         violate(fmt::format("a head of {} tokens has {} blocks", image.length, blocks.size()));
@@ -94,10 +124,15 @@ std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
         }
         digester.add(row.prefix);
     }
+    if (image.deterministic && image.length > 0 && numerics_of(image) != numerics_id()) {
+        violate(fmt::format("a head of {} tokens is deterministic, and its bytes are {}", image.length,
+                            numerics_of(image)));
+    }
     return digester.digest();
 }
 
-TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling) const {
+TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling,
+                                     Arithmetic arithmetic) const {
     std::vector<uint64_t> prefixes;
     hash_prefixes(tokens, prefixes);
     uint64_t read_hash = 0;
@@ -105,7 +140,7 @@ TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const Samp
         for (const uint64_t prefix : prefixes) read_hash = extend(read_hash, prefix);
     }
     if (config_.pools.num_state_rows > 0) read_hash = extend(read_hash, prefixes.back());
-    return draw(read_hash, static_cast<int64_t>(tokens.size()), sampling);
+    return draw(read_hash, static_cast<int64_t>(tokens.size()), sampling, arithmetic);
 }
 
 Digest HashExecutor::expected_digest(std::span<const TokenId> tokens) const {
@@ -190,9 +225,11 @@ void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequen
     const int64_t begin = table.length;
     const int64_t end = sequence.end();
     hash_prefixes(std::span(table.tokens).first(end), prefixes_);
+    arithmetic_ = sequence.arithmetic;
+    const Makers made_by = maker(arithmetic_);
     num_computed_tokens_ += sequence.num_new_tokens;
     if (config_.pools.num_blocks > 0) {
-        for (int64_t p = begin; p < end; ++p) cell(table.blocks, p) = {p, prefixes_[p], plan.step};
+        for (int64_t p = begin; p < end; ++p) cell(table.blocks, p) = {p, prefixes_[p], plan.step, made_by};
     }
     if (config_.pools.num_state_rows == 0) return;
     Cell state = replay(sequence);
@@ -202,6 +239,7 @@ void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequen
     for (int64_t p = begin; p < end; ++p) {
         state.prefix = extend(state.prefix, static_cast<uint64_t>(table.tokens[p]));
         ++state.position;
+        state.made_by |= made_by;
         if (p + 1 == sequence.known_end() && sequence.state_dst != kNoState) states_[index(sequence.state_dst)] = state;
         if (p >= end - sequence.num_draws) draw_states_.push_back(state);
         if (writes.empty() || writes.front().length != p + 1) continue;
@@ -214,7 +252,7 @@ void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequen
 // The state at the first new position: the row's, and what the log has behind it.
 HashExecutor::Cell HashExecutor::replay(const ScheduledSequence& sequence) {
     const int64_t begin = sequence.num_computed_tokens;
-    Cell state{0, kEmptyPrefix, step_};
+    Cell state{0, kEmptyPrefix, step_, 0};
     if (sequence.state_src != kNoState) {
         state = states_[index(sequence.state_src)];
         state.step = step_;
@@ -231,6 +269,7 @@ HashExecutor::Cell HashExecutor::replay(const ScheduledSequence& sequence) {
                                 log[i].position, state.position));
         }
         state.prefix = extend(state.prefix, static_cast<uint64_t>(log[i].token));
+        state.made_by |= maker(arithmetic_);
         ++state.position;
     }
     check_cell(state, begin, begin == 0 ? kEmptyPrefix : prefixes_[begin - 1],
@@ -272,16 +311,20 @@ std::optional<TokenId> HashExecutor::draw_at(const ScheduledSequence& sequence, 
     for (int64_t p = 0; p < end && config_.pools.num_blocks > 0; ++p) {
         const Cell& read = cell(table.blocks, p);
         check_cell(read, p, prefixes_[p], fmt::format("slot {}", index(sequence.slot)));
-        read_hash = extend(read_hash, read.prefix);
+        read_hash = extend(read_hash, read_by(arithmetic_, read));
     }
     if (config_.pools.num_state_rows > 0) {
         const auto row = static_cast<size_t>(end - sequence.known_end());
-        read_hash = extend(read_hash, draw_states_[row].prefix);
+        read_hash = extend(read_hash, read_by(arithmetic_, draw_states_[row]));
     }
-    return draw(read_hash, end, table.sampling);
+    return draw(read_hash, end, table.sampling, arithmetic_);
 }
 
 void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where) {
+    if (maker(arithmetic_) == 1 && cell.made_by > 1) {
+        violate(fmt::format("step {}: {} is deterministic and reads position {}, made in ordinary arithmetic", step_,
+                            where, position));
+    }
     if (cell.position == position && cell.prefix == prefix) return;
     violate(fmt::format("step {}: {} reads position {}, but finds {}", step_, where, position,
                         cell.position < 0           ? "nothing"
@@ -289,9 +332,12 @@ void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefi
                                                     : "that of other tokens"));
 }
 
-TokenId HashExecutor::draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling) const {
+TokenId HashExecutor::draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling,
+                           Arithmetic arithmetic) const {
     uint64_t hash = extend(read_hash, static_cast<uint64_t>(position));
     if (sampling.temperature > 0) hash = extend(hash, sampling.seed ^ std::bit_cast<uint32_t>(sampling.temperature));
+    const uint64_t ordinary = mix(hash ^ kOrdinarySalt);
+    if (maker(arithmetic) == 2 && ordinary % 4 == 0) hash = ordinary;
     return static_cast<TokenId>(hash % static_cast<uint64_t>(config_.vocab_size));
 }
 

@@ -10,6 +10,8 @@
 //       another one of its request reads what earlier steps have written
 //   X4  a log's entries are of the positions and tokens that they are replayed as
 //   X5  a block's old content is gone as soon as it is new in a table
+//   X6  a deterministic sequence reads nothing that was made in ordinary arithmetic, and no head that holds some of it
+//       is said to be deterministic
 // A breach is kept in violations() and, unless the config says otherwise, also ends the executor with an error.
 #pragma once
 
@@ -35,6 +37,9 @@ struct HashExecutorConfig {
     int64_t fail_at_step = -1;        // execute() of this step returns an error
     uint64_t wrong_draft_one_in = 0;  // of what a draft path draws; 0: all of it is right
     std::string numerics_id = "hash/1";
+    // Of ordinary requests, which now and then draw something else in it; empty: the same.
+    std::string ordinary_numerics_id;
+    uint64_t fail_one_in = 0;  // of steps execute() returns an error, by their number; 0: of none
 };
 
 class HashExecutor final : public Executor {
@@ -44,19 +49,27 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) override;
     std::optional<Digest> head_digest(const HeadImage& image) override;
     [[nodiscard]] std::string numerics_id() const override { return config_.numerics_id; }
+    [[nodiscard]] std::string ordinary_numerics_id() const override {
+        return has_two_arithmetics() ? config_.ordinary_numerics_id : config_.numerics_id;
+    }
 
     [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
     [[nodiscard]] int64_t num_computed_tokens() const { return num_computed_tokens_; }  // over all steps
 
     // What a right engine gets after `tokens`: the next token, and the digest of a head that holds exactly them.
-    [[nodiscard]] TokenId expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling) const;
+    [[nodiscard]] TokenId expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling,
+                                         Arithmetic arithmetic = Arithmetic::kDeterministic) const;
     [[nodiscard]] Digest expected_digest(std::span<const TokenId> tokens) const;
+    // Which numerics id a head's bytes deserve: by what made them, slot by slot.
+    [[nodiscard]] std::string numerics_of(const HeadImage& image);
 
 private:
+    using Makers = uint8_t;  // a set of Arithmetic, a bit each
     struct Cell {
         int64_t position = -1;  // of a KV slot; the length of a state row; -1: never written
         uint64_t prefix = 0;
-        int64_t step = -1;  // that wrote it
+        int64_t step = -1;   // that wrote it
+        Makers made_by = 0;  // of a state row: it and all before it
     };
     // What a slot keeps of a token behind its row.
     struct Logged {
@@ -64,6 +77,11 @@ private:
         TokenId token = 0;
     };
     void violate(std::string what);
+    [[nodiscard]] bool fails_at(int64_t step) const;
+    [[nodiscard]] bool has_two_arithmetics() const { return !config_.ordinary_numerics_id.empty(); }
+    [[nodiscard]] Makers maker(Arithmetic arithmetic) const;
+    [[nodiscard]] uint64_t read_by(Arithmetic arithmetic, const Cell& cell) const;
+    [[nodiscard]] std::vector<BlockId> blocks_of(const HeadImage& image) const;
     [[nodiscard]] bool is_branch(SequenceSlot slot) const;
     [[nodiscard]] Cell& cell(std::span<const BlockId> blocks, int64_t position);
     void clear_new_blocks(const StepPlan& plan);
@@ -75,7 +93,8 @@ private:
     void draw(const ScheduledSequence& sequence, StepResult& result);
     [[nodiscard]] std::optional<TokenId> draw_at(const ScheduledSequence& sequence, int64_t end);
     void check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where);
-    [[nodiscard]] TokenId draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling) const;
+    [[nodiscard]] TokenId draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling,
+                               Arithmetic arithmetic) const;
 
     HashExecutorConfig config_;
     SlotTables tables_;
@@ -84,7 +103,8 @@ private:
     std::vector<std::vector<Logged>> logs_;  // by slot
     std::vector<Cell> draw_states_;          // of the sequence at hand, after each row that it draws at
     std::vector<std::string> violations_;
-    std::vector<uint64_t> prefixes_;  // of the sequence at hand, by position
+    std::vector<uint64_t> prefixes_;                      // of the sequence at hand, by position
+    Arithmetic arithmetic_ = Arithmetic::kDeterministic;  // the same sequence's
     int64_t step_ = -1;
     int64_t num_computed_tokens_ = 0;
 };

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "traces/generate.h"
 #include "traces/hit_rate.h"
@@ -199,8 +201,16 @@ TEST(Generate, SharesAndDistributionsComeOut) {
     EXPECT_NEAR(static_cast<double>(stats.output_tokens.p50), options.output_tokens.median, 10);
     EXPECT_NEAR(stats.think_ns.mean / 1e9, options.mean_think_seconds, 0.5);
     int64_t deterministic = 0;
-    for (const Row& row : trace.rows) deterministic += trace.options[row.options].deterministic;
+    std::map<ConversationIndex, bool> last;
+    int64_t num_changes = 0;  // from a request of a conversation to the next one
+    for (const Row& row : trace.rows) {
+        const bool now = trace.options[row.options].deterministic;
+        deterministic += now;
+        const auto [found, is_first] = last.try_emplace(row.conversation, now);
+        num_changes += !is_first && std::exchange(found->second, now) != now;
+    }
     EXPECT_NEAR(static_cast<double>(deterministic) / static_cast<double>(stats.requests), 0.25, 0.03);
+    EXPECT_GT(num_changes, 1000);
 }
 
 TEST(Generate, StartsFollowTheArrivalProcess) {

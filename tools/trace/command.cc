@@ -136,7 +136,7 @@ void add_generate_options(CLI::App& verb, TraceOptions& options) {
     add_count_option(verb, "--salts", generate.salts, 0, "different cache salts");
     verb.add_option("--suffix-share", generate.suffix_share, "of conversations whose clients send only what is new")
         ->capture_default_str();
-    verb.add_option("--deterministic-share", generate.deterministic_share, "of deterministic conversations")
+    verb.add_option("--deterministic-share", generate.deterministic_share, "of deterministic requests")
         ->capture_default_str();
     verb.add_option("--fork", generate.fork_chance, "per turn: somebody else goes on from it too")
         ->capture_default_str();

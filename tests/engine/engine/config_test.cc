@@ -48,6 +48,7 @@ TEST(EngineConfigs, OneBelowTheLeastIsNamed) {
         {"max_num_sequences: 0 is not >= 1", [](EngineConfig& c) { c.scheduler.max_num_sequences = 0; }},
         {"max_checkpoints: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_checkpoints = -1; }},
         {"max_window: 0 is not >= 1", [](EngineConfig& c) { c.scheduler.max_window = 0; }},
+        {"max_row_lag: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_row_lag = -1; }},
         {"verify_tokens: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.verify_tokens = -1; }},
         {"max_model_len: 0 is not >= 1", [](EngineConfig& c) { c.max_model_len = 0; }},
         {"default_max_tokens: 0 is not >= 1", [](EngineConfig& c) { c.default_max_tokens = 0; }},

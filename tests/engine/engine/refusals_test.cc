@@ -70,6 +70,20 @@ TEST(Refusals, ASecondWriterIsBusyUntilTheFirstEnds) {
     EXPECT_TRUE(scene.complete(scene.suffix("a", kPrompt)).committed);
 }
 
+// A client that sends again what runs can wait for the one that does.
+TEST(Refusals, ABusyConversationNamesTheRequestThatRuns) {
+    EngineScene scene;
+    scene.submit(scene.history("b", kPrompt));
+    const RequestId first = scene.submit(scene.history("a", kPrompt));
+    const auto refused = scene.engine.submit(scene.history("a", kPrompt));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().reason, RefusalReason::kBusy);
+    EXPECT_EQ(refused.error().running, first);
+    const auto unknown = scene.engine.submit(scene.suffix("c", kPrompt));
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(unknown.error().running, std::nullopt);
+}
+
 TEST(Refusals, ASuffixOrARegenerateOfAnUnknownConversation) {
     EngineScene scene;
     EXPECT_EQ(scene.refused(scene.suffix("a", kPrompt)), RefusalReason::kUnknownConversation);

@@ -160,6 +160,39 @@ TEST(Streams, AFailureBetweenPlanAndApplyIsAStepsError) {
     scene.expect_home();
 }
 
+// What its earlier steps were late with is given up, and its later steps say less than the failure did.
+TEST(Streams, ALateExecutorGoesOnAfterAFailure) {
+    EngineScene scene({.lag_steps = 3, .fail_at_step = 10});
+    scene.complete(scene.history("a", kPrompt));
+    const std::vector<TokenId> before = scene.committed("a");
+    scene.submit(scene.suffix("a", iota_tokens(500, 4), 9));
+    ASSERT_LT(scene.engine.next_step(), 10);
+    while (scene.engine.next_step() < 10) scene.step();
+    ASSERT_FALSE(scene.engine.step());
+    scene.engine.verify();
+    const EngineEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    EXPECT_TRUE(event.committed);
+    EXPECT_EQ(scene.streamed(event.request), scene.expected(before + iota_tokens(500, 4), 4));
+    scene.expect_home();
+}
+
+// A turn that was left shares its only block with its prompt's head: nothing is fenced, its last steps are not over.
+TEST(Streams, ALateExecutorIsReplacedWhenNothingRuns) {
+    const SceneOptions options{.block_size = 16, .num_state_rows = 0, .lag_steps = 3};
+    EngineScene scene(options);
+    const RequestId left = scene.submit(scene.history("a", kPrompt, 6));
+    for (int i = 0; i < 5; ++i) scene.step();
+    scene.abort(left);
+    scene.run();
+    EXPECT_TRUE(scene.engine.idle());
+    EXPECT_THAT(scene.head_lengths("a", HeadKind::kPrompt), ElementsAre(9));
+    HashExecutorHolder fresh{options};
+    scene.engine.replace_executor(fresh.executor);
+    scene.engine.verify();
+    const EngineEvent event = scene.complete(scene.history("a", kPrompt));
+    EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 4));
+}
+
 TEST(StreamsDeathTest, OnlyAnOpenStepFails) {
     EngineScene scene;
     scene.complete(scene.history("a", kPrompt));

@@ -271,10 +271,25 @@ TEST(Ledger, WholeHistoriesAreStoredOnce) {
 
 TEST(LedgerDeathTest, VerifySeesAGap) {
     Scene scene;
-    const auto start = scene.begin(InputKind::kHistory, {{1}});
-    TurnStart wrong = *start;
-    wrong.prompt = {};
-    EXPECT_DEATH((void)scene.commit(wrong, {2}), "a turn \\[0, 1\\) after 0");
+    std::vector<Turn> turns(2);
+    turns[0] = {.prompt_end = 3, .end = 2, .version = Version{1}};
+    turns[1] = {.prompt_end = 4, .end = 5, .version = Version{2}};
+    const std::vector<TokenId> committed{1, 2, 3, 4, 5};
+    scene.ledger.restore(scene.key, scene.store.store(committed), turns, Version{2});
+    EXPECT_DEATH(scene.ledger.verify(), "a turn \\[3, 2\\) after 0");
+}
+
+TEST(LedgerDeathTest, APromptHoldsTheTurnsThatItKeeps) {
+    Scene scene;
+    scene.first_turn();
+    TurnStart wrong = *scene.begin(InputKind::kSuffix, {{7}});
+    wrong.prompt = wrong.prompt.slice(0, 6);  // the kept turn's tokens and no more
+    EXPECT_DEATH((void)scene.commit(wrong, {2}), "a prompt of 6 tokens, 6 of them committed, after 1 turns of 6");
+}
+
+TEST(LedgerDeathTest, ALeaseThatWasNeverGivenIsNotGivenBack) {
+    Scene scene;
+    EXPECT_DEATH(scene.ledger.discard({scene.key, 1}), "lease 1 was never given, 1 is next");
 }
 
 }  // namespace

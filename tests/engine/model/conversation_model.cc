@@ -26,16 +26,21 @@ Tokens of_messages(const ChatRequest& request) {
     return tokens;
 }
 
-// Whether a second request under the first one's turn_id is the same one, sent again.
+// Whether a second request under the first one's turn_id is the same one, sent again: whatever its seed.
 bool same_request(const ChatRequest& a, const ChatRequest& b) {
     const auto messages = [](const ChatRequest& request) {
         std::vector<Tokens> tokens;
         for (const Message& message : request.messages) tokens.push_back(message.tokens.to_vector());
         return tokens;
     };
+    const auto sampling = [](SamplingParams params) {
+        params.seed = 0;
+        return params;
+    };
     return a.input == b.input && messages(a) == messages(b) && a.max_tokens == b.max_tokens &&
-           a.sampling == b.sampling && a.stop_tokens == b.stop_tokens && a.stop_strings == b.stop_strings &&
-           a.ignore_stop == b.ignore_stop && a.forced_output == b.forced_output;
+           sampling(a.sampling) == sampling(b.sampling) && a.stop_tokens == b.stop_tokens &&
+           a.stop_strings == b.stop_strings && a.ignore_stop == b.ignore_stop && a.deterministic == b.deterministic &&
+           a.forced_output == b.forced_output;
 }
 
 }  // namespace
@@ -110,6 +115,7 @@ void ConversationModel::draw(ModelRequest& turn, const ChatRequest& request, Sam
     Tokens all = turn.prompt;
     const int64_t limit = max_tokens(request, turn.prompt.size());
     const Tokens forced = request.forced_output.to_vector();
+    const Arithmetic arithmetic = request.deterministic ? Arithmetic::kDeterministic : Arithmetic::kOrdinary;
     const bool stops = !request.ignore_stop && forced.empty();
     turn.reason = FinishReason::kLength;
     for (int64_t i = 0; i < limit && turn.reason == FinishReason::kLength; ++i) {
@@ -117,7 +123,8 @@ void ConversationModel::draw(ModelRequest& turn, const ChatRequest& request, Sam
             turn.reason = FinishReason::kNonFinite;
             return;
         }
-        const TokenId token = forced.empty() ? executor_.expected_token(all, sampling) : forced[static_cast<size_t>(i)];
+        const TokenId token =
+            forced.empty() ? executor_.expected_token(all, sampling, arithmetic) : forced[static_cast<size_t>(i)];
         all.push_back(token);
         turn.output.push_back(token);
         turn.num_text = turn.output.size();

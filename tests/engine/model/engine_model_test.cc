@@ -33,6 +33,7 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
     RandomWorld::Coverage coverage;
     for (uint64_t i = 0; i < cases.count; ++i) ASSERT_EQ(run_world(cases.seed + i, coverage), "");
     if (cases.count < 3000) return;  // too few to say that everything happens
+    EXPECT_EQ(coverage.reruns, static_cast<int64_t>(cases.count));
     const EngineStats& stats = coverage.stats;
     for (const int64_t count : {stats.repeats,
                                 stats.attaches,
@@ -50,22 +51,25 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 coverage.removed,
                                 coverage.aborted_in_open_step,
                                 coverage.executor_failures,
+                                coverage.failures_of_open_steps,
+                                coverage.replaced_executors,
+                                coverage.sent_again,
+                                coverage.mixed_heads,
                                 stats.windows,
                                 stats.accepted_tokens,
                                 stats.rolled_back_tokens,
                                 stats.draft_path_tokens,
                                 coverage.row_moves,
-                                coverage.unwritten_rows,
-                                coverage.reruns}) {
+                                coverage.unwritten_rows}) {
         EXPECT_GT(count, 0);
     }
-    for (const auto reason : {FinishReason::kLength, FinishReason::kStopToken, FinishReason::kStopString,
-                              FinishReason::kAborted, FinishReason::kNonFinite, FinishReason::kExecutorFailed}) {
+    for (const auto reason :
+         {FinishReason::kLength, FinishReason::kStopToken, FinishReason::kStopString, FinishReason::kAborted,
+          FinishReason::kNonFinite, FinishReason::kExecutorFailed, FinishReason::kLeaseLost}) {
         EXPECT_GT(coverage.finished[reason], 0) << name(reason);
     }
     for (size_t i = 0; i < stats.not_reused.size(); ++i) {
         const auto reason = static_cast<NotReused>(i);
-        if (reason == NotReused::kOtherNumerics || reason == NotReused::kLost) continue;  // a world has one executor
         EXPECT_GT(stats.not_reused[i], 0) << name(reason);
     }
     for (size_t i = 0; i < stats.refusals.size(); ++i) {

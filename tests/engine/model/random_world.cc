@@ -10,121 +10,28 @@
 namespace verbatim::tests {
 namespace {
 
-template <typename T, size_t N>
-T pick(Prng& prng, const std::array<T, N>& values) {
-    return values[prng.below(N)];
-}
-
 // Operations, and the greatest weight that a seed may give each.
-enum Operation : uint8_t { kSubmit, kStep, kHalfStep, kAbort, kRename, kRevoke, kNumOperations };
-constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3};
+enum Operation : uint8_t { kSubmit, kStep, kHalfStep, kAbort, kRename, kRevoke, kReplace, kNumOperations };
+constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2};
 
 }  // namespace
-
-WorldConfig WorldConfig::draw(uint64_t seed) {
-    Prng prng(seed);
-    WorldConfig config;
-    CacheConfig& cache = config.engine.cache;
-    cache.has_kv = prng.below(8) != 0;
-    cache.has_state = !cache.has_kv || prng.below(8) != 0;
-    cache.pools.block_size = pick(prng, std::array{1, 2, 3, 16});
-    const auto pool_tokens = static_cast<int32_t>(40 + prng.below(prng.below(2) == 0 ? 40 : 200));
-    cache.pools.num_blocks = cache.has_kv ? pool_tokens / cache.pools.block_size + 2 : 0;
-    cache.pools.num_state_rows =
-        cache.has_state ? static_cast<int32_t>(1 + prng.below(prng.below(2) == 0 ? 4 : 20)) : 0;
-    cache.lookup = pick(prng, std::array{LookupMode::kConversation, LookupMode::kPrefix, LookupMode::kBlocks});
-    cache.keep_turn_heads = static_cast<int32_t>(1 + prng.below(3));
-    cache.keep_prompt_heads = static_cast<int32_t>(prng.below(3));
-    cache.keep_checkpoints = static_cast<int32_t>(prng.below(4));
-    config.engine.scheduler.step_tokens = pick(prng, std::array{1, 2, 3, 7, 16, 64, 512});
-    config.engine.scheduler.max_num_sequences = pick(prng, std::array{1, 2, 3, 256});
-    config.engine.scheduler.max_checkpoints = static_cast<int32_t>(prng.below(4));
-    config.engine.max_model_len = static_cast<int64_t>(60 + prng.below(120));
-    config.engine.default_max_tokens = static_cast<int64_t>(1 + prng.below(12));
-    config.engine.digest_heads = true;
-    config.engine.seed = seed;
-    HashExecutorConfig& executor = config.executor;
-    executor.vocab_size = static_cast<int32_t>(2 + prng.below(30));
-    if (prng.below(2) == 0) config.engine.token_template.end_of_turn = TokenId{1};
-    executor.pools = cache.pools;
-    executor.lag_steps = static_cast<int32_t>(prng.below(2) == 0 ? 0 : prng.below(4));
-    if (prng.below(4) == 0) executor.fault_token = executor.vocab_size - 1;
-    if (prng.below(12) == 0) executor.fail_at_step = static_cast<int64_t>(prng.below(60));
-    config.drafter = static_cast<WorldDrafter>(prng.below(5));
-    const int32_t window = pick(prng, std::array{2, 3, 5, 9});
-    config.engine.scheduler.max_window = config.drafter == WorldDrafter::kNone ? 1 : window;
-    config.engine.scheduler.max_row_lag = pick(prng, std::array{0, 0, 1, 3, 8});
-    executor.max_log_tokens = config.engine.scheduler.max_log_tokens();
-    if (config.drafter == WorldDrafter::kDraftPath) {
-        config.engine.scheduler.verify_tokens = pick(prng, std::array{1, 3, 9, 40});
-        executor.wrong_draft_one_in = pick(prng, std::array<uint64_t, 4>{0, 1, 2, 6});
-    }
-    return config;
-}
-
-namespace {
-
-// Room for two requests of any length, sometimes for less than one.
-HashExecutorConfig draft_executor_config(const WorldConfig& config) {
-    HashExecutorConfig drafter = config.executor;
-    drafter.lag_steps = 0;
-    drafter.fail_at_step = config.engine.seed % 7 == 0 ? 20 : -1;
-    PoolSizes& pools = drafter.pools;
-    if (pools.num_blocks > 0) pools.num_blocks = static_cast<int32_t>(60 + config.engine.seed % 200) / pools.block_size;
-    if (pools.num_state_rows > 0) pools.num_state_rows = 3;
-    return drafter;
-}
-
-ExecutorDrafterConfig drafter_config(const WorldConfig& config) {
-    const HashExecutorConfig executor = draft_executor_config(config);
-    return {.pools = executor.pools,
-            .max_num_slots = 3,
-            .step_tokens = static_cast<int32_t>(1 + config.engine.seed % 40),
-            .max_log_tokens = executor.max_log_tokens};
-}
-
-}  // namespace
-
-Status ErringExecutor::execute(const StepPlan& plan, StepResult& result) {
-    RETURN_IF_ERROR(inner().execute(plan, result));
-    for (TokenId& token : result.tokens) {
-        if (prng_.below(4) == 0) token = static_cast<TokenId>(prng_.below(static_cast<uint64_t>(vocab_size_)));
-    }
-    return {};
-}
 
 RandomWorld::RandomWorld(uint64_t seed)
     : config_(WorldConfig::draw(seed)),
       prng_(seed ^ 0x776f726c64u),
       store_(config_.executor.vocab_size),
-      executor_(config_.executor),
-      engine_(config_.engine, executor_, policy_, store_, *this),
-      adversary_([this](const DraftJob& job, int64_t ahead) { return std::optional(right_token(job, ahead)); },
-                 config_.executor.vocab_size, seed),
-      draft_executor_(draft_executor_config(config_)),
-      erring_(draft_executor_, config_.executor.vocab_size, seed),
-      executor_drafter_(drafter_config(config_), erring_, store_),
-      model_(config_.engine, executor_, config_.executor.fault_token) {
+      cast_(config_, store_),
+      engine_(config_.engine, cast_.executor(), policy_, store_, *this),
+      model_(config_.engine, cast_.oracle(), config_.executor.fault_token) {
     for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
-    if (config_.executor.fail_at_step >= 0) weights_[kHalfStep] = 0;  // only step() takes an executor's error
     weights_[kSubmit] += 4;
     weights_[kStep] += 3;
     system_prompt_ = draw_tokens(20);
-    if (config_.drafter == WorldDrafter::kNgram) engine_.draft_with(&ngram_);
-    if (config_.drafter == WorldDrafter::kAdversary) engine_.draft_with(&adversary_);
-    if (config_.drafter == WorldDrafter::kExecutor) engine_.draft_with(&executor_drafter_);
-}
-
-TokenId RandomWorld::right_token(const DraftJob& job, int64_t ahead) const {
-    Tokens tokens = job.prompt->to_vector();
-    tokens.insert(tokens.end(), job.output.begin(), job.output.end());
-    const SamplingParams& sampling = engine_.find(job.request)->request.sampling;
-    for (int64_t i = 0; i < ahead; ++i) tokens.push_back(executor_.expected_token(tokens, sampling));
-    return executor_.expected_token(tokens, sampling);
+    cast_.draft_for(engine_);
 }
 
 void RandomWorld::run(int num_operations) {
-    for (int i = 0; i < num_operations && !failed_; ++i) {
+    for (int i = 0; i < num_operations; ++i) {
         operate();
         check();
     }
@@ -144,6 +51,7 @@ void RandomWorld::operate() {
         case kHalfStep: return open_plan_ != nullptr ? finish_step() : begin_step();
         case kAbort: return abort_one();
         case kRename: return rename();
+        case kReplace: return replace_executor();
         default: {
             const ConversationKey key = draw_key();
             const bool wanted = model_.revoke(key);
@@ -199,7 +107,9 @@ ChatRequest RandomWorld::draw_request() {
     request.conversation = draw_key();
     draw_input(request);
     draw_limits(request);
-    if (config_.drafter == WorldDrafter::kDraftPath) request.deterministic = !chance(4);
+    const bool told_apart =
+        config_.drafter == WorldDrafter::kDraftPath || !config_.executor.ordinary_numerics_id.empty();
+    if (told_apart) request.deterministic = !chance(3);
     const auto known = model_.conversations().find(request.conversation);
     const bool has_turns = known != model_.conversations().end();
     if (chance(2)) request.turn_id = fmt::format("t{}", next_turn_id_++);
@@ -208,7 +118,11 @@ ChatRequest RandomWorld::draw_request() {
     if (chance(20)) request.parent = kNoVersion;
     if (!request.turn_id) return request;
     // Late duplicates: what was sent before under a turn_id, whatever has become of it since.
-    if (chance(4) && !sent_.empty()) return sent_[prng_.below(sent_.size())];
+    if (chance(4) && !sent_.empty()) {
+        ChatRequest again = sent_[prng_.below(sent_.size())];
+        if (told_apart && chance(4)) again.deterministic = !again.deterministic;
+        return again;
+    }
     sent_.push_back(request);
     return request;
 }
@@ -272,30 +186,57 @@ void RandomWorld::draw_limits(ChatRequest& request) {
 void RandomWorld::step() {
     if (open_plan_ != nullptr) return finish_step();
     const auto stepped = engine_.step();
-    failed_ = !stepped;
-    MUST(!failed_ || config_.executor.fail_at_step >= 0, "{}", stepped.error().message);
-    coverage_.executor_failures += failed_ ? 1 : 0;
+    if (stepped) return;
+    MUST(config_.executor.fail_one_in > 0, "{}", stepped.error().message);
+    go_on_after_failure();
 }
 
 // A step in two halves: the executor runs early or late, and other operations come between.
 void RandomWorld::begin_step() {
     if (engine_.idle()) return;
     open_plan_ = &engine_.plan_step();
-    executed_ = chance(2);
-    if (executed_) execute();
+    if (chance(2)) execute();
 }
 
 void RandomWorld::execute() {
-    const Status executed = executor_.execute(*open_plan_, result_);
-    MUST(executed.has_value(), "{}", executed.error().message);
+    executed_ = cast_.executor().execute(*open_plan_, result_);
+    MUST(*executed_ || config_.executor.fail_one_in > 0, "{}", executed_->error().message);
 }
 
 void RandomWorld::finish_step() {
     if (!executed_) execute();
+    const bool failed = !*executed_;
+    executed_.reset();
+    open_plan_ = nullptr;
+    if (failed) {
+        engine_.fail_step();
+        ++coverage_.failures_of_open_steps;
+        return go_on_after_failure();
+    }
     const auto& scheduled = engine_.scheduler().scheduled();
     for (const Scheduled& share : scheduled) lost_tokens_ += share.sequence == nullptr ? share.num_new_tokens : 0;
-    open_plan_ = nullptr;
     engine_.apply(result_);
+}
+
+// With the executor, whose heads are as they were, or with a fresh one. Turns are sent again, or clients give up.
+void RandomWorld::go_on_after_failure() {
+    ++coverage_.executor_failures;
+    std::vector<FailedTurn> failed = engine_.take_failed_turns();
+    take_events();
+    MUST(model_.running().empty(), "{} turns outlive the executor that failed", model_.running().size());
+    if (chance(2)) replace_executor();
+    for (FailedTurn& turn : failed) {
+        if (going_home_ || chance(3)) continue;
+        ++coverage_.sent_again;
+        submit(std::move(turn.again));
+    }
+}
+
+void RandomWorld::replace_executor() {
+    if (open_plan_ != nullptr || !engine_.idle()) return;
+    ++coverage_.replaced_executors;
+    engine_.replace_executor(cast_.fresh_executor());
+    MUST(engine_.cache().heads().empty(), "{} heads outlive their executor", engine_.cache().heads().size());
 }
 
 void RandomWorld::take_events() {
@@ -354,8 +295,7 @@ void RandomWorld::expect_same(const std::optional<RefusalReason>& wanted, const 
 void RandomWorld::check() {
     take_events();
     engine_.verify();
-    MUST(executor_.violations().empty(), "{}", executor_.violations().front());
-    MUST(draft_executor_.violations().empty(), "drafter: {}", draft_executor_.violations().front());
+    cast_.check();
     model_.check(engine_.ledger());
     check_heads();
     check_order();
@@ -365,22 +305,27 @@ void RandomWorld::check() {
     for (const int64_t tokens : stats.not_reused) not_reused += tokens;
     MUST(not_reused == stats.computed_prompt_tokens, "{} tokens with a reason, {} computed", not_reused,
          stats.computed_prompt_tokens);
-    if (open_plan_ != nullptr || failed_) return;
+    if (open_plan_ != nullptr) return;
     MUST(stats.drafted_tokens == stats.accepted_tokens + stats.rolled_back_tokens);
     const int64_t counted = stats.computed_prompt_tokens + stats.computed_output_tokens + stats.recomputed_tokens +
                             stats.rolled_back_tokens + stats.draft_path_tokens;
-    MUST(executor_.num_computed_tokens() == counted + lost_tokens_, "{} computed, {} counted, {} lost",
-         executor_.num_computed_tokens(), counted, lost_tokens_);
+    MUST(cast_.num_computed_tokens() == counted + lost_tokens_, "{} computed, {} counted, {} lost",
+         cast_.num_computed_tokens(), counted, lost_tokens_);
     MUST(stats.tail_copies == tail_copies_, "{} tail copies counted, {} planned", stats.tail_copies, tail_copies_);
     MUST(stats.state_copies == state_copies_, "{} state copies counted, {} planned", stats.state_copies, state_copies_);
 }
 
-// I3 and I7: a head holds what computing its tokens from the start gives.
+// I3 and I7: a head holds what computing its tokens from the start gives, and says what made it.
 void RandomWorld::check_heads() {
     for (const Head* head : engine_.cache().heads()) {
         if (!checked_heads_.insert(head->id).second) continue;
-        MUST(head->digest == executor_.expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
+        MUST(head->digest == cast_.oracle().expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
              index(head->id), head->length());
+        const std::vector<BlockRun> blocks = engine_.cache().kv().runs(head->blocks);
+        const std::string made_by = cast_.executor().numerics_of({kNoSlot, head->length(), blocks, head->state});
+        MUST(head->numerics_id == made_by, "head {} is said to be made by {}, and was by {}", index(head->id),
+             head->numerics_id, made_by);
+        coverage_.mixed_heads += made_by == kMixedNumericsId ? 1 : 0;
     }
     for (const auto& [key, conversation] : model_.conversations()) {
         const ModelTurn& turn = conversation.turns.back();
@@ -426,7 +371,10 @@ void RandomWorld::on_plan(const StepPlan& plan) {
 
 void RandomWorld::on_event(const Event& event) {
     told_.on_event(event);
-    if (event.kind == EventKind::kAttach) check_lookup(event);
+    if (event.kind == EventKind::kAttach) {
+        check_lookup(event);
+        check_reasons(event);
+    }
     if (event.kind == EventKind::kPreempt) {
         MUST(event.request != engine_.scheduler().running().front()->id, "the oldest is preempted");
     }
@@ -448,6 +396,7 @@ void RandomWorld::check_lookup(const Event& attached) {
             !by_blocks && name != nullptr && std::ranges::count(name->heads, head->id, &NamedHead::head) > 0;
         const bool shared = head->in_prefix_index && head->salt == key.salt;
         if (!sequence.request.use_cache || (!listed && !shared)) continue;
+        if (sequence.request.deterministic && head->numerics_id != config_.executor.numerics_id) continue;
         const int64_t common = std::min(tokens.common_prefix(head->tokens), tokens.size() - 1);
         MUST(!by_blocks || !cache.has_state || common < head->length() || head->length() % cache.pools.block_size == 0,
              "a state lies at {}, inside a block", head->length());
@@ -458,6 +407,38 @@ void RandomWorld::check_lookup(const Event& attached) {
     }
     MUST(attached.value == longest, "request {} attached at {}, a head lies at {}", index(attached.request),
          attached.value, longest);
+}
+
+// Every token behind the attached ones has one reason, and one that can be true.
+void RandomWorld::check_reasons(const Event& attached) const {
+    const Sequence& sequence = *engine_.find(attached.request);
+    const ChatRequest& request = sequence.request;
+    const int64_t num_known = sequence.num_tokens();
+    const int64_t num_committed = sequence.turn.num_committed;
+    const bool tells_apart = request.deterministic && !config_.executor.ordinary_numerics_id.empty();
+    int64_t begin = attached.value;
+    for (const NotReusedRange& range : sequence.not_reused) {
+        const bool one = range.end == begin + 1;
+        bool can_be = request.use_cache;
+        switch (range.reason) {
+            case NotReused::kNewConversation: can_be &= num_committed == 0 && attached.value == 0; break;
+            case NotReused::kNewTokens: can_be &= begin >= std::min(num_committed, num_known - 1); break;
+            case NotReused::kSeam: can_be &= one && sequence.turn.seam == begin; break;
+            case NotReused::kLastToken: can_be &= one && num_committed >= num_known && range.end == num_known; break;
+            case NotReused::kBetweenHeads: can_be &= range.end <= num_committed; break;
+            case NotReused::kEvicted: can_be &= engine_.stats().evictions > 0 && range.end <= num_committed; break;
+            case NotReused::kNotRetained: can_be &= range.end <= num_committed; break;
+            case NotReused::kLost: can_be &= coverage_.replaced_executors > 0 && range.end <= num_committed; break;
+            case NotReused::kOtherNumerics: can_be &= tells_apart && range.end <= num_committed; break;
+            case NotReused::kNoRoomToCopy: can_be &= begin == 0 && attached.value == 0; break;
+            case NotReused::kCacheOff: can_be = !request.use_cache; break;
+            case NotReused::kCount: can_be = false;
+        }
+        MUST(range.end > begin && can_be, "request {} of {} tokens, {} committed, {} attached: [{}, {}) for {}",
+             index(sequence.id), num_known, num_committed, attached.value, begin, range.end, name(range.reason));
+        begin = range.end;
+    }
+    MUST(begin == num_known, "request {}: tokens [{}, {}) have no reason", index(sequence.id), begin, num_known);
 }
 
 // --- the end
@@ -474,6 +455,7 @@ int64_t RandomWorld::step_limit() const {
 }
 
 void RandomWorld::come_home() {
+    going_home_ = true;
     if (open_plan_ != nullptr) finish_step();
     check();
     if (chance(3)) {
@@ -483,7 +465,7 @@ void RandomWorld::come_home() {
         }
     }
     const int64_t limit = step_limit();
-    for (int64_t steps = 0; !engine_.idle() && !failed_; ++steps) {
+    for (int64_t steps = 0; !engine_.idle(); ++steps) {
         MUST(steps < limit, "{} steps, and {} requests still run", steps, model_.running().size());
         step();
         check();
@@ -501,21 +483,21 @@ void RandomWorld::come_home() {
 
 // What came in at the door, written and read, gives the whole run again: plans, tokens, events.
 void RandomWorld::check_rerun() {
-    if (failed_ || config_.drafter == WorldDrafter::kAdversary || config_.drafter == WorldDrafter::kExecutor) return;
     std::vector<std::byte> bytes;
     write_fields(bytes, calls_);
     TokenStore store(store_.vocab_size());
     const auto calls = read_fields<std::vector<Call>>(bytes, store);
     MUST(calls.has_value(), "{}", calls.error().message);
     MUST(*calls == calls_, "the calls are others when they have been written and read");
-    HashExecutor executor(config_.executor);
+    WorldCast cast(config_, store);
     LruEviction policy;
     DigestRecorder told;
-    Engine engine(config_.engine, executor, policy, store, told);
-    NgramDrafter ngram;
-    if (config_.drafter == WorldDrafter::kNgram) engine.draft_with(&ngram);
-    const Status done = rerun(*calls, engine, executor);
+    Engine engine(config_.engine, cast.executor(), policy, store, told);
+    cast.draft_for(engine);
+    const RerunOptions options{.fresh_executor = [&]() -> Executor& { return cast.fresh_executor(); }};
+    const auto done = rerun(*calls, engine, cast.executor(), options);
     MUST(done.has_value(), "{}", done.error().message);
+    MUST(done->parted.empty(), "{}", done->parted);
     MUST(told.digest() == told_.digest(), "made again, the calls give another run");
     ++coverage_.reruns;
 }
@@ -553,6 +535,10 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     removed += other.removed;
     aborted_in_open_step += other.aborted_in_open_step;
     executor_failures += other.executor_failures;
+    failures_of_open_steps += other.failures_of_open_steps;
+    replaced_executors += other.replaced_executors;
+    sent_again += other.sent_again;
+    mixed_heads += other.mixed_heads;
     for (const auto& [reason, count] : other.finished) finished[reason] += count;
 }
 

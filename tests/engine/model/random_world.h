@@ -1,8 +1,8 @@
 // tests/engine/model/random_world.h: a random engine and random clients beside the model of what they should get.
 //
-// One seed draws everything: sizes of the pools, block size, budgets, lag of the executor, the weights of the
-// operations, and the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and
-// by checks of the heads, the lookups and the counters that are made from scratch.
+// One seed draws everything: the engine and who computes and guesses (world_cast.h), the weights of the operations, and
+// the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and by checks of the
+// heads, the lookups and the counters that are made from scratch.
 #pragma once
 
 #include <map>
@@ -12,36 +12,11 @@
 #include <vector>
 
 #include "engine/base/prng.h"
-#include "engine/drafting/adversary_drafter.h"
-#include "engine/drafting/executor_drafter.h"
-#include "engine/drafting/ngram_drafter.h"
 #include "engine/engine/engine.h"
 #include "tests/engine/model/conversation_model.h"
-#include "tests/support/hash_executor.h"
+#include "tests/engine/model/world_cast.h"
 
 namespace verbatim::tests {
-
-enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor, kDraftPath };
-
-// Draws what another executor draws, and now and then something else.
-class ErringExecutor final : public WrappingExecutor {
-public:
-    ErringExecutor(Executor& inner, int32_t vocab_size, uint64_t seed)
-        : WrappingExecutor(inner), vocab_size_(vocab_size), prng_(seed) {}
-    Status execute(const StepPlan& plan, StepResult& result) override;
-    [[nodiscard]] std::string numerics_id() const override { return "erring/1"; }
-
-private:
-    int32_t vocab_size_;
-    Prng prng_;
-};
-
-struct WorldConfig {
-    EngineConfig engine;
-    HashExecutorConfig executor;
-    WorldDrafter drafter = WorldDrafter::kNone;
-    static WorldConfig draw(uint64_t seed);
-};
 
 class RandomWorld final : private Recorder {
 public:
@@ -58,6 +33,10 @@ public:
         int64_t removed = 0;
         int64_t aborted_in_open_step = 0;
         int64_t executor_failures = 0;
+        int64_t failures_of_open_steps = 0;  // that were told instead of a result
+        int64_t replaced_executors = 0;
+        int64_t sent_again = 0;  // turns that failed
+        int64_t mixed_heads = 0;
         int64_t row_moves = 0;
         int64_t unwritten_rows = 0;  // steps that left a row behind
         int64_t reruns = 0;
@@ -79,6 +58,8 @@ private:
     void begin_step();
     void execute();
     void finish_step();
+    void go_on_after_failure();
+    void replace_executor();
     void take_events();
     void abort_one();
     void rename();
@@ -88,9 +69,9 @@ private:
     void check_order();
     void check_deleted();
     void check_lookup(const Event& attached);
+    void check_reasons(const Event& attached) const;
     void come_home();
     [[nodiscard]] int64_t step_limit() const;
-    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
 
     ChatRequest draw_request();
     void draw_input(ChatRequest& request);
@@ -104,14 +85,9 @@ private:
     WorldConfig config_;
     Prng prng_;
     TokenStore store_;
-    HashExecutor executor_;
+    WorldCast cast_;
     LruEviction policy_;
     Engine engine_;
-    NgramDrafter ngram_;
-    AdversaryDrafter adversary_;
-    HashExecutor draft_executor_;
-    ErringExecutor erring_;
-    ExecutorDrafter executor_drafter_;
     ConversationModel model_;
     std::vector<uint64_t> weights_;
     Tokens system_prompt_;
@@ -128,8 +104,8 @@ private:
     std::vector<ChatRequest> sent_;  // with a turn_id
     const StepPlan* open_plan_ = nullptr;
     StepResult result_;
-    bool executed_ = false;  // the open plan
-    bool failed_ = false;
+    std::optional<Status> executed_;  // the open plan, and how
+    bool going_home_ = false;
 };
 
 }  // namespace verbatim::tests

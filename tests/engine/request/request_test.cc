@@ -151,6 +151,7 @@ TEST_F(Requests, TheContentIsWhatIsAskedForAndNotHowItIsServed) {
             other.stop_strings = {{5, 6}};
         },
         [](ChatRequest& other) { other.ignore_stop = true; },
+        [](ChatRequest& other) { other.deterministic = false; },
         [&](ChatRequest& other) { other.forced_output = store.store(std::vector<TokenId>{8}); },
     };
     std::vector<Digest> seen = {before};

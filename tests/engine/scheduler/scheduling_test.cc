@@ -296,7 +296,7 @@ TEST(Scheduling, AFullStatePoolAdmitsAsManyAsTheTokenBudgetAllowsInOneStep) {
     scene.expect_home();
 }
 
-// D4: the first of two requests makes room among idle heads, and not by evicting what the second is about to attach to.
+// D5: the first of two requests makes room among idle heads, and not by evicting what the second is about to attach to.
 TEST(Scheduling, AHeadThatAWaitingRequestWillAttachToIsNotEvictedForAnother) {
     EngineScene scene({.num_blocks = 24, .num_state_rows = 16, .step_tokens = 40});
     const EngineEvent oldest = scene.complete(scene.history("a", iota_tokens(0, 21), 2));  // 6 blocks

@@ -1,0 +1,67 @@
+// tests/engine/model/world_cast.h: a random world's configuration, and who computes and who guesses in it.
+//
+// Drawn by seed: sizes of the pools, block size, budgets, lag of the executor and the steps in which it fails, one
+// arithmetic or two, who drafts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "engine/drafting/adversary_drafter.h"
+#include "engine/drafting/executor_drafter.h"
+#include "engine/drafting/ngram_drafter.h"
+#include "engine/engine/engine.h"
+#include "tests/support/hash_executor.h"
+
+namespace verbatim::tests {
+
+enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor, kDraftPath };
+
+// Draws what another executor draws, and now and then something else.
+class ErringExecutor final : public WrappingExecutor {
+public:
+    ErringExecutor(Executor& inner, int32_t vocab_size, uint64_t seed)
+        : WrappingExecutor(inner), vocab_size_(vocab_size), prng_(seed) {}
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    [[nodiscard]] std::string numerics_id() const override { return "erring/1"; }
+
+private:
+    int32_t vocab_size_;
+    Prng prng_;
+};
+
+struct WorldConfig {
+    EngineConfig engine;
+    HashExecutorConfig executor;
+    WorldDrafter drafter = WorldDrafter::kNone;
+    static WorldConfig draw(uint64_t seed);
+};
+
+// Who computes and who guesses: for a world, and once more for the run that is made again from its calls.
+class WorldCast {
+public:
+    WorldCast(const WorldConfig& config, TokenStore& store);
+    void draft_for(Engine& engine);
+
+    [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // that computes now
+    [[nodiscard]] const HashExecutor& oracle() const { return *executors_.front(); }
+    HashExecutor& fresh_executor();
+    [[nodiscard]] int64_t num_computed_tokens() const;  // by all that ever computed
+    void check() const;                                 // that nobody saw a mistake
+
+private:
+    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
+
+    WorldConfig config_;
+    std::vector<std::unique_ptr<HashExecutor>> executors_;
+    NgramDrafter ngram_;
+    AdversaryDrafter adversary_;
+    HashExecutor draft_executor_;
+    ErringExecutor erring_;
+    ExecutorDrafter executor_drafter_;
+};
+
+}  // namespace verbatim::tests
