@@ -32,7 +32,9 @@ bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
 void EvictionOrder::add(const Head& head) {
     CHECK_GT(head.length(), 0);
     const HeadUse use{.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++};
-    const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(), .rank = policy_.rank(use), .head = head.id};
+    const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(),
+                  .rank = policy_.rank(use),
+                  .head = head.id};
     const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
     CHECK(added, "head {} is in the order", index(head.id));
     CHECK(all_.insert(key).second);
