@@ -100,6 +100,7 @@ void EvictionOrder::place(Entry& entry, const Key& key) {
 // Segments change whenever tables do; tops_ catches up before somebody is chosen.
 void EvictionOrder::refresh(SegmentId segment) {
     if (segment == kNoSegment) return;
+    ++num_visits_;
     if (top_of_.size() <= static_cast<size_t>(index(segment))) top_of_.resize(index(segment) + 1);
     std::optional<Key>& offered = top_of_[index(segment)];
     const std::optional<Key> top = top_of(segment);
@@ -112,6 +113,7 @@ void EvictionOrder::refresh(SegmentId segment) {
 auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
     std::optional<Key> top;
     for (const HeadId head : kv_.top_heads(segment)) {
+        ++num_visits_;
         const auto found = entries_.find(head);
         if (found == entries_.end() || found->second.num_pins > 0) return std::nullopt;
         Key key = found->second.key;
@@ -131,8 +133,9 @@ std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
     return chosen;
 }
 
-std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) {
+std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) const {
     for (const Key& key : order) {
+        ++num_visits_;
         if ((key.expected && reach.spare_expected) || (key.proven && reach.spare_proven)) break;
         if (key.head != reach.except) return key.head;
     }

@@ -75,6 +75,8 @@ public:
     [[nodiscard]] int64_t num_pins(HeadId head) const;
     [[nodiscard]] std::vector<HeadId> in_order() const;  // every head that is not pinned, the first to go first
 
+    // Keys and heads looked at so far: what choosing costs, for tests that time would not be steady enough for.
+    [[nodiscard]] int64_t num_visits() const { return num_visits_; }
     // V1, V2 from scratch; `heads` are all there are.
     void verify(std::span<const Head* const> heads);
 
@@ -99,7 +101,7 @@ private:
     void place(Entry& entry, const Key& key);
     void refresh(SegmentId segment);
     [[nodiscard]] std::optional<Key> top_of(SegmentId segment) const;
-    static std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach);
+    [[nodiscard]] std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach) const;
 
     EvictionPolicy& policy_;
     KvGroup& kv_;
@@ -108,6 +110,7 @@ private:
     std::set<Key> tops_;                      // of them, one for each segment whose top only heads hold
     std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
     int64_t now_ = 0;
+    mutable int64_t num_visits_ = 0;
 };
 
 }  // namespace verbatim
