@@ -6,6 +6,15 @@
 #include "engine/base/check.h"
 
 namespace verbatim {
+namespace {
+
+// The first of the held places at `end` or behind it.
+template <typename Held>
+auto place_of(Held& held, int32_t end) {
+    return std::ranges::lower_bound(held, end, {}, [](const auto& one) { return one.end; });
+}
+
+}  // namespace
 
 auto ActiveBlocks::segment(SegmentId id) -> Segment& { return const_cast<Segment&>(std::as_const(*this).segment(id)); }
 
@@ -39,6 +48,8 @@ void ActiveBlocks::add(SegmentId id, BlockTable parent) {
     before.next = id;
     added.chain = before.chain;
     ++chain_of(id).size;
+    CHECK(chain_of(id).active.empty() || segment(chain_of(id).active.back()).begin() < added.begin(),
+          "segment {} begins before its chain ends", index(id));
 }
 
 void ActiveBlocks::remove(SegmentId id) {
@@ -126,7 +137,9 @@ void ActiveBlocks::join(SegmentId last, SegmentId child) {
     if (above.size >= below.size) {
         for (SegmentId id = child; id != kNoSegment; id = segment(id).next) segment(id).chain = upper;
         above.size += below.size;
-        return free_chain(lower);
+        free_chain(lower);
+        CHECK_EQ(segment(child).chain, segment(last).chain);
+        return;
     }
     const SegmentId first = above.first;
     for (SegmentId id = last;; id = segment(id).parent.segment) {
@@ -137,18 +150,16 @@ void ActiveBlocks::join(SegmentId last, SegmentId child) {
     below.first = first;
     below.size += above.size;
     free_chain(upper);
+    CHECK_EQ(segment(child).chain, segment(last).chain);
 }
 
 // --- what is held
 
-auto ActiveBlocks::place(Segment& segment, int32_t end) -> std::vector<Held>::iterator {
-    return std::ranges::lower_bound(segment.held, end, {}, &Held::end);
-}
-
 // True: nothing held the place before.
 bool ActiveBlocks::add_held(BlockTable table) {
     Segment& held = segment(table.segment);
-    const auto at = place(held, table.num_blocks);
+    CHECK_GE(table.num_blocks, held.begin());
+    const auto at = place_of(held.held, table.num_blocks);
     if (at != held.held.end() && at->end == table.num_blocks) return ++at->count == 1;
     held.held.insert(at, {table.num_blocks, 1});
     return true;
@@ -157,7 +168,7 @@ bool ActiveBlocks::add_held(BlockTable table) {
 // True: nothing holds the place any more.
 bool ActiveBlocks::remove_held(BlockTable table) {
     Segment& held = segment(table.segment);
-    const auto at = place(held, table.num_blocks);
+    const auto at = place_of(held.held, table.num_blocks);
     CHECK(at != held.held.end() && at->end == table.num_blocks, "no sequence holds place {} of segment {}",
           table.num_blocks, index(table.segment));
     if (--at->count > 0) return false;
@@ -193,6 +204,7 @@ int32_t ActiveBlocks::counted(SegmentId id) const {
 }
 
 void ActiveBlocks::hold(BlockTable table) {
+    const int32_t before = num_active_;
     while (table.segment != kNoSegment) {
         const Affected affected = affected_by(table.segment);
         num_active_ -= counted(affected);
@@ -206,12 +218,14 @@ void ActiveBlocks::hold(BlockTable table) {
             chain.active.insert(at, table.segment);
         }
         num_active_ += counted(affected);
+        CHECK(num_active_ >= before && !chain.active.empty(), "{} blocks were active, {} are", before, num_active_);
         if (!added || was_active) return;
         table = begin_of(chain);
     }
 }
 
 void ActiveBlocks::let_go(BlockTable table) {
+    const int32_t before = num_active_;
     while (table.segment != kNoSegment) {
         const Affected affected = affected_by(table.segment);
         num_active_ -= counted(affected);
@@ -223,7 +237,7 @@ void ActiveBlocks::let_go(BlockTable table) {
             chain.active.erase(at);
         }
         num_active_ += counted(affected);
-        CHECK_GE(num_active_, 0);
+        CHECK(num_active_ >= 0 && num_active_ <= before, "{} blocks were active, {} are", before, num_active_);
         if (!chain.active.empty()) return;
         table = begin_of(chain);
     }
@@ -231,6 +245,7 @@ void ActiveBlocks::let_go(BlockTable table) {
 
 void ActiveBlocks::move(BlockTable table, int32_t end) {
     Segment& moved = segment(table.segment);
+    CHECK_GE(end, moved.begin());
     const bool alone = !moved.held.empty() && moved.held.back() == Held{table.num_blocks, 1};
     if (!alone || end < table.num_blocks) {
         hold({table.segment, end});
@@ -271,7 +286,7 @@ void ActiveBlocks::verify(std::span<const BlockTable> held) const {
     const auto hold_place = [&](BlockTable table) {
         Segment counted;
         std::swap(counted.held, places[index(table.segment)]);
-        const auto at = place(counted, table.num_blocks);
+        const auto at = place_of(counted.held, table.num_blocks);
         const bool is_there = at != counted.held.end() && at->end == table.num_blocks;
         ++(is_there ? at : counted.held.insert(at, {table.num_blocks, 0}))->count;
         std::swap(counted.held, places[index(table.segment)]);

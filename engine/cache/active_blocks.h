@@ -89,7 +89,6 @@ private:
     [[nodiscard]] Affected affected_by(SegmentId id) const;
     [[nodiscard]] int32_t counted(const Affected& segments) const;
     [[nodiscard]] int32_t counted(SegmentId id) const;
-    [[nodiscard]] static std::vector<Held>::iterator place(Segment& segment, int32_t end);
     [[nodiscard]] bool add_held(BlockTable table);
     [[nodiscard]] bool remove_held(BlockTable table);
     void verify_chain(const Chain& chain) const;

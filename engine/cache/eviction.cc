@@ -42,9 +42,11 @@ void EvictionOrder::add(const Head& head) {
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
+    const int64_t rank = used.key.rank;
     ++used.use.num_uses;
     used.use.now = now_++;
     place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
+    CHECK(used.key.rank >= rank, "head {} was used and falls from rank {} to {}", index(head), rank, used.key.rank);
 }
 
 void EvictionOrder::pin(HeadId head) {

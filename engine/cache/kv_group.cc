@@ -180,6 +180,7 @@ void KvGroup::hold(BlockTable table, bool active) {
     if (table.segment == kNoSegment) return;
     ++place_at(segment(table.segment), table.num_blocks).num_holders;
     if (active) active_.hold(table);
+    CHECK_LE(active_.num_active(), pool_.num_used());
     note_change(table.segment);
 }
 
@@ -341,7 +342,7 @@ void KvGroup::append_runs(const BlockTable& table, int32_t first, int32_t last, 
 }
 
 // Blocks [first, last) of a table that lie in this segment. REQUIRES: first < last
-void KvGroup::append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs) {
+void KvGroup::append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs) const {
     const size_t first_run = part.run_at(first);
     const size_t last_run = part.run_at(last - 1);
     const size_t place = runs.size();

@@ -121,7 +121,7 @@ private:
     void truncate(Segment& segment, int32_t end);
     void destroy(SegmentId id);
     void merge_into_child(SegmentId id);
-    static void append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs);
+    void append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs) const;
     static void append(Segment& segment, std::span<const BlockRun> runs);
     void note_change(SegmentId id);
     [[nodiscard]] std::optional<BlockId> last_block(const BlockTable& table) const;
