@@ -156,6 +156,8 @@ public:
     [[nodiscard]] const KvGroup& kv() const { return kv_; }
     [[nodiscard]] const StateGroup& state() const { return state_; }
     [[nodiscard]] const CacheConfig& config() const { return config_; }
+    // Segments, places and heads looked at so far (KvGroup's and EvictionOrder's).
+    [[nodiscard]] int64_t num_visits() const { return kv_.num_visits() + order_.num_visits(); }
 
     // What sequences and pendings hold outside the cache, and under which salt: verify's other half.
     struct Holder {

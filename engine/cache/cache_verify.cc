@@ -72,7 +72,9 @@ void Cache::verify(std::span<const Holder> holders) {
         if (sequence.pinned != kNoHead) ++pins[sequence.pinned];
     }
     size_t num_in_index = 0;
+    std::vector<const Head*> heads;
     for (const auto& [id, head] : heads_) {
+        heads.push_back(head.get());
         CHECK_EQ(head->blocks.num_blocks, kv_.blocks_for(head->length()));
         CHECK((head->state != kNoState) == state_.enabled(), "head {} has state row {}", index(id), index(head->state));
         census.count(head->blocks, head->state, head->salt, id, false);
@@ -107,7 +109,7 @@ void Cache::verify(std::span<const Holder> holders) {
         }
     }
     state_.pool().verify(census.rows());
-    order_.verify();
+    order_.verify(heads);
 }
 
 }  // namespace verbatim

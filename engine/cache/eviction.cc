@@ -14,10 +14,27 @@ auto EvictionOrder::entry(HeadId head) -> Entry& {
     return found->second;
 }
 
+auto EvictionOrder::entry(HeadId head) const -> const Entry& {
+    const auto found = entries_.find(head);
+    CHECK(found != entries_.end(), "head {} is not in the order", index(head));
+    return found->second;
+}
+
+int64_t EvictionOrder::num_pins(HeadId head) const { return entry(head).num_pins; }
+
+// Whether the head stands for the segment's top.
+bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
+    if (segment == kNoSegment || static_cast<size_t>(index(segment)) >= top_of_.size()) return false;
+    const std::optional<Key>& offered = top_of_[index(segment)];
+    return offered && offered->head == head;
+}
+
 void EvictionOrder::add(const Head& head) {
     CHECK_GT(head.length(), 0);
     const HeadUse use{.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++};
-    const Key key{.proven = head.kind == HeadKind::kTurn, .rank = policy_.rank(use), .head = head.id};
+    const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(),
+                  .rank = policy_.rank(use),
+                  .head = head.id};
     const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
     CHECK(added, "head {} is in the order", index(head.id));
     CHECK(all_.insert(key).second);
@@ -25,18 +42,19 @@ void EvictionOrder::add(const Head& head) {
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
-    CHECK_LT(used.use.now, now_);
+    const int64_t rank = used.key.rank;
     ++used.use.num_uses;
     used.use.now = now_++;
-    place(used, {used.key.expected, true, policy_.rank(used.use), head});
+    place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
+    CHECK(used.key.rank >= rank, "head {} was used and falls from rank {} to {}", index(head), rank, used.key.rank);
 }
 
 void EvictionOrder::pin(HeadId head) {
     Entry& pinned = entry(head);
-    CHECK_GE(pinned.num_pins, 0);
     if (pinned.num_pins++ > 0) return;
     CHECK_EQ(all_.erase(pinned.key), 1u);
     refresh(pinned.segment);
+    CHECK(!is_offered(pinned.segment, head), "head {} is pinned and may go for blocks", index(head));
 }
 
 void EvictionOrder::unpin(HeadId head) {
@@ -69,8 +87,8 @@ void EvictionOrder::remove(HeadId head) {
     CHECK_EQ(all_.erase(removed.key), 1u);
     const SegmentId segment = removed.segment;
     entries_.erase(head);
-    CHECK_LE(all_.size(), entries_.size());
     refresh(segment);
+    CHECK(!is_offered(segment, head), "head {} is gone and may go for blocks", index(head));
 }
 
 void EvictionOrder::place(Entry& entry, const Key& key) {
@@ -84,6 +102,7 @@ void EvictionOrder::place(Entry& entry, const Key& key) {
 // Segments change whenever tables do; tops_ catches up before somebody is chosen.
 void EvictionOrder::refresh(SegmentId segment) {
     if (segment == kNoSegment) return;
+    ++num_visits_;
     if (top_of_.size() <= static_cast<size_t>(index(segment))) top_of_.resize(index(segment) + 1);
     std::optional<Key>& offered = top_of_[index(segment)];
     const std::optional<Key> top = top_of(segment);
@@ -96,6 +115,7 @@ void EvictionOrder::refresh(SegmentId segment) {
 auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
     std::optional<Key> top;
     for (const HeadId head : kv_.top_heads(segment)) {
+        ++num_visits_;
         const auto found = entries_.find(head);
         if (found == entries_.end() || found->second.num_pins > 0) return std::nullopt;
         Key key = found->second.key;
@@ -106,7 +126,7 @@ auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
 }
 
 std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
-    const bool by_rank_alone = pool == Pool::kState || !policy_.passes_over_held_blocks();
+    const bool by_rank_alone = pool == Pool::kState || policy_.goes_by_rank_alone();
     if (!by_rank_alone) {
         for (const SegmentId segment : kv_.take_changed()) refresh(segment);
     }
@@ -115,8 +135,9 @@ std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
     return chosen;
 }
 
-std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) {
+std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) const {
     for (const Key& key : order) {
+        ++num_visits_;
         if ((key.expected && reach.spare_expected) || (key.proven && reach.spare_proven)) break;
         if (key.head != reach.except) return key.head;
     }
@@ -129,8 +150,14 @@ std::vector<HeadId> EvictionOrder::in_order() const {
     return heads;
 }
 
-void EvictionOrder::verify() {
+void EvictionOrder::verify(std::span<const Head* const> heads) {
     for (const SegmentId segment : kv_.take_changed()) refresh(segment);
+    for (const Head* head : heads) {
+        const SegmentId segment = entry(head->id).segment;
+        CHECK(segment == head->blocks.segment, "head {} lies in segment {}, the order says {}", index(head->id),
+              index(head->blocks.segment), index(segment));
+    }
+    CHECK(entries_.size() == heads.size(), "{} heads are in the order, {} live", entries_.size(), heads.size());
     std::set<Key> tops;
     size_t num_unpinned = 0;
     for (const auto& [head, checked] : entries_) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -38,10 +39,10 @@ struct HeadUse {
 class EvictionPolicy {
 public:
     virtual ~EvictionPolicy() = default;
-    // The head's place until it is used again: the lowest goes first.
+    // The head's place until it is used again: the lowest goes first. A use never lowers it.
     [[nodiscard]] virtual int64_t rank(const HeadUse& use) = 0;
-    // False: heads go by rank alone, also for blocks that somebody else holds (V2).
-    [[nodiscard]] virtual bool passes_over_held_blocks() const { return true; }
+    // True: the lowest rank goes first, whoever else holds its blocks (V2) and whether it has proven itself or not (V3).
+    [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
 
 // Least recently used first.
@@ -71,15 +72,18 @@ public:
     };
     // The head to evict because `pool` is short. Empty when no head may go.
     [[nodiscard]] std::optional<HeadId> first(Pool pool, const Reach& reach);
-    [[nodiscard]] int64_t num_pins(HeadId head) const { return entries_.at(head).num_pins; }
+    [[nodiscard]] int64_t num_pins(HeadId head) const;
     [[nodiscard]] std::vector<HeadId> in_order() const;  // every head that is not pinned, the first to go first
 
-    void verify();  // V1, V2 from scratch
+    // Keys and heads looked at so far: what choosing costs, for tests that time would not be steady enough for.
+    [[nodiscard]] int64_t num_visits() const { return num_visits_; }
+    // V1, V2 from scratch; `heads` are all there are.
+    void verify(std::span<const Head* const> heads);
 
 private:
     struct Key {
         bool expected = false;
-        bool proven = false;  // for state rows; for blocks false
+        bool proven = false;  // for state rows; for blocks, and where the rank alone counts, false
         int64_t rank = 0;
         HeadId head = kNoHead;
         friend auto operator<=>(const Key&, const Key&) = default;
@@ -92,10 +96,12 @@ private:
         int64_t num_expected = 0;
     };
     Entry& entry(HeadId head);
+    [[nodiscard]] const Entry& entry(HeadId head) const;
+    [[nodiscard]] bool is_offered(SegmentId segment, HeadId head) const;
     void place(Entry& entry, const Key& key);
     void refresh(SegmentId segment);
     [[nodiscard]] std::optional<Key> top_of(SegmentId segment) const;
-    static std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach);
+    [[nodiscard]] std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach) const;
 
     EvictionPolicy& policy_;
     KvGroup& kv_;
@@ -104,6 +110,7 @@ private:
     std::set<Key> tops_;                      // of them, one for each segment whose top only heads hold
     std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
     int64_t now_ = 0;
+    mutable int64_t num_visits_ = 0;
 };
 
 }  // namespace verbatim

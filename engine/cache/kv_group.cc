@@ -49,28 +49,25 @@ bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
     CHECK(pool_.allocate(missing, last_block(table), allocated_), "{} of {} free blocks were refused", missing,
           pool_.num_free());
     append(own, allocated_);
-    move_hold_to_end(table);
+    move_to_end(table);
     CHECK_GE(table.num_blocks, blocks_for(num_tokens));
     return true;
 }
 
-// A sequence's hold, to the new end of its segment. What it leaves keeps the others that held there; mostly there are
-// none.
-void KvGroup::move_hold_to_end(BlockTable& table) {
+// A sequence's table, to the new end of its segment. The place that it leaves stays when others hold it too; mostly
+// nobody does.
+void KvGroup::move_to_end(BlockTable& table) {
     Segment& own = segment(table.segment);
     const BlockTable before = std::exchange(table, {table.segment, own.end()});
-    Hold& last = own.holds.back();
+    Place& last = own.places.back();
     CHECK_EQ(last.end, before.num_blocks);
-    if (last.num_others > 1 || !last.heads.empty()) {
+    if (last.num_holders > 1 || !last.heads.empty()) {
         hold(table, true);
-        return unhold(before, true);
+        return let_go(before, true);
     }
-    CHECK(last.num_active == 1 && own.is_active && own.active_end == last.end,
-          "segment {} is active up to {}, its sequence's table has {} blocks", index(table.segment), own.active_end,
-          last.end);
-    last.end = own.active_end = table.num_blocks;
-    num_active_ += table.num_blocks - before.num_blocks;
-    CHECK_LE(num_active_, pool_.num_used());
+    last.end = table.num_blocks;
+    active_.move(before, table.num_blocks);
+    CHECK_LE(active_.num_active(), pool_.num_used());
     note_change(table.segment);
 }
 
@@ -97,27 +94,27 @@ void KvGroup::release_sequence(BlockTable& sequence, int64_t last_step) {
               sequence.num_blocks, own.end());
         own.busy_through = std::max(own.busy_through, last_step);
     }
-    unhold(std::exchange(sequence, {}), true);
+    let_go(std::exchange(sequence, {}), true);
 }
 
-void KvGroup::release_pending(BlockTable& pending) { unhold(std::exchange(pending, {}), false); }
+void KvGroup::release_pending(BlockTable& pending) { let_go(std::exchange(pending, {}), false); }
 
 void KvGroup::publish(const BlockTable& pending, HeadId head) {
     CHECK_NE(index(head), index(kNoHead));
     if (pending.segment == kNoSegment) return;
-    Hold& place = hold_at(segment(pending.segment), pending.num_blocks);
-    CHECK(place.num_others - place.num_active > 0, "head {} takes the place of no pending", index(head));
-    --place.num_others;
+    Place& place = place_at(segment(pending.segment), pending.num_blocks);
+    CHECK(place.num_holders > 0, "head {} takes the place of no pending", index(head));
+    --place.num_holders;
     place.heads.push_back(head);
     note_change(pending.segment);
 }
 
 void KvGroup::release_head(BlockTable& table, HeadId head) {
     CHECK_NE(index(head), index(kNoHead));
-    unhold(std::exchange(table, {}), false, head);
+    let_go(std::exchange(table, {}), false, head);
 }
 
-// --- holds
+// --- segments and their places
 
 auto KvGroup::segment(SegmentId id) -> Segment& {
     CHECK(index(id) >= 0 && static_cast<size_t>(index(id)) < segments_.size(), "segment {}", index(id));
@@ -133,7 +130,8 @@ auto KvGroup::segment(SegmentId id) const -> const Segment& {
 BlockTable KvGroup::prefix(BlockTable table, int32_t num_blocks) const {
     CHECK(num_blocks >= 0 && num_blocks <= table.num_blocks, "{} blocks of {}", num_blocks, table.num_blocks);
     if (num_blocks == 0) return {};
-    while (segment(table.segment).begin >= num_blocks) table.segment = segment(table.segment).parent;
+    ++num_visits_;
+    for (; segment(table.segment).begin >= num_blocks; ++num_visits_) table.segment = segment(table.segment).parent;
     return {table.segment, num_blocks};
 }
 
@@ -148,94 +146,72 @@ SegmentId KvGroup::make_segment(BlockTable parent) {
         free_segments_.pop_back();
     }
     Segment& made = segment(id);
-    CHECK(made.holds.empty() && made.runs.empty() && made.num_children == 0, "segment {} is in use", index(id));
+    CHECK(made.places.empty() && made.runs.empty(), "segment {} is in use", index(id));
     made.parent = parent.segment;
-    made.begin = made.active_end = parent.num_blocks;
-    if (parent.segment != kNoSegment) {
-        hold(parent, false);
-        Segment& before = segment(parent.segment);
-        ++before.num_children;
-        before.child_sum += index(id);
-    }
+    made.begin = parent.num_blocks;
+    active_.add(id, parent);
+    if (parent.segment != kNoSegment) hold(parent, false);
     return id;
 }
 
-auto KvGroup::hold_at(Segment& segment, int32_t end) -> Hold& {
+// Of the first place at `end` or behind it, mostly the last one.
+size_t KvGroup::index_of(const Segment& segment, int32_t end) const {
+    ++num_visits_;
+    if (segment.places.empty() || segment.places.back().end < end) return segment.places.size();
+    if (segment.places.back().end == end) return segment.places.size() - 1;
+    const auto end_of = [&](const Place& place) {
+        ++num_visits_;
+        return place.end;
+    };
+    return static_cast<size_t>(std::ranges::lower_bound(segment.places, end, {}, end_of) - segment.places.begin());
+}
+
+auto KvGroup::place_at(Segment& segment, int32_t end) -> Place& {
     CHECK(segment.begin <= end && end <= segment.end(), "place {} of a segment [{}, {})", end, segment.begin,
           segment.end());
-    auto place = segment.holds.end();  // mostly the last one
-    while (place != segment.holds.begin() && std::prev(place)->end >= end) --place;
-    if (place == segment.holds.end() || place->end != end) place = segment.holds.insert(place, Hold{.end = end});
-    return *place;
+    const size_t at = index_of(segment, end);
+    const auto place = segment.places.begin() + static_cast<std::ptrdiff_t>(at);
+    if (place != segment.places.end() && place->end == end) return *place;
+    return *segment.places.insert(place, Place{.end = end});
 }
 
 void KvGroup::hold(BlockTable table, bool active) {
     CHECK(table.segment != kNoSegment || table.num_blocks == 0, "{} blocks of no segment", table.num_blocks);
     if (table.segment == kNoSegment) return;
-    Hold& place = hold_at(segment(table.segment), table.num_blocks);
-    ++place.num_others;
-    if (active) {
-        ++place.num_active;
-        update_active(table.segment);
-    }
-    CHECK_LE(place.num_active, place.num_others);
+    ++place_at(segment(table.segment), table.num_blocks).num_holders;
+    if (active) active_.hold(table);
+    CHECK_LE(active_.num_active(), pool_.num_used());
     note_change(table.segment);
 }
 
-void KvGroup::unhold(BlockTable table, bool active, HeadId head) {
+void KvGroup::let_go(BlockTable table, bool active, HeadId head) {
     CHECK(table.segment != kNoSegment || table.num_blocks == 0, "{} blocks of no segment", table.num_blocks);
     if (table.segment == kNoSegment) return;
     Segment& held = segment(table.segment);
-    const auto place = std::ranges::find(held.holds, table.num_blocks, &Hold::end);
-    CHECK(place != held.holds.end(), "nobody holds place {} of segment {}", table.num_blocks, index(table.segment));
+    const auto place = held.places.begin() + static_cast<std::ptrdiff_t>(index_of(held, table.num_blocks));
+    CHECK(place != held.places.end() && place->end == table.num_blocks, "nobody holds place {} of segment {}",
+          table.num_blocks, index(table.segment));
     if (head != kNoHead) {
         CHECK_EQ(std::erase(place->heads, head), 1u);
     } else {
-        CHECK_GT(place->num_others, active ? 0 : place->num_active);
-        --place->num_others;
+        CHECK_GE(--place->num_holders, 0);
+        if (active) active_.let_go(table);
     }
-    if (active) CHECK_GE(--place->num_active, 0);
-    if (place->empty()) held.holds.erase(place);
-    if (active) update_active(table.segment);
+    if (place->empty()) held.places.erase(place);
     settle(table.segment);
 }
 
-// K3: a segment's active blocks are those below the last place that a sequence holds; so is the place where it begins,
-// in its parent.
-void KvGroup::update_active(SegmentId id) {
-    while (id != kNoSegment) {
-        Segment& updated = segment(id);
-        int32_t end = updated.begin;
-        bool active = false;
-        for (auto place = updated.holds.rbegin(); place != updated.holds.rend() && !active; ++place) {
-            active = place->num_active > 0;
-            if (active) end = place->end;
-        }
-        const bool was_active = updated.is_active;
-        num_active_ += end - std::exchange(updated.active_end, end);
-        CHECK(num_active_ >= 0 && num_active_ <= pool_.num_used(), "{} blocks are active, {} used", num_active_,
-              pool_.num_used());
-        updated.is_active = active;
-        if (active == was_active || updated.parent == kNoSegment) return;
-        Hold& place = hold_at(segment(updated.parent), updated.begin);
-        place.num_active += active ? 1 : -1;
-        CHECK(place.num_active >= 0 && place.num_active <= place.num_others, "{} active of {}", place.num_active,
-              place.num_others);
-        id = updated.parent;
-    }
-}
-
-// After a hold has ended: what nobody needs goes back to the pool, and a segment that has become part of another ends
+// After a holder has gone: what nobody needs goes back to the pool, and a segment that has become part of another ends
 // (K5).
 void KvGroup::settle(SegmentId id) {
     Segment& settled = segment(id);
     note_change(id);
-    if (settled.holds.empty()) return destroy(id);
-    truncate(settled, settled.holds.back().end);
-    CHECK_EQ(settled.end(), settled.holds.back().end);
-    const Hold& first = settled.holds.front();
-    const bool lone_child = settled.holds.size() == 1 && first.heads.empty() && first.num_others == 1;
-    if (lone_child && settled.num_children == 1) merge_into_child(id);
+    if (settled.places.empty()) return destroy(id);
+    truncate(settled, settled.places.back().end);
+    CHECK_EQ(settled.end(), settled.places.back().end);
+    const Place& first = settled.places.front();
+    const bool lone_child = settled.places.size() == 1 && first.heads.empty() && first.num_holders == 1;
+    if (lone_child && active_.only_child(id) != kNoSegment) merge_into_child(id);
 }
 
 void KvGroup::truncate(Segment& segment, int32_t end) {
@@ -258,40 +234,33 @@ void KvGroup::truncate(Segment& segment, int32_t end) {
 
 void KvGroup::destroy(SegmentId id) {
     Segment& destroyed = segment(id);
-    CHECK(destroyed.num_children == 0 && !destroyed.is_active, "segment {} has {} children", index(id),
-          destroyed.num_children);
     truncate(destroyed, destroyed.begin);
-    CHECK(destroyed.holds.empty() && destroyed.runs.empty(), "segment {} goes with blocks", index(id));
+    CHECK(destroyed.places.empty() && destroyed.runs.empty(), "segment {} goes with blocks", index(id));
     const BlockTable parent{destroyed.parent, destroyed.begin};
     destroyed.clear();
     free_segments_.push_back(id);
-    if (parent.segment == kNoSegment) return;
-    Segment& before = segment(parent.segment);
-    CHECK_GE(--before.num_children, 0);
-    before.child_sum -= index(id);
-    unhold(parent, false);
+    active_.remove(id);
+    let_go(parent, false);
 }
 
-// The segment's blocks become the first ones of its only child, which keeps its id and its holds.
+// The segment's blocks become the first ones of its only child, which keeps its id and its places.
 void KvGroup::merge_into_child(SegmentId id) {
     Segment& merged = segment(id);
-    const SegmentId child_id{merged.child_sum};
+    const SegmentId child_id = active_.only_child(id);
     Segment& child = segment(child_id);
     CHECK(child.parent == id && child.begin == merged.end(),
           "segment {} goes on from {} of segment {}, which ends at {}", index(child_id), child.begin,
           index(child.parent), merged.end());
     const int32_t end = child.end();
-    CHECK(merged.num_children == 1 && merged.holds.size() == 1, "segment {} has {} children, and {} places are held",
-          index(id), merged.num_children, merged.holds.size());
+    CHECK(merged.places.size() == 1, "{} places of segment {} are held", merged.places.size(), index(id));
     std::swap(merged.runs, child.runs);
     std::swap(merged.ends, child.ends);
     child.parent = merged.parent;
     child.begin = merged.begin;
     append(child, merged.runs);
     CHECK_EQ(child.end(), end);
-    if (!child.is_active) child.active_end = child.begin;
     child.busy_through = std::max(child.busy_through, merged.busy_through);
-    if (merged.parent != kNoSegment) segment(merged.parent).child_sum += index(child_id) - index(id);
+    active_.merge_into_child(id);
     merged.clear();
     free_segments_.push_back(id);
     note_change(child_id);
@@ -325,19 +294,19 @@ void KvGroup::Segment::clear() {
     Segment fresh;
     std::swap(fresh.runs, runs);
     std::swap(fresh.ends, ends);
-    std::swap(fresh.holds, holds);
+    std::swap(fresh.places, places);
     fresh.runs.clear();
     fresh.ends.clear();
-    fresh.holds.clear();
+    fresh.places.clear();
     *this = std::move(fresh);
 }
 
 // --- reading
 
 std::span<const HeadId> KvGroup::top_heads(SegmentId id) const {
-    const auto& holds = segment(id).holds;
-    if (holds.empty() || holds.back().num_others > 0) return {};
-    return holds.back().heads;
+    const auto& places = segment(id).places;
+    if (places.empty() || places.back().num_holders > 0) return {};
+    return places.back().heads;
 }
 
 void KvGroup::note_change(SegmentId id) {
@@ -361,16 +330,25 @@ void KvGroup::append_runs(const BlockTable& table, int32_t first, int32_t last, 
     CHECK(0 <= first && first <= last && last <= table.num_blocks, "blocks [{}, {}) of {}", first, last,
           table.num_blocks);
     if (first == last) return;
-    const BlockTable end = prefix(table, last);
-    const Segment& part = segment(end.segment);
-    if (first < part.begin) append_runs({part.parent, part.begin}, first, part.begin, runs);
-    const int32_t begin = std::max(first, part.begin);
-    const size_t first_run = part.run_at(begin);
+    std::vector<BlockTable> parts;  // from the end to the beginning
+    for (BlockTable part = prefix(table, last); part.num_blocks > first;) {
+        parts.push_back(part);
+        part = {segment(part.segment).parent, segment(part.segment).begin};
+    }
+    for (size_t i = parts.size(); i-- > 0;) {
+        const Segment& part = segment(parts[i].segment);
+        append_part(part, std::max(first, part.begin), parts[i].num_blocks, runs);
+    }
+}
+
+// Blocks [first, last) of a table that lie in this segment. REQUIRES: first < last
+void KvGroup::append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs) const {
+    const size_t first_run = part.run_at(first);
     const size_t last_run = part.run_at(last - 1);
     const size_t place = runs.size();
     runs.insert(runs.end(), part.runs.begin() + static_cast<std::ptrdiff_t>(first_run),
                 part.runs.begin() + static_cast<std::ptrdiff_t>(last_run) + 1);
-    const int32_t skipped = begin - part.begin_of(first_run);
+    const int32_t skipped = first - part.begin_of(first_run);
     runs.back().count -= part.ends[last_run] - last;
     runs[place].first = static_cast<BlockId>(index(runs[place].first) + skipped);
     runs[place].count -= skipped;
@@ -392,15 +370,9 @@ BlockId KvGroup::at(const BlockTable& table, int32_t block) const {
 }
 
 int32_t KvGroup::num_active_in(const BlockTable& head, int64_t length) const {
-    int32_t num_active = 0;
-    auto limit = enabled_ ? static_cast<int32_t>(length / block_size_) : 0;
+    const auto limit = enabled_ ? static_cast<int32_t>(length / block_size_) : 0;
     CHECK_LE(limit, head.num_blocks);
-    for (SegmentId id = head.segment; id != kNoSegment && limit > 0; id = segment(id).parent) {
-        const Segment& part = segment(id);
-        num_active += std::max(0, std::min(part.active_end, limit) - part.begin);
-        limit = std::min(limit, part.begin);
-    }
-    return num_active;
+    return active_.num_active_in(head, limit);
 }
 
 int32_t KvGroup::blocks_for(int64_t num_tokens) const {
@@ -418,38 +390,36 @@ int32_t KvGroup::blocks_missing(const BlockTable& table, int64_t num_tokens) con
 
 void KvGroup::verify(std::span<const Holder> holders) const {
     std::vector<Segment> expected(segments_.size());
-    const auto count = [&](const BlockTable& table, HeadId head, bool active) {
-        Hold& place = [&]() -> Hold& {
-            auto& holds = expected[index(table.segment)].holds;
-            const auto found = std::ranges::find(holds, table.num_blocks, &Hold::end);
-            return found == holds.end() ? holds.emplace_back(Hold{.end = table.num_blocks}) : *found;
+    const auto count = [&](const BlockTable& table, HeadId head) {
+        Place& place = [&]() -> Place& {
+            auto& places = expected[index(table.segment)].places;
+            const auto found = std::ranges::find(places, table.num_blocks, &Place::end);
+            return found == places.end() ? places.emplace_back(Place{.end = table.num_blocks}) : *found;
         }();
         if (head != kNoHead) place.heads.push_back(head);
-        place.num_others += head == kNoHead ? 1 : 0;
-        place.num_active += active ? 1 : 0;
+        place.num_holders += head == kNoHead ? 1 : 0;
     };
+    std::vector<BlockTable> active;
     for (const Holder& holder : holders) {
         if (holder.table.segment == kNoSegment) {
             CHECK_EQ(holder.table.num_blocks, 0);
         } else {
-            count(holder.table, holder.head, holder.active);
+            count(holder.table, holder.head);
+            if (holder.active) active.push_back(holder.table);
         }
     }
     std::vector<int32_t> references(pool_.num_units());
     std::vector<uint8_t> free(segments_.size());
     for (const SegmentId id : free_segments_) free[index(id)] = 1;
-    int32_t num_active = 0;
     for (size_t i = 0; i < segments_.size(); ++i) {
         const Segment& part = segments_[i];
         if (free[i] != 0) {
-            CHECK(part.holds.empty() && part.runs.empty(), "segment {} is free and has blocks", i);
+            CHECK(part.places.empty() && part.runs.empty(), "segment {} is free and has blocks", i);
             continue;
         }
-        if (part.parent != kNoSegment) {
-            count({part.parent, part.begin}, kNoHead, part.is_active);
-            ++expected[index(part.parent)].num_children;
-            expected[index(part.parent)].child_sum += static_cast<int32_t>(i);
-        }
+        if (part.parent != kNoSegment) count({part.parent, part.begin}, kNoHead);
+        CHECK(active_.parent(static_cast<SegmentId>(i)) == (BlockTable{part.parent, part.begin}),
+              "segment {} begins at {}, its active blocks elsewhere", i, part.begin);
         CHECK_EQ(part.runs.size(), part.ends.size());
         for (size_t run = 0; run < part.runs.size(); ++run) {
             const auto [first, count] = part.runs[run];
@@ -459,44 +429,33 @@ void KvGroup::verify(std::span<const Holder> holders) const {
                 CHECK(++references[block] == 1, "block {} lies in two segments", block);
             }
         }
-        num_active += part.active_end - part.begin;
     }
     pool_.verify(references);
-    CHECK_EQ(num_active, num_active_);
+    active_.verify(active);
     for (size_t i = 0; i < segments_.size(); ++i) {
         if (free[i] == 0) verify_segment(SegmentId{static_cast<int32_t>(i)}, expected[i]);
     }
 }
 
-// Against what everybody outside holds: `expected` has the holds, in any order, and the children.
+// Against what everybody outside holds: `expected` has the places, in any order.
 void KvGroup::verify_segment(SegmentId id, Segment& expected) const {
     const Segment& part = segment(id);
-    std::ranges::sort(expected.holds, {}, &Hold::end);
-    CHECK(part.holds.size() == expected.holds.size(), "segment {} is held at {} places, counted {}", index(id),
-          expected.holds.size(), part.holds.size());
-    int32_t active_end = part.begin;
-    bool active = false;
-    for (size_t i = 0; i < part.holds.size(); ++i) {
-        Hold counted = part.holds[i];
-        Hold& wanted = expected.holds[i];
+    std::ranges::sort(expected.places, {}, &Place::end);
+    CHECK(part.places.size() == expected.places.size(), "segment {} is held at {} places, counted {}", index(id),
+          expected.places.size(), part.places.size());
+    for (size_t i = 0; i < part.places.size(); ++i) {
+        Place counted = part.places[i];
+        Place& wanted = expected.places[i];
         std::ranges::sort(counted.heads);
         std::ranges::sort(wanted.heads);
-        CHECK(counted == wanted, "segment {} at {}: {} heads, {} others, {} active; counted {}, {}, {} at {}",
-              index(id), wanted.end, wanted.heads.size(), wanted.num_others, wanted.num_active, counted.heads.size(),
-              counted.num_others, counted.num_active, counted.end);
-        if (counted.num_active == 0) continue;
-        active = true;
-        active_end = counted.end;
+        CHECK(counted == wanted, "segment {} at {}: {} heads, {} others; counted {}, {} at {}", index(id), wanted.end,
+              wanted.heads.size(), wanted.num_holders, counted.heads.size(), counted.num_holders, counted.end);
     }
-    CHECK(!part.holds.empty() && part.holds.back().end == part.end(), "segment {} ends at {}, beyond its last hold",
+    CHECK(!part.places.empty() && part.places.back().end == part.end(), "segment {} ends at {}, beyond its last place",
           index(id), part.end());
-    CHECK(part.is_active == active && part.active_end == active_end, "segment {} is active up to {}, not {}", index(id),
-          active_end, part.active_end);
-    CHECK(part.num_children == expected.num_children && part.child_sum == expected.child_sum,
-          "segment {} has {} children, counted {}", index(id), expected.num_children, part.num_children);
-    const Hold& only = part.holds.front();
-    const bool lone_child = part.holds.size() == 1 && only.heads.empty() && only.num_others == 1;
-    CHECK(!lone_child || part.num_children == 0, "segment {} is part of its only child", index(id));
+    const Place& only = part.places.front();
+    const bool lone_child = part.places.size() == 1 && only.heads.empty() && only.num_holders == 1;
+    CHECK(!lone_child || active_.only_child(id) == kNoSegment, "segment {} is part of its only child", index(id));
 }
 
 }  // namespace verbatim

@@ -2,8 +2,8 @@
 //
 // Tables share by structure. A *segment* is what one sequence has appended to the table that it attached to; its parent
 // is the segment that holds the blocks before. A table is a place in a segment: attaching, snapshots and commits cost
-// the same however long the conversation is. A *hold* says who needs a segment's blocks up to a place; what lies beyond
-// the last hold is given back to the pool.
+// the same however long the conversation is. A segment knows the places at which it is held, and by whom; blocks beyond
+// the last of them go back to the pool.
 //   K1  a table of n tokens has ceil(n / block_size) blocks or, while its sequence runs ahead, more
 //   K2  a head's full blocks are shared; its unaligned tail block is copied on attach (copy on write)
 //   K3  num_active_blocks() is the number of blocks that some sequence holds: evicting every head leaves no more than
@@ -18,20 +18,11 @@
 #include <span>
 #include <vector>
 
+#include "engine/cache/active_blocks.h"
 #include "engine/cache/id_pool.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
-
-enum class SegmentId : int32_t {};
-inline constexpr SegmentId kNoSegment{-1};
-
-// The first `num_blocks` blocks of a segment and those before it. A value; KvGroup counts who holds it.
-struct BlockTable {
-    SegmentId segment = kNoSegment;
-    int32_t num_blocks = 0;
-    friend bool operator==(const BlockTable&, const BlockTable&) = default;
-};
 
 class KvGroup {
 public:
@@ -50,7 +41,7 @@ public:
     [[nodiscard]] bool grow(BlockTable& table, int64_t num_tokens);
     // A pending's table over the first `length` tokens of a sequence's.
     [[nodiscard]] BlockTable share(const BlockTable& sequence, int64_t length);
-    // The same, and the sequence's own hold ends: its table is left empty. Steps up to `last_step` may still write its
+    // The same, and the sequence lets go: its table is left empty. Steps up to `last_step` may still write its
     // blocks.
     [[nodiscard]] BlockTable hand_over(BlockTable& sequence, int64_t length, int64_t last_step);
     void release_sequence(BlockTable& sequence, int64_t last_step);  // leaves it empty
@@ -75,7 +66,7 @@ public:
     void append_runs(const BlockTable& table, int32_t first, int32_t last, std::vector<BlockRun>& runs) const;
     [[nodiscard]] BlockId at(const BlockTable& table, int32_t block) const;  // REQUIRES: block < table.num_blocks
 
-    [[nodiscard]] int32_t num_active_blocks() const { return num_active_; }
+    [[nodiscard]] int32_t num_active_blocks() const { return active_.num_active(); }
     [[nodiscard]] size_t num_segments() const { return segments_.size() - free_segments_.size(); }
     [[nodiscard]] int32_t block_size() const { return block_size_; }
     [[nodiscard]] bool enabled() const { return enabled_; }
@@ -91,28 +82,26 @@ public:
     // K1, K3, K5 and every count from scratch; every used block lies in one segment. O(num_blocks + holders).
     void verify(std::span<const Holder> holders) const;
     [[nodiscard]] SegmentId parent(SegmentId id) const { return segment(id).parent; }
+    // Segments and places looked at so far, but for those whose blocks were listed (runs): what calls cost, for tests
+    // that time would not be steady enough for.
+    [[nodiscard]] int64_t num_visits() const { return num_visits_ + active_.num_visits(); }
 
 private:
-    // Who needs the blocks up to place `end`.
-    struct Hold {
-        int32_t end = 0;
-        int32_t num_others = 0;  // sequences, pendings and segments that go on from here
-        int32_t num_active = 0;  // of them: sequences, and segments that a sequence holds
+    // Who needs a segment's blocks up to here.
+    struct Place {
+        int32_t end = 0;          // blocks of a table that ends here
+        int32_t num_holders = 0;  // that are no heads: sequences, pendings and segments that go on from here
         std::vector<HeadId> heads;
-        [[nodiscard]] bool empty() const { return num_others == 0 && heads.empty(); }
-        friend bool operator==(const Hold&, const Hold&) = default;
+        [[nodiscard]] bool empty() const { return num_holders == 0 && heads.empty(); }
+        friend bool operator==(const Place&, const Place&) = default;
     };
     struct Segment {
         SegmentId parent = kNoSegment;
-        int32_t begin = 0;       // blocks before it
-        int32_t active_end = 0;  // its blocks below this place are held by a sequence
-        bool is_active = false;  // a sequence holds it, perhaps at its very begin
-        int32_t num_children = 0;
-        int32_t child_sum = 0;           // of the children's ids: the id of the last one left
+        int32_t begin = 0;               // blocks before it
         int64_t busy_through = kNoStep;  // steps up to this one may still write its blocks
         std::vector<BlockRun> runs;      // its own blocks
         std::vector<int32_t> ends;       // per run: place in a table after its last block
-        std::vector<Hold> holds;         // ascending by end, none empty
+        std::vector<Place> places;       // ascending by end, none empty
         [[nodiscard]] int32_t end() const { return ends.empty() ? begin : ends.back(); }
         [[nodiscard]] int32_t begin_of(size_t run) const { return run == 0 ? begin : ends[run - 1]; }
         [[nodiscard]] size_t run_at(int32_t place) const;  // that holds the block; REQUIRES: begin <= place < end()
@@ -123,15 +112,16 @@ private:
     [[nodiscard]] const Segment& segment(SegmentId id) const;
     [[nodiscard]] BlockTable prefix(BlockTable table, int32_t num_blocks) const;
     SegmentId make_segment(BlockTable parent);
-    Hold& hold_at(Segment& segment, int32_t end);
-    void move_hold_to_end(BlockTable& table);
+    [[nodiscard]] size_t index_of(const Segment& segment, int32_t end) const;
+    Place& place_at(Segment& segment, int32_t end);
+    void move_to_end(BlockTable& table);
     void hold(BlockTable table, bool active);
-    void unhold(BlockTable table, bool active, HeadId head = kNoHead);
-    void update_active(SegmentId id);
+    void let_go(BlockTable table, bool active, HeadId head = kNoHead);
     void settle(SegmentId id);
     void truncate(Segment& segment, int32_t end);
     void destroy(SegmentId id);
     void merge_into_child(SegmentId id);
+    void append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs) const;
     static void append(Segment& segment, std::span<const BlockRun> runs);
     void note_change(SegmentId id);
     [[nodiscard]] std::optional<BlockId> last_block(const BlockTable& table) const;
@@ -140,12 +130,13 @@ private:
     bool enabled_;
     int32_t block_size_;
     BlockPool pool_;
+    ActiveBlocks active_;
     std::vector<Segment> segments_;
     std::vector<SegmentId> free_segments_;  // last freed first
     std::vector<SegmentId> changed_;
     std::vector<uint8_t> is_changed_;  // per segment: it is in changed_
     std::vector<BlockRun> allocated_;  // grow's
-    int32_t num_active_ = 0;
+    mutable int64_t num_visits_ = 0;
 };
 
 }  // namespace verbatim

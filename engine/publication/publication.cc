@@ -66,17 +66,25 @@ void Publication::discard_turn(RequestId request) {
 }
 
 void Publication::discard_snapshots(const ConversationKey& key) {
-    std::erase_if(pendings_, [&](Pending& pending) {
-        if (pending.is_turn() || pending.head.key != key) return false;
-        discard(std::move(pending));
-        return true;
-    });
-    CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return !p.is_turn() && p.head.key == key; }));
+    discard_if([&](const Pending& pending) { return !pending.is_turn() && pending.head.key == key; });
 }
 
 void Publication::discard_all() {
-    for (Pending& pending : pendings_) discard(std::move(pending));
-    pendings_.clear();
+    discard_if([](const Pending&) { return true; });
+}
+
+// Each gives back one state row, where there are any (U2).
+void Publication::discard_if(const std::function<bool(const Pending&)>& goes) {
+    const size_t num_before = pendings_.size();
+    const int32_t num_rows = cache_.state().pool().num_used();
+    std::erase_if(pendings_, [&](Pending& pending) {
+        if (!goes(pending)) return false;
+        discard(std::move(pending));
+        return true;
+    });
+    const auto num_gone = static_cast<int32_t>(num_before - pendings_.size());
+    CHECK(cache_.state().pool().num_used() == num_rows - (cache_.state().enabled() ? num_gone : 0),
+          "{} pendings held {} of {} state rows", num_gone, num_rows - cache_.state().pool().num_used(), num_rows);
 }
 
 void Publication::writer_ended(SequenceSlot slot) {

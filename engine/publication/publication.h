@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -55,6 +56,7 @@ public:
 private:
     void stage(const Sequence& sequence, HeadKind kind, PendingMemory memory, int64_t step,
                std::optional<FinishReason> finish);
+    void discard_if(const std::function<bool(const Pending&)>& goes);
 
     Cache& cache_;
     std::deque<Pending> pendings_;

@@ -78,9 +78,12 @@ void TurnOfAConversation(benchmark::State& state) {
 }
 BENCHMARK(TurnOfAConversation);
 
-// The same for one conversation that is state.range(0) turns old when it begins: a turn costs what it adds.
+// The same for one conversation that is state.range(0) turns old when it begins: a turn costs what it adds. With
+// state.range(1) all its heads of so long stay, found by their tokens.
 void TurnOfALongConversation(benchmark::State& state) {
-    Bench bench(config());
+    EngineConfig engine_config = config();
+    if (state.range(1) != 0) engine_config.cache.lookup = LookupMode::kPrefix;
+    Bench bench(engine_config);
     bench.submit(0, 33, 4, InputKind::kHistory);
     bench.run();
     for (int64_t i = 0; i < state.range(0); ++i) {
@@ -92,7 +95,7 @@ void TurnOfALongConversation(benchmark::State& state) {
         bench.run();
     }
 }
-BENCHMARK(TurnOfALongConversation)->Arg(50)->Arg(3200)->Iterations(100);
+BENCHMARK(TurnOfALongConversation)->ArgNames({"turns", "prefix"})->ArgsProduct({{50, 3200}, {0, 1}})->Iterations(100);
 
 // An eviction for a block and for a row, while state.range(0) heads share their first blocks.
 void Eviction(benchmark::State& state) {

@@ -182,7 +182,7 @@ TEST(KvGroupDeathTest, VerifySeesAHolderThatIsNotCounted) {
     kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{0}, false}});
     EXPECT_DEATH(kv.verify({}), "is held at 0 places, counted 1");
     EXPECT_DEATH(kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{1}, false}}), "1 heads");
-    EXPECT_DEATH(kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{0}, true}}), "1 active");
+    EXPECT_DEATH(kv.verify(std::vector<KvGroup::Holder>{{head, HeadId{0}, true}}), "blocks are active, counted 0");
 }
 
 TEST(KvGroup, AModelWithoutAttentionNeedsNoBlocks) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <string>
+#include <utility>
 
 #include "engine/base/prng.h"
 
@@ -121,6 +122,30 @@ TEST(PrefixIndex, WhatHasMostInCommonAgreesWithTryingEveryHead) {
         EXPECT_EQ(head.numerics_id, numerics);
         EXPECT_FALSE(scene.index.longest_common({"x"}, wanted, &numerics));
     }
+}
+
+TEST(PrefixIndexDeathTest, VerifySeesAHeadThatChangedUnderTheIndex) {
+    NamedHeads scene;
+    scene.add({1, 2});
+    scene.add({1, 3});
+    scene.index.verify();
+    Head& first = scene.heads.front();
+    const TokenSeq before = std::exchange(first.tokens, scene.store.store(std::vector<TokenId>{1, 4}));
+    EXPECT_DEATH(scene.index.verify(), "head 2 comes after head 1");
+    first.tokens = before;
+    first.salt.value = "x";
+    EXPECT_DEATH(scene.index.verify(), "head 2 comes after head 1");
+    first.salt.value = std::nullopt;
+    first.in_prefix_index = false;
+    EXPECT_DEATH(scene.index.verify(), "head 1 is in the index and does not know");
+}
+
+TEST(PrefixIndexDeathTest, AHeadIsInsertedAndErasedOnce) {
+    NamedHeads scene;
+    scene.add({1, 2});
+    EXPECT_DEATH(scene.index.insert(scene.heads.front()), "insert");
+    scene.index.erase(scene.heads.front());
+    EXPECT_DEATH(scene.index.erase(scene.heads.front()), "erase");
 }
 
 }  // namespace

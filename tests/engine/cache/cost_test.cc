@@ -1,0 +1,138 @@
+// What calls cost, in segments, places and heads that they look at: times would differ from run to run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/cache/cache.h"
+#include "engine/engine/engine.h"
+#include "tests/support/null_executor.h"
+
+namespace verbatim {
+namespace {
+
+const char* name_of(LookupMode mode) { return mode == LookupMode::kPrefix ? "prefix" : "conversation"; }
+
+// The most that publishing a head and evicting one for a block and for a row looks at, beside so many heads that go on
+// from one.
+int64_t visits_of_an_eviction(LookupMode mode, int32_t num_sharers) {
+    CacheConfig config{.pools = {.num_blocks = 4 * num_sharers + 64, .num_state_rows = 2 * num_sharers + 64}};
+    config.lookup = mode;
+    LruEviction policy;
+    TokenStore store(50000);
+    Cache cache(config, policy);
+    const auto publish = [&](HeadId from, int64_t conversation, int64_t length) {
+        TokenSeq tokens = store.derive(0, 0, 64);
+        tokens.append(store.derive(static_cast<uint64_t>(conversation) + 1, 0, length - 64));
+        auto memory = cache.attach(from);
+        EXPECT_TRUE(memory && cache.grow(*memory, length));
+        PendingMemory pending = cache.hand_over(*memory, std::move(tokens));
+        cache.release(*memory);
+        const ConversationKey key{{}, fmt::format("c{}", conversation)};
+        return cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
+    };
+    const HeadId root = publish(kNoHead, 0, 64);
+    int64_t next = 1;
+    while (next <= num_sharers) publish(root, next++, 100);
+    int64_t most = 0;
+    EXPECT_TRUE(cache.make_room({.kv_blocks = cache.kv().pool().num_free() + 1}, {}));  // is told of all of them
+    for (int i = 0; i < 20; ++i) {
+        const int64_t before = cache.num_visits();
+        publish(root, next++, 100);
+        const int32_t num_free = cache.kv().pool().num_free();
+        EXPECT_TRUE(cache.make_room({num_free + 1, cache.state().pool().num_free() + 1}, {}));
+        most = std::max(most, cache.num_visits() - before);
+    }
+    return most;
+}
+
+TEST(Cost, AnEvictionLooksAtNoMoreWhateverIsShared) {
+    for (const LookupMode mode : {LookupMode::kConversation, LookupMode::kPrefix}) {
+        SCOPED_TRACE(name_of(mode));
+        const int64_t few = visits_of_an_eviction(mode, 16);
+        EXPECT_GT(few, 0);
+        EXPECT_LE(few, 100);
+        EXPECT_LE(visits_of_an_eviction(mode, 16'000), few);
+    }
+}
+
+// The most that a turn of a conversation looks at that is so many turns old.
+int64_t visits_of_a_turn(LookupMode mode, int64_t num_turns) {
+    EngineConfig config;
+    config.cache.pools = {.num_blocks = 1 << 16, .num_state_rows = 1 << 14};
+    config.cache.lookup = mode;
+    config.scheduler.step_tokens = 8192;
+    config.max_model_len = 1 << 24;
+    TokenStore store{50000};
+    NullExecutor executor;
+    NullRecorder recorder;
+    LruEviction policy;
+    Engine engine(config, executor, policy, store, recorder);
+    uint64_t space = 1;
+    int64_t most = 0;
+    for (int64_t turn = 0; turn < num_turns + 20; ++turn) {
+        const int64_t before = engine.cache().num_visits();
+        ChatRequest request;
+        request.conversation.conversation_id = "c";
+        request.input = turn == 0 ? InputKind::kHistory : InputKind::kSuffix;
+        request.messages.push_back({store.derive(space++, 0, 25)});
+        request.max_tokens = 4;
+        request.ignore_stop = true;
+        EXPECT_TRUE(engine.submit(std::move(request)));
+        while (*engine.step()) (void)engine.take_events();
+        if (turn >= num_turns) most = std::max(most, engine.cache().num_visits() - before);
+    }
+    EXPECT_EQ(engine.stats().commits, num_turns + 20);
+    return most;
+}
+
+TEST(Cost, ATurnLooksAtNoMoreHoweverOldItsConversationIs) {
+    for (const LookupMode mode : {LookupMode::kConversation, LookupMode::kPrefix}) {
+        SCOPED_TRACE(name_of(mode));
+        const int64_t young = visits_of_a_turn(mode, 50);
+        EXPECT_LE(young, 200);
+        EXPECT_LE(visits_of_a_turn(mode, 3200), young);
+    }
+}
+
+// Sequences at so many places of one head: what the last of them looks at as it comes and goes.
+int64_t visits_at_places(int32_t num_places) {
+    KvGroup kv(true, 1, 2 * num_places);
+    BlockTable sequence;
+    EXPECT_TRUE(kv.grow(sequence, num_places));
+    BlockTable head = kv.hand_over(sequence, num_places, kNoStep);
+    kv.publish(head, HeadId{0});
+    std::vector<KvGroup::Attached> attached;
+    for (int32_t place = 1; place < num_places; ++place) attached.push_back(*kv.attach(head, place));
+    const int64_t before = kv.num_visits();
+    kv.release_sequence(attached.at(attached.size() / 2).table, kNoStep);
+    kv.release_sequence(attached.back().table, kNoStep);
+    EXPECT_TRUE(kv.attach(head, num_places - 1));
+    EXPECT_EQ(kv.num_active_blocks(), num_places - 1);
+    return kv.num_visits() - before;
+}
+
+TEST(Cost, APlaceIsFoundAmongManyInLogarithmicallyManyLooks) {
+    const int64_t few = visits_at_places(16);
+    EXPECT_GT(few, 0);
+    EXPECT_LE(visits_at_places(16'000), few + 6 * 10);  // 2^10 times as many places, looked for six times
+}
+
+// A list of blocks is as long as it is, and no deeper than the stack.
+TEST(Cost, ATableOfAHundredThousandSegmentsIsRead) {
+    constexpr int32_t kSegments = 100'000;
+    KvGroup kv(true, 1, kSegments);
+    BlockTable head;
+    for (int32_t i = 0; i < kSegments; ++i) {
+        auto attached = kv.attach(head, i);
+        ASSERT_TRUE(attached && kv.grow(attached->table, i + 1));
+        head = kv.hand_over(attached->table, i + 1, kNoStep);
+        kv.publish(head, HeadId{i});
+    }
+    EXPECT_EQ(kv.num_segments(), static_cast<size_t>(kSegments));
+    int64_t num_blocks = 0;
+    for (const BlockRun& run : kv.runs(head)) num_blocks += run.count;
+    EXPECT_EQ(num_blocks, kSegments);
+}
+
+}  // namespace
+}  // namespace verbatim

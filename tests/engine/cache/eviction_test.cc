@@ -1,0 +1,247 @@
+// The order of eviction without a cache around it: heads over blocks of their own, and what a policy says of them.
+#include "engine/cache/eviction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "engine/tokens/token_seq.h"
+#include "tests/support/plain_lru.h"
+
+namespace verbatim {
+namespace {
+
+using ::testing::ElementsAre;
+
+struct OrderScene {
+    explicit OrderScene(EvictionPolicy& policy) : order(policy, kv) {}
+
+    // A head of so many tokens, in blocks of 4; from the first block on, or on top of another head's full blocks.
+    HeadId add(int64_t length, HeadKind kind = HeadKind::kTurn, HeadId from = kNoHead) {
+        BlockTable sequence;
+        if (from != kNoHead) sequence = kv.attach(heads.at(from).blocks, heads.at(from).length())->table;
+        EXPECT_TRUE(kv.grow(sequence, length));
+        return publish(kv.hand_over(sequence, length, kNoStep), length, kind);
+    }
+    HeadId publish(const BlockTable& pending, int64_t length, HeadKind kind) {
+        const HeadId id{next++};
+        heads[id] = {.id = id, .kind = kind, .tokens = store.derive(0, 0, length), .blocks = pending};
+        kv.publish(pending, id);
+        order.add(heads.at(id));
+        return id;
+    }
+    // As it is evicted.
+    void remove(HeadId id) {
+        order.remove(id);
+        kv.release_head(heads.at(id).blocks, id);
+        heads.erase(id);
+    }
+    std::optional<HeadId> for_blocks(const EvictionOrder::Reach& reach = {}) { return order.first(Pool::kKv, reach); }
+    std::optional<HeadId> for_rows(const EvictionOrder::Reach& reach = {}) { return order.first(Pool::kState, reach); }
+    void verify() {
+        std::vector<const Head*> all;
+        for (const auto& [id, head] : heads) all.push_back(&head);
+        order.verify(all);
+    }
+
+    TokenStore store{1000};
+    KvGroup kv{true, 4, 64};
+    EvictionOrder order;
+    std::map<HeadId, Head> heads;
+    int64_t next = 0;
+};
+
+TEST(EvictionOrder, WhoeverWasUsedLeastRecentlyGoesFirst) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId a = scene.add(4);
+    const HeadId b = scene.add(4);
+    const HeadId c = scene.add(4);
+    scene.order.use(a);
+    EXPECT_EQ(scene.for_blocks(), b);
+    EXPECT_EQ(scene.for_rows(), b);
+    EXPECT_THAT(scene.order.in_order(), ElementsAre(b, c, a));
+    scene.verify();
+}
+
+TEST(EvictionOrder, AHeadIsOfferedAgainAfterAsManyUnpinsAsPins) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId a = scene.add(4);
+    scene.order.pin(a);
+    scene.order.pin(a);
+    scene.order.unpin(a);
+    EXPECT_EQ(scene.order.num_pins(a), 1);
+    EXPECT_EQ(scene.for_blocks(), std::nullopt);
+    EXPECT_EQ(scene.for_rows(), std::nullopt);
+    scene.order.use(a);  // while it is pinned
+    scene.verify();
+    scene.order.unpin(a);
+    EXPECT_EQ(scene.for_blocks(), a);
+    EXPECT_EQ(scene.for_rows(), a);
+    scene.verify();
+}
+
+TEST(EvictionOrder, AHeadThatSomebodyWaitsForGoesAfterAllOthers) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId a = scene.add(4);
+    const HeadId b = scene.add(4);
+    scene.order.expect(a);
+    scene.order.expect(a);
+    scene.order.unexpect(a);
+    for (const Pool pool : {Pool::kKv, Pool::kState}) {
+        EXPECT_EQ(scene.order.first(pool, {}), b);
+        EXPECT_EQ(scene.order.first(pool, {.except = b}), std::nullopt);
+        EXPECT_EQ(scene.order.first(pool, {.except = b, .spare_expected = false}), a);
+    }
+    scene.verify();
+    scene.order.unexpect(a);
+    EXPECT_EQ(scene.for_blocks(), a);
+    EXPECT_EQ(scene.for_rows(), a);
+}
+
+TEST(EvictionOrder, ForBlocksAHeadBelowAnotherIsNotOffered) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId below = scene.add(8);
+    const HeadId above = scene.add(16, HeadKind::kTurn, below);
+    const HeadId other = scene.add(4);
+    scene.order.use(above);
+    EXPECT_EQ(scene.for_rows(), below);
+    EXPECT_EQ(scene.for_blocks(), other);
+    scene.remove(other);
+    EXPECT_EQ(scene.for_blocks(), above);
+    scene.remove(above);
+    EXPECT_EQ(scene.for_blocks(), below);
+    scene.verify();
+}
+
+// One alone frees nothing: they go one after the other, in the place of the one that was used last.
+TEST(EvictionOrder, HeadsThatEndInOneBlockGoWhenTheLastUsedOfThemWould) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    BlockTable sequence;
+    ASSERT_TRUE(scene.kv.grow(sequence, 8));
+    const HeadId prompt = scene.publish(scene.kv.share(sequence, 7), 7, HeadKind::kPrompt);
+    const HeadId other = scene.add(4);
+    const HeadId turn = scene.publish(scene.kv.hand_over(sequence, 8, kNoStep), 8, HeadKind::kTurn);
+    EXPECT_EQ(scene.for_blocks(), other);
+    EXPECT_EQ(scene.for_rows(), prompt);
+    scene.remove(other);
+    EXPECT_EQ(scene.for_blocks(), turn);
+    scene.order.pin(prompt);  // without it nothing is freed
+    EXPECT_EQ(scene.for_blocks(), std::nullopt);
+    scene.verify();
+}
+
+TEST(EvictionOrder, ForRowsSnapshotsThatNobodyUsedGoFirst) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId turn = scene.add(4);
+    const HeadId used = scene.add(4, HeadKind::kPrompt);
+    const HeadId unused = scene.add(4, HeadKind::kCheckpoint);
+    scene.order.use(used);
+    EXPECT_EQ(scene.for_rows(), unused);
+    EXPECT_EQ(scene.for_blocks(), turn);
+    EXPECT_EQ(scene.for_rows({.except = unused, .spare_proven = true}), std::nullopt);
+    scene.remove(unused);
+    EXPECT_EQ(scene.for_rows(), turn);
+}
+
+// The rival that LruEviction is measured against prefers no kind and passes over nobody.
+TEST(EvictionOrder, UnderAPlainPolicyTheOldestGoesFirstWhateverItIs) {
+    PlainLru plain;
+    OrderScene scene(plain);
+    const HeadId turn = scene.add(8);
+    const HeadId above = scene.add(16, HeadKind::kPrompt, turn);
+    const HeadId last = scene.add(4, HeadKind::kPrompt);
+    for (const HeadId oldest : {turn, above, last}) {
+        EXPECT_EQ(scene.for_rows(), oldest);
+        EXPECT_EQ(scene.for_rows({.spare_proven = true}), oldest);
+        EXPECT_EQ(scene.for_blocks(), oldest);
+        scene.remove(oldest);
+    }
+}
+
+TEST(EvictionOrder, UnderAPlainPolicyAUsedSnapshotIsAsOldAsItsLastUse) {
+    PlainLru plain;
+    OrderScene scene(plain);
+    const HeadId snapshot = scene.add(4, HeadKind::kPrompt);
+    const HeadId turn = scene.add(4);
+    const HeadId newer = scene.add(4, HeadKind::kPrompt);
+    scene.order.use(snapshot);
+    EXPECT_THAT(scene.order.in_order(), ElementsAre(turn, newer, snapshot));
+}
+
+// Keeps what it is told.
+class ToldPolicy final : public EvictionPolicy {
+public:
+    [[nodiscard]] int64_t rank(const HeadUse& use) override {
+        told.push_back(use);
+        return -use.length;
+    }
+    std::vector<HeadUse> told;
+};
+
+TEST(EvictionOrder, APolicyIsToldOfPublicationsAndUses) {
+    ToldPolicy policy;
+    OrderScene scene(policy);
+    const HeadId small = scene.add(4);
+    const HeadId large = scene.add(9, HeadKind::kPrompt);
+    scene.order.use(large);
+    scene.order.use(large);
+    EXPECT_EQ(scene.for_blocks(), large);  // asking tells nothing
+    ASSERT_EQ(policy.told.size(), 4u);
+    for (size_t i = 1; i < 4; ++i) {
+        EXPECT_EQ(policy.told[i].head, large);
+        EXPECT_EQ(policy.told[i].kind, HeadKind::kPrompt);
+        EXPECT_EQ(policy.told[i].length, 9);
+        EXPECT_EQ(policy.told[i].num_uses, static_cast<int64_t>(i) - 1);
+        EXPECT_GT(policy.told[i].now, policy.told[i - 1].now);
+    }
+    EXPECT_EQ(policy.told[0].head, small);
+}
+
+TEST(EvictionOrderDeathTest, WhoIsNotInTheOrderCannotBeMoved) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId a = scene.add(4);
+    EXPECT_DEATH(scene.order.use(HeadId{7}), "head 7 is not in the order");
+    EXPECT_DEATH((void)scene.order.num_pins(HeadId{7}), "head 7 is not in the order");
+    EXPECT_DEATH(scene.order.add(scene.heads.at(a)), "head 0 is in the order");
+    EXPECT_DEATH(scene.order.unpin(a), "head 0 is not pinned");
+    EXPECT_DEATH(scene.order.unexpect(a), "nobody waits for head 0");
+    scene.order.pin(a);
+    EXPECT_DEATH(scene.order.remove(a), "head 0 goes with 1 pins");
+}
+
+TEST(EvictionOrderDeathTest, VerifySeesHeadsThatTheOrderDoesNotKnow) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId a = scene.add(8);
+    scene.verify();
+    Head stranger = scene.heads.at(a);
+    stranger.id = HeadId{5};
+    EXPECT_DEATH(scene.order.verify(std::vector<const Head*>{&stranger}), "head 5 is not in the order");
+    EXPECT_DEATH(scene.order.verify({}), "1 heads are in the order, 0 live");
+    Head moved = scene.heads.at(a);
+    moved.blocks.segment = SegmentId{3};
+    EXPECT_DEATH(scene.order.verify(std::vector<const Head*>{&moved}), "head 0 lies in segment 3, the order says 0");
+}
+
+TEST(EvictionOrderDeathTest, VerifySeesSegmentsThatChangedUnnoticed) {
+    LruEviction lru;
+    OrderScene scene(lru);
+    const HeadId a = scene.add(8);
+    EXPECT_EQ(scene.for_blocks(), a);
+    const auto attached = scene.kv.attach(scene.heads.at(a).blocks, 8);
+    ASSERT_TRUE(attached);
+    (void)scene.kv.take_changed();  // what the order should have been told
+    EXPECT_DEATH(scene.verify(), "0 heads may go for blocks, 1 are offered");
+}
+
+}  // namespace
+}  // namespace verbatim
