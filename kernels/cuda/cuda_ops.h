@@ -376,10 +376,11 @@ public:
     virtual Status synchronize() = 0;  // everything asked for is done
     [[nodiscard]] virtual std::string description() const = 0;
     [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
-    // What test_tensor_cores (kernels/cuda/tensor_self_test.h) said of this device: tensor.sm90 is granted by it. What
-    // it has asked for is not counted.
-    void keep_self_test(Status tested) {
+    // What grant_tensor_cores (kernels/cuda/tensor_self_test.h) has found: tensor.sm90 is granted by it. What it has
+    // asked for is not counted. `remark` is said wherever the device is described.
+    void keep_self_test(Status tested, std::string remark = "") {
         tensor_cores_ = std::move(tested);
+        remark_ = std::move(remark);
         counts_ = {};
     }
     [[nodiscard]] CudaLimits limits() const { return {}; }
@@ -500,6 +501,7 @@ protected:
     DeviceCounts counts_;
     bool uses_warpgroups_ = true;
     Status tensor_cores_;
+    std::string remark_;
 };
 
 // Floats of workspace that attention() needs: per run of a row and attention head a softmax state.

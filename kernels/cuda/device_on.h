@@ -116,9 +116,9 @@ public:
         } else if (profile != reference::Profile::kFast && fills_device<TensorMatmul>(parameters)) {
             launch_blocks<TensorMatmul>("tensor_matmul", parameters);
         } else if (out.num_rows <= 16) {
-            launch_tensor_matvec<TensorMatvec16>("tensor_matvec16", parameters);
+            this->template launch_tensor_items<TensorItems16>("tensor_items16", parameters);
         } else {
-            launch_tensor_matvec<TensorMatvec32>("tensor_matvec32", parameters);
+            this->template launch_tensor_items<TensorItems32>("tensor_items32", parameters);
         }
     }
     void scale(Floats x, float multiplier) override { launch_rows("scale", x, Scale{rows(x), multiplier}); }
@@ -488,14 +488,6 @@ private:
     template <typename Kernel>
     void launch_blocks(const char* name, const TensorParameters& parameters) {
         launch(name, blocks_of<Kernel>(parameters), {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
-    }
-    template <typename Kernel>
-    void launch_tensor_matvec(const char* name, const TensorParameters& parameters) {
-        constexpr int64_t kRows = int64_t{Kernel::kLaneSums} / 4 * simt::kMmaColumns;
-        const int32_t chunk_warps = this->chunk_warps_of(parameters.num_groups, Kernel::kWarps);
-        launch(name,
-               grid(parts(parameters.num_tiles, Kernel::kWarps / chunk_warps), parts(parameters.out.num_rows, kRows)),
-               {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters, chunk_warps}});
     }
     // As many blocks as are resident take items from the list, and not one more: it would begin when the others have
     // finished theirs.

@@ -60,7 +60,7 @@ public:
         if (emulator_.findings().empty()) return {};
         return tl::unexpected(Error{"emulated GPU: " + emulator_.findings().front().text, ErrorKind::kCheck});
     }
-    [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread"; }
+    [[nodiscard]] std::string description() const override { return "emulated: one fiber per thread" + remark_; }
     [[nodiscard]] Status computes_in(reference::Profile profile) const override {
         return profile == reference::Profile::kTensorSm90 ? tensor_cores_ : Status{};
     }
@@ -182,7 +182,7 @@ private:
 std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator, const EmulatedDeviceConfig& config) {
     std::unique_ptr<Device> device = std::make_unique<DeviceOn<EmulatedMachine>>(emulator, config);
     if (config.num_self_test_tiles > 0) {
-        device->keep_self_test(test_tensor_cores(*device, config.num_self_test_tiles));
+        grant_tensor_cores(*device, config.num_self_test_tiles);
     }
     return device;
 }

@@ -154,21 +154,26 @@ private:
         if (part_rows <= kTensorMatvecRows) {
             launch_tensor_entries(of, all, words);
         } else if (part_rows <= 16) {
-            launch_tensor_matvec<TensorExpertMatvec16>(of, all, words);
+            launch_expert_items<TensorExpertItems16>(of, all, words);
         } else if (part_rows <= 32) {
-            launch_tensor_matvec<TensorExpertMatvec32>(of, all, words);
+            launch_expert_items<TensorExpertItems32>(of, all, words);
+        } else if (this->has_warpgroups()) {
+            static_assert(HopperPart::kBlockRows >= 128);
+            launch("hopper_expert_matmul", grid(parts(tiles, HopperPart::kBlockTiles), 1, of.counts.num_parts()),
+                   {simt::kWarpSize, HopperPart::kWarps}, kernel_of<HopperExpertMatmul>({{all}}, of, words));
         } else {
             static_assert(TensorMatmul::kBlockRows >= 128);
             launch("tensor_expert_matmul", grid(parts(tiles, TensorMatmul::kBlockTiles), 1, of.counts.num_parts()),
                    {simt::kWarpSize, TensorMatmul::kWarps}, kernel_of<TensorExpertMatmul>({all}, of, words));
         }
     }
+    // All chunks of a panel are a block's: parts keep the device busy.
     template <typename Kernel>
-    void launch_tensor_matvec(const DeviceEntries& of, const TensorParameters& all, int64_t words) {
-        constexpr int kWarps = TensorMatvec32::kWarps;
-        const int32_t chunk_warps = this->chunk_warps_of(all.num_groups, kWarps);
-        launch("tensor_expert_matvec", grid(parts(all.num_tiles, kWarps / chunk_warps), 1, of.counts.num_parts()),
-               {simt::kWarpSize, kWarps}, kernel_of<Kernel>({{all, chunk_warps}}, of, words));
+    void launch_expert_items(const DeviceEntries& of, const TensorParameters& all, int64_t words) {
+        constexpr int32_t kWarps = TensorItems32::kWarps;
+        const TensorItemList items = this->whole_panels(all, kWarps, 1);
+        launch("tensor_expert_items", grid(items.num_items, 1, of.counts.num_parts()), {simt::kWarpSize, kWarps},
+               kernel_of<Kernel>({{all, items, kWarps}}, of, words));
     }
     void launch_tensor_entries(const DeviceEntries& of, const TensorParameters& all, int64_t words) {
         constexpr int kWarps = TensorMatvec8::kWarps;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 
+#include "kernels/cuda/compiled_for.h"
 #include "kernels/cuda/device_on.h"
 #include "kernels/cuda/launch_attributes.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800, 900: there is code for them
 constexpr int kLeastMajor = 8;                          // compute capability: cp.async, mma of bf16
+constexpr bool kHasWarpgroups = has_warpgroup_code(VERBATIM_CUDA_ARCHITECTURES);  // CMake's list
 
 template <typename Kernel>
 __global__ void run(const Kernel kernel) {
@@ -100,7 +103,7 @@ public:
     }
     [[nodiscard]] std::string description() const override {
         return std::string(properties_.name) + ", compute capability " + std::to_string(properties_.major) + "." +
-               std::to_string(properties_.minor);
+               std::to_string(properties_.minor) + remark_;
     }
     [[nodiscard]] Status computes_in(reference::Profile profile) const override {
         if (profile == reference::Profile::kFast) return has_room_for_fast();
@@ -150,7 +153,7 @@ public:
     }
 
 protected:
-    [[nodiscard]] bool has_warpgroups() const { return uses_warpgroups_ && properties_.major == 9; }
+    [[nodiscard]] bool has_warpgroups() const { return kHasWarpgroups && uses_warpgroups_ && properties_.major == 9; }
     template <typename T>
     simt::Global<T> view(T* data, int64_t) {
         return {data};
@@ -163,7 +166,7 @@ protected:
         };
         constexpr int kSharedBytes = shared_bytes<Kernel>();
         static_assert(kSharedBytes <= 227 << 10, "a block of 9.0 has no more");
-        if constexpr (kSharedBytes > 0) {
+        if (kSharedBytes > 0 && kernels_with_shared_.insert(reinterpret_cast<const void*>(entry_of<Kernel>())).second) {
             keep(cudaFuncSetAttribute(entry_of<Kernel>(), cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                  std::string(kernel_name) + " with " + std::to_string(kSharedBytes) + " bytes of shared memory");
         }
@@ -225,23 +228,27 @@ private:
     simt::Dim3 last_block_;
     std::string first_error_;  // sticky (D3)
     bool is_recording_ = false;
+    std::set<const void*> kernels_with_shared_;  // for which it was asked; until a reset, which outlives no machine
     // Of this process: they share CUDA's context.
     static inline int num_machines_ = 0;
     static inline bool one_has_failed_ = false;  // of those that reset
 };
 
 // Other families are other arithmetics, whatever their sums may be: they are refused by name, unasked.
-Status tensor_cores_of(Device& device, const cudaDeviceProp& properties, int64_t num_tiles) {
-    if (properties.major == 9 && num_tiles > 0) return test_tensor_cores(device, num_tiles);
+void grant_tensor_cores_of(Device& device, const cudaDeviceProp& properties, int64_t num_tiles) {
+    if (properties.major == 9 && num_tiles > 0) return grant_tensor_cores(device, num_tiles);
     if (properties.major == 9) {
-        return tl::unexpected(Error{"tensor.sm90 is refused: no self-test of the device was asked for"});
+        return device.keep_self_test(
+            tl::unexpected(Error{"tensor.sm90 is refused: no self-test of the device was asked for"}));
     }
-    return tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
-                                    device.description() + "; exact runs everywhere",
-                                ErrorKind::kMachine});
+    device.keep_self_test(tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
+                                                   device.description() + "; exact runs everywhere",
+                                               ErrorKind::kMachine}));
 }
 
 }  // namespace
+
+std::string_view compiled_architectures() { return VERBATIM_CUDA_ARCHITECTURES; }
 
 Result<std::unique_ptr<Device>> make_gpu_device(const GpuDeviceConfig& config) {
     const auto failed = [](const char* call, cudaError_t status) {
@@ -264,7 +271,7 @@ Result<std::unique_ptr<Device>> make_gpu_device(const GpuDeviceConfig& config) {
     if (const auto status = cudaStreamCreate(&stream); status != cudaSuccess) return failed("cudaStreamCreate", status);
     std::unique_ptr<Device> device =
         std::make_unique<DeviceOn<GpuMachine>>(properties, stream, config.resets_after_errors);
-    device->keep_self_test(tensor_cores_of(*device, properties, config.num_self_test_tiles));
+    grant_tensor_cores_of(*device, properties, config.num_self_test_tiles);
     return device;
 }
 

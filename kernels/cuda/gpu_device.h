@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "engine/base/error.h"
 #include "kernels/cuda/cuda_ops.h"
@@ -22,5 +23,8 @@ struct GpuDeviceConfig {
 
 // An error when there is no device, or its driver or architecture does not fit.
 Result<std::unique_ptr<Device>> make_gpu_device(const GpuDeviceConfig& config = {});
+
+// That the kernels were compiled for, as compiled_for.h reads them.
+std::string_view compiled_architectures();
 
 }  // namespace verbatim::cuda

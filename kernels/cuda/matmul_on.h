@@ -13,6 +13,7 @@
 #include "kernels/cuda/matvec_on.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/matmul_items.h"
+#include "kernels/cuda/ops/tensor_items.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -66,6 +67,37 @@ protected:
         return {static_cast<int32_t>(parts(num_pairs, kChunkPairs)), item_warps(num_pairs), {}, {}};
     }
 
+    // All chunks of a panel are an item.
+    static TensorItemList whole_panels(const TensorParameters& parameters, int64_t warps, int64_t row_blocks) {
+        const auto panels = static_cast<int32_t>(parts(parameters.num_tiles, warps));
+        const auto chunks = static_cast<int32_t>(parts(parameters.num_groups, kChunkGroups));
+        return {false, chunks, panels, static_cast<int32_t>(panels * row_blocks), {}, {}};
+    }
+    // On tensor cores, some rows. Panels are divided into chunks, unless they are many, and of fewer warps, when there
+    // are too few items still.
+    template <typename Kernel>
+    void launch_tensor_items(const char* name, const TensorParameters& parameters) {
+        const int64_t row_blocks = parts(parameters.out.num_rows, Kernel::kRows);
+        int32_t warps = Kernel::kWarps;
+        TensorItemList items = whole_panels(parameters, warps, row_blocks);
+        for (; warps > 1 && !keeps_busy(int64_t{items.num_items} * items.num_chunks); warps /= 2) {
+            items = whole_panels(parameters, warps / 2, row_blocks);
+        }
+        // Blocks of fewer warps are not as many more: the inputs take as much of a processor's memory in each.
+        const int64_t by_memory = kProcessorShared / (Kernel{{parameters, items, warps}}.shared_bytes() + kBlockShared);
+        const int64_t resident =
+            num_processors() * std::min<int64_t>(Kernel::kResidentBlocks * Kernel::kWarps / warps, by_memory);
+        const int64_t sums = int64_t{items.num_items} * items.num_chunks * warps * Kernel::kSums;
+        if (items.num_chunks > 1 && items.num_items < 4 * resident && items.num_items <= most_divided() &&
+            sums <= room_for_sums()) {
+            items.is_divided = true;
+            items.num_items *= items.num_chunks;
+            share_sums(items);
+        }
+        launch(name, grid(std::min<int64_t>(items.num_items, resident)), {simt::kWarpSize, warps},
+               Kernel{{parameters, items, warps}});
+    }
+
     using Views = MatvecOn<Machine>;
     using Views::grid;
     using Views::launch;
@@ -75,6 +107,8 @@ protected:
     using Views::view;
 
 private:
+    static constexpr int64_t kProcessorShared = 228 << 10;  // bytes, of 9.0
+    static constexpr int64_t kBlockShared = 2 << 10;  // a block's own beside its rings: CUDA's, arrays of few words
     // As many blocks as the device holds at once, or as there are items. Tiles that are too few for its processors are
     // divided, into items of as many chunks as a block has warps: fewer warps, when there are too few items, still.
     template <typename Kernel>
@@ -94,13 +128,15 @@ private:
     }
     // Blocks of several warps, for three quarters of the processors at least.
     [[nodiscard]] bool keeps_busy(int64_t blocks) const { return 4 * blocks >= 3 * num_processors(); }
+    // Tiles or panels, so that each has its arrivals.
+    [[nodiscard]] int64_t most_divided() const { return num_processors() * 64; }
     // Floats: four chunks of the largest tile for each of the blocks that may be resident.
     [[nodiscard]] int64_t room_for_sums() const { return this->resident_blocks() * 4 * Matmul32::kSums; }
-    void share_sums(MatmulItems& items) {
-        const int64_t num_tiles = num_processors();  // more would not be divided
+    template <typename Items>
+    void share_sums(Items& items) {
         if (sums_.count() == 0) {
             sums_ = DeviceArray<float>(*this, room_for_sums());
-            arrivals_ = DeviceArray<int32_t>(*this, std::vector<int32_t>(static_cast<size_t>(num_tiles), 0));
+            arrivals_ = DeviceArray<int32_t>(*this, std::vector<int32_t>(static_cast<size_t>(most_divided()), 0));
         }
         items.sums = view(sums_.data(), sums_.count());
         items.arrivals = view(arrivals_.data(), arrivals_.count());

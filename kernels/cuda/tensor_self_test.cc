@@ -14,26 +14,41 @@ namespace {
 
 // `part` of every tile, as words: pairs of bf16 have the lower k in the lower half.
 template <typename Word, typename Part>
-std::vector<Word> words_of(const std::vector<TensorTile>& tiles, const Part& part) {
+std::vector<Word> words_of(std::span<const TensorTile> tiles, const Part& part) {
     constexpr size_t kWords = sizeof(part(tiles.front())) / sizeof(Word);
     std::vector<Word> words(tiles.size() * kWords);
     for (size_t t = 0; t < tiles.size(); ++t) std::memcpy(&words[t * kWords], &part(tiles[t]), kWords * sizeof(Word));
     return words;
 }
 
-std::vector<TensorSums> sums_of(const std::vector<float>& values) {
-    std::vector<TensorSums> sums(values.size() / TensorSums::kCount);
-    for (size_t t = 0; t < sums.size(); ++t) {
-        std::memcpy(&sums[t].d, &values[t * TensorSums::kCount], sizeof(sums[t].d));
-    }
-    return sums;
+// How each of the two ways differs from the model; empty: it does not, or is not there.
+struct Differences {
+    std::string by_warps;
+    std::string by_groups;
+};
+Result<Differences> differences_of(Device& device, int64_t num_tiles) {
+    CHECK(num_tiles > 0, "a self-test of {} tiles", num_tiles);
+    const std::vector<TensorTile> tiles = tensor_tiles(num_tiles);
+    Differences found;
+    ASSIGN_OR_RETURN(const auto by_warps, multiply_on(device, TensorCaller::kWarp, tiles));
+    found.by_warps = difference_from_hopper(tiles, by_warps);
+    if (!device.multiplies_by_groups()) return found;
+    ASSIGN_OR_RETURN(const auto by_groups, multiply_on(device, TensorCaller::kGroup, tiles));
+    found.by_groups = difference_from_hopper(tiles, by_groups);
+    return found;
+}
+
+Status status_of(const Device& device, const Differences& found) {
+    if (found.by_warps.empty() && found.by_groups.empty()) return {};
+    std::string text = "tensor.sm90 is refused: in the self-test of " + device.description();
+    if (!found.by_warps.empty()) text += ", by mma " + found.by_warps;
+    if (!found.by_groups.empty()) text += ", by wgmma " + found.by_groups;
+    return tl::unexpected(Error{text + "; exact runs everywhere", ErrorKind::kMachine});
 }
 
 }  // namespace
 
-Status test_tensor_cores(Device& device, int64_t num_tiles) {
-    CHECK(num_tiles > 0, "a self-test of {} tiles", num_tiles);
-    const std::vector<TensorTile> tiles = tensor_tiles(num_tiles);
+Result<std::vector<TensorSums>> multiply_on(Device& device, TensorCaller caller, std::span<const TensorTile> tiles) {
     const auto a_words = words_of<uint32_t>(
         tiles, [](const TensorTile& tile) -> const auto& { return tile.a; });
     const auto b_words = words_of<uint32_t>(
@@ -44,22 +59,29 @@ Status test_tensor_cores(Device& device, int64_t num_tiles) {
     const DeviceArray<uint32_t> b(device, std::span<const uint32_t>(b_words));
     const DeviceArray<float> c(device, std::span<const float>(c_words));
     const DeviceArray<float> sums(device, std::ssize(c_words));
-    std::string differences;
-    for (const TensorCaller caller : {TensorCaller::kWarp, TensorCaller::kGroup}) {
-        if (caller == TensorCaller::kGroup && !device.multiplies_by_groups()) continue;
-        device.multiply_tiles(caller, a.data(), b.data(), c.data(), sums.data(), num_tiles);
-        std::vector<float> got(c_words.size());
-        sums.download(0, got);
-        RETURN_IF_ERROR(device.synchronize());
-        const std::string difference = difference_from_hopper(tiles, sums_of(got));
-        if (difference.empty()) continue;
-        differences += caller == TensorCaller::kWarp ? ", by mma " : ", by wgmma ";
-        differences += difference;
+    device.multiply_tiles(caller, a.data(), b.data(), c.data(), sums.data(), std::ssize(tiles));
+    std::vector<float> got(c_words.size());
+    sums.download(0, got);
+    RETURN_IF_ERROR(device.synchronize());
+    std::vector<TensorSums> results(tiles.size());
+    for (size_t t = 0; t < tiles.size(); ++t) {
+        std::memcpy(&results[t].d, &got[t * TensorSums::kCount], sizeof(results[t].d));
     }
-    if (differences.empty()) return {};
-    return tl::unexpected(Error{
-        "tensor.sm90 is refused: in the self-test of " + device.description() + differences + "; exact runs everywhere",
-        ErrorKind::kMachine});
+    return results;
+}
+
+Status test_tensor_cores(Device& device, int64_t num_tiles) {
+    ASSIGN_OR_RETURN(const Differences found, differences_of(device, num_tiles));
+    return status_of(device, found);
+}
+
+void grant_tensor_cores(Device& device, int64_t num_tiles) {
+    const auto found = differences_of(device, num_tiles);
+    if (!found) return device.keep_self_test(tl::unexpected(found.error()));
+    if (!found->by_warps.empty() || found->by_groups.empty()) return device.keep_self_test(status_of(device, *found));
+    device.use_warpgroups(false);
+    device.keep_self_test(
+        {}, "; tensor.sm90 by mma.sync alone, no warpgroups: in the self-test, by wgmma " + found->by_groups);
 }
 
 }  // namespace verbatim::cuda

@@ -8,6 +8,7 @@
 #include <memory>
 #include <tuple>
 
+#include "kernels/cuda/compiled_for.h"
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "tests/cuda_runtime/strict_runtime.h"
@@ -203,6 +204,27 @@ TEST_F(GpuDevice, KeepsTheRulesInEveryProfileAndIsAskedForWhatTheEmulatedOneIs) 
     }
 }
 
+// What launches are held to is read from the object: not a size is known of code that nvcc compresses.
+TEST_F(GpuDevice, TheStandInKnowsItsKernelsSharedMemory) {
+    EXPECT_GT(strict_runtime::num_kernels_with_static_shared(), 40);
+}
+
+// Once for a device, not at each launch.
+TEST_F(GpuDevice, AsksForAKernelsSharedMemoryOnce) {
+    begin_process({.num_processors = 2});
+    auto device = make_gpu_device(kProgram);
+    ASSERT_TRUE(device);
+    ASSERT_TRUE(Session(model_, **device, reference::Profile::kTensorSm90).run());
+    const int64_t first = strict_runtime::counts().attributes;
+    EXPECT_GT(first, 1);
+    ASSERT_TRUE(Session(model_, **device, reference::Profile::kTensorSm90).run());
+    EXPECT_EQ(strict_runtime::counts().attributes, first);
+    device->reset();
+    const auto fresh = make_gpu_device(kProgram);
+    ASSERT_TRUE(Session(model_, **fresh, reference::Profile::kTensorSm90).run());
+    EXPECT_EQ(strict_runtime::counts().attributes, 2 * first);
+}
+
 // Not where a device runs the code for an earlier one, which does not know how to wait.
 TEST_F(GpuDevice, AMatvecBeginsEarlyWhereItsCodeWaits) {
     for (const int major : {8, 9, 12}) {
@@ -305,6 +327,22 @@ TEST_F(GpuDevice, TensorCoresThatDoNothingAreRefused) {
     const Status granted = (*device)->computes_in(Profile::kTensorSm90);
     ASSERT_FALSE(granted);
     EXPECT_THAT(granted.error().message, HasSubstr("out of memory"));
+}
+
+// Code for 80 or 90 runs there, too, and has no warpgroups in it.
+TEST_F(GpuDevice, TakesWarpgroupsWhereTheyWereCompiled) {
+    for (const char* with : {"90a", "80,90a", "90a-real", "80-real,90a-virtual", "90a,100a"}) {
+        EXPECT_TRUE(has_warpgroup_code(with)) << with;
+    }
+    for (const char* without : {"", "80", "90", "80,90", "90-real,90-virtual", "100a", "190a", "90aa"}) {
+        EXPECT_FALSE(has_warpgroup_code(without)) << without;
+    }
+    for (const int major : {8, 9, 10}) {
+        begin_process({.major = major});
+        const auto device = make_gpu_device(kProgram);
+        ASSERT_TRUE(device);
+        EXPECT_EQ((*device)->multiplies_by_groups(), major == 9 && has_warpgroup_code(compiled_architectures()));
+    }
 }
 
 // Others may compute the same sums one day: their numbers have other names.

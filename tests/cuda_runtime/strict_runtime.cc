@@ -13,6 +13,8 @@
 #include <tuple>
 #include <utility>
 
+#include "tests/cuda_runtime/fat_binary.h"
+
 namespace verbatim::cuda::strict_runtime {
 namespace {
 
@@ -56,6 +58,20 @@ Process& process() {
     return one;
 }
 bool works() { return process().sticky == cudaSuccess; }
+
+// Of objects, for as long as the program runs.
+struct Kernels {
+    std::map<std::string, size_t> static_shared;             // bytes by mangled name
+    std::map<const void*, size_t> static_shared_of_kernels;  // by the address that a launch names
+};
+Kernels& kernels() {
+    static Kernels all;
+    return all;
+}
+size_t static_shared_bytes(const void* kernel) {
+    const auto found = kernels().static_shared_of_kernels.find(kernel);
+    return found == kernels().static_shared_of_kernels.end() ? 0 : found->second;
+}
 
 struct Breach {
     std::string what;
@@ -187,7 +203,9 @@ void land(const std::vector<Copy>& copies) {
 }
 
 // R4.
-void require_fit(const cudaLaunchConfig_t& config, size_t shared_bytes) {
+void require_fit(const cudaLaunchConfig_t& config, const void* kernel) {
+    const size_t asked = process().shared_bytes[kernel];
+    const size_t known = static_shared_bytes(kernel);
     const auto [x, y, z] = std::tuple(config.gridDim.x, config.gridDim.y, config.gridDim.z);
     require(x > 0 && y > 0 && z > 0 && x <= INT32_MAX && y <= kMostBlocks && z <= kMostBlocks,
             fmt::format("a grid of {} x {} x {} blocks", x, y, z), cudaErrorInvalidConfiguration);
@@ -195,8 +213,9 @@ void require_fit(const cudaLaunchConfig_t& config, size_t shared_bytes) {
     const uint64_t num_threads = uint64_t{block.x} * block.y * block.z;
     require(num_threads > 0 && num_threads <= kMostThreads && block.z <= 64,
             fmt::format("a block of {} x {} x {} threads", block.x, block.y, block.z), cudaErrorInvalidConfiguration);
-    require(config.dynamicSmemBytes <= std::max(kSharedUnasked, shared_bytes),
-            fmt::format("{} bytes of shared memory, {} were asked for", config.dynamicSmemBytes, shared_bytes));
+    require(known + config.dynamicSmemBytes <= std::max(kSharedUnasked, known + asked),
+            fmt::format("{} bytes of shared memory beside {} that the compiler knows of, {} were asked for",
+                        config.dynamicSmemBytes, known, asked));
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const bool is_dependent = config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
         const bool is_cooperative = config.attrs[i].id == cudaLaunchAttributeCooperative;
@@ -217,6 +236,12 @@ void require_fit(const cudaLaunchConfig_t& config, size_t shared_bytes) {
 void begin_process(const Machine& machine) { process() = {.machine = machine}; }
 const std::vector<std::string>& violations() { return process().violations; }
 const Counts& counts() { return process().counts; }
+void declare_kernel(const void* kernel, size_t static_shared_bytes) {
+    kernels().static_shared_of_kernels[kernel] = static_shared_bytes;
+}
+int64_t num_kernels_with_static_shared() {
+    return std::ranges::count_if(kernels().static_shared_of_kernels, [](const auto& one) { return one.second > 0; });
+}
 
 std::vector<std::string> left_behind() {
     std::vector<std::string> left;
@@ -332,8 +357,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
     return answer("cudaFuncSetAttribute", [&] {
+        ++process().counts.attributes;
         require(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize, "another attribute");
-        require(value >= 0 && static_cast<size_t>(value) <= kMostShared, "more than a block has");
+        require(value >= 0 && static_cast<size_t>(value) + static_shared_bytes(kernel) <= kMostShared,
+                "more than a block has");
         if (works()) process().shared_bytes[kernel] = static_cast<size_t>(value);
         return cudaSuccess;
     });
@@ -341,7 +368,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
     return answer("cudaLaunchKernelExC", [&] {
         Stream& stream = at(process().streams, config->stream);
-        require_fit(*config, process().shared_bytes[kernel]);
+        require_fit(*config, kernel);
         if (!stream.is_captured) return run(1);
         ++stream.num_recorded;
         return cudaSuccess;
@@ -384,14 +411,19 @@ const char* cudaGetErrorString(cudaError_t status) {
 // (they do not link without __cudaPushCallConfiguration): such a launch does not return its error
 
 extern "C" {
-void** __cudaRegisterFatBinary(void*) {
+void** __cudaRegisterFatBinary(void* binary) {
     static void* handle = nullptr;
+    kernels().static_shared.merge(static_shared_of(binary));
     return &handle;
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
-void __cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*, int*) {}
+void __cudaRegisterFunction(void**, const char* kernel, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*,
+                            int*) {
+    const auto known = kernels().static_shared.find(name);
+    if (known != kernels().static_shared.end()) declare_kernel(kernel, known->second);
+}
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return cudaErrorNotSupported; }
 cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorNotSupported; }
 cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) { return cudaErrorNotSupported; }

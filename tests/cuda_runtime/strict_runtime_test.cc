@@ -79,6 +79,7 @@ struct Misuse {
     void (*commit)(Scene&);
 };
 std::array<char, 64> pageable;
+constexpr const char* kWithArrays = "a kernel with arrays";
 
 const Misuse kBreaches[] = {
     {"cudaFree: what is not allocated", [](Scene& s) { cudaFree(s.device), cudaFree(s.device); }},
@@ -114,18 +115,36 @@ const Misuse kBreaches[] = {
      [](Scene& s) {
          s.launch(1, {33, 32});
      }},
-    {"cudaLaunchKernelExC: 50000 bytes of shared memory, 0 were asked for",
+    {"cudaLaunchKernelExC: 50000 bytes of shared memory beside 0 that the compiler knows of, 0 were asked for",
      [](Scene& s) {
          cudaFuncSetAttribute("another kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, 50000);
          s.launch(1, 1, 50000);
+     }},
+    {"cudaLaunchKernelExC: 9152 bytes of shared memory beside 40001 that the compiler knows of, 0 were asked for",
+     [](Scene& s) {
+         s.launch(1, 1, 9151, kWithArrays);
+         s.launch(1, 1, 9152, kWithArrays);
+     }},
+    {"cudaLaunchKernelExC: 60001 bytes of shared memory beside 40001 that the compiler knows of, 60000 were asked for",
+     [](Scene& s) {
+         cudaFuncSetAttribute(kWithArrays, cudaFuncAttributeMaxDynamicSharedMemorySize, 60000);
+         s.launch(1, 1, 60000, kWithArrays);
+         s.launch(1, 1, 60001, kWithArrays);
      }},
     {"cudaLaunchKernelExC: 265 blocks are to be there at once, the device holds 264",
      [](Scene& s) { s.launch_as<Meets>(265); }},
     {"cudaFuncSetAttribute: more than a block has",
      [](Scene&) { cudaFuncSetAttribute("a kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1); }},
+    {"cudaFuncSetAttribute: more than a block has",
+     [](Scene&) {
+         constexpr int kLeft = (227 << 10) - 40001;
+         cudaFuncSetAttribute(kWithArrays, cudaFuncAttributeMaxDynamicSharedMemorySize, kLeft);
+         cudaFuncSetAttribute(kWithArrays, cudaFuncAttributeMaxDynamicSharedMemorySize, kLeft + 1);
+     }},
 };
 
 TEST(StrictRuntime, ABreachIsFoundWithTheNameOfTheCall) {
+    declare_kernel(kWithArrays, 40001);
     for (const Misuse& breach : kBreaches) {
         Scene scene;
         breach.commit(scene);

@@ -169,6 +169,7 @@ def compiled(args, architecture):
     ptx_file = args.work_dir / f"kernels_{architecture}.ptx"
     target = f"-arch=sm_{architecture}"
     subprocess.run([args.nvcc, "-ptx", "-std=c++20", "-O3", *args.options.split(","), target, f"-I{args.source_dir}",
+                    f'-DVERBATIM_CUDA_ARCHITECTURES="{architecture}"',
                     str(args.source_dir / "kernels/cuda/gpu_device.cu"), "-o", str(ptx_file)], check=True)
     assembled = subprocess.run([str(pathlib.Path(args.nvcc).parent / "ptxas"), "-v", target, str(ptx_file), "-o",
                                 str(ptx_file.with_suffix(".cubin"))], check=True, capture_output=True, text=True)

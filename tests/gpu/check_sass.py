@@ -2,8 +2,10 @@
 """Looks at the machine code of sm_90a in the object that the build made of the kernels.
 
 - No kernel has local memory: no spills, no stack, no array that lies in memory instead of registers.
+- No kernel waits until all memory has what it wrote, but those whose blocks hand on to each other by atomics.
 - Those of tests/gpu/sass_expectations.txt ask for as many bytes before they wait, hide a load behind as many
-  multiplications, and multiply in loops as short, as it says there. Registers count only where a block would not fit.
+  multiplications, ask for as much before the kernel before has ended, and multiply in loops as short, which bring as
+  much, as it says there. Registers count only where a block would not fit.
 
 All checks are first tried on texts that must fail. Without cuobjdump and without PyPI it is skipped.
 """
@@ -23,9 +25,11 @@ def problems_of(kernel, code, registers, expected):
     found = []
     if code.count("LDL", "STL") > 0:
         found.append(f"{code.count('LDL', 'STL')} instructions on local memory: spills or an array that is indexed")
+    if code.far_fences > 0 and code.count("ATOM", "ATOMG") == 0:
+        found.append(f"{code.far_fences} fences of all memory, and no other block is handed anything")
     if expected is None:
         return [f"{kernel}: {text}" for text in found]
-    threads, under_way, hidden, multiplications, instructions = expected
+    threads, under_way, hidden, early, multiplications, instructions, brings = expected
     warp_registers = (registers * 32 + 255) // 256 * 256
     if warp_registers * ((threads + 31) // 32) > REGISTERS:
         found.append(f"{registers} registers: a block of {threads} threads does not fit a processor")
@@ -33,11 +37,15 @@ def problems_of(kernel, code, registers, expected):
         found.append(f"{code.bytes_under_way} bytes are asked for before the first is used, {under_way} are expected")
     if code.hidden < hidden:
         found.append(f"{code.hidden} multiplications stand between a load and its use, {hidden} are expected")
+    if code.asked_early < early:
+        found.append(f"{code.asked_early} wide loads come before the wait for another kernel, {early} are expected")
     ffma, tensor, length = code.inner_loop() or (0, 0, 0)
     if max(ffma, tensor) < multiplications:
         found.append(f"the loop has {ffma} FFMA and {tensor} HMMA, {multiplications} are expected")
     if length > instructions:
         found.append(f"the loop has {length} instructions, {instructions} at most are expected")
+    if code.brings() < brings:
+        found.append(f"the loop brings {code.brings()} times for those that follow, {brings} are expected")
     return [f"{kernel}: {text}" for text in found]
 
 
@@ -72,14 +80,26 @@ def check_the_checks():
     spilled = function("STL [R1], R4", "LDL R4, [R1]")
     (only,) = problems_of("Scan", spilled, 8, None)
     assert only.startswith("Scan: 2 instructions on local memory"), only
-    assert problems_of("Scan", nested, 255, (256, 0, 0, 2, 3)) == []
-    for expected, part in (((256, 0, 0, 2, 3), "does not fit"), ((64, 4, 0, 2, 3), "before the first"),
-                           ((64, 0, 9, 2, 3), "between a load"), ((64, 0, 0, 3, 3), "the loop has 0 FFMA and 2 HMMA"),
-                           ((64, 0, 0, 2, 2), "3 instructions, 2 at most")):
+    assert problems_of("Scan", nested, 255, (256, 0, 0, 0, 2, 3, 0)) == []
+    for expected, part in (((256, 0, 0, 0, 2, 3, 0), "does not fit"), ((64, 4, 0, 0, 2, 3, 0), "before the first"),
+                           ((64, 0, 9, 0, 2, 3, 0), "between a load"),
+                           ((64, 0, 0, 1, 2, 3, 0), "the wait for another"),
+                           ((64, 0, 0, 0, 3, 3, 0), "the loop has 0 FFMA and 2 HMMA"),
+                           ((64, 0, 0, 0, 2, 2, 0), "3 instructions, 2 at most"),
+                           ((64, 0, 0, 0, 2, 3, 1), "brings 0 times for")):
         registers = 257 if "fit" in part else 64
         (only,) = problems_of("Scan", nested, registers, expected)
         assert part in only, only
-    assert all_problems({}, {}, {"Gone": (64, 0, 0, 0, 0)}) == ["Gone: in the file of expectations, but not compiled"]
+    assert function(mma, "LDGSTS.E.BYPASS.128 [R1], [R2.64]", "UBLKCP [UR4], [UR6], UR8", "@P0 BRA 0x0").brings() == 2
+    asked = function(first, "LDG.E R20, [R18.64]", "LDGSTS.E.BYPASS.128 [R1], [R2.64]", "UBLKCP [UR4], [UR6], UR8",
+                     "ACQBULK", second, "ACQBULK")
+    assert (asked.asked_early, early.asked_early) == (3, 0), asked
+    far, near, atomic = "MEMBAR.ALL.GPU", "MEMBAR.ALL.CTA", "ATOM.E.ADD.S32.STRONG.GPU PT, R1, [R2.64], R3"
+    (only,) = problems_of("Scan", function(near, far), 8, None)
+    assert only.startswith("Scan: 1 fences of all memory"), only
+    assert problems_of("Scan", function(far, atomic), 8, None) == problems_of("Scan", function(near), 8, None) == []
+    (only,) = all_problems({}, {}, {"Gone": (64, 0, 0, 0, 0, 0, 0)})
+    assert only == "Gone: in the file of expectations, but not compiled"
     usage = " Function _Zon_device4ScanEEEvT_:\n  REG:120 STACK:0 SHARED:0 LOCAL:0\n"
     assert sass.registers_of(usage) == {"Scan": 120}
 

@@ -4,9 +4,9 @@ code (tests/gpu/sass.py) and the bytes that must move, beside what gpu_benchmark
 
     tests/gpu/forecast.py --object build/release/.../gpu_device.cu.o --nvcc NVCC --work-dir DIR [--measured RECORD]
 
-A line's time is the longest of three: its bytes at what the loads under way can keep busy, its warp instructions at one
-for each scheduler and clock, its tensor multiplications at what mma.sync reaches. Launches, tails and small grids are
-not in it.
+A line's time is the longest of four: its bytes at what the loads under way can keep busy, what its blocks bring from
+L2, its warp instructions at one for each scheduler and clock, its tensor multiplications at what mma.sync or wgmma
+reaches. Launches, tails and small grids are not in it.
 """
 
 import argparse
@@ -20,22 +20,34 @@ SKIPPED = 77
 
 # Of an H100 SXM. Data sheet: processors, clock, schedulers, registers, warps, bf16 multiplications a clock.
 PROCESSORS, CLOCK, SCHEDULERS, REGISTERS, MOST_WARPS, TENSOR_RATE = 132, 1.755e9, 4, 65536, 64, 2048
+L2 = 7.0e12        # bytes a second from L2 to all processors, assumed
 COPY = 3.0e12      # bytes a second that a copy kernel reaches, assumed
 LATENCY = 0.6e-6   # seconds from a load to its value under load, assumed
 MMA_SYNC = 0.62    # of the tensor rate, as published for mma.sync on Hopper
 WGMMA = 0.95       # assumed
-COPIES = ("LDGSTS", "UBLKCP")  # asynchronous: they do not wait for registers
 
 
-def matmul(rows, outputs, k, kernel, profile, processors=PROCESSORS):
+def matmul(rows, outputs, k, kernel, profile, processors=PROCESSORS, from_l2=0.0):
     # gpu_benchmark's own words, so that its line is found.
     return (rf"matmul {profile} +{rows} x +{outputs} x +{k} ", kernel, 2.0 * outputs * k, float(rows * outputs * k),
-            processors)
+            processors, from_l2)
+
+
+def in_blocks(rows, outputs, k, kernel, profile, block_outputs, block_rows):
+    """Each block brings its weights and its rows."""
+    blocks = -(-outputs // block_outputs) * -(-rows // block_rows)
+    return matmul(rows, outputs, k, kernel, profile, PROCESSORS, blocks * 2.0 * k * (block_outputs + block_rows))
+
+
+def in_items(rows, outputs, k, kernel, profile, block_rows):
+    """Weights once, a chunk's inputs for each panel of 128 outputs, sums of chunks of 512 written and read."""
+    return matmul(rows, outputs, k, kernel, profile, PROCESSORS,
+                  2.0 * outputs * k + outputs / 128 * 2.0 * block_rows * k + 2 * 4.0 * block_rows * outputs * k / 512)
 
 
 def all_lines():
     """(gpu_benchmark's line as a pattern, kernel, bytes that must move, multiplications, the processors that have a
-    block, where these are not all)"""
+    block, where these are not all, bytes from L2, where they are counted)"""
     lines = [matmul(1, 8192, 4096, "Matvec1", "exact"), matmul(1, 50176, 2048, "Matvec1", "exact")]
     lines += [matmul(rows, 8192, 4096, kernel, "exact")
               for rows, kernel in ((2, "Matvec2"), (4, "Matvec4"), (8, "Matmul8"), (16, "Matmul16"), (32, "Matmul32"))]
@@ -43,10 +55,11 @@ def all_lines():
     lines += [matmul(rows, 2048, 4096, kernel, "exact", 128) for rows, kernel in ((8, "Matmul8"), (32, "Matmul32"))]
     lines.append(matmul(8192, 8192, 8192, "Matmul", "exact"))
     lines += [matmul(rows, 8192, 4096, kernel, "tensor.sm90")
-              for rows, kernel in ((1, "TensorMatvec8"), (8, "TensorMatvec8"), (32, "TensorMatvec32"))]
-    lines += [matmul(8192, 8192, 8192, "HopperMatmul", "tensor.sm90"),
-              matmul(8192, 8192, 8192, "TensorMatmul", "tensor.sm90 by mma.sync,"),
-              matmul(8192, 8192, 8192, "HopperFastMatmul", "fast")]
+              for rows, kernel in ((1, "TensorMatvec8"), (8, "TensorMatvec8"))]
+    lines += [in_items(rows, 8192, 4096, f"TensorItems{rows}", "tensor.sm90", rows) for rows in (16, 32)]
+    lines += [in_blocks(8192, 8192, 8192, "HopperMatmul", "tensor.sm90", 128, 192),
+              in_blocks(8192, 8192, 8192, "TensorMatmul", "tensor.sm90 by mma.sync,", 192, 128),
+              in_blocks(8192, 8192, 8192, "HopperFastMatmul", "fast", 128, 256)]
     # 64 sequences of 4096 positions, 40 heads of 64 over 8 of K and V: K and V once, q.k and p.v for each head.
     pairs = 64.0 * 4096 * 64
     for kernel, but in (("AttendRing5", ""), ("AttendRun5", " without bulk copies,")):
@@ -81,7 +94,7 @@ def resident_warps(registers, threads):
 def memory_share(code, warps):
     """Of the copy, at most: what a processor's threads have asked for, beside what covers a load's time."""
     asked = warps * 32 * code.bytes_under_way
-    if code.count(*COPIES) > 0:
+    if code.count(*sass.COPIES) > 0:
         return 1.0
     return min(1.0, asked / (COPY * LATENCY / PROCESSORS))
 
@@ -101,12 +114,13 @@ def loop_of(kernel, code):
     return code.outer_loop() if kernel.startswith("TensorAttendTile") else code.inner_loop()
 
 
-def forecast(kernel, code, warps, num_bytes, multiplications, columns=0, processors=PROCESSORS):
-    """(seconds, which of the three)"""
+def forecast(kernel, code, warps, num_bytes, multiplications, columns=0, processors=PROCESSORS, from_l2=0.0):
+    """(seconds, which of the four)"""
     ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
     if columns > 0:
         ffma, length = attention_loop(code, columns)
     times = {"memory": num_bytes / (COPY * memory_share(code, warps) * processors / PROCESSORS)}
+    times["L2"] = from_l2 / L2
     issued = processors * SCHEDULERS * CLOCK
     if tensor == 0 and ffma > 0:
         times["instructions"] = multiplications / 32 * length / ffma / issued
@@ -137,14 +151,14 @@ def table(kernels, registers, expectations, record):
              "measured")
     rows = [f"| {' | '.join(names)} |",
             "|---|---|---|---|---|---|---|---|---|"]
-    for pattern, kernel, num_bytes, multiplications, *processors in all_lines():
+    for pattern, kernel, num_bytes, multiplications, *rest in all_lines():
         if kernel not in kernels:
             rows.append(f"| {words(pattern)} | `{kernel}` is not there any more | | | | | | | |")
             continue
         code, used = kernels[kernel], registers[kernel]
         warps = resident_warps(used, expectations[kernel][0] if kernel in expectations else 256)
         columns = int(kernel[-1]) if kernel.startswith(("AttendRing", "AttendRun")) else 0
-        seconds, limit = forecast(kernel, code, warps, num_bytes, multiplications, columns, *processors)
+        seconds, limit = forecast(kernel, code, warps, num_bytes, multiplications, columns, *rest)
         ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
         if columns > 0:
             ffma, length = attention_loop(code, columns)
@@ -153,7 +167,7 @@ def table(kernels, registers, expectations, record):
             reached = f"{2e-12 * multiplications / seconds:.0f} TFLOP/s"
         found = measured_us(record, pattern)
         beside = f"{found:.1f} us ({100 * seconds * 1e6 / found:.0f} %)" if found else ""
-        asked = "copies" if code.count(*COPIES) > 0 else f"{warps * 32 * code.bytes_under_way / 1024:.0f} KiB"
+        asked = "copies" if code.count(*sass.COPIES) > 0 else f"{warps * 32 * code.bytes_under_way / 1024:.0f} KiB"
         rows.append(f"| {words(pattern)} | `{kernel}` | {used}, {warps} | {asked} | {tensor or ffma} in {length} "
                     f"| {limit} | {seconds * 1e6:.1f} us | {reached} | {beside} |")
     return "\n".join(rows)
@@ -166,9 +180,12 @@ Made by `tests/gpu/forecast.py` from the machine code of sm_90a and the bytes th
 
 *Under way* is what a processor's threads have asked of memory before they need any of it; some {needed:.0f} KiB keep
 an H100's memory busy. *Loop* is multiplications in the instructions of the loop that has most of them. The *limit* is
-the longest of memory (a copy of {copy:.1f} TB/s, a load of {latency:.1f} us), instructions (one for each of four
-schedulers and clock of {clock:.3f} GHz, on 132 processors) and tensor cores ({mma:.0f} % of their rate, as published
-for mma.sync; {group:.0f} % for wgmma, assumed).
+the longest of memory (a copy of {copy:.1f} TB/s, a load of {latency:.1f} us), L2 ({l2:.1f} TB/s to all
+processors, assumed; counted for matmuls on tensor cores of 9 rows and more), instructions (one for each of
+four schedulers and clock of {clock:.3f} GHz, on 132 processors) and tensor cores ({mma:.0f} % of their rate, as
+published for mma.sync; {group:.0f} % for wgmma, assumed). Of large matmuls L2 is the limit, not the tensor cores:
+each block brings its weights and its rows for itself. The goal of 550 TFLOP/s in *tensor.sm90* takes more than is
+assumed of L2, or clusters whose blocks share what they bring, which there are not.
 
 Launches, tails, barriers and dependent instructions are not in it, nor small grids, but that matmuls of 2048 outputs
 have blocks for 128 processors, each with its share of the memory: it is the least time that the code allows, and a
@@ -190,6 +207,8 @@ def check_the_checks():
     assert forecast("Scan", code, 64, COPY, 0.0) == (1.0, "memory")
     assert forecast("Scan", code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
     assert forecast("Scan", code, 64, COPY, 0.0, 0, PROCESSORS // 2) == (2.0, "memory")
+    assert forecast("Scan", code, 64, COPY, 0.0, 0, PROCESSORS, 2 * L2) == (2.0, "L2")
+    assert in_blocks(400, 300, 64, "Scan", "fast", 128, 192)[-1] == 9 * 64 * 2 * 320
     tile = sass.kernels_of("\n".join(["\t\tFunction : _Zon_device4ScanEEEvT_", *loads, *loop]))["Scan"]
     assert tile.loop_with(1) == 2 and tile.loop_with(2) is None and attention_loop(tile, 5) == (0, 0)
     line = "matmul exact            1 x  8192 x  4096       25.5 us      2.6 TFLOP/s"
@@ -214,8 +233,8 @@ def main():
     record = args.measured.read_text() if args.measured else ""
     expectations = sass.read_expectations(source / "tests/gpu/sass_expectations.txt")
     told = f"Measured: {args.measured.name}." if args.measured else "Nothing has been measured yet."
-    head = HEAD.format(source=told, needed=COPY * LATENCY / PROCESSORS / 1024, copy=COPY * 1e-12, latency=LATENCY * 1e6,
-                       clock=CLOCK * 1e-9, mma=100 * MMA_SYNC, group=100 * WGMMA)
+    head = HEAD.format(source=told, needed=COPY * LATENCY / PROCESSORS / 1024, copy=COPY * 1e-12, l2=L2 * 1e-12,
+                       latency=LATENCY * 1e6, clock=CLOCK * 1e-9, mma=100 * MMA_SYNC, group=100 * WGMMA)
     out = args.out or source / "docs/measurements/gpu-forecast.md"
     out.write_text(head + table(kernels, registers, expectations, record) + "\n")
     return 0

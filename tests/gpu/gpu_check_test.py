@@ -13,7 +13,7 @@ import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Lists three tests; says which was asked for, and fails or hangs at the ones that are named in the environment.
+# Lists three tests; says which was asked for, and skips, fails or hangs at the ones that are named in the environment.
 TESTS_GPU = """#!/bin/bash
 for argument in "$@"; do
     case $argument in --gtest_filter=*) filter=${argument#*=} ;; esac
@@ -28,6 +28,7 @@ if [ "$1" = --gtest_list_tests ]; then
 fi
 echo "tests_gpu $filter"
 [ "$filter" != "$HANGS" ] || sleep 60
+if [ "$filter" = "$SKIPS" ]; then printf 'numerics_test.cc:9: Skipped\n%s\n\n[  SKIPPED ] 1 test.\n' "$REASON"; fi
 [ "$filter" != "$FAILS" ]
 """
 BENCHMARK = '#!/bin/bash\nif [ "$1" = --describe ]; then echo "Some GPU, 1 GiB"; else echo "gpu_benchmark $*"; fi\n'
@@ -61,7 +62,8 @@ class GpuCheck(unittest.TestCase):
 
     def check(self, *arguments, **environment):
         environment = {**os.environ, "PATH": self.root + "/bin:" + os.environ["PATH"], "GPU_CHECK_COMMIT": "abc",
-                       "GPU_CHECK_RECORDS": self.root + "/records", "FAILS": "", "HANGS": "", **environment}
+                       "GPU_CHECK_RECORDS": self.root + "/records", "FAILS": "", "HANGS": "", "SKIPS": "",
+                       **environment}
         return subprocess.run([self.root + "/tools/gpu-check", *arguments], env=environment, capture_output=True,
                               text=True, timeout=50, check=False)
 
@@ -119,6 +121,33 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(records["numerics"], r"test GpuNumerics\.Fma +\d+ s  FAILED, exit code 1")
         self.assertRegex(records["numerics"], r"test GpuNumerics\.Exp +\d+ s  ok")
         self.assertRegex(records["ops"], r"test Gpu\.Matmuls +\d+ s  ok")
+
+    def test_what_a_gpu_should_have_run_and_did_not_has_not_held(self):
+        for reason in ("GPU: cudaSetDevice: no CUDA-capable device is detected",
+                       "tensor.sm90 is refused: in the self-test of Some GPU, by mma 3 of 9 sums"):
+            done = self.check("numerics", SKIPS="GpuNumerics.Fma", REASON=reason)
+            self.assertEqual(done.returncode, 1, reason)
+            record = self.records()["numerics"]
+            self.assertRegex(record, r"test GpuNumerics\.Fma +\d+ s  SKIPPED: its reason is above")
+            self.assertRegex(record, r"test GpuNumerics\.Exp +\d+ s  ok")
+            self.assertIn(reason, record)
+
+    def test_what_is_of_other_gpus_may_be_skipped(self):
+        for reason in ("tensor.sm90 is the arithmetic of compute capability 9.0: this is Some GPU, compute capability "
+                       "8.0; exact runs everywhere", "fast needs 229376 bytes of shared memory for a block",
+                       "warpgroups are of compute capability 9.0: Some GPU, compute capability 8.0"):
+            done = self.check("numerics", SKIPS="GpuNumerics.Fma", REASON=reason)
+            self.assertEqual(done.returncode, 0, reason)
+            self.assertRegex(self.records()["numerics"], r"test GpuNumerics\.Fma +\d+ s  ok")
+
+    def test_a_hopper_machine_builds_for_itself_alone(self):
+        write_program(self.root + "/bin/cmake", '#!/bin/bash\necho "cmake $*" >&2\n')
+        for capability, wanted in (("9.0", "-DCMAKE_CUDA_ARCHITECTURES=90a"), ("8.0", "-UCMAKE_CUDA_ARCHITECTURES"),
+                                   ("", "-UCMAKE_CUDA_ARCHITECTURES")):
+            write_program(self.root + "/bin/nvidia-smi", f"#!/bin/bash\necho {capability}\n")
+            done = self.check("build")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(" " + wanted, done.stderr.splitlines()[0])
 
     def test_what_hangs_is_stopped_and_what_has_no_time_is_left_out(self):
         done = self.check("numerics", HANGS="GpuNumerics.Fma", GPU_CHECK_SECONDS="8")

@@ -25,6 +25,10 @@ namespace {
 #define SKIP_WITHOUT_GPU() \
     if (const auto gpu = make_gpu_device({.num_self_test_tiles = 0}); !gpu) GTEST_SKIP() << gpu.error().message
 
+bool is_hopper(const Device& device) {
+    return device.description().find("compute capability 9.0") != std::string::npos;
+}
+
 // Every NaN is one NaN.
 uint32_t comparable(uint32_t bits) {
     return reference::is_nan(reference::float_from_bits(bits)) ? reference::kQuietNanBits : bits;
@@ -176,9 +180,8 @@ void make_special(TensorTile& tile, size_t t) {
     tile.c[t / 5 % 16][t / 7 % 8] = reference::bf16_to_float(kSpecials[t / 16 % 4]);
 }
 
-// A failure names the arithmetic that fits best, of the first tiles, which tell all of the fit's apart.
-TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
-    SKIP_WITHOUT_GPU();
+// All of these; first those that tell all of the fit's models apart.
+std::vector<TensorTile> all_tiles() {
     std::vector<TensorTile> tiles = draw_tiles(20000);
     for (const reference::Values kind : reference::kAllValues) add_tiles(kind, 1500, tiles);
     const size_t num_plain = tiles.size();
@@ -186,9 +189,37 @@ TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
     for (size_t t = 0; t < num_plain; t += 50) make_special(tiles.emplace_back(TensorTile(tiles[t])), t / 50);
     const std::vector<TensorTile> telling = tensor_tiles(kSelfTestTiles);
     tiles.insert(tiles.begin(), telling.begin(), telling.end());
+    return tiles;
+}
+
+// A failure names the arithmetic that fits best.
+TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
+    SKIP_WITHOUT_GPU();
+    const std::vector<TensorTile> tiles = all_tiles();
     std::vector<TensorSums> results;
     ASSERT_EQ(device_mma(tiles, results), "");
     EXPECT_EQ(difference_from_hopper(tiles, results), "");
+}
+
+TEST(GpuNumerics, WarpgroupsAreAsTheIntegerModelSays) {
+    const auto device = make_gpu_device({.num_self_test_tiles = 0});
+    if (!device) GTEST_SKIP() << device.error().message;
+    if (!is_hopper(**device)) GTEST_SKIP() << "warpgroups are of compute capability 9.0: " << (*device)->description();
+    ASSERT_TRUE((*device)->multiplies_by_groups()) << "no code for 90a was built";
+    const std::vector<TensorTile> tiles = all_tiles();
+    const auto results = multiply_on(**device, TensorCaller::kGroup, tiles);
+    ASSERT_TRUE(results) << results.error().message;
+    EXPECT_EQ(difference_from_hopper(tiles, *results), "");
+}
+
+// By both ways of multiplying: what is refused, or goes on by mma.sync alone, is no success.
+TEST(GpuNumerics, TensorSm90IsGrantedOnHopper) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    const Status granted = (*device)->computes_in(reference::Profile::kTensorSm90);
+    if (!is_hopper(**device)) GTEST_SKIP() << granted.error().message;
+    EXPECT_TRUE(granted) << granted.error().message;
+    EXPECT_TRUE((*device)->multiplies_by_groups()) << (*device)->description();
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);")
 BACK = re.compile(r"0x([0-9a-f]+)\s*$")
+COPIES = ("LDGSTS", "UBLKCP")  # asynchronous ones, by a thread and by bulk
+WAIT = "ACQBULK"               # for the kernel before
 ARITHMETIC = {"FFMA": 1, "HMMA": 64, "HGMMA": 64}  # and what each multiplies for a lane, at least
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)\b")
 
@@ -59,6 +61,9 @@ class Code:
     counts: dict = dataclasses.field(default_factory=dict)  # by what comes before the first dot
     bytes_under_way: int = 0  # the most that a thread has asked of global memory before it needs any of it
     hidden: int = 0  # the most multiplications that stand between a load of global memory and its first use
+    wide: int = 0    # loads and copies of 16 bytes or more from global memory, so far
+    asked_early: int = 0  # of these, before the wait for the kernel before; without such a wait 0
+    far_fences: int = 0   # of all memory, beyond the block
     text: list = dataclasses.field(default_factory=list)   # (address, what comes before the first dot)
     loops: list = dataclasses.field(default_factory=list)  # (first address, last address)
 
@@ -69,6 +74,11 @@ class Code:
         """(FFMA, HMMA and HGMMA, instructions) of the smallest loop that has most of what it multiplies; None: none."""
         loop = self.smallest_loop(0.5)
         return None if loop is None else counts_of(self.inside(loop))
+
+    def brings(self):
+        """Loads and copies of global memory inside inner_loop()."""
+        loop = self.smallest_loop(0.5)
+        return 0 if loop is None else sum(name in ("LDG", *COPIES) for name in self.inside(loop))
 
     def outer_loop(self):
         """The same of the smallest loop that has all of what loops multiply, without the loops inside it."""
@@ -166,6 +176,10 @@ def kernels_of(text):
             code.text.append((int(address, 16), name))
             code.instructions += 1
             code.counts[name] = code.counts.get(name, 0) + 1
+            code.wide += name == "UBLKCP" or (name in ("LDG", "LDGSTS") and width_of(opcode) == 16)
+            code.far_fences += name == "MEMBAR" and not opcode.endswith(".CTA")
+            if name == WAIT and code.counts[WAIT] == 1:
+                code.asked_early = code.wide
             loads.take(opcode, operands)
             code.bytes_under_way, code.hidden = loads.most, loads.hidden
     return kernels
@@ -186,10 +200,12 @@ def registers_of(text):
 
 
 def read_expectations(path):
-    """{kernel: (threads, bytes under way, hidden, multiplications of the loop, its instructions)}"""
+    """{kernel: (threads, bytes under way, hidden, asked early, multiplications of the loop, its instructions, what it
+    brings)}"""
     kernels = {}
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):
-            kernel, threads, under_way, hidden, multiplications, _, instructions = line.split()
-            kernels[kernel] = tuple(int(x) for x in (threads, under_way, hidden, multiplications, instructions))
+            kernel, threads, under_way, hidden, early, multiplications, _, instructions, brings = line.split()
+            kernels[kernel] = tuple(int(x) for x in (threads, under_way, hidden, early, multiplications, instructions,
+                                                     brings))
     return kernels

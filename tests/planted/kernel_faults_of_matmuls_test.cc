@@ -171,6 +171,54 @@ TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
     }
 }
 
+// Of some rows on tensor cores, by items: panels of three chunks, and the launch again.
+constexpr Expected kExpectedInTensorItems[] = {
+    {"tensor_items_not_awaited", "tensor_items16", FindingKind::kNotAwaited},
+    {"tensor_items_inputs_early", "tensor_items16", FindingKind::kRace},
+    {"tensor_items_stage_not_awaited", "tensor_items16", FindingKind::kNotAwaited},
+    {"tensor_items_not_released", "tensor_items16", FindingKind::kRace},
+    {"tensor_items_last_too_early", "tensor_items16", FindingKind::kRace},
+    {"tensor_items_half_an_item", "tensor_items16", FindingKind::kRace},
+    {"tensor_items_arrivals_left", "tensor_items16", FindingKind::kRace},
+    {"tensor_items_rows_overrun", "tensor_items16", FindingKind::kOutOfBounds},
+};
+constexpr std::string_view kShownInTensorItems[] = {"tensor_items_added_by_arrival", "tensor_items_inputs_of_before",
+                                                    "tensor_items_next_not_begun"};
+
+TEST(KernelFaults, OfItemsOnTensorCoresAreFoundOrShownAsWrongBits) {
+    const auto run = [](simt::Emulator& emulator, std::string_view fault) {
+        const auto device = make_emulated_device(emulator, {.resident_blocks = 32});
+        TensorCase one(*device, {12, 60, 1300});
+        const planted::SwitchedOn on(fault);
+        for (int i = 0; i < 2; ++i) one.multiply();
+        return one.num_wrong();
+    };
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator good(schedule, 3);
+        EXPECT_EQ(run(good, kNoFault), 0);
+        EXPECT_TRUE(good.findings().empty());
+        for (const Expected& expected : kExpectedInTensorItems) {
+            simt::Emulator emulator(schedule, 3);
+            run(emulator, expected.fault);
+            expect_named(emulator.findings(), expected, schedule);
+        }
+    }
+    // Every access is in order. Whole panels are one chunk after another.
+    const auto shows = [](std::string_view fault, int64_t resident_blocks) {
+        simt::Emulator emulator;
+        const auto device = make_emulated_device(emulator, {.resident_blocks = resident_blocks});
+        TensorCase one(*device, {12, 1100, 1300});
+        const planted::SwitchedOn on(fault);
+        one.multiply();
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        return one.num_wrong() > 0;
+    };
+    EXPECT_FALSE(shows(kNoFault, 8));
+    EXPECT_TRUE(shows("tensor_items_added_by_arrival", 32));
+    EXPECT_TRUE(shows("tensor_items_inputs_of_before", 8));
+    EXPECT_TRUE(shows("tensor_items_next_not_begun", 8));
+}
+
 // A matmul on tensor cores: what the emulator finds, and whether the bits are wrong.
 constexpr Expected kExpectedOnTensorCores[] = {
     {"tensor_not_awaited", "tensor_matmul", FindingKind::kNotAwaited},
@@ -244,13 +292,25 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
         EXPECT_GT(run(emulator, "hopper_not_swizzled"), 34 * 50 / 2);
         EXPECT_TRUE(emulator.findings().empty());
     }
+    // Two blocks of rows, one of outputs: the second one's rows are nobody's.
+    const auto wrong = [](std::string_view fault) {
+        simt::Emulator emulator;
+        const auto device = make_emulated_device(emulator);
+        TensorCase one(*device, {200, 20, 30});
+        const planted::SwitchedOn on(fault);
+        one.multiply();
+        EXPECT_TRUE(emulator.findings().empty());
+        return one.num_wrong();
+    };
+    EXPECT_EQ(wrong(kNoFault), 0);
+    EXPECT_EQ(wrong("hopper_outputs_of_nobody"), 8 * 20);
 }
 
 }  // namespace
 
 std::set<std::string_view> shown_in_matmuls() {
-    std::set<std::string_view> shown = {"tensor_wrong_lane", "hopper_not_swizzled", "matvec_chunks_backwards",
-                                        "items_added_by_arrival", "items_next_not_begun"};
+    std::set<std::string_view> shown = {"tensor_wrong_lane",       "hopper_not_swizzled",    "hopper_outputs_of_nobody",
+                                        "matvec_chunks_backwards", "items_added_by_arrival", "items_next_not_begun"};
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
@@ -258,6 +318,8 @@ std::set<std::string_view> shown_in_matmuls() {
     add(kExpectedInItems);
     add(kExpectedInMatvecs);
     add(kExpectedInPlainMatvecs);
+    add(kExpectedInTensorItems);
+    shown.insert(std::begin(kShownInTensorItems), std::end(kShownInTensorItems));
     add(kExpectedOnTensorCores);
     add(kExpectedOnWarpgroups);
     return shown;

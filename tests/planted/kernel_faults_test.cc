@@ -197,6 +197,8 @@ constexpr Expected kExpectedInRings[] = {
     {"ring_place_not_free", "tensor_attend_ring", FindingKind::kBarrierUse, reference::Profile::kTensorSm90},
 };
 
+constexpr Expected kInSlowLanes = {"ring_lanes_apart", "attend_ring", FindingKind::kBarrierNotReached};
+
 TEST(KernelFaults, OfRingsAreFoundAndNamedInAnyOrderOfThreads) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
@@ -211,6 +213,16 @@ TEST(KernelFaults, OfRingsAreFoundAndNamedInAnyOrderOfThreads) {
             expect_named(emulator.findings(), expected, schedule);
         }
     }
+    // Only where a lane has nothing to bring for long, and is slow.
+    simt::Emulator emulator(simt::Schedule::kLaneBehind);
+    const auto device = make_emulated_device(emulator);
+    AttentionCaseShape shape{1, 1, 8, 16, {}};
+    for (int64_t i = 0; i < 18; ++i) shape.sequences.push_back({7 * i % 61, 1});
+    AttentionCase one(*device, shape);
+    EXPECT_EQ(one.difference(reference::Profile::kExact), "");
+    const planted::SwitchedOn on(kInSlowLanes.fault);
+    one.difference(reference::Profile::kExact);
+    expect_named(emulator.findings(), kInSlowLanes, simt::Schedule::kLaneBehind);
 }
 
 // Many rows of a sequence, with a value in sight of some of them that is not finite.
@@ -449,7 +461,7 @@ TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
 TEST(KernelFaults, NoneIsLeftOut) {
     std::set<std::string_view> shown = shown_in_matmuls();
     shown.insert({"tensor_later_row", "conv_other_sequence", "scan_snapshot_late", "window_fault_of_all",
-                  "gate_of_queries", "norm_lane_too_few", "shared_gate_of_first_row"});
+                  "gate_of_queries", "norm_lane_too_few", "shared_gate_of_first_row", kInSlowLanes.fault});
     shown.insert(std::begin(kShownInTiles), std::end(kShownInTiles));
     shown.insert(std::begin(kShownInWindows), std::end(kShownInWindows));
     shown.insert(std::begin(kShownInDeltas), std::end(kShownInDeltas));

@@ -6,10 +6,12 @@
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/ops/hopper_matmul.h"
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/matmul_items.h"
 #include "kernels/cuda/ops/matvec.h"
 #include "kernels/cuda/ops/rows.h"
+#include "kernels/cuda/ops/tensor_items.h"
 #include "kernels/cuda/ops/tensor_matmul.h"
 #include "kernels/cuda/ops/tensor_matvec.h"
 
@@ -173,9 +175,12 @@ struct ExpertMatmul16 : OfExpertsInLargeSharedResident<Matmul16> {};
 struct ExpertMatmul32 : OfExpertsInLargeSharedResident<Matmul32> {};
 struct ExpertMatmul : OfExpertsResident<Matmul> {};
 struct TensorExpertMatvec8 : OfExpertsResident<TensorMatvec8> {};
-struct TensorExpertMatvec16 : OfExperts<TensorMatvec16> {};
-struct TensorExpertMatvec32 : OfExperts<TensorMatvec32> {};
+struct TensorExpertItems16 : OfExpertsInLargeSharedResident<TensorItems16> {};
+struct TensorExpertItems32 : OfExpertsInLargeSharedResident<TensorItems32> {};
 struct TensorExpertMatmul : OfExpertsInLargeShared<TensorMatmul> {};
+// 128 outputs by a part's 128 rows.
+struct HopperPart : HopperBlocks<128, 6, true> {};
+struct HopperExpertMatmul : OfExpertsInLargeSharedResident<HopperPart> {};
 
 // A row's experts in ascending id, from +0. One thread per pair.
 struct Combine {

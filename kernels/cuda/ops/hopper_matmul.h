@@ -7,6 +7,10 @@
 //
 // Weights come by bulk copies, a tile's stage at a time; rows by copies of 16 bytes, which put zeros where there is
 // none, and which others than threads see behind a fence.
+//
+// Blocks that run at the same time share what L2 holds: in the order in which a device begins with them they go through
+// up to kBeside blocks of outputs, then the same of the next rows. 132 of them are 11 by 12, at K = 8192 some 60 MB of
+// weights and rows; row by row of a grid of 64 by 43 they were 140.
 #pragma once
 
 #include "kernels/cuda/ops/tensor_matmul.h"
@@ -31,6 +35,7 @@ struct HopperBlocks : TensorParameters {
     static constexpr int kSharedBytes = kStages * kStageWords * 4;
     static constexpr int kRowVectors = kStagePairs / 4;  // of 16 bytes
     static constexpr int kLag = 2;              // stages whose rows are on their way while others are asked for
+    static constexpr int kBeside = 12;          // blocks of outputs, at most
     static constexpr int kFewRegisters = 40;    // of a thread that brings
     static constexpr int kManyRegisters = 232;  // of one that multiplies
     static_assert(kStagePairs == simt::kTileRowWords && kWeightWords * 4 % simt::kTileBytes == 0);
@@ -45,6 +50,7 @@ struct HopperBlocks : TensorParameters {
         SIMT_BARRIERS(full, kStages);   // each producer's rows, and the weights' bytes
         SIMT_BARRIERS(empty, kStages);  // each warp that multiplies
         const int warp = simt::thread_y();
+        const Place place = this_place();
         const auto num_stages = static_cast<int>((num_groups + kStageGroups - 1) / kStageGroups);
         if (warp == 0 && simt::thread_x() == 0) {
             for (int i = 0; i < kStages; ++i) {
@@ -56,16 +62,35 @@ struct HopperBlocks : TensorParameters {
         simt::sync_block();
         if (warp < kGroupWarps) {
             simt::give_registers<kFewRegisters>();
-            produce(memory, full, empty, num_stages);
+            produce(place, memory, full, empty, num_stages);
         } else {
             simt::take_registers<kManyRegisters>();
-            consume(memory, full, empty, num_stages);
+            consume(place, memory, full, empty, num_stages);
         }
+    }
+
+    struct Place {
+        int64_t first_tile;
+        int64_t first_row;
+    };
+    SIMT_FUNCTION Place this_place() const {
+        const auto rows = static_cast<int>((out.num_rows + kBlockRows - 1) / kBlockRows);
+        return place_of(simt::block_y() * simt::blocks_x() + simt::block_x(), simt::blocks_x(), rows);
+    }
+    // Of a grid of so many blocks of outputs and of rows.
+    SIMT_FUNCTION static Place place_of(int number, int outputs, int rows) {
+        const int parts = (outputs + kBeside - 1) / kBeside;
+        const int whole = (outputs + parts - 1) / parts;
+        const int first = number / (whole * rows) * whole;
+        const int left = outputs - first;
+        const int beside = left < whole ? left : whole;
+        const int in_group = number - first * rows;
+        return {int64_t{first + in_group % beside} * kBlockTiles, int64_t{in_group / beside} * kBlockRows};
     }
 
     // --- who brings
 
-    SIMT_FUNCTION void produce(const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
+    SIMT_FUNCTION void produce(const Place& block, const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
                                const simt::Barriers& empty, int num_stages) const {
         SIMT_ONE_BY_ONE
         for (int stage = 0; stage < num_stages + kLag; ++stage) {
@@ -74,8 +99,10 @@ struct HopperBlocks : TensorParameters {
                 const simt::Shared<uint32_t> to = memory.slice(slot * kStageWords, kStageWords);
                 const int turn = stage / kStages + 1;  // of the place: before the first one it is free
                 empty[slot].wait(turn % 2);
-                if (simt::thread_y() == 0 && simt::thread_x() == 0) bring_weights(to, stage, full[slot]);
-                bring_rows(to.slice(kWeightWords, kColumns * kStagePairs), int64_t{stage} * kStagePairs);
+                if (simt::thread_y() == 0 && simt::thread_x() == 0) {
+                    bring_weights(block, to, stage, full[slot]);
+                }
+                bring_rows(block, to.slice(kWeightWords, kColumns * kStagePairs), int64_t{stage} * kStagePairs);
             }
             simt::commit_async();
             if (stage < kLag) continue;
@@ -86,9 +113,10 @@ struct HopperBlocks : TensorParameters {
         simt::wait_async<0>();
     }
     // One thread: of each tile of the block that exists, the stage's groups that do.
-    SIMT_FUNCTION void bring_weights(const simt::Shared<uint32_t>& to, int stage, const simt::Barrier& full) const {
+    SIMT_FUNCTION void bring_weights(const Place& block, const simt::Shared<uint32_t>& to, int stage,
+                                     const simt::Barrier& full) const {
         const int64_t first_group = int64_t{stage} * kStageGroups;
-        const int64_t first_tile = int64_t{simt::block_x()} * kBlockTiles;
+        const int64_t first_tile = block.first_tile;
         const int64_t left = num_groups - first_group;
         const int words = static_cast<int>(left < kStageGroups ? left : kStageGroups) * kFragmentWords;
         const int64_t tiles_left = num_tiles - first_tile;
@@ -101,12 +129,12 @@ struct HopperBlocks : TensorParameters {
         }
     }
     // [block's rows][stage's pairs], a swizzled tile: a warpgroup takes 16 rows at a time.
-    SIMT_FUNCTION void bring_rows(const simt::Shared<uint32_t>& to, int64_t first_pair) const {
+    SIMT_FUNCTION void bring_rows(const Place& block, const simt::Shared<uint32_t>& to, int64_t first_pair) const {
         constexpr int kRowsAtOnce = simt::kWarpgroupSize / kRowVectors;
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
         const int vector = thread % kRowVectors;
         const int64_t pair = first_pair + vector * 4;
-        const int64_t row = int64_t{simt::block_y()} * kBlockRows + thread / kRowVectors;
+        const int64_t row = block.first_row + thread / kRowVectors;
         const int64_t from = row * row_pairs() + pair;
         const int64_t left = pair < row_pairs() ? out.num_rows - row : 0;
         const int place = simt::tile_word(thread / kRowVectors, vector);
@@ -118,10 +146,10 @@ struct HopperBlocks : TensorParameters {
 
     // --- who multiplies
 
-    SIMT_FUNCTION void consume(const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
+    SIMT_FUNCTION void consume(const Place& block, const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
                                const simt::Barriers& empty, int num_stages) const {
         const int warp = simt::thread_y() - kGroupWarps;
-        const int64_t tile = int64_t{simt::block_x()} * kBlockTiles + warp;
+        const int64_t tile = block.first_tile + warp;
         Sums acc;
         Totals total = {};
         SIMT_ONE_BY_ONE
@@ -143,7 +171,7 @@ struct HopperBlocks : TensorParameters {
             float sums[4];
             SIMT_UNROLL
             for (int i = 0; i < 4; ++i) sums[i] = sum_of(total, acc, 4 * j + i);
-            if (tile < num_tiles) write(tile, int64_t{simt::block_y()} * kBlockRows + j * simt::kMmaColumns, sums);
+            if (tile < num_tiles) write(tile, block.first_row + j * simt::kMmaColumns, sums);
         }
     }
     SIMT_FUNCTION static float sum_of(const Totals& total, const Sums& acc, int i) {

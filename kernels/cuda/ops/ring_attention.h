@@ -179,6 +179,7 @@ struct RingItems : AttendItems<Dots> {
             const int place = (fill + n) % kRingPlaces;
             const int turn = (fill + n) / kRingPlaces + 1;  // of the place: before the first one it is free
             empty[place].wait(turn % 2);
+            simt::sync_warp();  // no lane waits for a place's next phase but one while another has yet to see this one
             if (lane / kRingPages != n % item.num_tiles()) continue;
             if (!is_seen) {
                 full[place].arrive();

@@ -96,9 +96,10 @@ SIMT_FUNCTION void wait_bulk() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 #endif
 }
+// Without a state space it would be a fence of all memory, MEMBAR.ALL.GPU in machine code.
 SIMT_FUNCTION void fence_async() {
 #if SIMT_COUNTS_BYTES
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 SIMT_FUNCTION void named_barrier(int id, int num_threads) {

@@ -97,6 +97,12 @@ bool Memory::is_written(const Cell& cell, const Moment& now) const {
     return cell.initialised && (life_ == Life::kDevice || by_this_block);
 }
 
+// Agents see what threads of their launch and block have written behind a fence, which is one of shared memory.
+bool Memory::is_seen(const Moment& written, const Now& now) const {
+    const bool by_thread = written.launch == now.launch && written.block == now.block && !is_agent(written);
+    return life_ == Life::kDevice && by_thread && is_agent(now) ? false : is_fenced(written, now);
+}
+
 Clash Memory::read_for_copy(size_t offset, size_t count, const Now& now) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
@@ -124,7 +130,7 @@ Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
         Cell& cell = this->cell(i);
         if (!is_written(cell, now)) {
             clash = Clash::kUninitialised;
-        } else if (!is_fenced(cell.written, now)) {
+        } else if (!is_seen(cell.written, now)) {
             clash = Clash::kNotFenced;
         }
         if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
@@ -218,7 +224,7 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     Clash clash = clash_with_reads(i, cell, now);
     if (!ordered(cell.written, now, life_ == Life::kDevice)) {
         if (!(atomic && cell.written_atomically)) clash = clash_of(cell.written, now, Clash::kWriteAfterWrite);
-    } else if (is_written(cell, now) && !is_fenced(cell.written, now)) {
+    } else if (is_written(cell, now) && !is_seen(cell.written, now)) {
         clash = Clash::kNotFenced;
     }
     if (is_under_way(i, now)) clash = Clash::kUnderWay;

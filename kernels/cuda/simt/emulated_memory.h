@@ -6,7 +6,7 @@
 //       knows (simt/knowledge.h). Blocks of one launch are ordered by what is released and acquired, and nothing else.
 //   M3  looking at an access does not change what it does: a bad read gives zeros, a bad write is dropped
 //   M4  a bulk copy writes, and tensor cores read, from when they are asked to until they are waited for; what a thread
-//       wrote is theirs to touch behind a fence_async
+//       wrote to shared memory is theirs to touch behind a fence_async, what it wrote to global memory in no way
 //   M5  a bulk copy to shared memory may read cells that nobody has written: nobody has written them where it lands
 //   M6  a thread's asynchronous copy writes from when it is asked for; until it lands nobody touches those cells
 #pragma once
@@ -105,6 +105,7 @@ private:
     }
     // Whether whoever looks finds a value there.
     [[nodiscard]] bool is_written(const Cell& cell, const Moment& now) const;
+    [[nodiscard]] bool is_seen(const Moment& written, const Now& now) const;
 
     static constexpr size_t kPageCells = 4096;
     [[nodiscard]] Cell& cell(size_t i);

@@ -270,11 +270,13 @@ bool Emulator::advance() {
     bool has_moved = false;
     while (true) {
         running_ = choose();
-        if (running_ != nullptr) {
-            running_->fiber = std::move(running_->fiber).resume();
-        } else if (!release_waiting()) {
-            return has_moved;
+        if (running_ == nullptr && release_waiting()) {
+            has_moved = true;
+            continue;
         }
+        if (running_ == nullptr) running_ = lane_behind();
+        if (running_ == nullptr) return has_moved;
+        running_->fiber = std::move(running_->fiber).resume();
         has_moved = true;
     }
 }
@@ -291,10 +293,19 @@ EmulatedThread* Emulator::choose() {
     }
     const std::unique_ptr<EmulatedThread>* const threads = threads_.data();
     for (int32_t tried = 0; tried < num_threads_; ++tried) {
-        if (threads[cursor_]->state == EmulatedThread::State::kReady) return threads[cursor_].get();
+        const bool waits = schedule_ == Schedule::kLaneBehind && cursor_ % kWarpSize == kWarpSize - 1;
+        if (threads[cursor_]->state == EmulatedThread::State::kReady && !waits) return threads[cursor_].get();
         cursor_ += step;
         if (cursor_ == num_threads_) cursor_ = 0;
         if (cursor_ < 0) cursor_ = num_threads_ - 1;
+    }
+    return nullptr;
+}
+
+// One that kLaneBehind has kept waiting.
+EmulatedThread* Emulator::lane_behind() const {
+    for (int32_t i = kWarpSize - 1; i < num_threads_; i += kWarpSize) {
+        if (threads_[i]->state == EmulatedThread::State::kReady) return threads_[i].get();
     }
     return nullptr;
 }

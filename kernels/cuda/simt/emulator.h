@@ -42,6 +42,7 @@ enum class Schedule : uint8_t {
     kReverse,       // in descending order
     kRandom,        // as the seed says
     kOneWarpAhead,  // one warp runs as far as it can before another one starts
+    kLaneBehind,    // the last lane of each warp goes on when nobody else can
 };
 
 enum class FindingKind : uint8_t {
@@ -249,6 +250,7 @@ private:
     void begin_block(int32_t block, const std::function<void()>& kernel);
     void start_threads(const std::function<void()>& kernel);
     EmulatedThread* choose();
+    [[nodiscard]] EmulatedThread* lane_behind() const;
     bool release_waiting();
     bool complete_warp(int32_t warp);
     void complete_barrier(int32_t warp, uint32_t mask);

@@ -51,8 +51,8 @@
 //                               elements of `from`, whose type may be another one. What nobody has written may come
 //                               along: whoever reads it where it lands is found
 //   bulk_store(to, i, from, j, count), commit_bulk(), wait_bulk<N>()     the other way; lands when waited for
-//   fence_async()               what the thread knows to be written, bulk copies and tensor cores see from now on, if
-//                               they are asked for by it or by who comes after it
+//   fence_async()               what the thread knows to be written in shared memory, bulk copies and tensor cores see
+//                               from now on, if they are asked for by it or by who comes after it
 //   named_barrier(id, threads)  a barrier of so many threads of the block, whole warps; ids 1 to 15
 //   Fragment, Accumulators<N>, SwizzledTile       registers and shared memory of multiply_async (simt/types.h); a
 //                               thread's sums: [i], set(i, value)

@@ -59,6 +59,14 @@ TEST(CudaAttention, ARingOfTilesHasTheBitsOfTheDefinition) {
     }
 }
 
+// Lanes of a warp that brings pages wait for a place by the parity of its phase: two phases later it is the same.
+TEST(CudaAttention, NoLaneThatBringsFallsTwoPhasesBehind) {
+    AttentionCaseShape shape{1, 1, 8, 16, {}};
+    for (int64_t i = 0; i < 18; ++i) shape.sequences.push_back({7 * i % 61, 1});
+    expect_definition(shape, Profile::kExact, true, Schedule::kLaneBehind);
+    expect_definition({1, 1, 16, 16, {{300, 70}}}, Profile::kTensorSm90, true, Schedule::kLaneBehind);
+}
+
 // Many rows: whole tiles, one row more or less, warps without rows, a tile over two runs; heads that share K and V, of
 // 16 dims, of 64 and more, beside a sequence whose rows are too few for a tile.
 TEST(CudaAttention, TilesOfRowsHaveTheBitsOfTheDefinition) {

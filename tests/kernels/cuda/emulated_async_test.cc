@@ -194,6 +194,30 @@ TEST(EmulatedBarriers, WhoHasNotArrivedIsNotOrdered) {
     }
 }
 
+// A fence is one of shared memory: what the same launch has written to the device's no copy brings.
+TEST(EmulatedBarriers, NoFenceShowsACopyWhatWasWrittenToGlobalMemory) {
+    struct Through {
+        Global<int32_t> middle;
+        Global<int32_t> out;
+        void operator()() const {
+            SIMT_SHARED(int32_t, tile, 64);
+            SIMT_BARRIERS(full, 1);
+            middle[thread_x()] = thread_x();
+            if (thread_x() == 0) full[0].init(1);
+            fence_async();
+            sync_block();
+            if (thread_x() == 0) full[0].expect_bytes(256);
+            if (thread_x() == 0) bulk_copy(tile, 0, Global<const int32_t>(middle), 0, 64, full[0]);
+            full[0].wait(0);
+            out[thread_x()] = tile[thread_x()];
+        }
+    };
+    Emulator emulator(Schedule::kRandom, 3);
+    const Numbers middle(emulator, 64), out(emulator, 64);
+    emulator.launch("through", {1}, {64}, Through{middle.view(), out.view()});
+    expect_found(emulator, FindingKind::kMissingFence, "was written by a thread with no fence_async()");
+}
+
 // What one thread has waited for, a block's barrier makes known to all.
 TEST(EmulatedBarriers, ABlocksBarrierHandsOnWhatOneHasWaitedFor) {
     struct Fetch {

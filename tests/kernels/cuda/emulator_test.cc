@@ -326,6 +326,11 @@ TEST(Emulator, SchedulesRunThreadsAsTheySay) {
     // The first warp has passed its barrier before the second one begins.
     const auto one_warp = order_of(Schedule::kOneWarpAhead, 1);
     for (int i = 0; i < 256; ++i) EXPECT_EQ(one_warp[i], 100 * (i / 128) + i / 64 % 2 * 32 + i % 32);
+    // Both warps wait at their barriers when the first one's last lane comes there.
+    const auto behind = order_of(Schedule::kLaneBehind, 1);
+    EXPECT_EQ(behind[31], 32);
+    EXPECT_EQ(behind[62], 31);
+    EXPECT_EQ(behind[63], 0);
     const auto random = order_of(Schedule::kRandom, 1);
     EXPECT_EQ(random, order_of(Schedule::kRandom, 1));
     EXPECT_NE(random, order_of(Schedule::kRandom, 2));

@@ -270,8 +270,11 @@ inline void expect_experts(Device& device) {
         expect({20, 8, 2, 24, 20}, MlpKind::kGatedSilu, true);  // three parts of an expert
         expect({30, 4, 2, 24, 20}, MlpKind::kGatedSilu);
         expect({50, 3, 2, 20, 70}, MlpKind::kReluSquared, true);
-        expect({100, 2, 2, 17, 20}, MlpKind::kGatedSilu);
-        expect({140, 2, 1, 18, 9}, MlpKind::kReluSquared, true);  // all of them one expert's
+        for (const bool uses_warpgroups : {false, true}) {
+            device.use_warpgroups(uses_warpgroups);
+            expect({100, 2, 2, 17, 20}, MlpKind::kGatedSilu);
+            expect({140, 2, 1, 18, 9}, MlpKind::kReluSquared, true);  // all of them one expert's
+        }
     }
 }
 inline void expect_routers(Device& device) {

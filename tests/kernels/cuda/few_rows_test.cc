@@ -107,5 +107,10 @@ TEST(CudaFewRows, UpToEightRowsOnTensorCoresAreNineLaunchesALayer) {
     expect_launches(reference::Profile::kTensorSm90, 8, 9, 9);
 }
 
+TEST(CudaFewRows, MoreRowsLaunchEachOperation) {
+    expect_launches(reference::Profile::kExact, 5, 13, 15);
+    expect_launches(reference::Profile::kTensorSm90, 9, 13, 15);
+}
+
 }  // namespace
 }  // namespace verbatim::cuda

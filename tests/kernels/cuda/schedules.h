@@ -9,7 +9,8 @@
 
 namespace verbatim::cuda {
 
-// All that there are; under a sanitizer the least orderly one, for a kernel touches the same memory in each.
+// All that there are, but kLaneBehind, which is for who waits by parity; under a sanitizer the least orderly one, for a
+// kernel touches the same memory in each.
 inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
     if (tests::kSanitized) return {Schedule::kRandom};
@@ -23,6 +24,7 @@ inline std::string name_of(simt::Schedule schedule) {
         case simt::Schedule::kReverse: return "Reverse";
         case simt::Schedule::kRandom: return "Random";
         case simt::Schedule::kOneWarpAhead: return "OneWarpAhead";
+        case simt::Schedule::kLaneBehind: return "LaneBehind";
     }
     return "";
 }

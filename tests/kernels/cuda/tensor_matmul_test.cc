@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "kernels/cuda/emulated_device.h"
+#include "kernels/cuda/ops/hopper_matmul.h"
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/kernels/cuda/tensor_case.h"
 
@@ -14,7 +18,9 @@ using reference::Values;
 using simt::Schedule;
 
 void expect_definition(const TensorShape& shape, Values kind = Values::kNormal, bool uses_warpgroups = false) {
-    for (const Schedule schedule : schedules()) {
+    std::vector<Schedule> orders = schedules();
+    if (uses_warpgroups) orders.push_back(Schedule::kLaneBehind);
+    for (const Schedule schedule : orders) {
         simt::Emulator emulator(schedule, 5);
         const auto device = make_emulated_device(emulator);
         device->use_warpgroups(uses_warpgroups);
@@ -81,25 +87,27 @@ TEST(HopperMatmul, AndTheSecondWitnessHaveTheSameBits) {
     EXPECT_EQ(counts.shared_passes, 4 * counts.shared_requests);
 }
 
-// As a device with many processors runs a batch that fills few large blocks.
-TEST(TensorMatvec, MoreRowsAreSeveralBlocks) {
-    simt::Emulator emulator(Schedule::kRandom, 5);
-    const auto device = make_emulated_device(emulator);
-    TensorCase one(*device, {70, 40, 1100});
-    const int64_t groups = one.row_pairs / kGroupPairs;
-    const auto view = [&](auto* data, int64_t count) {
-        return simt::Global<std::remove_reference_t<decltype(*data)>>(emulator, data, count);
-    };
-    const TensorParameters parameters{view(one.device_pairs.data(), one.device_pairs.count()),
-                                      view(one.device_weight.data(), one.device_weight.count()),
-                                      simt::Global<const float>(),
-                                      false,
-                                      3,
-                                      groups,
-                                      {view(one.device_out.data(), one.device_out.count()), 70, 40, 40}};
-    const TensorMatvec32 kernel{{parameters, 4}};
-    emulator.launch("tensor_matvec32", {2, 3}, {simt::kWarpSize, TensorMatvec32::kWarps}, [&] { kernel(); });
-    one.expect_bits_of_definition();
+// Whichever blocks a device runs side by side: what they read fits L2. Each block of outputs and rows is there once.
+TEST(HopperMatmul, BlocksThatRunTogetherShareWhatTheyRead) {
+    constexpr int kProcessors = 132;
+    constexpr double kMegabytes = 8192 * 2 / 1e6;  // of an output's weights, or a row
+    for (const auto& [outputs, rows] : {std::pair{64, 43}, {67, 43}, {12, 1}, {5, 7}, {1, 30}}) {
+        std::set<std::pair<int64_t, int64_t>> all;
+        for (int first = 0; first < outputs * rows; first += kProcessors) {
+            std::set<int64_t> tiles, first_rows;
+            for (int i = first; i < std::min(first + kProcessors, outputs * rows); ++i) {
+                const HopperMatmul::Place place = HopperMatmul::place_of(i, outputs, rows);
+                all.emplace(place.first_tile, place.first_row);
+                tiles.insert(place.first_tile);
+                first_rows.insert(place.first_row);
+            }
+            const auto num_read = static_cast<double>(tiles.size() * 128 + first_rows.size() * 192);
+            if (outputs >= 64) EXPECT_LT(num_read * kMegabytes, 90.0) << outputs << " x " << rows << " from " << first;
+            if (outputs == 64 && first == 0) EXPECT_LT(num_read * kMegabytes, 65.0);
+        }
+        EXPECT_EQ(std::ssize(all), outputs * rows);
+        EXPECT_EQ(all.rbegin()->first, (outputs - 1) * HopperMatmul::kBlockTiles);
+    }
 }
 
 // In any order, so within what cutting at every step may lose: half a unit in 2^24 of the terms' magnitudes per group,

@@ -45,21 +45,48 @@ TEST(TensorSelfTest, GrantsTheModelsTensorCores) {
     EXPECT_EQ(refusal(&planted<kHopper>), "");
 }
 
+// What the strict test says of an emulated device with such tensor cores.
+std::string difference(const simt::TensorCores& cores) {
+    const simt::PlantedTensorCores others(cores);
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator);
+    const Status tested = test_tensor_cores(*device, kEmulatedSelfTestTiles);
+    return tested ? "" : tested.error().message;
+}
+
 // Decoding multiplies by warps, a prefill by warpgroups: one of them that computes otherwise is enough.
-TEST(TensorSelfTest, RefusesWhoeverDiffersInOneOfTheTwoWays) {
+TEST(TensorSelfTest, NamesWhoeverDiffersInOneOfTheTwoWays) {
     constexpr TensorModel kOther{.fraction_bits = 24};
     const simt::TensorSum model = &planted<kHopper>;
     const simt::TensorSum other = &planted<kOther>;
-    const std::string by_warps = refusal({other, model});
+    const std::string by_warps = difference({other, model});
     EXPECT_NE(by_warps.find(", by mma "), std::string::npos) << by_warps;
     EXPECT_EQ(by_warps.find(", by wgmma "), std::string::npos) << by_warps;
-    const std::string by_groups = refusal({model, other});
+    const std::string by_groups = difference({model, other});
     EXPECT_EQ(by_groups.find(", by mma "), std::string::npos) << by_groups;
     EXPECT_NE(by_groups.find(", by wgmma "), std::string::npos) << by_groups;
     EXPECT_NE(by_groups.find(describe(kOther)), std::string::npos) << by_groups;
-    const std::string by_both = refusal({other, other});
+    const std::string by_both = difference({other, other});
     EXPECT_NE(by_both.find(", by mma "), std::string::npos) << by_both;
     EXPECT_NE(by_both.find(", by wgmma "), std::string::npos) << by_both;
+}
+
+// Without them everything runs by mma, and the description says so.
+TEST(TensorSelfTest, WarpgroupsThatDifferAreLeftOutAndSaidSo) {
+    constexpr TensorModel kOther{.fraction_bits = 24};
+    const simt::PlantedTensorCores others({&planted<kHopper>, &planted<kOther>});
+    simt::Emulator emulator;
+    const auto device = make_emulated_device(emulator, {.num_self_test_tiles = kEmulatedSelfTestTiles});
+    EXPECT_TRUE(device->computes_in(Profile::kTensorSm90));
+    EXPECT_FALSE(device->multiplies_by_groups());
+    EXPECT_FALSE(device->attends_by_tiles(Profile::kTensorSm90, {4, 2, 64, 1.0F}, 16));
+    EXPECT_NE(device->description().find("; tensor.sm90 by mma.sync alone, no warpgroups: in the self-test, by wgmma "),
+              std::string::npos)
+        << device->description();
+    EXPECT_NE(device->description().find(describe(kOther)), std::string::npos) << device->description();
+    // A granted one, and one that is refused, say nothing of the kind.
+    EXPECT_EQ(refusal({&planted<kHopper>, &planted<kHopper>}), "");
+    EXPECT_NE(refusal({&planted<kOther>, &planted<kHopper>}).find(", by mma "), std::string::npos);
 }
 
 // Large matmuls run by mma there: nobody asks warpgroups.
