@@ -39,7 +39,8 @@ struct RerunLimits {
 };
 
 // Step by step as it was: each call before the step that it came before. Ends early, without an error, where a request
-// becomes another one than it was: what was recorded and what is then differ by themselves. Errors: the executor's.
+// becomes another one than it was, a step that failed does not, or a fresh executor came: what was recorded and what is
+// then differ by themselves. Errors: the executor's.
 [[nodiscard]] Status rerun_as_recorded(const Record& record, Engine& engine, Executor& executor,
                                        const RerunLimits& limits = {});
 

@@ -67,6 +67,19 @@ TEST(RecordComparison, ATurnThatWasEndedAndAStepThatFailedAreNoObstaclesToAnothe
     EXPECT_EQ(as_recorded->end->num_steps, 0);
 }
 
+// A record may be anything.
+TEST(RecordComparison, AnAnswerThatIsNoTokenIsNotGuessed) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kNone);
+    for (Entry& entry : record.entries) {
+        auto* told = std::get_if<Told>(&entry);
+        if (told == nullptr || told->tokens.empty()) continue;
+        told->tokens.back().token = scene.model.config.vocab_size;
+    }
+    const auto schedule = parse_schedule(std::vector<std::string>{"windows=3"});
+    EXPECT_GT(again(scene, record, *schedule, scene.cpu()).end->num_steps, 0);
+}
+
 TEST(RecordComparison, RecordingChangesNothing) {
     const RecordScene scene;
     const Digest none = scene.record(DigestLevel::kNone).end->digest;
