@@ -41,7 +41,7 @@ public:
     virtual ~EvictionPolicy() = default;
     // The head's place until it is used again: the lowest goes first. A use never lowers it.
     [[nodiscard]] virtual int64_t rank(const HeadUse& use) = 0;
-    // True: the lowest rank goes first, whoever else holds its blocks (V2) and whether it has proven itself or not (V3).
+    // True: the lowest rank goes first, whoever else holds its blocks (V2), and has it proven itself or not (V3).
     [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
 
