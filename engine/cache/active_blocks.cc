@@ -42,6 +42,7 @@ void ActiveBlocks::add(SegmentId id, BlockTable parent) {
     ++before.num_children;
     before.child_sum += index(id);
     if (before.next != kNoSegment) {
+        CHECK_GT(before.num_children, 1);
         added.chain = make_chain(id);
         return;
     }
@@ -69,6 +70,8 @@ void ActiveBlocks::remove(SegmentId id) {
     before.child_sum -= index(id);
     if (before.next == id) before.next = kNoSegment;
     if (before.num_children == 1 && before.next == kNoSegment) join(parent, only_child(parent));
+    CHECK(before.num_children != 1 || before.next == only_child(parent),
+          "segment {} is not in the chain of its only child", index(parent));
 }
 
 SegmentId ActiveBlocks::only_child(SegmentId id) const {
@@ -111,6 +114,7 @@ int32_t ActiveBlocks::make_chain(SegmentId first) {
 
 void ActiveBlocks::free_chain(int32_t chain) {
     Chain& freed = chains_[chain];
+    CHECK(freed.first != kNoSegment, "chain {} is free already", chain);
     CHECK(freed.active.empty(), "chain {} goes with {} active segments", chain, freed.active.size());
     freed.first = kNoSegment;
     freed.size = 0;

@@ -38,7 +38,8 @@ Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
       kv_(config.has_kv, config.pools.block_size, config.pools.num_blocks),
       state_(config.has_state, config.pools.num_state_rows),
-      order_(policy, kv_) {
+      order_(policy, kv_),
+      names_({config.keep_turn_heads, config.keep_prompt_heads, config.keep_checkpoints}, heads_) {
     CHECK(validate(config).has_value());
 }
 
@@ -117,7 +118,7 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
     LookupResult result;
     NotReusedRange missed;
     if (query.use_cache) {
-        const Name* name = find(query.key);
+        const Name* name = names_.find(query.key);
         result = config_.lookup == LookupMode::kBlocks ? find_blocks(query) : find_reusable(query, name);
         missed = missed_of_name(query, name, result.length);
     }
@@ -175,7 +176,7 @@ void Cache::unpin(SequenceMemory& memory) {
     if (id == kNoHead) return;
     CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
     order_.unpin(id);
-    destroy_if_unreachable(id, NotReused::kNotRetained);
+    destroy_if_unowned(id);
 }
 
 void Cache::release(SequenceMemory& memory) {
@@ -267,14 +268,8 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     head.in_prefix_index = is_found_by_tokens(head);
     if (head.in_prefix_index) prefixes_.insert(head);
 
-    auto& name = names_[draft.key];
-    if (!name) name = std::make_unique<Name>(Name{.key = draft.key});
     const HeadId published = head.id;
-    if (head.kind == HeadKind::kTurn) {
-        name->committed = true;
-        keep_prefixes_of(*name, head.tokens);
-    }
-    list_head(*name, head);
+    destroy_unowned(names_.list(draft.key, head));
     while (heads_.size() > max_heads() && evict(Pool::kState, {.except = published, .spare_expected = false})) {
     }
     const Head* kept = find(published);
@@ -289,208 +284,31 @@ size_t Cache::max_heads() const {
     return num_units > 0 ? num_units : 1024;
 }
 
-void Cache::list_head(Name& name, Head& head) {
-    CHECK(head.names.empty() && head.former_names.empty(), "head {} has a name already", index(head.id));
-    CHECK(head.salt == name.key.salt, "head {} is of another salt than '{}'", index(head.id), name.key.conversation_id);
-    for (size_t i = name.heads.size(); i-- > 0;) {
-        const NamedHead entry = name.heads[i];
-        if (entry.length != head.length()) continue;
-        const Head& same = *find(entry.head);
-        if (same.numerics_id != head.numerics_id || same.tokens != head.tokens) continue;
-        head.kind = std::min(head.kind, same.kind);  // the kind that counts more comes first
-        name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(i));
-        disown(name, entry.head);
-    }
-    name.heads.push_back({head.length(), head.kind, head.id});
-    head.names.push_back(&name);
-    retain_newest(name, HeadKind::kTurn, config_.keep_turn_heads);
-    retain_newest(name, HeadKind::kPrompt, config_.keep_prompt_heads);
-    retain_checkpoints(name);
-    drop_if_empty(name);
-}
-
-void Cache::retain_newest(Name& name, HeadKind kind, int32_t keep) {
-    CHECK_GE(keep, 0);
-    const int32_t most = keep;
-    for (size_t i = name.heads.size(); i-- > 0;) {
-        const NamedHead entry = name.heads[i];
-        if (entry.kind != kind || keep-- > 0) continue;
-        let_go(name, i);
-        name.note_gone(entry.length, NotReused::kNotRetained);
-    }
-    CHECK_LE(std::ranges::count(name.heads, kind, &NamedHead::kind), most);
-}
-
-// A history may turn off anywhere. The nearer its turn is to the end, the less it costs, and the less it may cost in
-// vain: so the newest checkpoints stay, and those before them lie the farther apart, the farther they are from the end.
-void Cache::retain_checkpoints(Name& name) {
-    const auto is_checkpoint = [](const NamedHead& entry) { return entry.kind == HeadKind::kCheckpoint; };
-    CHECK(std::ranges::count_if(name.heads, is_checkpoint) <= int64_t{config_.keep_checkpoints} + 1,
-          "'{}' has more checkpoints than one too many", name.key.conversation_id);
-    while (std::ranges::count_if(name.heads, is_checkpoint) > config_.keep_checkpoints) {
-        const size_t entry = least_missed_checkpoint(name);
-        const int64_t length = name.heads[entry].length;
-        let_go(name, entry);
-        name.note_gone(length, NotReused::kNotRetained);
-    }
-    CHECK(std::ranges::is_sorted(name.gone, {}, &GoneHeads::last), "'{}' forgets in no order",
-          name.key.conversation_id);
-}
-
-// Without it, a history that turns off just before the next longer one goes on from the next shorter one: the one for
-// which that is the least beside what such a history has to compute anyway. The shortest one stays: a system prompt.
-size_t Cache::least_missed_checkpoint(const Name& name) const {
-    constexpr size_t kNewest = 4;
-    std::vector<size_t> entries;  // oldest first
-    std::vector<int64_t> lengths = {0};
-    for (size_t i = 0; i < name.heads.size(); ++i) {
-        if (name.heads[i].kind != HeadKind::kCheckpoint) continue;
-        entries.push_back(i);
-        lengths.push_back(name.heads[i].length);
-    }
-    CHECK_GT(entries.size(), static_cast<size_t>(config_.keep_checkpoints));
-    const size_t num_spread = entries.size() - std::min(entries.size() - 1, kNewest);
-    if (num_spread == 1) return entries.front();
-    std::ranges::sort(lengths);
-    const int64_t end = lengths.back() + 1;
-    size_t least = entries.front();
-    int64_t least_cost = 0;  // over `least_anyway`
-    int64_t least_anyway = 0;
-    for (size_t i = 0; i < num_spread; ++i) {
-        const int64_t length = name.heads[entries[i]].length;
-        const auto at = std::ranges::lower_bound(lengths, length);
-        const int64_t cost = end - *(at - 1);
-        const int64_t anyway = end - (at + 1 == lengths.end() ? length : *(at + 1));
-        if (at == lengths.begin() + 1 || (least_anyway > 0 && cost * least_anyway >= least_cost * anyway)) continue;
-        least = entries[i];
-        least_cost = cost;
-        least_anyway = anyway;
-    }
-    return least;
-}
-
-// After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known
-// of them.
-void Cache::keep_prefixes_of(Name& name, const TokenSeq& tokens) {
-    CHECK(!tokens.empty(), "'{}' commits nothing", name.key.conversation_id);
-    int64_t kept = tokens.size();
-    for (size_t i = name.heads.size(); i-- > 0;) {
-        const NamedHead entry = name.heads[i];
-        const int64_t common = tokens.common_prefix(find(entry.head)->tokens);
-        if (common == entry.length) continue;
-        kept = std::min(kept, common);
-        let_go(name, i);
-    }
-    name.forget_gone_beyond(kept);
-    CHECK(std::ranges::all_of(name.heads, [&](const NamedHead& entry) { return entry.length <= tokens.size(); }),
-          "'{}' keeps a head longer than its {} tokens", name.key.conversation_id, tokens.size());
-}
-
-// Takes the entry off the name's list. What can be found by its tokens stays the name's own until it is destroyed.
-void Cache::let_go(Name& name, size_t entry) {
-    CHECK_LT(entry, name.heads.size());
-    const HeadId id = name.heads[entry].head;
-    name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(entry));
-    Head& head = head_ref(id);
-    CHECK_EQ(std::erase(head.names, &name), 1u);
-    if (head.in_prefix_index) {
-        name.former.insert(id);
-        head.former_names.push_back(&name);
-    }
-    destroy_if_unreachable(id, NotReused::kNotRetained);
-}
-
-// --- names
-
-void Cache::fork(const ConversationKey& from, const ConversationKey& to) {
-    CHECK(from.salt == to.salt && from != to, "a fork of '{}' to '{}'", from.conversation_id, to.conversation_id);
-    const Name* origin = find(from);
-    if (origin == nullptr) return;
-    remove(to);
-    CHECK(find(from) == origin && find(to) == nullptr, "'{}' took '{}' along", to.conversation_id,
-          from.conversation_id);
-    auto& name = names_[to];
-    name = std::make_unique<Name>(*origin);
-    name->key = to;
-    name->committed = true;
-    for (const NamedHead& entry : name->heads) head_ref(entry.head).names.push_back(name.get());
-    for (const HeadId id : name->former) head_ref(id).former_names.push_back(name.get());
-}
-
-void Cache::rewind(const ConversationKey& key, int64_t length) {
-    const auto found = names_.find(key);
-    if (found == names_.end()) return;
-    CHECK_GE(length, 0);
-    Name& name = *found->second;
-    for (size_t i = name.heads.size(); i-- > 0;) {
-        if (name.heads[i].length > length) let_go(name, i);
-    }
-    name.forget_gone_beyond(length);
-    CHECK(std::ranges::none_of(name.heads, [&](const NamedHead& entry) { return entry.length > length; }),
-          "'{}' keeps a head beyond {}", key.conversation_id, length);
-}
-
-void Cache::remove(const ConversationKey& key) {
-    const auto found = names_.find(key);
-    if (found == names_.end()) return;
-    Name& name = *found->second;
-    for (const NamedHead& entry : std::exchange(name.heads, {})) disown(name, entry.head);
-    for (const HeadId id : std::exchange(name.former, {})) disown(name, id);
-    CHECK(!name.has_heads(), "'{}' was given heads while it went", key.conversation_id);
-    names_.erase(found);
-}
+// --- the end of heads
 
 // What belongs to no name any more is not to be found by its tokens either; a pinned head goes with its last pin.
-void Cache::disown(Name& name, HeadId id) {
+void Cache::destroy_if_unowned(HeadId id) {
     Head& head = head_ref(id);
-    const size_t num_owned = std::erase(head.names, &name) + std::erase(head.former_names, &name);
-    CHECK(num_owned == 1, "head {} is {} times of '{}'", index(id), num_owned, name.key.conversation_id);
-    if (!head.names.empty() || !head.former_names.empty()) return;
+    if (head.has_owner()) return;
     if (std::exchange(head.in_prefix_index, false)) prefixes_.erase(head);
-    destroy_if_unreachable(id, NotReused::kNotRetained);
+    if (order_.num_pins(id) == 0) destroy(head, NotReused::kNotRetained);
 }
 
-// A name without heads that never committed is nobody's: a conversation that was never there.
-void Cache::drop_if_empty(Name& name) {
-    if (name.committed || name.has_heads()) return;
-    const ConversationKey key = name.key;  // a copy: the name takes its key along
-    CHECK_EQ(names_.erase(key), 1u);
-}
-
-void Cache::destroy_if_unreachable(HeadId id, NotReused reason) {
-    Head& head = head_ref(id);
-    const bool findable = head.in_prefix_index || !head.names.empty();
-    CHECK(findable || head.former_names.empty(), "head {} is some name's own, and nobody finds it", index(id));
-    if (!findable && order_.num_pins(id) == 0) destroy(head, reason);
+void Cache::destroy_unowned(std::span<const HeadId> left) {
+    for (const HeadId id : left) {
+        CHECK(!head_ref(id).has_owner(), "head {} was left, and is some name's", index(id));
+        destroy_if_unowned(id);
+    }
 }
 
 void Cache::destroy(Head& head, NotReused reason) {
     if (gone_listener_) gone_listener_(head, reason);
-    for (Name* name : std::exchange(head.names, {})) {
-        CHECK_EQ(std::erase_if(name->heads, [&](const NamedHead& entry) { return entry.head == head.id; }), 1u);
-        name->note_gone(head.length(), reason);
-        drop_if_empty(*name);
-    }
-    for (Name* name : std::exchange(head.former_names, {})) {
-        CHECK_EQ(name->former.erase(head.id), 1u);
-        drop_if_empty(*name);
-    }
+    names_.take_off(head, reason);
     if (head.in_prefix_index) prefixes_.erase(head);
     order_.remove(head.id);
     kv_.release_head(head.blocks, head.id);
     state_.release(head.state);
     CHECK_EQ(heads_.erase(head.id), 1u);
-}
-
-void Cache::note_lost(const ConversationKey& key, std::span<const int64_t> lengths) {
-    CHECK(std::ranges::all_of(lengths, [](int64_t length) { return length > 0; }), "'{}' lost a head of no tokens",
-          key.conversation_id);
-    auto& name = names_[key];
-    if (!name) name = std::make_unique<Name>();
-    name->key = key;
-    name->committed = true;
-    for (const int64_t length : lengths) name->note_gone(length, NotReused::kLost);
-    CHECK(find(key) != nullptr, "'{}' has no name", key.conversation_id);
 }
 
 void Cache::lose_heads() {
@@ -516,11 +334,6 @@ Head& Cache::head_ref(HeadId id) {
 const Head* Cache::find(HeadId id) const {
     const auto found = heads_.find(id);
     return found == heads_.end() ? nullptr : found->second.get();
-}
-
-const Name* Cache::find(const ConversationKey& key) const {
-    const auto found = names_.find(key);
-    return found == names_.end() ? nullptr : found->second.get();
 }
 
 std::vector<const Head*> Cache::heads() const {

@@ -1,5 +1,5 @@
-// engine/cache/cache.h: owns heads and names, and the numbers of the memory under them (steps 3 and 4, and the heads of
-// step 7).
+// engine/cache/cache.h: owns heads and the numbers of the memory under them (steps 3 and 4, and the heads of step 7).
+// Which conversation lists them is Names' to say.
 //   C1  a unit is used while heads, pendings and sequences hold it, and no longer                         (I1)
 //   C2  no unit is held under two salts                                                                   (I2)
 //   C3  a head has KV and state at one length                                                             (I7)
@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,10 +26,10 @@
 #include "engine/cache/kv_group.h"
 #include "engine/cache/lookup.h"
 #include "engine/cache/name.h"
+#include "engine/cache/names.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
 #include "engine/pool_sizes.h"
-#include "engine/request/key_map.h"
 
 namespace verbatim {
 
@@ -41,7 +40,7 @@ struct CacheConfig {
     LookupMode lookup = LookupMode::kConversation;
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
-    int32_t keep_checkpoints = 4;  // the newest 4; those beyond are spread over what lies before (retain_checkpoints)
+    int32_t keep_checkpoints = 4;  // the newest 4; those beyond are spread over what lies before (names.cc)
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("has_kv", self.has_kv);
@@ -133,12 +132,12 @@ public:
     // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was
     // published). `fork` takes the place of what turns that never committed have left under `to`. After `remove`
     // nothing that this name alone has published is found by anybody.
-    void fork(const ConversationKey& from, const ConversationKey& to);
-    void rewind(const ConversationKey& key, int64_t length);
-    void remove(const ConversationKey& key);
+    void fork(const ConversationKey& from, const ConversationKey& to) { destroy_unowned(names_.fork(from, to)); }
+    void rewind(const ConversationKey& key, int64_t length) { destroy_unowned(names_.rewind(key, length)); }
+    void remove(const ConversationKey& key) { destroy_unowned(names_.remove(key)); }
 
     // The conversation has committed turns, and heads of these lengths whose bytes are lost.
-    void note_lost(const ConversationKey& key, std::span<const int64_t> lengths);
+    void note_lost(const ConversationKey& key, std::span<const int64_t> lengths) { names_.note_lost(key, lengths); }
 
     // The executor's pools are gone, and every head's bytes with them. REQUIRES: nothing is pinned or pending.
     void lose_heads();
@@ -147,7 +146,7 @@ public:
     void complete_step(int64_t step);
 
     [[nodiscard]] const Head* find(HeadId id) const;
-    [[nodiscard]] const Name* find(const ConversationKey& key) const;
+    [[nodiscard]] const Name* find(const ConversationKey& key) const { return names_.find(key); }
     [[nodiscard]] size_t num_heads() const { return heads_.size(); }
     // In the order in which they would be evicted for state; pinned ones last.
     [[nodiscard]] std::vector<const Head*> heads() const;
@@ -181,25 +180,17 @@ private:
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
     [[nodiscard]] size_t max_heads() const;
-    void verify_names(const Head& head) const;
     Head& head_ref(HeadId id);
-    void list_head(Name& name, Head& head);
-    void let_go(Name& name, size_t entry);
-    void retain_newest(Name& name, HeadKind kind, int32_t keep);
-    void retain_checkpoints(Name& name);
-    [[nodiscard]] size_t least_missed_checkpoint(const Name& name) const;
-    void keep_prefixes_of(Name& name, const TokenSeq& tokens);
-    void disown(Name& name, HeadId id);
-    void drop_if_empty(Name& name);
+    void destroy_unowned(std::span<const HeadId> left);
+    void destroy_if_unowned(HeadId id);
     void destroy(Head& head, NotReused reason);
-    void destroy_if_unreachable(HeadId id, NotReused reason);
 
     CacheConfig config_;
     KvGroup kv_;
     StateGroup state_;
     EvictionOrder order_;
-    std::unordered_map<HeadId, std::unique_ptr<Head>> heads_;
-    KeyMap<std::unique_ptr<Name>> names_;
+    HeadMap heads_;
+    Names names_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix and kBlocks
     int64_t next_head_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;

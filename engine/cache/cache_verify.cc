@@ -41,21 +41,6 @@ private:
 
 }  // namespace
 
-void Cache::verify_names(const Head& head) const {
-    for (const Name* name : head.names) {
-        const auto lists = std::ranges::count(name->heads, head.id, &NamedHead::head);
-        CHECK(lists == 1, "head {} is listed {} times by '{}'", index(head.id), lists, name->key.conversation_id);
-        CHECK(name->key.salt == head.salt, "head {} is listed under another salt", index(head.id));
-        CHECK(find(name->key) == name, "head {} knows a name that is gone", index(head.id));
-    }
-    for (const Name* name : head.former_names) {
-        CHECK(name->former.contains(head.id) && find(name->key) == name,
-              "head {} is not among the former heads of '{}'", index(head.id), name->key.conversation_id);
-    }
-    CHECK(!head.names.empty() || !head.former_names.empty() || (!head.in_prefix_index && num_pins(head.id) > 0),
-          "head {} belongs to no name", index(head.id));
-}
-
 void Cache::verify(std::span<const Holder> holders) {
     Census census(state_);
     std::map<HeadId, int64_t> pins;
@@ -78,7 +63,8 @@ void Cache::verify(std::span<const Holder> holders) {
         CHECK_EQ(head->blocks.num_blocks, kv_.blocks_for(head->length()));
         CHECK((head->state != kNoState) == state_.enabled(), "head {} has state row {}", index(id), index(head->state));
         census.count(head->blocks, head->state, head->salt, id, false);
-        verify_names(*head);
+        CHECK(head->has_owner() || (!head->in_prefix_index && num_pins(id) > 0), "head {} belongs to no name",
+              index(id));
         const auto pinned = pins.find(id);
         const int64_t num_pinned = pinned == pins.end() ? 0 : pinned->second;
         CHECK(num_pinned == num_pins(id), "head {}: {} pins, {} sequences", index(id), num_pins(id), num_pinned);
@@ -86,18 +72,7 @@ void Cache::verify(std::span<const Holder> holders) {
     }
     for (const auto& [id, count] : pins) CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
     CHECK_LE(heads_.size(), max_heads());
-    for (const auto& [numbered, name] : names_) {
-        const ConversationKey& key = numbered.key;
-        CHECK(name->committed || name->has_heads(), "name '{}' is nobody's", key.conversation_id);
-        CHECK_LE(name->gone.size(), Name::kMaxGone);
-        for (const NamedHead& entry : name->heads) {
-            const Head* head = find(entry.head);
-            CHECK(head != nullptr && head->length() == entry.length, "name '{}' lists head {} at length {}",
-                  key.conversation_id, index(entry.head), entry.length);
-            CHECK(std::ranges::count(head->names, name.get()) == 1, "head {} does not know that '{}' lists it",
-                  index(entry.head), key.conversation_id);
-        }
-    }
+    names_.verify();
     prefixes_.verify();
     CHECK_EQ(num_in_index, prefixes_.size());
     kv_.verify(census.tables());

@@ -4,9 +4,9 @@
 // nobody.
 //   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not
 //       in the order
-//   V2  for blocks only a head at the top of its segment may go. Of any other the last block is held by somebody else,
-//       too: by a head, which goes first, or by a sequence, and then nothing would be freed. Of the heads that end in
-//       one block the one to go last stands for all
+//   V2  for blocks only a head at the top of its segment may go. For any other head, someone else also holds its last
+//       block: a longer head, which goes first, or a sequence, so that evicting it would free nothing. Of heads that end
+//       in one block, the one of the highest rank is offered: alone, none of them frees anything
 //   V3  for state rows, snapshots that nobody has attached to yet go first. Heads that have proven themselves go after
 //       them: turn heads, where conversations go on, and every head that was used before
 #pragma once
@@ -41,7 +41,7 @@ public:
     virtual ~EvictionPolicy() = default;
     // The head's place until it is used again: the lowest goes first. A use never lowers it.
     [[nodiscard]] virtual int64_t rank(const HeadUse& use) = 0;
-    // True: the lowest rank goes first, whoever else holds its blocks (V2) and whether it has proven itself or not (V3).
+    // True: the lowest rank goes first, whoever else holds its blocks (V2), and has it proven itself or not (V3).
     [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
 

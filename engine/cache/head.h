@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/base/digest.h"
@@ -59,6 +61,9 @@ struct Head {
     bool in_prefix_index = false;     // found by its tokens, too
 
     [[nodiscard]] int64_t length() const { return tokens.size(); }
+    [[nodiscard]] bool has_owner() const { return !names.empty() || !former_names.empty(); }
 };
+
+using HeadMap = std::unordered_map<HeadId, std::unique_ptr<Head>>;
 
 }  // namespace verbatim

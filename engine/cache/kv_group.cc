@@ -97,7 +97,10 @@ void KvGroup::release_sequence(BlockTable& sequence, int64_t last_step) {
     let_go(std::exchange(sequence, {}), true);
 }
 
-void KvGroup::release_pending(BlockTable& pending) { let_go(std::exchange(pending, {}), false); }
+void KvGroup::release_pending(BlockTable& pending) {
+    CHECK((pending.num_blocks > 0) == enabled_, "a pending of {} blocks", pending.num_blocks);
+    let_go(std::exchange(pending, {}), false);
+}
 
 void KvGroup::publish(const BlockTable& pending, HeadId head) {
     CHECK_NE(index(head), index(kNoHead));

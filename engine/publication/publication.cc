@@ -38,6 +38,8 @@ void Publication::stage_turn(Sequence& sequence, TokenSeq resident, FinishReason
           "request {} has ended before", index(sequence.id));
     CHECK_EQ(resident.size(), sequence.num_computed_tokens);
     PendingMemory memory = cache_.hand_over(sequence.memory, std::move(resident));
+    CHECK(sequence.memory.state == kNoState, "request {} has handed over state row {}", index(sequence.id),
+          index(sequence.memory.state));
     stage(sequence, HeadKind::kTurn, std::move(memory), step, finish);
 }
 
@@ -46,6 +48,8 @@ std::optional<Pending> Publication::take_ready(int64_t materialised) {
     if (pendings_.front().staged_step > materialised) return std::nullopt;
     Pending ready = std::move(pendings_.front());
     pendings_.pop_front();
+    CHECK(pendings_.empty() || pendings_.front().staged_step >= ready.staged_step,
+          "a pending of step {} leaves before one of step {}", ready.staged_step, pendings_.front().staged_step);
     CHECK(!ready.head.memory.tokens.empty() && (ready.head.memory.state != kNoState) == cache_.state().enabled(),
           "a pending of {} tokens with row {}", ready.head.memory.tokens.size(), index(ready.head.memory.state));
     return ready;

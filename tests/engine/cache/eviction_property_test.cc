@@ -1,4 +1,4 @@
-// Whatever happens to a cache: nobody who was used longer ago than a victim stays, unless evicting it would buy nothing.
+// Whatever happens to a cache: nobody who was used longer ago than a victim stays, unless evicting it buys nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ private:
         EXPECT_EQ(cache_.publish({key, kind, "a/1", std::move(pending)}, {}), next);
     }
 
-    // From a head or from nothing: a prompt head where there is a row for it, then the turn's, in the same block or not.
+    // From a head or from nothing: a prompt head if there is a row for it, then the turn's, in the same block or not.
     void run_turn() {
         const HeadId from = any_head();
         auto memory = attach(from);

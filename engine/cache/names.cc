@@ -1,0 +1,275 @@
+#include "engine/cache/names.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+
+Head& Names::head(HeadId id) const {
+    const auto found = heads_.find(id);
+    CHECK(found != heads_.end(), "head {}", index(id));
+    return *found->second;
+}
+
+const Name* Names::find(const ConversationKey& key) const {
+    const auto found = names_.find(key);
+    return found == names_.end() ? nullptr : found->second.get();
+}
+
+// --- what a name lists
+
+auto Names::list(const ConversationKey& key, Head& head) -> Left {
+    CHECK(head.names.empty() && head.former_names.empty(), "head {} has a name already", index(head.id));
+    CHECK(head.salt == key.salt, "head {} is of another salt than '{}'", index(head.id), key.conversation_id);
+    Left left;
+    auto& name = names_[key];
+    if (!name) name = std::make_unique<Name>(Name{.key = key});
+    if (head.kind == HeadKind::kTurn) {
+        name->committed = true;
+        keep_prefixes_of(*name, head.tokens, left);
+    }
+    replace_equals(*name, head, left);
+    name->heads.push_back({head.length(), head.kind, head.id});
+    head.names.push_back(name.get());
+    retain_newest(*name, HeadKind::kTurn, retention_.turn_heads, left);
+    retain_newest(*name, HeadKind::kPrompt, retention_.prompt_heads, left);
+    retain_checkpoints(*name, left);
+    drop_if_empty(*name);
+    CHECK(head.has_owner() || std::ranges::count(left, head.id) == 1, "head {} is nobody's, and nobody is told",
+          index(head.id));
+    return left;
+}
+
+void Names::replace_equals(Name& name, Head& head, Left& left) {
+    for (size_t i = name.heads.size(); i-- > 0;) {
+        const NamedHead entry = name.heads[i];
+        if (entry.length != head.length()) continue;
+        CHECK(entry.head != head.id, "head {} is listed before it is listed", index(head.id));
+        const Head& same = this->head(entry.head);
+        if (same.numerics_id != head.numerics_id || same.tokens != head.tokens) continue;
+        head.kind = std::min(head.kind, same.kind);  // the kind that counts more comes first
+        name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(i));
+        disown(name, entry.head, left);
+    }
+}
+
+void Names::retain_newest(Name& name, HeadKind kind, int32_t keep, Left& left) {
+    CHECK_GE(keep, 0);
+    const int32_t most = keep;
+    for (size_t i = name.heads.size(); i-- > 0;) {
+        const NamedHead entry = name.heads[i];
+        if (entry.kind != kind || keep-- > 0) continue;
+        let_go(name, i, left);
+        name.note_gone(entry.length, NotReused::kNotRetained);
+    }
+    CHECK_LE(std::ranges::count(name.heads, kind, &NamedHead::kind), most);
+}
+
+// A history may turn off anywhere. The nearer its turn is to the end, the less it costs, and the less it may cost in
+// vain: so the newest checkpoints stay, and those before them lie the farther apart, the farther they are from the end.
+void Names::retain_checkpoints(Name& name, Left& left) {
+    const auto is_checkpoint = [](const NamedHead& entry) { return entry.kind == HeadKind::kCheckpoint; };
+    CHECK(std::ranges::count_if(name.heads, is_checkpoint) <= int64_t{retention_.checkpoints} + 1,
+          "'{}' has more checkpoints than one too many", name.key.conversation_id);
+    while (std::ranges::count_if(name.heads, is_checkpoint) > retention_.checkpoints) {
+        const size_t entry = least_missed_checkpoint(name);
+        const int64_t length = name.heads[entry].length;
+        let_go(name, entry, left);
+        name.note_gone(length, NotReused::kNotRetained);
+    }
+    CHECK(std::ranges::is_sorted(name.gone, {}, &GoneHeads::last), "'{}' forgets in no order",
+          name.key.conversation_id);
+}
+
+// Without it, a history that turns off just before the next longer one goes on from the next shorter one: the one for
+// which that is the least beside what such a history has to compute anyway. The shortest one stays: a system prompt.
+size_t Names::least_missed_checkpoint(const Name& name) const {
+    constexpr size_t kNewest = 4;
+    std::vector<size_t> entries;  // oldest first
+    std::vector<int64_t> lengths = {0};
+    for (size_t i = 0; i < name.heads.size(); ++i) {
+        if (name.heads[i].kind != HeadKind::kCheckpoint) continue;
+        entries.push_back(i);
+        lengths.push_back(name.heads[i].length);
+    }
+    CHECK_GT(entries.size(), static_cast<size_t>(retention_.checkpoints));
+    const size_t num_spread = entries.size() - std::min(entries.size() - 1, kNewest);
+    if (num_spread == 1) return entries.front();
+    std::ranges::sort(lengths);
+    const int64_t end = lengths.back() + 1;
+    size_t least = entries.front();
+    int64_t least_cost = 0;  // over `least_anyway`
+    int64_t least_anyway = 0;
+    for (size_t i = 0; i < num_spread; ++i) {
+        const int64_t length = name.heads[entries[i]].length;
+        const auto at = std::ranges::lower_bound(lengths, length);
+        const int64_t cost = end - *(at - 1);
+        const int64_t anyway = end - (at + 1 == lengths.end() ? length : *(at + 1));
+        if (at == lengths.begin() + 1 || (least_anyway > 0 && cost * least_anyway >= least_cost * anyway)) continue;
+        least = entries[i];
+        least_cost = cost;
+        least_anyway = anyway;
+    }
+    return least;
+}
+
+// After a commit the name's history is `tokens`: other heads of it are of an abandoned history, and so is what is known
+// of them.
+void Names::keep_prefixes_of(Name& name, const TokenSeq& tokens, Left& left) {
+    CHECK(!tokens.empty(), "'{}' commits nothing", name.key.conversation_id);
+    int64_t kept = tokens.size();
+    for (size_t i = name.heads.size(); i-- > 0;) {
+        const NamedHead entry = name.heads[i];
+        const int64_t common = tokens.common_prefix(head(entry.head).tokens);
+        if (common == entry.length) continue;
+        kept = std::min(kept, common);
+        let_go(name, i, left);
+    }
+    name.forget_gone_beyond(kept);
+    CHECK(std::ranges::all_of(name.heads, [&](const NamedHead& entry) { return entry.length <= tokens.size(); }),
+          "'{}' keeps a head longer than its {} tokens", name.key.conversation_id, tokens.size());
+}
+
+// Takes the entry off the name's list. What can be found by its tokens stays the name's own until it is destroyed.
+void Names::let_go(Name& name, size_t entry, Left& left) {
+    CHECK_LT(entry, name.heads.size());
+    const HeadId id = name.heads[entry].head;
+    name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(entry));
+    Head& head = this->head(id);
+    CHECK_EQ(std::erase(head.names, &name), 1u);
+    if (head.in_prefix_index) {
+        name.former.insert(id);
+        head.former_names.push_back(&name);
+    }
+    if (!head.has_owner()) left.push_back(id);
+}
+
+// --- what happens to a name
+
+auto Names::fork(const ConversationKey& from, const ConversationKey& to) -> Left {
+    CHECK(from.salt == to.salt && from != to, "a fork of '{}' to '{}'", from.conversation_id, to.conversation_id);
+    const Name* origin = find(from);
+    if (origin == nullptr) return {};
+    Left left = remove(to);
+    CHECK(find(from) == origin && find(to) == nullptr, "'{}' took '{}' along", to.conversation_id,
+          from.conversation_id);
+    auto& name = names_[to];
+    name = std::make_unique<Name>(*origin);
+    name->key = to;
+    name->committed = true;
+    for (const NamedHead& entry : name->heads) head(entry.head).names.push_back(name.get());
+    for (const HeadId id : name->former) head(id).former_names.push_back(name.get());
+    return left;
+}
+
+auto Names::rewind(const ConversationKey& key, int64_t length) -> Left {
+    const auto found = names_.find(key);
+    if (found == names_.end()) return {};
+    Left left;
+    CHECK_GE(length, 0);
+    Name& name = *found->second;
+    for (size_t i = name.heads.size(); i-- > 0;) {
+        if (name.heads[i].length > length) let_go(name, i, left);
+    }
+    name.forget_gone_beyond(length);
+    CHECK(std::ranges::none_of(name.heads, [&](const NamedHead& entry) { return entry.length > length; }),
+          "'{}' keeps a head beyond {}", key.conversation_id, length);
+    return left;
+}
+
+auto Names::remove(const ConversationKey& key) -> Left {
+    const auto found = names_.find(key);
+    if (found == names_.end()) return {};
+    Left left;
+    Name& name = *found->second;
+    for (const NamedHead& entry : std::exchange(name.heads, {})) disown(name, entry.head, left);
+    for (const HeadId id : std::exchange(name.former, {})) disown(name, id, left);
+    CHECK(!name.has_heads(), "'{}' was given heads while it went", key.conversation_id);
+    names_.erase(found);
+    return left;
+}
+
+void Names::disown(Name& name, HeadId id, Left& left) {
+    Head& head = this->head(id);
+    const size_t num_owned = std::erase(head.names, &name) + std::erase(head.former_names, &name);
+    CHECK(num_owned == 1, "head {} is {} times of '{}'", index(id), num_owned, name.key.conversation_id);
+    if (!head.has_owner()) left.push_back(id);
+}
+
+// A name without heads that never committed is nobody's: a conversation that was never there.
+void Names::drop_if_empty(Name& name) {
+    if (name.committed || name.has_heads()) return;
+    const ConversationKey key = name.key;  // a copy: the name takes its key along
+    CHECK_EQ(names_.erase(key), 1u);
+}
+
+void Names::note_lost(const ConversationKey& key, std::span<const int64_t> lengths) {
+    CHECK(std::ranges::all_of(lengths, [](int64_t length) { return length > 0; }), "'{}' lost a head of no tokens",
+          key.conversation_id);
+    auto& name = names_[key];
+    if (!name) name = std::make_unique<Name>();
+    name->key = key;
+    name->committed = true;
+    for (const int64_t length : lengths) name->note_gone(length, NotReused::kLost);
+    CHECK(find(key) != nullptr, "'{}' has no name", key.conversation_id);
+}
+
+void Names::take_off(Head& head, NotReused reason) {
+    for (Name* name : std::exchange(head.names, {})) {
+        CHECK_EQ(std::erase_if(name->heads, [&](const NamedHead& entry) { return entry.head == head.id; }), 1u);
+        name->note_gone(head.length(), reason);
+        drop_if_empty(*name);
+    }
+    for (Name* name : std::exchange(head.former_names, {})) {
+        CHECK(name->former.erase(head.id) == 1, "'{}' did not let head {} go", name->key.conversation_id,
+              index(head.id));
+        drop_if_empty(*name);
+    }
+}
+
+// --- from scratch
+
+void Names::verify() const {
+    for (const auto& [id, head] : heads_) verify_head(*head);
+    for (const auto& [numbered, name] : names_) verify_name(numbered.key, *name);
+}
+
+void Names::verify_head(const Head& head) const {
+    for (const Name* name : head.names) {
+        const auto lists = std::ranges::count(name->heads, head.id, &NamedHead::head);
+        CHECK(lists == 1, "head {} is listed {} times by '{}'", index(head.id), lists, name->key.conversation_id);
+        CHECK(name->key.salt == head.salt, "head {} is listed under another salt", index(head.id));
+        CHECK(find(name->key) == name, "head {} knows a name that is gone", index(head.id));
+    }
+    for (const Name* name : head.former_names) {
+        CHECK(name->former.contains(head.id) && find(name->key) == name,
+              "head {} is not among the former heads of '{}'", index(head.id), name->key.conversation_id);
+    }
+}
+
+void Names::verify_name(const ConversationKey& key, const Name& name) const {
+    CHECK(name.committed || name.has_heads(), "name '{}' is nobody's", key.conversation_id);
+    CHECK_LE(name.gone.size(), Name::kMaxGone);
+    for (const NamedHead& entry : name.heads) {
+        const auto found = heads_.find(entry.head);
+        CHECK(found != heads_.end() && found->second->length() == entry.length, "name '{}' lists head {} at length {}",
+              key.conversation_id, index(entry.head), entry.length);
+        CHECK(std::ranges::count(found->second->names, &name) == 1, "head {} does not know that '{}' lists it",
+              index(entry.head), key.conversation_id);
+    }
+    for (const HeadId id : name.former) {
+        const auto found = heads_.find(id);
+        CHECK(found != heads_.end() && std::ranges::count(found->second->former_names, &name) == 1,
+              "head {} does not know that '{}' let it go", index(id), key.conversation_id);
+    }
+    for (const auto& [kind, keep] : {std::pair{HeadKind::kTurn, retention_.turn_heads},
+                                     {HeadKind::kPrompt, retention_.prompt_heads},
+                                     {HeadKind::kCheckpoint, retention_.checkpoints}}) {
+        const auto lists = std::ranges::count(name.heads, kind, &NamedHead::kind);
+        CHECK(lists <= keep, "'{}' lists {} of {} {} heads", key.conversation_id, lists, keep, verbatim::name(kind));
+    }
+}
+
+}  // namespace verbatim
