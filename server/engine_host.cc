@@ -26,6 +26,15 @@ std::vector<Message> message_parts(const HostRequest& request, TokenStore& store
     return parts;
 }
 
+// What nobody has named is called nothing where a client reads of it.
+Refusal without_name(Refusal refusal, const std::string& id) {
+    const std::string told = fmt::format("conversation '{}': ", id);
+    if (refusal.message.starts_with(told)) refusal.message.erase(0, told.size());
+    const size_t at = refusal.message.find(id);
+    if (at != std::string::npos) refusal.message.replace(at, id.size(), "(no name)");
+    return refusal;
+}
+
 ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& store) {
     ChatRequest chat;
     chat.conversation.salt = request.salt;
@@ -237,7 +246,9 @@ void EngineHost::submit_now(Command command) {
             command.request->conversation_id.reset();
             return submit_now(std::move(command));
         }
-        command.sink({.kind = Kind::kRefused, .refusal = accepted.error()});
+        Refusal refusal = accepted.error();
+        if (!named) refusal = without_name(std::move(refusal), key.conversation_id);
+        command.sink({.kind = Kind::kRefused, .refusal = std::move(refusal)});
         return end_one(num_prompt_tokens);
     }
     command.sink({.kind = Kind::kAccepted, .in_conversation = named});

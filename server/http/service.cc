@@ -159,9 +159,9 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     if (room < request.max_tokens.value_or(1)) {
         return tl::unexpected(
             ApiError{400,
-                     fmt::format("the prompt has {} tokens and the answer may have {}: together the model takes {}",
+                     fmt::format("the prompt has {} tokens and the answer may have {}: together there is room for {}",
                                  prompt.ids.size(), request.max_tokens.value_or(1), service.max_model_len),
-                     request.kind == ApiKind::kChat ? "messages" : "prompt", "context_length_exceeded"});
+                     input_field(request.kind), "context_length_exceeded"});
     }
     HostRequest host;
     host.conversation_id = conversation.id;

@@ -26,6 +26,7 @@
 #include "server/http/tenants.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/ledger/ledger_address.h"
+#include "server/room.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
@@ -72,7 +73,8 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     keep_checkpoints(engine);
-    engine.max_model_len = model.max_position_embeddings;
+    engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
+    if (engine.max_model_len < 1) return error("--cache: one block holds no request beside its copy: give more");
     engine.seed = options.seed;
     RETURN_IF_ERROR(validate(engine));
     return engine;
@@ -275,6 +277,8 @@ Status serve(const ServeOptions& options) {
     const Status made = load(options, loaded);
     is_loading = false;
     if (made) {
+        for (const std::string& line : room_lines(loaded.config.cache, loaded.model->config.max_position_embeddings))
+            fmt::print(stderr, "{}\n", line);
         server.serve(service_of(options, loaded));
         fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
         fmt::print("{}\n", ledger_line(*loaded.ledger));

@@ -166,6 +166,22 @@ TEST(HttpErrors, AnotherMethodIsToldAllThatThePathTakes) {
     EXPECT_THAT(scene.ask(get("/tokenize")).head, HasSubstr("Allow: POST\r\n"));
 }
 
+// Of a request that nobody has named no name is told.
+TEST(HttpErrors, WhatTheEmptyCacheCannotHoldIsToldByItsField) {
+    HttpSceneConfig config;
+    config.executor.pools.num_blocks = 10;
+    const HttpScene scene(std::move(config));
+    const HttpAnswer chat = scene.chat(hello({{"max_tokens", 3000}}));
+    expect_error(chat, 400, "invalid_request_error", "context_length_exceeded");
+    EXPECT_EQ(chat.json()["error"]["param"], "messages");
+    EXPECT_THAT(chat.json()["error"]["message"].get<std::string>(),
+                testing::AllOf(Not(HasSubstr("\x1f")), Not(HasSubstr("conversation")), HasSubstr("blocks")));
+    const HttpAnswer completion = scene.complete({{"prompt", "a"}, {"max_tokens", 3000}});
+    EXPECT_EQ(completion.json()["error"]["param"], "prompt");
+    const HttpAnswer named = scene.chat(hello({{"max_tokens", 3000}, {"conversation_id", "c"}}));
+    EXPECT_THAT(named.json()["error"]["message"].get<std::string>(), HasSubstr("conversation 'c': "));
+}
+
 // The tokens that a conversation has committed by a first turn.
 std::vector<TokenId> committed_tokens() {
     HttpScene scene;
