@@ -168,7 +168,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.id_is_hint = !conversation.is_said && !request.suffix_only && !request.turn_id && !request.parent_head;
     host.salt = salt;
     host.prompt = std::move(prompt.ids);
-    if (conversation.id) host.checkpoints = checkpoints_of(service, host.prompt);
+    host.checkpoints = checkpoints_of(service, host.prompt);
     host.messages = std::move(prompt.messages);
     host.version = prompt.version;
     host.parent_head = request.parent_head;

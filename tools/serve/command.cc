@@ -30,6 +30,7 @@
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
+#include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
@@ -59,6 +60,7 @@ struct ServeOptions {
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
+    LookupMode lookup = LookupMode::kPrefix;
     uint64_t seed = 0;
     RecordFlags record;
 };
@@ -72,6 +74,7 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
+    engine.cache.lookup = options.lookup;
     keep_checkpoints(engine);
     engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
     if (engine.max_model_len < 1) return error("--cache: one block holds no request beside its copy: give more");
@@ -280,7 +283,9 @@ Status serve(const ServeOptions& options) {
         for (const std::string& line : room_lines(loaded.config.cache, loaded.model->config.max_position_embeddings))
             fmt::print(stderr, "{}\n", line);
         server.serve(service_of(options, loaded));
-        fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
+        const bool is_v6 = options.host.find(':') != std::string::npos;
+        fmt::print("{} at http://{}{}{}:{}/v1\n", served_name(options), is_v6 ? "[" : "", options.host,
+                   is_v6 ? "]" : "", port);
         fmt::print("{}\n", ledger_line(*loaded.ledger));
         std::fflush(stdout);
     } else {
@@ -328,6 +333,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
+    const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};
+    add_choice_option(*verb, "--lookup", options->lookup, lookups,
+                      "find states by the conversation's name, or also by the tokens under the salt");
     add_seed_option(*verb, options->seed);
     add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });
