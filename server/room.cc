@@ -25,8 +25,8 @@ std::vector<std::string> room_lines(const CacheConfig& cache, int64_t positions)
     lines.push_back(fmt::format("the cache holds {}", holds.empty() ? "nothing that a model needs" : holds));
     const int64_t length = served_length(cache, positions);
     if (length < positions) {
-        lines.push_back(fmt::format("a request has {} tokens at most, the model takes {}: --cache bounds them", length,
-                                    positions));
+        lines.push_back(
+            fmt::format("a request has {} tokens at most, the model takes {}: --cache bounds them", length, positions));
     }
     if (cache.has_state && pools.num_state_rows < 2)
         lines.push_back("warning: one state is what a request itself needs: nothing can be reused; give more --cache");

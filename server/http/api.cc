@@ -149,8 +149,9 @@ FieldStatus read_stream_options(const std::string& field, const Json& value, Gen
 
 FieldStatus read_metadata(const std::string& field, const Json& value, GenerateRequest& request) {
     if (!value.is_object()) return tl::unexpected(wrong(field, value, "an object"));
-    if (request.conversation_id || !value.contains("conversation_id")) return {};
-    return take(request.conversation_id, identifier(field + ".conversation_id", value["conversation_id"]));
+    const auto named = value.find("conversation_id");
+    if (request.conversation_id || named == value.end() || named->is_null()) return {};
+    return take(request.conversation_id, identifier(field + ".conversation_id", *named));
 }
 
 // A field that is served with one value alone.
