@@ -61,7 +61,8 @@ Run best(const std::vector<Run>& runs) {
 // Another prompt for every client and round.
 std::vector<TokenId> prompt_of(int64_t number) {
     // Its first tokens are the number, so that nothing of it is found by its tokens.
-    std::vector<TokenId> prompt = {static_cast<TokenId>(100 + number % 1500), static_cast<TokenId>(100 + number / 1500)};
+    std::vector<TokenId> prompt = {static_cast<TokenId>(100 + number % 1500)};
+    prompt.push_back(static_cast<TokenId>(100 + number / 1500));
     for (int64_t i = 2; i < kPromptTokens; ++i)
         prompt.push_back(static_cast<TokenId>(100 + (number * 7919 + i * 104729) % 1500));
     return prompt;

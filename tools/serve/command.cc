@@ -322,7 +322,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
-    add_count_option(*verb, "--max-requests", options->max_requests, 1, "running and waiting; more are told to wait");
+    add_count_option(*verb, "--max-requests", options->max_requests, 1,
+                     "being prepared, running and waiting; more are told to wait");
     add_count_option(*verb, "--max-prompt-tokens", options->max_prompt_tokens, 1,
                      "of all requests that are in; beyond, one that is not alone is told to wait");
     verb->add_option("--api-key-file", options->api_key_file,
