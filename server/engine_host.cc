@@ -26,6 +26,15 @@ std::vector<Message> message_parts(const HostRequest& request, TokenStore& store
     return parts;
 }
 
+// What nobody has named is called nothing where a client reads of it.
+Refusal without_name(Refusal refusal, const std::string& id) {
+    const std::string told = fmt::format("conversation '{}': ", id);
+    if (refusal.message.starts_with(told)) refusal.message.erase(0, told.size());
+    const size_t at = refusal.message.find(id);
+    if (at != std::string::npos) refusal.message.replace(at, id.size(), "(no name)");
+    return refusal;
+}
+
 ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& store) {
     ChatRequest chat;
     chat.conversation.salt = request.salt;
@@ -118,9 +127,11 @@ int64_t EngineHost::num_aborts() const {
 }
 
 HostView EngineHost::view() const {
+    const auto num_conversations = static_cast<int64_t>(ledger_->num_conversations());
     const std::lock_guard lock(mutex_);
     HostView view = view_;
     view.num_waiting = static_cast<int64_t>(num_requests_) - view.num_running;
+    view.num_conversations = num_conversations;
     return view;
 }
 
@@ -210,6 +221,7 @@ void EngineHost::carry_out(Command command) {
     const auto found = requests_.find(command.ticket);
     if (found == requests_.end()) return;
     engine_.abort(found->second);
+    show();  // before it is counted as over: what runs is never more than there is
     deliver();
 }
 
@@ -237,7 +249,9 @@ void EngineHost::submit_now(Command command) {
             command.request->conversation_id.reset();
             return submit_now(std::move(command));
         }
-        command.sink({.kind = Kind::kRefused, .refusal = accepted.error()});
+        Refusal refusal = accepted.error();
+        if (!named) refusal = without_name(std::move(refusal), key.conversation_id);
+        command.sink({.kind = Kind::kRefused, .refusal = std::move(refusal)});
         return end_one(num_prompt_tokens);
     }
     command.sink({.kind = Kind::kAccepted, .in_conversation = named});
@@ -246,7 +260,7 @@ void EngineHost::submit_now(Command command) {
     live.ticket = command.ticket;
     live.sink = std::move(command.sink);
     live.key = key;
-    live.forget = !named;
+    live.is_unnamed = !named;
     live.notes = {.claim = request.claim, .stop = {}, .messages = std::move(command.request->messages)};
     live.num_prompt_tokens = num_prompt_tokens;
     live.num_log_probs = request.num_log_probs;
@@ -335,8 +349,8 @@ void EngineHost::finish(const EngineEvent& event) {
     const auto live = std::make_shared<Live>(std::move(live_.at(event.request)));
     live_.erase(event.request);
     requests_.erase(live->ticket);
-    if (live->forget) (void)engine_.remove(live->key);  // refused where nothing was committed
-    if (live->forget || !event.committed) {
+    if (live->is_unnamed) forget(*live);
+    if (live->is_unnamed || !event.committed) {
         live->sink({.kind = Kind::kFinished, .end = event});
         return end_one(live->num_prompt_tokens);
     }
@@ -350,6 +364,34 @@ void EngineHost::finish(const EngineEvent& event) {
                                live->sink({.kind = Kind::kNotKept, .failure = problem});
                            end_one(live->num_prompt_tokens);
                        });
+}
+
+// A turn that nobody has named. Its states may serve whoever sends the same tokens.
+void EngineHost::forget(const Live& live) {
+    const Ledger::Conversation* conversation = engine_.ledger().find(live.key);
+    unnamed_.push_back({live.key, conversation == nullptr ? 0 : conversation->committed.size()});
+    num_unnamed_tokens_ += unnamed_.back().num_tokens;
+    const auto has_heads = [&](const ConversationKey& key) {
+        const Name* name = engine_.cache().find(key);
+        return engine_.cache().config().lookup == LookupMode::kPrefix && name != nullptr && name->has_heads();
+    };
+    // Two are looked at for each that comes: those without states are never more than those that have some.
+    for (int i = 0; i < 2 && !unnamed_.empty(); ++i) {
+        if (!has_heads(unnamed_.front().key)) {
+            forget_first();
+        } else {
+            unnamed_.push_back(std::move(unnamed_.front()));
+            unnamed_.pop_front();
+        }
+    }
+    while (unnamed_.size() > config_.max_unnamed || num_unnamed_tokens_ > config_.max_unnamed_tokens) forget_first();
+}
+
+void EngineHost::forget_first() {
+    CHECK(!unnamed_.empty(), "{} tokens of nobody", num_unnamed_tokens_);
+    (void)engine_.remove(unnamed_.front().key);  // refused where nothing was committed
+    num_unnamed_tokens_ -= unnamed_.front().num_tokens;
+    unnamed_.pop_front();
 }
 
 // Every turn has ended; nothing more is taken in, for what the executor holds is not known.
@@ -370,7 +412,6 @@ void EngineHost::show() {
     const HostView view{.stats = engine_.stats(),
                         .num_running = static_cast<int64_t>(engine_.scheduler().running().size()),
                         .num_heads = static_cast<int64_t>(cache.num_heads()),
-                        .num_conversations = static_cast<int64_t>(engine_.ledger().num_conversations()),
                         .num_blocks = pools.num_blocks,
                         .num_used_blocks = cache.kv().pool().num_used(),
                         .num_state_rows = pools.num_state_rows,

@@ -6,6 +6,7 @@
 //   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
 //       twice, and is the same
 //   O5  a turn of a conversation has its last update when the ledger has kept it, or says why it cannot
+//   O6  what nobody has named is kept while its states can be found by their tokens, and bounded
 #pragma once
 
 #include <condition_variable>
@@ -81,6 +82,10 @@ struct EngineHostConfig {
     size_t max_requests = 256;                          // running and waiting
     int64_t max_prompt_tokens = int64_t{4} << 20;       // of all of them; one that is alone may have more
     std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
+    // What nobody has named is kept for as long as its states are, where they are found by their tokens
+    // (LookupMode::kPrefix): so many turns, of so many tokens together.
+    size_t max_unnamed = 1024;
+    int64_t max_unnamed_tokens = int64_t{16} << 20;
     ConversationLedger* ledger = nullptr;        // open, and the engine has its conversations; null: one in memory
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, like the ledger
 };
@@ -126,6 +131,7 @@ public:
 
     [[nodiscard]] const ConversationLedger& ledger() const { return *ledger_; }
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
+    [[nodiscard]] size_t max_requests() const { return config_.max_requests; }
     [[nodiscard]] size_t num_requests() const;
     [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
     [[nodiscard]] HostView view() const;
@@ -144,7 +150,7 @@ private:
         Ticket ticket{};
         Sink sink;
         ConversationKey key;
-        bool forget = false;  // a conversation that nobody will ask for
+        bool is_unnamed = false;  // nobody will ask for the conversation
         TurnNotes notes;
         std::vector<std::string> stop;
         std::optional<StopFinder> stop_finder;
@@ -168,6 +174,8 @@ private:
     void deliver();
     void deliver(Live& live, TokenId token);
     void finish(const EngineEvent& event);
+    void forget(const Live& live);
+    void forget_first();
     void fail(const std::string& why);
     void end_one(int64_t num_prompt_tokens);
     void show();
@@ -194,6 +202,12 @@ private:
     StepResult result_;
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
+    struct Unnamed {
+        ConversationKey key;
+        int64_t num_tokens = 0;
+    };
+    std::deque<Unnamed> unnamed_;  // those first that were not looked at for longest
+    int64_t num_unnamed_tokens_ = 0;
     int64_t num_replaced_executors_ = 0;
     int64_t num_retried_turns_ = 0;
 

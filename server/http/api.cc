@@ -149,8 +149,9 @@ FieldStatus read_stream_options(const std::string& field, const Json& value, Gen
 
 FieldStatus read_metadata(const std::string& field, const Json& value, GenerateRequest& request) {
     if (!value.is_object()) return tl::unexpected(wrong(field, value, "an object"));
-    if (request.conversation_id || !value.contains("conversation_id")) return {};
-    return take(request.conversation_id, identifier(field + ".conversation_id", value["conversation_id"]));
+    const auto named = value.find("conversation_id");
+    if (request.conversation_id || named == value.end() || named->is_null()) return {};
+    return take(request.conversation_id, identifier(field + ".conversation_id", *named));
 }
 
 // A field that is served with one value alone.
@@ -329,6 +330,8 @@ ApiError missing(const char* field) {
 
 }  // namespace
 
+const char* input_field(ApiKind kind) { return kind == ApiKind::kChat ? "messages" : "prompt"; }
+
 std::string ApiError::type() const {
     if (status == 404) return "not_found_error";
     if (status == 429) return "rate_limit_error";
@@ -378,7 +381,7 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
         if (auto read = read_field(field, value, request); !read) return tl::unexpected(read.error());
     }
     if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
-    const char* input = kind == ApiKind::kChat ? "messages" : "prompt";
+    const char* input = input_field(kind);
     if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
     if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
     if (request.turn_id) request.content = content_of(kind, json);

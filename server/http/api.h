@@ -36,6 +36,7 @@ using ApiResult = tl::expected<T, ApiError>;
 [[nodiscard]] ApiError api_error(const Refusal& refusal);
 
 enum class ApiKind : uint8_t { kChat, kCompletion };
+[[nodiscard]] const char* input_field(ApiKind kind);  // what it goes on from: messages, prompt
 
 // POST /v1/chat/completions or /v1/completions.
 struct GenerateRequest {

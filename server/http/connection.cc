@@ -10,8 +10,11 @@
 #include <cerrno>
 #include <chrono>
 #include <iterator>
+#include <limits>
+#include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "server/http/answers.h"
 
 namespace verbatim::server {
@@ -21,6 +24,18 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::seconds;
+
+// A target may be a whole address, of which the path and the query count.
+std::string origin_form(beast::string_view target) {
+    for (const beast::string_view scheme : {"http://", "https://"}) {
+        if (!beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+        const beast::string_view rest = target.substr(scheme.size());
+        const size_t path = std::min(rest.find_first_of("/?"), rest.size());
+        const beast::string_view behind = rest.substr(path);
+        return (behind.empty() || behind.front() == '?' ? "/" : "") + std::string(behind);
+    }
+    return std::string(target);
+}
 
 void set_option(tcp::socket& socket, int level, int name, int value) {
     (void)setsockopt(socket.native_handle(), level, name, &value, sizeof value);
@@ -39,23 +54,26 @@ void set_options(tcp::socket& socket, const HttpConfig& config) {
 
 }  // namespace
 
-Connection::Connection(tcp::socket socket, const HttpConfig& config)
-    : config_(config), stream_(std::move(socket)), watch_timer_(stream_.get_executor()) {
+Connection::Connection(tcp::socket socket, const HttpConfig& config, uint64_t& num_body_bytes)
+    : config_(config),
+      num_body_bytes_(num_body_bytes),
+      stream_(std::move(socket)),
+      watch_timer_(stream_.get_executor()) {
     set_options(stream_.socket(), config_);
 }
 
 // What a client is told that sent no request; empty when it is not there to be told.
-std::optional<ApiError> Connection::read_refusal(error_code problem) const {
+std::optional<ApiError> Connection::read_refusal(error_code problem, uint64_t max_bytes) const {
     if (problem == http::error::header_limit)
         return ApiError{431, fmt::format("headers of more than {} bytes", config_.max_header_bytes), "", "headers"};
     if (problem == http::error::body_limit)
-        return ApiError{413, fmt::format("a body of more than {} bytes", config_.max_body_bytes), "", "body"};
+        return ApiError{413, fmt::format("a body of more than {} bytes", max_bytes), "", "body"};
     const bool of_http = problem.category() == http::make_error_code(http::error::bad_method).category();
     if (!of_http || problem == http::error::end_of_stream) return std::nullopt;
     return ApiError{400, "this is no HTTP request: " + problem.message(), "", "http"};
 }
 
-asio::awaitable<bool> Connection::read(Request& request) {
+asio::awaitable<bool> Connection::read_head() {
     error_code problem;
     has_begun_ = false;
     if (buffer_.size() == 0) {  // between requests a connection may rest
@@ -65,32 +83,81 @@ asio::awaitable<bool> Connection::read(Request& request) {
         if (problem) co_return false;
         buffer_.commit(got);
     }
-    http::request_parser<http::string_body> parser;
-    parser.header_limit(config_.max_header_bytes);
-    parser.body_limit(config_.max_body_bytes);
+    parser_.emplace();
+    parser_->header_limit(config_.max_header_bytes);
+    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // read_body() has it
     stream_.expires_after(seconds(config_.request_seconds));
-    co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(use_awaitable, problem));
-    if (!problem && parser.get()[http::field::expect] == "100-continue") {
+    co_await http::async_read_header(stream_, buffer_, *parser_, asio::redirect_error(use_awaitable, problem));
+    if (problem) {
+        const std::optional<ApiError> wrong = read_refusal(problem, 0);
+        co_return co_await refuse(wrong);
+    }
+    parser_->get().target(origin_form(parser_->get().target()));
+    co_return true;
+}
+
+// False, for read_head() and read_body().
+asio::awaitable<bool> Connection::refuse(const std::optional<ApiError>& error) {
+    if (!error) co_return false;
+    Response said = error_response(*error, 11);
+    co_await refuse_unread(std::move(said));
+    co_return false;
+}
+
+asio::awaitable<void> Connection::refuse_unread(Response said) {
+    said.keep_alive(false);
+    const bool told = co_await write(std::move(said));
+    if (told) co_await read_on();
+}
+
+asio::awaitable<error_code> Connection::tell_to_go_on() {
+    error_code problem;
+    if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
         const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
         co_await asio::async_write(stream_, asio::buffer(go_on), asio::redirect_error(use_awaitable, problem));
     }
+    co_return problem;
+}
+
+asio::awaitable<bool> Connection::read_body(uint64_t max_bytes) {
+    const uint64_t length = parser_->content_length().value_or(0);
+    if (length > max_bytes) {
+        const std::optional<ApiError> too_long = read_refusal(http::error::body_limit, max_bytes);
+        co_return co_await refuse(too_long);
+    }
+    parser_->body_limit(max_bytes);
+    parser_->eager(true);
+    error_code problem = co_await tell_to_go_on();
     // A long body is read in pieces of the buffer's size, which is small between requests.
     constexpr size_t kLongBody = size_t{64} << 10;
-    const bool is_long = !problem && parser.content_length().value_or(0) > kLongBody;
+    const bool is_long = !problem && length > kLongBody;
     if (is_long) buffer_.reserve(kLongBody);
-    if (!problem) co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(use_awaitable, problem));
+    bool has_room = true;
+    while (!problem && has_room && !parser_->is_done()) {
+        co_await http::async_read_some(stream_, buffer_, *parser_, asio::redirect_error(use_awaitable, problem));
+        has_room = hold_body();
+    }
     if (is_long) buffer_.shrink_to_fit();
-    if (!problem) {
-        request = parser.release();
-        co_return true;
-    }
-    if (const std::optional<ApiError> refusal = read_refusal(problem)) {
-        Response said = json_response(refusal->status, 11, refusal->envelope());
-        said.keep_alive(false);
-        const bool told = co_await write(std::move(said));
-        if (told) co_await read_on();
-    }
-    co_return false;
+    if (!problem && has_room) co_return true;
+    let_go_of_body();
+    std::optional<ApiError> wrong = read_refusal(problem, max_bytes);
+    if (!problem) wrong = ApiError{503, "too many bytes of requests are under way: try again", "", "overloaded"};
+    co_return co_await refuse(wrong);
+}
+
+// What has come of the body is counted. False: it is too much.
+bool Connection::hold_body() {
+    const uint64_t size = parser_->get().body().size();
+    if (size <= config_.free_body_bytes) return true;
+    CHECK(size >= num_held_ && num_body_bytes_ >= num_held_, "{} bytes, {} held", size, num_held_);
+    num_body_bytes_ += size - std::exchange(num_held_, size);
+    return num_body_bytes_ <= config_.max_bytes_under_way;
+}
+
+void Connection::let_go_of_body() {
+    if (parser_) std::string().swap(parser_->get().body());
+    CHECK(num_body_bytes_ >= num_held_, "{} of {} bytes", num_held_, num_body_bytes_);
+    num_body_bytes_ -= std::exchange(num_held_, 0);
 }
 
 // A connection that is closed with bytes unread takes back what was written last. So a client that is being refused
@@ -118,6 +185,7 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
     has_begun_ = true;
+    is_chunked_ = head.chunked();
     co_await http::async_write_header(stream_, serializer, asio::redirect_error(use_awaitable, problem));
     co_return !problem;
 }
@@ -126,8 +194,9 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
 // turn of the loop.
 std::string Connection::send_chunk(std::string_view bytes) {
     chunk_.clear();
-    fmt::format_to(std::back_inserter(chunk_), "{:x}\r\n", bytes.size());
-    chunk_.append(bytes).append("\r\n");
+    if (is_chunked_) fmt::format_to(std::back_inserter(chunk_), "{:x}\r\n", bytes.size());
+    chunk_.append(bytes);
+    if (is_chunked_) chunk_ += "\r\n";
     const ssize_t sent =
         send(stream_.socket().native_handle(), chunk_.data(), chunk_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     is_lost_ = sent < 0 && errno != EAGAIN && errno != EINTR;
@@ -142,6 +211,7 @@ asio::awaitable<bool> Connection::write_rest(const std::string& bytes) {
 }
 
 asio::awaitable<bool> Connection::write_last_chunk() {
+    if (!is_chunked_) co_return false;
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
     co_await asio::async_write(stream_, http::make_chunk_last(), asio::redirect_error(use_awaitable, problem));
@@ -171,6 +241,13 @@ Response json_response(int status, unsigned version, const Json& body) {
     response.body() = written_answer(body);
     response.prepare_payload();
     return response;
+}
+
+Response error_response(const ApiError& error, unsigned version) {
+    Response said = json_response(error.status, version, error.envelope());
+    if (error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
+    if (error.status == 401) said.set(http::field::www_authenticate, "Bearer");
+    return said;
 }
 
 }  // namespace verbatim::server

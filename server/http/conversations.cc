@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "reference/model/strict_json.h"
 #include "server/http/tenants.h"
 
@@ -20,23 +22,6 @@ int digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// Empty: a % that no two digits follow.
-std::optional<std::string> percent_decoded(std::string_view text) {
-    std::string decoded;
-    for (size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '%') {
-            decoded += text[i];
-            continue;
-        }
-        const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
-        const int low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
-        if (high < 0 || low < 0) return std::nullopt;
-        decoded += static_cast<char>(high * 16 + low);
-        i += 2;
-    }
-    return decoded;
 }
 
 // What a client calls something, out of a path or a query.
@@ -61,6 +46,12 @@ ApiResult<std::optional<std::string>> salt_of_query(std::string_view query) {
         salt = *std::move(value);
     }
     return salt;
+}
+
+// What comes behind a conversation's name in a path.
+std::string_view deed_of(std::string_view path) {
+    const std::string_view rest = path.substr(kConversationsPath.size());
+    return rest.substr(std::min(rest.find('/'), rest.size()));
 }
 
 struct CallFields {
@@ -119,28 +110,41 @@ std::optional<ApiError> field_problem(const CallFields& fields, Verb verb) {
 
 }  // namespace
 
+std::optional<std::string> percent_decoded(std::string_view text) {
+    std::string decoded;
+    for (size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            decoded += text[i];
+            continue;
+        }
+        const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
+        const int low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
+        if (high < 0 || low < 0) return std::nullopt;
+        decoded += static_cast<char>(high * 16 + low);
+        i += 2;
+    }
+    return decoded;
+}
+
+std::string_view conversation_methods(std::string_view path) {
+    const std::string_view deed = deed_of(path);
+    if (deed.empty()) return "GET, DELETE";
+    return deed == "/fork" || deed == "/rewind" ? "POST" : "";
+}
+
 ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
                                                     std::string_view body, const std::optional<std::string>& tenant) {
     const size_t question = std::min(target.find('?'), target.size());
     const std::string_view path = target.substr(0, question);
-    const std::string_view rest = path.substr(kConversationsPath.size());
-    const size_t slash = std::min(rest.find('/'), rest.size());
-    const std::string_view deed = rest.substr(slash);
-    const auto unknown = tl::unexpected(ApiError{404, fmt::format("{} is not here", path), "", "unknown_url"});
-    const auto takes = [&](const char* what) {
-        return tl::unexpected(ApiError{405, fmt::format("{} takes {}", path, what), "", "method_not_allowed"});
-    };
+    const std::string_view deed = deed_of(path);
+    const size_t num_behind = kConversationsPath.size() + deed.size();
+    CHECK(conversation_methods(path).find(method) != std::string_view::npos, "{} of {}", method, path);
     ConversationCall call;
-    if (deed.empty()) {
-        if (method != "GET" && method != "DELETE") return takes("GET, DELETE");
+    if (deed.empty())
         call.kind = method == "GET" ? Verb::kShow : Verb::kRemove;
-    } else if (deed == "/fork" || deed == "/rewind") {
-        if (method != "POST") return takes("POST");
+    else
         call.kind = deed == "/fork" ? Verb::kFork : Verb::kRewind;
-    } else {
-        return unknown;
-    }
-    auto id = name_of(rest.substr(0, slash), "conversation_id");
+    auto id = name_of(path.substr(kConversationsPath.size(), path.size() - num_behind), "conversation_id");
     if (!id) return tl::unexpected(id.error());
     call.key.conversation_id = *std::move(id);
     CallFields fields;

@@ -13,8 +13,14 @@ namespace verbatim::server {
 
 inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 
+// The methods that such a path takes, as `Allow` has them; empty: there is no such path.
+[[nodiscard]] std::string_view conversation_methods(std::string_view path);
+
+// Of a part of a path or a query. Empty: a % that no two digits follow.
+[[nodiscard]] std::optional<std::string> percent_decoded(std::string_view text);
+
 // GET or DELETE /v1/conversations/ID?cache_salt=S, POST /v1/conversations/ID/fork or /rewind. `target`: path and query;
-// the path begins with kConversationsPath. Errors: another path, method, or field.
+// the path begins with kConversationsPath and takes the method. Errors: a name, a field.
 [[nodiscard]] ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
                                                                   std::string_view body,
                                                                   const std::optional<std::string>& tenant);

@@ -7,6 +7,7 @@
 //   P4  what is wrong without its text being looked at is said before others' templates are done
 //   P5  what throws, on whichever thread (no memory is left), is a 500 of its request, or the last event of its stream;
 //       its turn is aborted, and the server goes on
+//   P6  what waits for a thread is bounded as what waits for the engine is: together max_requests
 #pragma once
 
 #include <utility>
@@ -26,19 +27,28 @@
 #include "server/http/generation.h"
 #include "server/http/http_config.h"
 #include "server/http/metrics.h"
+#include "server/http/outcome.h"
 #include "server/http/service.h"
 #include "server/http/tenants.h"
 #include "server/http/updates.h"
 
 namespace verbatim::server {
 
+inline constexpr const char* kJsonType = "application/json";
+
+struct Route;
+
 // One request, and who it is from.
 struct Call {
     ConnectionPtr connection;
-    const Request& request;
-    std::string path;  // without the query
-    std::string id;
+    const Request& request;  // the connection's
+    std::string path;        // without the query
+    std::string id;          // ours: of the answer
+    std::string said_id;     // what the client calls its request, or ours
     std::optional<std::string> tenant;
+    const Route* of_path = nullptr;  // null: there is no such path
+    const Route* route = nullptr;    // null: it does not take the method
+    std::string allowed;             // the methods that the path takes
 };
 
 class Endpoints {
@@ -50,22 +60,20 @@ public:
     void drain() { draining_ = true; }
     [[nodiscard]] bool draining() const { return draining_; }
     [[nodiscard]] HttpMetrics& metrics() { return metrics_; }
+    // Of the connection's request, whose body need not be there.
+    [[nodiscard]] Call hear(ConnectionPtr connection);
+    // What is wrong with it whatever its body is.
+    [[nodiscard]] std::optional<Response> refusal_without_body(const Call& call);
     // Writes the answer. False when the connection is of no more use.
-    asio::awaitable<bool> answer(ConnectionPtr connection, const Request& request);
+    asio::awaitable<bool> answer(const Call& call);
     void join_threads();
     void forget_loop();  // nothing is asked of it any more
 
 private:
+    friend struct Route;
     using Handler = asio::awaitable<bool> (Endpoints::*)(const Call& call);
-    struct Route {
-        http::verb verb;
-        std::string_view path;  // the beginning of one, when it ends in /
-        Handler handler;
-        bool needs_key = true;
-        bool needs_model = true;
-    };
     static const std::vector<Route>& routes();
-    [[nodiscard]] std::optional<ApiError> refusal(const Call& call, const Route* route) const;
+    [[nodiscard]] std::optional<ApiError> refusal(const Call& call) const;
 
     asio::awaitable<bool> page(const Call& call);
     asio::awaitable<bool> health(const Call& call);
@@ -113,11 +121,14 @@ private:
     void name_answer(const Call& call, const Turn& turn, http::fields& fields) const;
     void count_end(const Turn& turn, size_t choice);
 
-    // `allowed`: the methods that the path takes, of a 405.
-    asio::awaitable<bool> refuse(const Call& call, const ApiError& error, std::string_view allowed = {});
+    [[nodiscard]] Response refused(const Call& call, const ApiError& error) const;
+    asio::awaitable<bool> refuse(const Call& call, const ApiError& error);
     asio::awaitable<bool> say(const Call& call, const Json& body);  // 200; of what is short
     asio::awaitable<bool> say_text(const Call& call, const char* type, std::string body);
+    void sign(const Call& call, Response& response);
     asio::awaitable<bool> write(const Call& call, Response response);
+    // Requests that are being read or put into tokens count for the engine's, one each. Error: there is no room.
+    [[nodiscard]] std::optional<ApiError> fullness() const;
     // What `work` makes on another thread; others are served meanwhile. T can be an ApiError: 500 where work throws.
     template <typename T>
     asio::awaitable<T> on_thread(asio::thread_pool& thread, std::function<T()> work);
@@ -134,7 +145,46 @@ private:
     text::WordCache words_;  // of the text's thread
     std::string run_;        // of the ids of requests
     int64_t next_request_ = 0;
+    size_t num_prepared_ = 0;  // now, on other threads
     bool draining_ = false;
 };
+
+struct Route {
+    http::verb verb;
+    std::string_view path;  // the beginning of one, when it ends in /
+    Endpoints::Handler handler;
+    bool needs_key = true;
+    bool needs_model = true;
+};
+
+// One of those that are being prepared.
+class Preparing {
+public:
+    explicit Preparing(size_t& count) : count_(count) { ++count_; }
+    Preparing(const Preparing&) = delete;
+    Preparing& operator=(const Preparing&) = delete;
+    ~Preparing() { --count_; }
+
+private:
+    size_t& count_;
+};
+
+template <typename T>
+asio::awaitable<T> Endpoints::on_thread(asio::thread_pool& thread, std::function<T()> work) {
+    struct Shared {
+        Bell done;
+        std::optional<T> made;
+    };
+    const auto shared = std::make_shared<Shared>();
+    asio::post(thread, [this, shared, work = std::move(work)] {
+        T made = outcome_of(work);
+        asio::post(*loop_, [shared, made = std::move(made)]() mutable {
+            shared->made = std::move(made);
+            shared->done.ring();
+        });
+    });
+    while (!shared->made) co_await shared->done.wait();
+    co_return *std::move(shared->made);
+}
 
 }  // namespace verbatim::server

@@ -10,8 +10,12 @@ namespace {
 
 using Kind = HostUpdate::Kind;
 
-ApiError failed_error(const HostUpdate& update) {
-    if (update.kind == Kind::kRefused) return api_error(*update.refusal);
+ApiError failed_error(const HostUpdate& update, ApiKind kind) {
+    if (update.kind == Kind::kRefused) {
+        ApiError error = api_error(*update.refusal);
+        if (error.code == "context_length_exceeded") error.param = input_field(kind);
+        return error;
+    }
     if (update.kind == Kind::kNotKept)
         return {503, "the ledger cannot be written: " + update.failure, "", "ledger_unavailable"};
     if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
@@ -78,7 +82,7 @@ void Generation::take_end(Choice& choice, const HostUpdate& update) {
     ++num_ended_;
     const bool stopped = choice.stops.stopped();
     if (update.kind != Kind::kFinished || !is_whole(update)) {
-        if (!error_) error_ = failed_error(update);
+        if (!error_) error_ = failed_error(update, request_.kind);
         return;
     }
     if (!stopped) choice.part.text += choice.stops.add(choice.decoder.finish());

@@ -10,6 +10,7 @@
 
 #include "server/http/connection.h"
 #include "server/http/endpoints.h"
+#include "server/http/starts.h"
 
 namespace verbatim::server {
 namespace {
@@ -18,6 +19,9 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::seconds;
+
+constexpr int kMaxAccepted = 64;          // between two looks at the sockets
+constexpr uint64_t kMaxIdleBody = 16384;  // where a body says nothing
 
 }  // namespace
 
@@ -29,6 +33,7 @@ public:
           stopper_(loop_),
           endpoints_(loop_, config_, std::move(tenants), std::move(page)),
           acceptor_(std::in_place, *loop_),
+          starts_(std::in_place, *loop_),
           signals_(std::in_place, *loop_),
           drain_timer_(std::in_place, *loop_) {}
 
@@ -39,7 +44,10 @@ public:
 
 private:
     asio::awaitable<void> accept_connections();
+    void take_in(tcp::socket socket);
     asio::awaitable<void> serve(ConnectionPtr connection);
+    asio::awaitable<bool> serve_one(const ConnectionPtr& connection);
+    asio::awaitable<bool> answer(const ConnectionPtr& connection, Call call);
     void wait_for_signal();
     void drain();
     void stop_when_drained();
@@ -50,6 +58,7 @@ private:
     const std::weak_ptr<asio::io_context> stopper_;  // for other threads
     Endpoints endpoints_;
     std::optional<tcp::acceptor> acceptor_;
+    std::optional<Starts> starts_;
     std::optional<asio::signal_set> signals_;
     std::optional<asio::steady_timer> drain_timer_;
     std::unordered_set<ConnectionPtr> connections_;
@@ -64,6 +73,7 @@ Result<uint16_t> HttpServer::State::listen() {
     acceptor_->open(endpoint.protocol(), problem);
     if (!problem) acceptor_->set_option(asio::socket_base::reuse_address(true), problem);
     if (!problem) acceptor_->bind(endpoint, problem);
+    if (!problem) acceptor_->non_blocking(true, problem);
     if (!problem) acceptor_->listen(asio::socket_base::max_listen_connections, problem);
     if (problem) {
         return tl::unexpected(Error{fmt::format("{}:{} cannot be listened on: {}: choose another --port",
@@ -88,6 +98,7 @@ void HttpServer::State::run(bool signals) {
     drain_timer_.reset();
     endpoints_.forget_loop();
     loop_.reset();
+    starts_.reset();
 }
 
 void HttpServer::State::serve(Service service) {
@@ -137,36 +148,66 @@ asio::awaitable<void> HttpServer::State::accept_connections() {
             co_await pause.async_wait(asio::redirect_error(use_awaitable, problem));
             continue;
         }
-        if (connections_.size() >= config_.max_connections) continue;  // it is closed
-        auto connection = std::make_shared<Connection>(std::move(socket), config_);
-        connections_.insert(connection);
-        endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
-        asio::co_spawn(*loop_, serve(connection), [this, connection](const std::exception_ptr&) {
-            connections_.erase(connection);
-            endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
-        });
+        take_in(std::move(socket));
+        // Those that came with it: between two looks at the sockets one alone would let the others wait.
+        for (int more = 1; more < kMaxAccepted && !problem; ++more) {
+            tcp::socket next = acceptor_->accept(problem);
+            if (!problem) take_in(std::move(next));
+        }
     }
+}
+
+void HttpServer::State::take_in(tcp::socket socket) {
+    if (connections_.size() >= config_.max_connections) return;  // it is closed
+    auto connection = std::make_shared<Connection>(std::move(socket), config_, endpoints_.metrics().num_body_bytes);
+    connections_.insert(connection);
+    endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
+    asio::co_spawn(*loop_, serve(connection), [this, connection](const std::exception_ptr&) {
+        connections_.erase(connection);
+        endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
+    });
 }
 
 asio::awaitable<void> HttpServer::State::serve(ConnectionPtr connection) {
     bool keep = true;
     while (keep) {
-        Request request;
-        const bool is_there = co_await connection->read(request);
-        if (!is_there) break;
-        connection->answering = true;
-        ++num_answering_;
-        bool answered = false;
-        try {
-            answered = co_await endpoints_.answer(connection, request);
-        } catch (const std::exception&) {  // nothing is left to say so with: the connection ends
-        }
-        keep = answered && request.keep_alive() && !endpoints_.draining();
-        connection->answering = false;
-        --num_answering_;
-        stop_when_drained();
+        keep = co_await serve_one(connection);
+        connection->let_go_of_body();
     }
     connection->shut_down();
+}
+
+// One request of a connection. False: it was the last one.
+asio::awaitable<bool> HttpServer::State::serve_one(const ConnectionPtr& connection) {
+    const bool is_there = co_await connection->read_head();
+    if (!is_there) co_return false;
+    const bool is_post = connection->request().method() == http::verb::post;
+    if (is_post) co_await starts_->wait_for_turn();
+    Call call = endpoints_.hear(connection);
+    if (connection->awaits_body()) {  // what is wrong already is said before it
+        if (std::optional<Response> refused = endpoints_.refusal_without_body(call)) {
+            co_await connection->refuse_unread(*std::move(refused));
+            co_return false;
+        }
+        const bool is_whole = co_await connection->read_body(is_post ? config_.max_body_bytes : kMaxIdleBody);
+        if (!is_whole) co_return false;
+    }
+    co_return co_await answer(connection, std::move(call));
+}
+
+asio::awaitable<bool> HttpServer::State::answer(const ConnectionPtr& connection, Call call) {
+    connection->answering = true;
+    ++num_answering_;
+    bool answered = false;
+    try {
+        answered = co_await endpoints_.answer(call);
+    } catch (const std::exception&) {  // nothing is left to say so with: the connection ends
+    }
+    const bool keep = answered && connection->request().keep_alive() && !endpoints_.draining();
+    connection->answering = false;
+    --num_answering_;
+    stop_when_drained();
+    co_return keep;
 }
 
 HttpServer::HttpServer(HttpConfig config, Tenants tenants, std::string page)

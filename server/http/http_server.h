@@ -5,6 +5,7 @@
 //   W2  a stream ends in [DONE], or in an event with an error and without it
 //   W3  a client that goes away has its turn aborted, whether it is queued, in prefill or decoding
 //   W4  no client can make another one wait: what is unread, too long or too slow is bounded
+//   W5  what is wrong with a request whatever its body is, is said before the body is read
 #pragma once
 
 #include <cstdint>

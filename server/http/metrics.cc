@@ -125,6 +125,7 @@ std::string metrics_text(const HttpMetrics& http, const HostView& host, const st
     tokens(page, host.stats);
     memory(page, host);
     page.gauge("verbatim:connections", "Clients' connections.", static_cast<double>(http.num_connections));
+    page.gauge("verbatim:body_bytes", "Bytes of long bodies that are held.", static_cast<double>(http.num_body_bytes));
     page.counter("verbatim:clients_gone", "Clients that left before their answer was whole.", http.num_clients_gone);
     page.begin("verbatim:http_responses_total", "counter", "Answers by status.");
     for (const auto& [status, count] : http.responses)

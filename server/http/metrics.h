@@ -38,6 +38,7 @@ struct HttpMetrics {
     std::map<int, int64_t> responses;         // by status
     int64_t num_clients_gone = 0;             // before their answer was whole
     int64_t num_connections = 0;              // now
+    uint64_t num_body_bytes = 0;              // now held, of long bodies
 };
 
 // Seconds of one choice.

@@ -159,16 +159,16 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     if (room < request.max_tokens.value_or(1)) {
         return tl::unexpected(
             ApiError{400,
-                     fmt::format("the prompt has {} tokens and the answer may have {}: together the model takes {}",
+                     fmt::format("the prompt has {} tokens and the answer may have {}: together there is room for {}",
                                  prompt.ids.size(), request.max_tokens.value_or(1), service.max_model_len),
-                     request.kind == ApiKind::kChat ? "messages" : "prompt", "context_length_exceeded"});
+                     input_field(request.kind), "context_length_exceeded"});
     }
     HostRequest host;
     host.conversation_id = conversation.id;
     host.id_is_hint = !conversation.is_said && !request.suffix_only && !request.turn_id && !request.parent_head;
     host.salt = salt;
     host.prompt = std::move(prompt.ids);
-    if (conversation.id) host.checkpoints = checkpoints_of(service, host.prompt);
+    host.checkpoints = checkpoints_of(service, host.prompt);
     host.messages = std::move(prompt.messages);
     host.version = prompt.version;
     host.parent_head = request.parent_head;

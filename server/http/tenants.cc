@@ -10,9 +10,11 @@
 namespace verbatim::server {
 namespace {
 
-constexpr std::string_view kScheme = "Bearer ";
+constexpr std::string_view kScheme = "bearer ";  // in any case
 constexpr size_t kMinKeyBytes = 8;
 constexpr size_t kMaxTenantBytes = 128;
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool is_visible(std::string_view text) {
     return std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
@@ -64,7 +66,7 @@ Result<Tenants::Key> Tenants::read_line(std::string_view line) {
 
 std::optional<std::string> Tenants::find(std::string_view authorization) const {
     std::array<uint8_t, kMaxKeyBytes> tried{};
-    const bool has_scheme = authorization.starts_with(kScheme);
+    const bool has_scheme = std::ranges::equal(authorization.substr(0, kScheme.size()), kScheme, {}, lower);
     const std::string_view key = has_scheme ? authorization.substr(kScheme.size()) : "";
     const bool fits = !key.empty() && key.size() <= tried.size();
     if (fits) std::ranges::copy(key, tried.begin());

@@ -1,6 +1,7 @@
 // What a long history costs a turn that adds a line to it: through the server, whose template and tokenizer see all of
 // it, and in an engine that nobody stands before, which sees the new tokens alone.
-//   history_benchmark [TOKENS [THREADS]]   THREADS 0: nothing is computed, and what is left is the server's own part
+//   history_benchmark [TOKENS [THREADS [prefix|conversation]]]   THREADS 0: nothing is computed, and what is left is
+//                                                                the server's own part
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -83,7 +84,9 @@ Json long_history(const text::Tokenizer& tokenizer, int64_t num_tokens) {
 }
 
 struct Scene {
-    Scene(const reference::Model& model, int32_t num_threads, int64_t num_tokens) : store(model.config.vocab_size) {
+    Scene(const reference::Model& model, int32_t num_threads, int64_t num_tokens, LookupMode lookup)
+        : store(model.config.vocab_size) {
+        config.cache.lookup = lookup;
         const auto num_blocks = static_cast<int32_t>(num_tokens / 16 + 4096);
         config.cache.pools = {.block_size = 16, .num_blocks = num_blocks, .num_state_rows = 64};
         config.scheduler.step_tokens = 512;
@@ -237,6 +240,8 @@ void report_text(text::Chat& chat, const Json& history) {
 int run(int argc, char** argv) {
     const int64_t num_tokens = argc > 1 ? std::stoll(argv[1]) : 100'000;
     const int32_t num_threads = argc > 2 ? std::stoi(argv[2]) : 0;
+    const bool by_name = argc > 3 && std::string(argv[3]) == "conversation";
+    const LookupMode lookup = by_name ? LookupMode::kConversation : LookupMode::kPrefix;
     const std::string folder = VERBATIM_SOURCE_DIR "/server/models/tiny-python";
     auto model = reference::load_model(folder);
     auto tokenizer = text::load_tokenizer(folder);
@@ -247,12 +252,12 @@ int run(int argc, char** argv) {
     const Json history = long_history(*tokenizer, num_tokens);
     fmt::print("{} messages, {} bytes of JSON\n", history.size(), history.dump().size());
     report_text(*chat, history);
-    Scene served(*model, num_threads, num_tokens);
+    Scene served(*model, num_threads, num_tokens, lookup);
     std::unique_ptr<Scene> alone_scene;
     std::optional<Alone> alone;
     std::function<void(int64_t)> between;  // a turn of one, a turn of the other: both on the same machine
     if (num_threads > 0) {
-        alone_scene = std::make_unique<Scene>(*model, num_threads, num_tokens);
+        alone_scene = std::make_unique<Scene>(*model, num_threads, num_tokens, lookup);
         alone.emplace(*alone_scene, num_tokens);
         between = [&, is_first = true](int64_t num_new) mutable {
             if (!std::exchange(is_first, false)) alone->take_turn(num_new);

@@ -1,7 +1,7 @@
 // What the HTTP server costs beside its own engine: time to the first token and tokens per second of clients that ask
 // at once, of the trained model that ships with the repository. The same requests go to an engine that nobody stands
 // before, and through sockets as streams.
-//   server_benchmark [THREADS [CLIENTS...]]
+//   server_benchmark [THREADS [CLIENTS... [conversation]]]   conversation: states are not found by their tokens
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -60,14 +60,18 @@ Run best(const std::vector<Run>& runs) {
 
 // Another prompt for every client and round.
 std::vector<TokenId> prompt_of(int64_t number) {
-    std::vector<TokenId> prompt;
-    for (int64_t i = 0; i < kPromptTokens; ++i)
+    // Its first tokens are the number, so that nothing of it is found by its tokens.
+    std::vector<TokenId> prompt = {static_cast<TokenId>(100 + number % 1500)};
+    prompt.push_back(static_cast<TokenId>(100 + number / 1500));
+    for (int64_t i = 2; i < kPromptTokens; ++i)
         prompt.push_back(static_cast<TokenId>(100 + (number * 7919 + i * 104729) % 1500));
     return prompt;
 }
 
 struct Scene {
-    Scene(const reference::Model& loaded, int32_t num_threads) : model(loaded), store(loaded.config.vocab_size) {
+    Scene(const reference::Model& loaded, int32_t num_threads, LookupMode lookup)
+        : model(loaded), store(loaded.config.vocab_size) {
+        config.cache.lookup = lookup;
         const reference::ModelGeometry shape = geometry(model.config);
         const UnitBytes unit{shape.kv_bytes_per_token * 16, shape.state_bytes_per_row, 16};
         const auto pools = split_budget({int64_t{2} << 30, {}, {}}, unit);
@@ -156,10 +160,10 @@ struct Both {
 };
 
 // A round of one, a round of the other: what else a machine does hits both.
-Both measure(const reference::Model& model, const text::Tokenizer& tokenizer, int32_t num_threads,
-             int64_t num_clients) {
-    Scene alone(model, num_threads);
-    Scene scene(model, num_threads);
+Both measure(const reference::Model& model, const text::Tokenizer& tokenizer, int32_t num_threads, int64_t num_clients,
+             LookupMode lookup) {
+    Scene alone(model, num_threads, lookup);
+    Scene scene(model, num_threads, lookup);
     server::EngineHost host(*scene.engine, {scene.executor.get(), nullptr}, {.max_requests = 1024});
     server::HttpServer server({.port = 0});
     const auto port = server.listen();
@@ -209,11 +213,13 @@ int run(int argc, char** argv) {
     const auto tokenizer = text::load_tokenizer(folder);
     CHECK(tokenizer.has_value());
     const int32_t num_threads = argc > 1 ? std::stoi(argv[1]) : 1;
+    const bool by_name = argc > 2 && std::string(argv[argc - 1]) == "conversation";
+    const LookupMode lookup = by_name ? LookupMode::kConversation : LookupMode::kPrefix;
     std::vector<int64_t> clients;
-    for (int i = 2; i < argc; ++i) clients.push_back(std::stoll(argv[i]));
+    for (int i = 2; i < argc - (by_name ? 1 : 0); ++i) clients.push_back(std::stoll(argv[i]));
     if (clients.empty()) clients = {1, 16, 200};
     fmt::print("| clients | first token: engine | server | tokens/s: engine | server | whole | per step |\n");
-    for (const int64_t num : clients) report(num, measure(*model, *tokenizer, num_threads, num));
+    for (const int64_t num : clients) report(num, measure(*model, *tokenizer, num_threads, num, lookup));
     return 0;
 }
 

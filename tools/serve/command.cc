@@ -26,9 +26,11 @@
 #include "server/http/tenants.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/ledger/ledger_address.h"
+#include "server/room.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
+#include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
@@ -58,6 +60,7 @@ struct ServeOptions {
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
+    LookupMode lookup = LookupMode::kPrefix;
     uint64_t seed = 0;
     RecordFlags record;
 };
@@ -71,8 +74,10 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
+    engine.cache.lookup = options.lookup;
     keep_checkpoints(engine);
-    engine.max_model_len = model.max_position_embeddings;
+    engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
+    if (engine.max_model_len < 1) return error("--cache: one block holds no request beside its copy: give more");
     engine.seed = options.seed;
     RETURN_IF_ERROR(validate(engine));
     return engine;
@@ -275,8 +280,12 @@ Status serve(const ServeOptions& options) {
     const Status made = load(options, loaded);
     is_loading = false;
     if (made) {
+        for (const std::string& line : room_lines(loaded.config.cache, loaded.model->config.max_position_embeddings))
+            fmt::print(stderr, "{}\n", line);
         server.serve(service_of(options, loaded));
-        fmt::print("{} at http://{}:{}/v1\n", served_name(options), options.host, port);
+        const bool is_v6 = options.host.find(':') != std::string::npos;
+        fmt::print("{} at http://{}{}{}:{}/v1\n", served_name(options), is_v6 ? "[" : "", options.host,
+                   is_v6 ? "]" : "", port);
         fmt::print("{}\n", ledger_line(*loaded.ledger));
         std::fflush(stdout);
     } else {
@@ -313,7 +322,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
-    add_count_option(*verb, "--max-requests", options->max_requests, 1, "running and waiting; more are told to wait");
+    add_count_option(*verb, "--max-requests", options->max_requests, 1,
+                     "being prepared, running and waiting; more are told to wait");
     add_count_option(*verb, "--max-prompt-tokens", options->max_prompt_tokens, 1,
                      "of all requests that are in; beyond, one that is not alone is told to wait");
     verb->add_option("--api-key-file", options->api_key_file,
@@ -324,6 +334,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
+    const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};
+    add_choice_option(*verb, "--lookup", options->lookup, lookups,
+                      "find states by the conversation's name, or also by the tokens under the salt");
     add_seed_option(*verb, options->seed);
     add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });

@@ -225,6 +225,28 @@ TEST(HttpBehaviour, BadRequestsDoNotWaitForOthersTemplates) {
     EXPECT_EQ(slow.read_answer().status, 400);
 }
 
+// Whoever is being prepared counts, too: else bodies would pile up behind one template.
+TEST(HttpBehaviour, WhatIsBeingPreparedCountsAsARequest) {
+    HttpSceneConfig config;
+    config.host.max_requests = 1;
+    config.chat_template = R"({% if messages[0].content == "slow" %})"
+                           "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}";
+    config.template_limits.render_ms = 15'000;
+    const HttpScene scene(config);
+    const HttpClient slow(scene.port());
+    slow.send(chat_bytes(hello({{"messages", json::array({{{"role", "user"}, {"content", "slow"}}})}})));
+    pid_t renderer = 0;
+    while (renderer == 0) renderer = busy_child();
+    for (const HttpAnswer& second : {scene.chat(hello()), scene.ask(post("/tokenize", R"({"prompt": "a"})"))}) {
+        EXPECT_EQ(second.status, 429) << second.body;
+        EXPECT_EQ(second.json()["error"]["code"], "overloaded");
+        EXPECT_THAT(second.head, HasSubstr("Retry-After"));
+    }
+    ASSERT_EQ(kill(renderer, SIGKILL), 0);
+    EXPECT_EQ(slow.read_answer().status, 400);
+    EXPECT_EQ(scene.ask(post("/tokenize", R"({"prompt": "a"})")).status, 200);
+}
+
 TEST(HttpBehaviour, TenMegabytesOfHeadersAreRefusedAndSaidSo) {
     const HttpScene scene;
     const std::string headers = "GET /health HTTP/1.1\r\nX: " + std::string(size_t{10} << 20, 'x') + "\r\n\r\n";

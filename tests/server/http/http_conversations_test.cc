@@ -86,7 +86,7 @@ TEST(HttpConversations, ATurnIsAnsweredOnce) {
 }
 
 TEST(HttpConversations, ASuffixGoesOnFromWhatIsCommitted) {
-    HttpScene scene;
+    HttpScene scene({.lookup = LookupMode::kConversation});
     const HttpAnswer first = scene.chat(turn("whole", "hello"));
     ASSERT_EQ(scene.chat(turn("suffix", "hello")).status, 200);
     const json history = json::array({user("hello"), {{"role", "assistant"}, {"content", said(first)}}, user("more")});
@@ -134,7 +134,7 @@ TEST(HttpConversations, AParentHeadIsComparedBeforeAnythingIsComputed) {
 }
 
 TEST(HttpConversations, AreForkedRewoundShownAndDeleted) {
-    HttpScene scene;
+    HttpScene scene({.lookup = LookupMode::kConversation});
     const std::string head = scene.chat(turn("a b", "hello", {{"turn_id", "t1"}})).json()["head_id"];
     ASSERT_EQ(scene.chat(turn("a b", "more", {{"suffix_only", true}})).status, 200);
     const json shown = scene.ask(get("/v1/conversations/a%20b")).json();
@@ -255,7 +255,7 @@ TEST(HttpConversations, ATurnThatAStopTextEndsIsCommitted) {
 
 // A client that rewrites what was said: the tokens before it are reused, and those behind it have their reason.
 TEST(HttpConversations, ARewrittenHistoryCostsWhatDiverged) {
-    HttpScene scene;
+    HttpScene scene({.lookup = LookupMode::kConversation});
     const HttpAnswer first = scene.chat(turn("c", "hello there"));
     const json answer = {{"role", "assistant"}, {"content", said(first)}};
     const int64_t num_first_prompt = first.json()["usage"]["prompt_tokens"];

@@ -10,6 +10,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/http/http_server.h"
@@ -162,8 +163,87 @@ TEST(HttpErrors, AnotherMethodIsToldAllThatThePathTakes) {
     const HttpScene scene;
     const HttpAnswer put = scene.ask("PUT /v1/conversations/c HTTP/1.1\r\nConnection: close\r\n\r\n");
     expect_error(put, 405, "invalid_request_error", "method_not_allowed");
-    EXPECT_THAT(put.head, HasSubstr("Allow: GET, POST, DELETE\r\n"));
+    EXPECT_THAT(put.head, HasSubstr("Allow: GET, DELETE\r\n"));
+    const HttpAnswer posted = scene.ask(post("/v1/conversations/c", "{}"));
+    expect_error(posted, 405, "invalid_request_error", "method_not_allowed");
+    EXPECT_THAT(posted.head, HasSubstr("Allow: GET, DELETE\r\n"));
+    for (const char* deed : {"fork", "rewind"}) {
+        const HttpAnswer got = scene.ask(get(std::string("/v1/conversations/c/") + deed));
+        expect_error(got, 405, "invalid_request_error", "method_not_allowed");
+        EXPECT_THAT(got.head, HasSubstr("Allow: POST\r\n"));
+    }
+    expect_error(scene.ask(get("/v1/conversations/c/nothing")), 404, "not_found_error", "unknown_url");
     EXPECT_THAT(scene.ask(get("/tokenize")).head, HasSubstr("Allow: POST\r\n"));
+}
+
+// Whoever asks for a stream is refused as anybody is: with a status, and no stream begins.
+TEST(HttpErrors, ARefusedStreamHasItsStatus) {
+    HttpSceneConfig config;
+    config.host.max_requests = 3;
+    HttpScene scene(std::move(config));
+    ASSERT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
+    scene.wait_until_idle();
+    struct Case {
+        json more;
+        int status;
+        const char* code;
+    };
+    const json no_content = json::array({{{"role", "user"}, {"content", json::array({{{"type", "image"}}})}}});
+    const std::vector<Case> cases = {
+        {{{"n", 0}}, 400, "invalid_value"},
+        {{{"unknown", 1}}, 400, "unsupported_parameter"},
+        {{{"messages", nullptr}}, 400, "missing_required_parameter"},
+        {{{"messages", no_content}}, 400, "invalid_value"},
+        {{{"max_tokens", 99999}}, 400, "context_length_exceeded"},
+        {{{"n", 4}}, 400, "invalid_value"},
+        {{{"model", "x"}}, 404, "model_not_found"},
+        {{{"conversation_id", "nobody"}, {"suffix_only", true}}, 404, "unknown_conversation"},
+        {{{"conversation_id", "c"}, {"parent_head", "x"}}, 409, "parent_mismatch"},
+        {{{"top_logprobs", 1}}, 422, "contradicting_values"},
+    };
+    const auto expect_refused = [](const HttpAnswer& answer, int status, const char* code) {
+        EXPECT_EQ(answer.status, status) << answer.body;
+        EXPECT_THAT(answer.head, Not(HasSubstr("event-stream")));
+        EXPECT_EQ(answer.json()["error"]["code"], code) << answer.body;
+    };
+    for (const Case& one : cases) {
+        json body = hello({{"stream", true}});
+        body.update(one.more);
+        expect_refused(scene.chat(body), one.status, one.code);
+        scene.wait_until_idle();
+    }
+    scene.gate().close();
+    const HttpClient writer(scene.port());
+    writer.send(post("/v1/chat/completions", hello({{"conversation_id", "c"}}).dump()));
+    scene.gate().wait_until_closed();
+    // The engine's thread is in a step; what it has not heard yet waits for it.
+    const HttpClient second(scene.port());
+    second.send(post("/v1/chat/completions", hello({{"stream", true}, {"conversation_id", "c"}}).dump()));
+    const HttpClient third(scene.port());
+    third.send(post("/v1/chat/completions", hello({{"stream", true}}).dump()));
+    while (scene.host().num_requests() < 3) std::this_thread::yield();
+    expect_refused(scene.chat(hello({{"stream", true}})), 429, "overloaded");
+    scene.gate().let_through(1);
+    expect_refused(second.read_answer(), 409, "busy");
+    scene.gate().open();
+    EXPECT_EQ(writer.read_answer().status, 200);
+    EXPECT_EQ(third.read_answer().status, 200);
+}
+
+// Of a request that nobody has named no name is told.
+TEST(HttpErrors, WhatTheEmptyCacheCannotHoldIsToldByItsField) {
+    HttpSceneConfig config;
+    config.executor.pools.num_blocks = 10;
+    const HttpScene scene(std::move(config));
+    const HttpAnswer chat = scene.chat(hello({{"max_tokens", 3000}}));
+    expect_error(chat, 400, "invalid_request_error", "context_length_exceeded");
+    EXPECT_EQ(chat.json()["error"]["param"], "messages");
+    EXPECT_THAT(chat.json()["error"]["message"].get<std::string>(),
+                testing::AllOf(Not(HasSubstr("\x1f")), Not(HasSubstr("conversation")), HasSubstr("blocks")));
+    const HttpAnswer completion = scene.complete({{"prompt", "a"}, {"max_tokens", 3000}});
+    EXPECT_EQ(completion.json()["error"]["param"], "prompt");
+    const HttpAnswer named = scene.chat(hello({{"max_tokens", 3000}, {"conversation_id", "c"}}));
+    EXPECT_THAT(named.json()["error"]["message"].get<std::string>(), HasSubstr("conversation 'c': "));
 }
 
 // The tokens that a conversation has committed by a first turn.

@@ -62,7 +62,7 @@ TEST(HttpFields, ContentMayBePartsOfText) {
     ASSERT_TRUE(plain.contains("choices")) << plain;
     const json in_parts = scene.chat(with_content({part("hello"), part("you")})).json();
     EXPECT_EQ(in_parts["choices"], plain["choices"]) << in_parts;
-    EXPECT_EQ(in_parts["usage"], plain["usage"]);
+    EXPECT_EQ(in_parts["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);
     for (const json& wrong : {json{{"type", "image_url"}, {"image_url", "x"}}, json{{"type", "text"}},
                               json{{"type", "text"}, {"text", 7}}, json("hello")}) {
         const HttpAnswer refused = scene.chat(with_content({part("hello"), wrong}));

@@ -33,6 +33,15 @@ std::string words(int64_t number, int64_t count) {
     return text;
 }
 
+// What is found is the conversation's own, so that what it keeps can be counted.
+HttpSceneConfig by_conversation(const std::string& chat_template, bool has_checkpoints) {
+    HttpSceneConfig config;
+    config.chat_template = chat_template;
+    config.has_checkpoints = has_checkpoints;
+    config.lookup = LookupMode::kConversation;
+    return config;
+}
+
 struct Asked {
     int64_t num_prompt = 0;
     int64_t computed = 0;  // of the prompt
@@ -62,7 +71,7 @@ struct Cost {
 
 // One question, many steps with tools, another question: of all the steps' answers little is left then.
 Cost next_question(bool has_checkpoints, int64_t num_steps) {
-    HttpScene scene({.chat_template = kForgetful, .has_checkpoints = has_checkpoints});
+    HttpScene scene(by_conversation(kForgetful, has_checkpoints));
     json messages = json::array({message("system", words(0, 20)), message("user", words(50, 150))});
     const int64_t num_before = num_tokens(scene, messages);
     int64_t num_known = 0;
@@ -101,7 +110,7 @@ struct Edits {
 // A client edits one message of an old turn, and sends all that came behind it again; each turn once.
 Edits edit_each(bool has_checkpoints) {
     constexpr int64_t kTurns = 24;
-    HttpScene scene({.has_checkpoints = has_checkpoints});
+    HttpScene scene(by_conversation("", has_checkpoints));
     json messages = json::array();
     std::vector<int64_t> ends;  // of turns
     for (int64_t turn = 0; turn < kTurns; ++turn) {

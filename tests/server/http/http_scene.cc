@@ -24,6 +24,7 @@ const std::string kSceneModel = std::string(VERBATIM_SOURCE_DIR) + "/server/mode
 EngineConfig scene_engine(const HttpSceneConfig& config) {
     EngineConfig engine;
     engine.cache.pools = config.executor.pools;
+    engine.cache.lookup = config.lookup;
     engine.max_model_len = 4096;
     server::keep_checkpoints(engine);
     if (!config.has_checkpoints) engine.scheduler.max_checkpoints = 0;

@@ -113,6 +113,7 @@ struct HttpSceneConfig {
     std::string chat_template;       // empty: the model's
     text::TemplateLimits template_limits;
     bool has_checkpoints = true;
+    LookupMode lookup = LookupMode::kPrefix;                       // as `serve` has it
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
     std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
     std::string fingerprint = "hash/1";

@@ -37,7 +37,10 @@ def check_chat(client):
     chunks = list(stream)
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert not chunks[-1].choices and chunks[-1].usage == whole.usage, chunks[-1]
+    again = chunks[-1].usage
+    assert not chunks[-1].choices and again.total_tokens == whole.usage.total_tokens, chunks[-1]
+    # The same question again is found by its tokens, though it says of no conversation.
+    assert again.prompt_tokens_details.cached_tokens == again.prompt_tokens - 1, again
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
     return text
 
@@ -66,12 +69,13 @@ def check_conversation(client):
     first = client.chat.completions.create(**PLAIN, extra_body={"conversation_id": "c"})
     history = QUESTION + [{"role": "assistant", "content": first.choices[0].message.content},
                           {"role": "user", "content": "Again, please."}]
-    answers = []
-    for more in ({"conversation_id": "c"}, {"use_cache": False}):
-        answers.append(client.chat.completions.create(**{**PLAIN, "messages": history}, extra_body=more))
-    assert answers[0].usage.prompt_tokens_details.cached_tokens > 0, answers[0].usage
-    assert answers[1].usage.prompt_tokens_details.cached_tokens == 0
-    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
+    cached, texts = [], set()
+    for more in ({"conversation_id": "c"}, {}, {"conversation_id": "d"}, {"use_cache": False}, {"cache_salt": "s"}):
+        answer = client.chat.completions.create(**{**PLAIN, "messages": history}, extra_body=more)
+        cached.append(answer.usage.prompt_tokens_details.cached_tokens)
+        texts.add(answer.choices[0].message.content)
+    assert all(count > 0 for count in cached[:3]) and cached[3:] == [0, 0], cached
+    assert len(texts) == 1, texts
 
 
 def check_errors(client, base):

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from served import Served, program, skip
 
@@ -92,9 +93,10 @@ def play(browser, base, forks):
     target = browser.tell("Target.createTarget", url=base + "/")["targetId"]
     session = browser.tell("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
     loaded = "document.readyState === 'complete' && typeof begin === 'function'"
-    for _ in range(400):
-        if browser.tell("Runtime.evaluate", session, expression=loaded)["result"].get("value"):
-            break
+    deadline = time.monotonic() + 60
+    while not browser.tell("Runtime.evaluate", session, expression=loaded)["result"].get("value"):
+        assert time.monotonic() < deadline, "the page never came"
+        time.sleep(0.02)
     result = browser.tell("Runtime.evaluate", session, expression=SCRIPT.replace("FORKS", str(forks).lower()),
                           awaitPromise=True, returnByValue=True)
     assert "exceptionDetails" not in result, result["exceptionDetails"]

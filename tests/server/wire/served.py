@@ -19,12 +19,14 @@ def skip(reason):
 class Served:
     """`with Served(program, "--api-key-file", path) as server:` and server.base is its address."""
 
-    def __init__(self, program, *flags, cache="128MiB"):
-        plain = ["--port", "0", "--threads", "1", "--cache", cache, "--ledger", "none"]
-        self.command = [program, "serve", *plain, *flags]
+    def __init__(self, program, *flags, cache="128MiB", bare=False, env=None, errors=None):
+        plain = [] if bare else ["--threads", "1", "--cache", cache, "--ledger", "none"]
+        self.command = [program, "serve", "--port", "0", *plain, *flags]
+        self.env, self.errors = env, errors
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.errors, env=self.env,
+                                        text=True)
         line = self.process.stdout.readline()
         if " at http://" not in line:
             self.process.kill()

@@ -1,0 +1,270 @@
+// The endpoints that ask the engine: from a request to its turns, and from what these say to an answer.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "server/http/endpoints.h"
+
+namespace verbatim::server {
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+double seconds_now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+// What a request asks, and what is known of its conversation; all that can be wrong without looking at the text.
+ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) const {
+    auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
+    if (!parsed) return tl::unexpected(parsed.error());
+    Asked asked{.request = *std::move(parsed)};
+    asked.conversation = conversation_of(asked.request, [&](std::string_view name) {
+        return std::string(call.request[beast::string_view(name.data(), name.size())]);
+    });
+    asked.salt = salt_of(call.tenant, asked.request.cache_salt);
+    if (auto wrong = conversation_problem(asked.request, asked.conversation)) return tl::unexpected(*std::move(wrong));
+    auto history = history_of(*service_, asked.request, asked.conversation, asked.salt);
+    if (!history) return tl::unexpected(history.error());
+    asked.history = *std::move(history);
+    return asked;
+}
+
+// Compared with the conversation and put into tokens, on the text's thread where there is text.
+std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
+    auto prompt = prompt_of(*service_, asked.request, asked.history, words_);
+    if (!prompt) return prompt.error();
+    asked.num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
+    auto jobs = host_requests(*service_, asked.request, asked.conversation, asked.salt, *std::move(prompt));
+    if (!jobs) return jobs.error();
+    asked.jobs = *std::move(jobs);
+    asked.request.conversation_id = asked.conversation.id;
+    asked.request.messages.clear();
+    asked.history = {};
+    return std::nullopt;
+}
+
+// Read on one thread and put into tokens on the other one; the sockets' hears of it once, at the end.
+asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, ApiKind kind) {
+    struct Shared {
+        Bell done;
+        ApiResult<Asked> asked;
+        bool is_done = false;
+    };
+    const auto shared = std::make_shared<Shared>();
+    const auto tell = [this, shared] {
+        asio::post(*loop_, [shared] {
+            shared->is_done = true;
+            shared->done.ring();
+        });
+    };
+    const auto encode = [this, shared, tell] {
+        const std::function<std::optional<ApiError>()> work = [this, &shared] { return make_jobs(*shared->asked); };
+        if (auto wrong = outcome_of(work)) shared->asked = tl::unexpected(*std::move(wrong));
+        tell();
+    };
+    asio::post(json_thread_, [this, shared, &call, kind, encode, tell] {
+        const std::function<ApiResult<Asked>()> reading = [this, &call, kind] { return read(call, kind); };
+        shared->asked = outcome_of(reading);
+        if (!shared->asked) return tell();
+        const bool has_text = !shared->asked->request.prompt_is_ids || shared->asked->conversation.id;
+        if (!has_text) return encode();
+        asio::post(text_thread_, encode);
+    });
+    while (!shared->is_done) co_await shared->done.wait();
+    co_return std::move(shared->asked);
+}
+
+// Everything up to the engine: an error, or a turn.
+asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
+    const double began = seconds_now();
+    if (auto full = fullness()) co_return full;
+    const Preparing counted(num_prepared_);
+    auto asked = co_await prepare(call, kind);
+    if (!asked) co_return asked.error();
+    call.connection->let_go_of_body();
+    if (const size_t most = service_->host->max_requests(); asked->jobs.size() > most) {
+        co_return ApiError{400, fmt::format("n is {}: this server takes {} requests", asked->jobs.size(), most), "n",
+                           "invalid_value"};
+    }
+    std::vector<HostRequest>* const requests = &asked->jobs;
+
+    const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
+                            service_->model, service_->fingerprint, service_->now()};
+    if (auto& claim = requests->front().claim) {
+        claim->answer_id = frame.id;
+        claim->created = frame.created;
+    }
+    const size_t num_choices = requests->size();
+    const size_t max_waiting = config_.max_unread_tokens * num_choices;
+    auto updates = std::make_shared<Updates>(updates_, max_waiting, [connection = std::weak_ptr(call.connection)] {
+        if (const ConnectionPtr alive = connection.lock()) alive->cancel();
+    });
+    std::vector<EngineHost::Job> jobs;
+    for (size_t i = 0; i < num_choices; ++i) jobs.push_back({std::move((*requests)[i]), updates->sink(i)});
+    turn.emplace(
+        Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame, asked->num_prompt_tokens),
+             .updates = std::move(updates),
+             .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
+             .tickets = {},
+             .began = began,
+             .first_tokens = std::vector<double>(num_choices)});
+    auto tickets = service_->host->submit(std::move(jobs));  // behind it nothing fails: who runs can be aborted
+    if (!tickets) {
+        const std::string failure = service_->host->failure();
+        if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
+        co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
+    }
+    turn->tickets = *std::move(tickets);
+    co_return std::nullopt;
+}
+
+asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
+    std::optional<Turn> begun;
+    const std::optional<ApiError> refused = co_await begin(call, kind, begun);
+    if (refused) co_return co_await refuse(call, *refused);
+    Turn& turn = *begun;
+    bool kept = false;
+    std::optional<ApiError> failed;
+    try {
+        call.connection->watch(call.connection, [updates = turn.updates] { updates->leave(); });
+        kept = co_await answer_turn(call, turn);
+    } catch (const std::exception& problem) {
+        failed = server_failed(problem.what());
+    }
+    call.connection->forget();
+    for (size_t i = 0; i < turn.tickets.size(); ++i) {
+        if (!turn.generation.has_ended(i)) service_->host->abort(turn.tickets[i]);
+    }
+    if (failed) co_return co_await answer_failed(call, turn, *failed);
+    if (!kept) ++metrics_.num_clients_gone;
+    co_return kept;
+}
+
+asio::awaitable<bool> Endpoints::answer_turn(const Call& call, Turn& turn) {
+    const bool here = co_await take_until(turn, &Generation::is_decided);
+    if (!here) co_return false;
+    const bool is_stream = turn.generation.request().stream && !turn.generation.error();
+    if (is_stream) co_return co_await answer_stream(call, turn);
+    co_return co_await answer_whole(call, turn);
+}
+
+// What is half sent cannot be gone on with: the connection ends.
+asio::awaitable<bool> Endpoints::answer_failed(const Call& call, const Turn& turn, const ApiError& error) {
+    turn.updates->leave();
+    if (!call.connection->has_begun()) co_return co_await refuse(call, error);
+    if (!turn.generation.request().stream || turn.updates->is_writing()) co_return false;
+    const std::string rest = call.connection->send_chunk(event_of(error.envelope()));
+    if (!rest.empty() || call.connection->is_lost()) co_return false;
+    (void)co_await call.connection->write_last_chunk();
+    co_return false;
+}
+
+// Hands what has come to the generation.
+void Endpoints::take(Turn& turn, std::vector<ChoiceUpdate>& some) {
+    for (ChoiceUpdate& update : some) {
+        const size_t choice = update.choice;
+        if (update.update.kind == HostUpdate::Kind::kToken && turn.first_tokens[choice] == 0)
+            turn.first_tokens[choice] = seconds_now();
+        turn.generation.take(choice, std::move(update.update));
+        if (turn.generation.has_ended(choice) && !turn.generation.error()) count_end(turn, choice);
+    }
+}
+
+asio::awaitable<bool> Endpoints::take_until(Turn& turn, bool (Generation::*is_there)() const) {
+    const Updates::Taker taker = [&](std::vector<ChoiceUpdate>& some) {
+        take(turn, some);
+        return !(turn.generation.*is_there)();
+    };
+    while (!(turn.generation.*is_there)()) {
+        const Updates::Waited waited = co_await turn.updates->hand_on(turn.timer, taker);
+        if (waited == Updates::Waited::kGone) co_return false;
+    }
+    co_return true;
+}
+
+void Endpoints::count_end(const Turn& turn, size_t choice) {
+    observe(metrics_, {.first_token = turn.first_tokens[choice] - turn.began,
+                       .whole = seconds_now() - turn.began,
+                       .num_tokens = turn.generation.num_tokens(choice)});
+    ++metrics_.finished[finish_name(turn.generation.finish(choice))];
+}
+
+void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fields) const {
+    fields.set("X-Request-Id", call.said_id);
+    if (!turn.generation.is_in_conversation()) return;
+    fields.set("X-Conversation-Id", *turn.generation.request().conversation_id);
+    if (!turn.generation.head().empty()) fields.set("X-Head-Id", turn.generation.head());
+}
+
+asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {
+    const bool here = co_await take_until(turn, &Generation::is_over);
+    if (!here) co_return false;
+    if (const auto& error = turn.generation.error()) co_return co_await refuse(call, *error);
+    std::function<ApiResult<std::string>()> writing = [&turn] { return written_answer(turn.generation.whole()); };
+    ApiResult<std::string> body;
+    if (turn.generation.is_long())
+        body = co_await on_thread(json_thread_, std::move(writing));
+    else
+        body = writing();
+    if (!body) co_return co_await refuse(call, body.error());
+    Response whole(http::status::ok, call.request.version());
+    whole.set(http::field::content_type, kJsonType);
+    whole.body() = *std::move(body);
+    whole.prepare_payload();
+    name_answer(call, turn, whole);
+    co_return co_await write(call, std::move(whole));
+}
+
+asio::awaitable<bool> Endpoints::answer_stream(const Call& call, Turn& turn) {
+    http::response<http::empty_body> head(http::status::ok, call.request.version());
+    head.set(http::field::content_type, "text/event-stream");
+    head.set(http::field::cache_control, "no-cache");
+    name_answer(call, turn, head);
+    const bool knows_chunks = call.request.version() >= 11;
+    head.keep_alive(call.request.keep_alive() && !draining_ && knows_chunks);
+    head.chunked(knows_chunks);
+    ++metrics_.responses[200];
+    const bool here = co_await call.connection->write_head(std::move(head));
+    if (!here) co_return false;
+    Bell::Timer silence(*loop_);
+    turn.updates->remind(silence, seconds(config_.ping_seconds));
+    const bool written = co_await write_stream(call, turn);
+    turn.updates->stop_reminding();
+    if (!written) co_return false;
+    co_return co_await call.connection->write_last_chunk();
+}
+
+// There is a wake-up for every token: what the socket takes at once is sent by it, without this coroutine.
+asio::awaitable<bool> Endpoints::write_stream(const Call& call, Turn& turn) {
+    Connection& connection = *call.connection;
+    std::string rest;
+    const auto send_events = [&] {
+        const std::string events = turn.generation.take_events();
+        if (!events.empty()) rest = connection.send_chunk(events);
+        return rest.empty() && !connection.is_lost() && !turn.generation.is_told();
+    };
+    const Updates::Taker taker = [&](std::vector<ChoiceUpdate>& some) {
+        take(turn, some);
+        return send_events();
+    };
+    (void)send_events();
+    while (true) {
+        bool here = !connection.is_lost();
+        if (!rest.empty()) {
+            turn.updates->set_writing(true);
+            here = co_await connection.write_rest(rest);
+            turn.updates->set_writing(false);
+            rest.clear();
+        }
+        if (turn.generation.is_told() || !here) co_return here;
+        const Updates::Waited waited = co_await turn.updates->hand_on(turn.timer, taker);
+        if (waited == Updates::Waited::kGone) co_return false;
+        if (waited == Updates::Waited::kSilent) rest = connection.send_chunk(": still here\n\n");
+    }
+}
+
+}  // namespace verbatim::server

@@ -1,0 +1,117 @@
+// Histories that say of no conversation, or of another one, that they go on from it: they are found by their tokens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/server/http/http_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+
+int64_t cached_of(const HttpAnswer& answer) {
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+}
+
+// A first turn, and the history that a stock client sends next.
+json second_turn(HttpScene& scene, const json& who, int64_t& num_first) {
+    const HttpAnswer first = scene.chat(hello(who));
+    EXPECT_EQ(cached_of(first), 0);
+    scene.wait_until_idle();
+    num_first = first.json()["usage"]["prompt_tokens"];
+    json body = hello();
+    body["messages"].push_back({{"role", "assistant"}, {"content", first.json()["choices"][0]["message"]["content"]}});
+    body["messages"].push_back(user("and more"));
+    return body;
+}
+
+TEST(HttpPrefix, ASecondTurnWithoutAnIdIsReadFromTheCache) {
+    HttpScene scene;
+    int64_t num_first = 0;
+    const json body = second_turn(scene, json::object(), num_first);
+    const HttpAnswer second = scene.chat(body);
+    EXPECT_GE(cached_of(second), num_first - 1);
+    EXPECT_THAT(second.head, Not(HasSubstr("X-Conversation-Id")));
+    scene.wait_until_idle();
+    json cold = body;
+    cold["use_cache"] = false;
+    const HttpAnswer computed = scene.chat(cold);
+    EXPECT_EQ(cached_of(computed), 0);
+    EXPECT_EQ(second.json()["choices"], computed.json()["choices"]);
+}
+
+TEST(HttpPrefix, AnotherIdOfTheSameHistoryIsReadFromTheCache) {
+    HttpScene scene;
+    int64_t num_first = 0;
+    json body = second_turn(scene, {{"conversation_id", "c"}}, num_first);
+    body["conversation_id"] = "d";
+    EXPECT_GE(cached_of(scene.chat(body)), num_first - 1);
+    scene.wait_until_idle();
+    body.erase("conversation_id");
+    EXPECT_GT(cached_of(scene.chat(body)), num_first);
+}
+
+TEST(HttpPrefix, SaltsStayApart) {
+    HttpScene scene;
+    int64_t num_first = 0;
+    json body = second_turn(scene, {{"cache_salt", "s"}}, num_first);
+    EXPECT_EQ(cached_of(scene.chat(body)), 0);
+    scene.wait_until_idle();
+    body["cache_salt"] = "t";
+    EXPECT_EQ(cached_of(scene.chat(body)), 0);
+    scene.wait_until_idle();
+    body["cache_salt"] = "s";
+    EXPECT_GE(cached_of(scene.chat(body)), num_first - 1);
+}
+
+// What nobody has named goes with its states; the rest of it is bounded.
+TEST(HttpPrefix, WhatNobodyHasNamedIsKeptForAsLongAsItsStates) {
+    HttpSceneConfig config;
+    config.has_template = false;
+    config.executor.pools = {.num_blocks = 512, .num_state_rows = 12};
+    HttpScene scene(std::move(config));
+    for (int i = 0; i < 40; ++i) {
+        const json body = {{"prompt", {5, 6, 7, 100 + i}}, {"max_tokens", 2}, {"ignore_eos", true}};
+        EXPECT_EQ(scene.complete(body).status, 200);
+    }
+    scene.wait_until_idle();
+    EXPECT_GT(scene.engine().cache().num_heads(), 0u);
+    EXPECT_LE(scene.engine().ledger().num_conversations(), 24u) << "of forty, with states of a dozen";
+    EXPECT_THAT(scene.ask(get("/metrics")).body, HasSubstr("verbatim:conversations{model_name=\"tiny-python\"} 0\n"));
+}
+
+TEST(HttpPrefix, WhatNobodyHasNamedIsBoundedInTurnsAndTokens) {
+    for (const bool by_tokens : {false, true}) {
+        HttpSceneConfig config;
+        config.has_template = false;
+        config.host.max_unnamed = by_tokens ? 1024 : 3;
+        config.host.max_unnamed_tokens = by_tokens ? 20 : 1 << 20;  // of six each
+        HttpScene scene(std::move(config));
+        for (int i = 0; i < 10; ++i) {
+            const json body = {{"prompt", {5, 6, 7, 100 + i}}, {"max_tokens", 2}, {"ignore_eos", true}};
+            EXPECT_EQ(scene.complete(body).status, 200);
+        }
+        scene.wait_until_idle();
+        EXPECT_EQ(scene.engine().ledger().num_conversations(), 3u) << by_tokens;
+    }
+}
+
+TEST(HttpPrefix, ByConversationsAloneNothingIsKeptOfWhatNobodyHasNamed) {
+    HttpSceneConfig config;
+    config.lookup = LookupMode::kConversation;
+    HttpScene scene(std::move(config));
+    int64_t num_first = 0;
+    const json body = second_turn(scene, json::object(), num_first);
+    EXPECT_EQ(scene.engine().cache().num_heads(), 0u);
+    EXPECT_EQ(cached_of(scene.chat(body)), 0);
+}
+
+}  // namespace
+}  // namespace verbatim::tests
