@@ -5,8 +5,8 @@
 //   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not
 //       in the order
 //   V2  for blocks only a head at the top of its segment may go. For any other head, someone else also holds its last
-//       block: a longer head, which goes first, or a sequence, so that evicting it would free nothing. Of heads that end
-//       in one block, the one of the highest rank is offered: alone, none of them frees anything
+//       block: a longer head, which goes first, or a sequence, so that evicting it would free nothing. Of heads that
+//       end in one block, the one of the highest rank is offered: alone, none of them frees anything
 //   V3  for state rows, snapshots that nobody has attached to yet go first. Heads that have proven themselves go after
 //       them: turn heads, where conversations go on, and every head that was used before
 #pragma once
