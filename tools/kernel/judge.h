@@ -38,6 +38,7 @@ enum class Verdict : uint8_t {
     kBarrierUse,
     kLaunchLimit,
     kVaries,          // of `kernel invariance`
+    kNotTried,        // of it, too: the kernel refused whatever would have shown a property
     kUselessBarrier,  // of `kernel race --mutate`
     kTakesNothing,    // no case was of a shape that the kernel takes
 };

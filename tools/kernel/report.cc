@@ -37,7 +37,16 @@ Json invariance_json(const KernelReport& report) {
     if (!report.invariance || report.invariance->failure) return nullptr;
     Json json = Json::object();
     for (const Property property : kProperties) {
-        json[std::string(name(property))] = !report.invariance->broken[static_cast<size_t>(property)].has_value();
+        json[std::string(name(property))] = report.invariance->holds(property);
+    }
+    return json;
+}
+
+Json tried_json(const InvarianceResult& result) {
+    Json json = Json::object();
+    for (const Property property : kProperties) {
+        const Tried& tried = result.tried[static_cast<size_t>(property)];
+        json[std::string(name(property))] = {{"taken", tried.taken}, {"refused", tried.refused}};
     }
     return json;
 }
@@ -88,6 +97,7 @@ Json report_json(const KernelReport& report) {
             if (failure) broken.push_back(failure_json(report.op, *failure));
         }
         json["smallest_cases"] = broken;
+        json["tried"] = tried_json(*report.invariance);
     }
     for (const EmulatedRow& row : report.emulated) json["emulated"].push_back(emulated_json(row));
     if (!report.notes.empty()) json["notes"] = report.notes;
@@ -118,7 +128,12 @@ std::string invariance_text(const KernelReport& report) {
     std::string text = "this kernel is:\n";
     for (size_t i = 0; i < std::size(kProperties); ++i) {
         const auto& broken = report.invariance->broken[i];
-        text += fmt::format("  {:<44}{}\n", kQuestions[i], broken ? "no" : "yes");
+        const Tried& tried = report.invariance->tried[i];
+        std::string answer = broken ? "no" : tried.is_nothing() ? "not tried" : "yes";
+        if (tried.refused > 0) {
+            answer += fmt::format(" (it refuses {} of {} variations)", tried.refused, tried.refused + tried.taken);
+        }
+        text += fmt::format("  {:<44}{}\n", kQuestions[i], answer);
         if (broken) text += fmt::format("  {}", failure_text(report.op, *broken));
     }
     return text;
@@ -213,8 +228,10 @@ std::vector<JunitCase> junit_cases(const KernelReport& report) {
     for (const Property property : kProperties) {
         const auto& broken = report.invariance->broken[static_cast<size_t>(property)];
         const bool fails = broken.has_value() && report.profile != "fast";
-        cases.push_back(
-            {fmt::format("{}.{}", report.kernel, name(property)), fails ? failure_text(report.op, *broken) : ""});
+        const bool is_unknown = report.invariance->tried[static_cast<size_t>(property)].is_nothing();
+        std::string failure = fails ? failure_text(report.op, *broken) : "";
+        if (is_unknown) failure = "not tried: the kernel refuses whatever would show it\n";
+        cases.push_back({fmt::format("{}.{}", report.kernel, name(property)), std::move(failure)});
     }
     return cases;
 }

@@ -184,7 +184,11 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
         for (const auto& broken : report.invariance->broken) {
             if (broken && !report.first_failure) report.first_failure = broken;
         }
-        if (report.first_failure) report.verdict = report.first_failure->verdict;
+        const bool all_tried = std::ranges::none_of(report.invariance->tried, &Tried::is_nothing);
+        if (report.cases > 0 && !all_tried) report.verdict = Verdict::kNotTried;
+        // What is not known weighs more than what the fast profile need not keep.
+        const bool is_allowed = report.profile == "fast" && !report.invariance->failure;
+        if (report.first_failure && (all_tried || !is_allowed)) report.verdict = report.first_failure->verdict;
         reports.reports.push_back(std::move(report));
     }
     return reports;

@@ -142,6 +142,32 @@ TEST(PlantedKernels, ADeterministicDeltaNetThatKnowsItsChunk) {
     expect_broken({"delta_chunk_start.cc", "delta_update", {"chunk"}});
 }
 
+// What a kernel refuses is passed over, and does not end what is asked.
+TEST(PlantedKernels, AKernelThatTakesNoRowAloneKnowsItsCompany) {
+    expect_broken({"matmul_split_k_of_two_rows.cc", "matmul", {"batch"}});
+}
+TEST(PlantedKernels, AScanOfEvenRowsThatKnowsItsChunk) {
+    expect_broken({"scan_chunks_of_even_rows.cc", "scan", {"chunk"}});
+}
+// It begins every sequence from zeros, and so continues no chunk.
+TEST(PlantedKernels, APropertyThatNothingShowsIsNotTriedAndDoesNotPass) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/scan.cc");
+    const std::string field = ".supports = nullptr";
+    source.replace(source.find(field), field.size(),
+                   ".supports = [](const verbatim_kernel*, verbatim_args args) -> int32_t {\n"
+                   "        return args.scan->states_in == nullptr;\n    }");
+    const std::string file = scratch.write("mine.cc", source);
+    const Json report = kernel_json({"invariance", "scan", "--effort", "short", "--file", file}, kExitDifference);
+    EXPECT_EQ(report["verdict"], "not tried");
+    EXPECT_EQ(report["invariant"]["chunk"], false);
+    EXPECT_EQ(report["tried"]["chunk"]["taken"], 0);
+    EXPECT_GT(report["tried"]["chunk"]["refused"], 0);
+    for (const char* property : {"run", "batch", "position", "threads"}) EXPECT_EQ(report["invariant"][property], true);
+    const Outcome table = run_verbatim({"kernel", "invariance", "scan", "--effort", "short", "--file", file});
+    EXPECT_THAT(table.out, testing::ContainsRegex("chunk-invariant +not tried .it refuses"));
+}
+
 TEST(PlantedKernels, AnExpertThatKnowsWhoElseChoseIt) {
     expect_broken({"experts_split_by_company.cc", "experts", {"batch"}});
 }
