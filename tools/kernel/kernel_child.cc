@@ -204,7 +204,6 @@ public:
         if (handle == nullptr) why_.set(dlerror());
         if (handle == nullptr) return;
         at_ = reinterpret_cast<decltype(at_)>(dlsym(handle, "verbatim_kernel_at"));
-        mutant_ = static_cast<int32_t*>(dlsym(handle, "verbatim_dropped_barrier"));
         if (at_ == nullptr) why_.set("it does not export verbatim_kernel_at (kernels/sandbox/kernel.h)");
     }
 
@@ -213,9 +212,9 @@ public:
         board_.end = CallEnd::kDone;
         board_.detail.set("");
         board_.num_findings = 0;
+        board_.num_places = 0;
         if (board_.question == Question::kDescribe) return describe();
         protect();
-        if (mutant_ != nullptr) *mutant_ = board_.options.mutant;
         const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
         std::string_view(kernel->machine) == "cuda" ? call_on_emulator(kernel) : call_on_cpu(kernel);
         look_for_processes();
@@ -327,11 +326,24 @@ private:
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
         if (board_.options.count_accesses) emulator.count_accesses();
+        if (board_.options.notes_ordering) emulator.note_ordering(board_.options.left_out);
         const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
         tensors.bring_back();
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
         board_.counts = emulator.access_counts();
+        if (board_.options.notes_ordering) tell_places(emulator.ordering().met());
         tell_findings(emulator);
+    }
+
+    void tell_places(const std::vector<simt::OrderingPlace>& met) {
+        CHECK_LE(met.size(), kBoardPlaces);
+        for (const simt::OrderingPlace& place : met) {
+            Board::Place& on_board = board_.places[board_.num_places++];
+            on_board.what.set(place.what);
+            on_board.file.set(place.file);
+            on_board.line = place.line;
+            on_board.column = place.column;
+        }
     }
 
     // The frames that lie in the kernel's own library, from where it was loaded.
@@ -406,7 +418,6 @@ private:
     Board& board_;
     const verbatim_kernel* (*at_)(int32_t index) = nullptr;
     pid_t pid_ = getpid();
-    int32_t* mutant_ = nullptr;  // of a library with barriers that can be left out
     BoardText<2048> why_{};
     Tasks tasks_;
 };

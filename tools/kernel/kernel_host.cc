@@ -255,7 +255,7 @@ public:
             ended->after = arguments;
             return *std::move(ended);
         }
-        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, layout.after()};
+        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, {}, layout.after()};
         take_findings(result);
         if (result.end != CallEnd::kDone) return result;
         result.detail = layout.difference(result.end);
@@ -357,6 +357,10 @@ private:
         for (int64_t i = 0; i < board_->num_findings; ++i) {
             result.findings.push_back(board_->findings[i].get());
             result.where.insert(result.where.end(), board_->frames[i].begin(), board_->frames[i].end());
+        }
+        for (int64_t i = 0; i < board_->num_places; ++i) {
+            const Board::Place& place = board_->places[i];
+            result.ordering.push_back({place.what.get(), place.file.get(), place.line, place.column});
         }
         result.counts = board_->counts;
         if (board_->num_findings > 0) result.finding = board_->finding_kinds[0];

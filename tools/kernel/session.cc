@@ -103,6 +103,7 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
     auto loaded = session->host_->kernels();
     if (!loaded) return error("{}: {}", options.file, loaded.error().message);
     session->kernels_ = *std::move(loaded);
+    session->num_exported_ = session->kernels_.size();
     RETURN_IF_ERROR(of_operation(options.file, operation, session->kernels_));
     return session;
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tests/tools/kernel/run_kernel.h"
-#include "tools/kernel/compile_kernel.h"
 #include "tools/kernel/operation.h"
+#include "tools/kernel/ordering_calls.h"
 
 namespace verbatim::tools {
 namespace {
@@ -161,7 +161,7 @@ TEST(KernelCommand, AReasonStandsBesideItsName) {
     EXPECT_THAT(outcome.out, HasSubstr("\n  embed              no sum"));
 }
 
-TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
+TEST(KernelCommand, RacesAreOfCudaKernels) {
     const std::string naive = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/";
     const auto expect = [](const std::vector<std::string>& flags, const std::string& what) {
         std::vector<std::string> arguments = {"race", "rope"};
@@ -170,7 +170,6 @@ TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
         EXPECT_EQ(outcome.exit_code, kExitBadUsage) << outcome.err;
         EXPECT_THAT(outcome.err, HasSubstr(what));
     };
-    expect({"--mutate"}, "--file FILE.cu");
     expect({"--kernel", "cpu.portable"}, "races are looked for in CUDA kernels");
     expect({"--file", naive + "rope.cc"}, "races are looked for in CUDA kernels");
     expect({"--file", naive + "rope.cc", "--kernel", "all"}, "no kernel of rope is for cuda");
@@ -232,15 +231,18 @@ TEST(KernelCommand, AFileThatIsThereIsNotOverwritten) {
     EXPECT_EQ(file_bytes(path), "mine\n");
 }
 
-TEST(KernelCommand, BarriersInCommentsAndStringsAreNone) {
-    const MutatedSource mutated = mutated_source(
-        "// sync_block()\nf(\"sync_block()\"); simt::sync_block();\n  simt::wait_async<0>();\nmy_sync_block();\n",
-        "a.cu");
-    ASSERT_EQ(mutated.barriers.size(), 2u);
-    EXPECT_EQ(mutated.barriers[0].line, 2);
-    EXPECT_EQ(mutated.barriers[0].call, "simt::sync_block()");
-    EXPECT_EQ(mutated.barriers[1].line, 3);
-    EXPECT_EQ(mutated.barriers[1].call, "simt::wait_async<0>()");
+TEST(KernelCommand, BarriersAreCallsAndNoDeclarationsOrStrings) {
+    const auto calls = ordering_calls(
+        "# 1 \"/home/a.cu\"\nf(\"sync_block()\"); simt::sync_block();\n  simt::wait_async<0>();\nmy_sync_block();\n"
+        "# 7 \"/usr/include/other.h\" 1 3\nwait_bulk<0>();\n"
+        "# 20 \"/home/local.h\" 2\nvoid wait_previous() {}\nif (x) full[0].wait(\n    parity);\nfuture.wait();\n"
+        "else named_barrier(1,\n\n 64);\n");
+    const std::vector<OrderingCall> wanted = {{"sync_block", "/home/a.cu", 1, 1},
+                                              {"wait_async", "/home/a.cu", 2, 2},
+                                              {"wait", "/home/local.h", 21, 22},
+                                              {"named_barrier", "/home/local.h", 24, 26}};
+    EXPECT_EQ(calls, wanted);
+    EXPECT_EQ(not_met(calls, {{"wait", "/home/local.h", 22, 9}, {"sync_block", "/home/b.cu", 1, 9}}).size(), 3u);
 }
 
 }  // namespace

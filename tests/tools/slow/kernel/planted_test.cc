@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tests/tools/program/run_program.h"
+#include "tools/kernel/compile_kernel.h"
 
 namespace verbatim::tools {
 namespace {
@@ -187,6 +189,77 @@ TEST(PlantedKernels, AUselessBarrierIsNamedAndTheOthersAreMissed) {
     EXPECT_THAT(report["notes"][0].get<std::string>(), testing::HasSubstr("nobody misses it"));
     EXPECT_THAT(report["notes"][1].get<std::string>(), testing::HasSubstr("found:"));
     EXPECT_THAT(report["notes"][2].get<std::string>(), testing::HasSubstr("found:"));
+}
+
+std::vector<std::string> notes_of_mutants(const std::string& file, int exit_code, const char* op = "rms_norm") {
+    return kernel_json({"race", op, "--mutate", "--effort", "short", "--file", file}, exit_code)["notes"];
+}
+
+// The lines that say "// useless" of themselves, and no others; a call that goes over two lines is at its first.
+TEST(PlantedKernels, UselessBarriersAndWaitsOfEveryKindAreNamed) {
+    const std::string name = "rms_norm_useless_waits.cu";
+    std::istringstream source(file_bytes(planted_file(name)));
+    std::vector<std::string> wanted;
+    int number = 1;
+    for (std::string line; std::getline(source, line); ++number) {
+        if (line.ends_with("// useless")) wanted.push_back(fmt::format("{}:{}", name, number));
+    }
+    EXPECT_EQ(wanted.size(), 8u);
+    std::vector<std::string> useless, missed;
+    for (const std::string& note : notes_of_mutants(planted_file(name), kExitDifference)) {
+        const std::string place = note.substr(8, note.find(' ', 8) - 8);  // behind "without "
+        (note.find("nobody misses it") != std::string::npos ? useless : missed).push_back(place);
+    }
+    EXPECT_EQ(useless, wanted);
+    EXPECT_EQ(missed.size(), 6u);
+}
+
+// A barrier in a header of one's own is left out like another one, and what no case reaches is named.
+TEST(PlantedKernels, BarriersThatNoCaseReachesAreNamed) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu");
+    const std::string barrier = "simt::sync_block();";
+    source.replace(source.find(barrier), barrier.size(), "meet(x.width);");
+    const std::string include = "#include \"kernels/sandbox/cuda_kernel.h\"\n";
+    source.insert(source.find(include) + include.size(), "#include \"local.h\"\n");
+    const std::string header =
+        "SIMT_FUNCTION void meet(long width) {\n    verbatim::simt::sync_block();\n"
+        "    if (width == 123457) verbatim::simt::named_barrier(1, 64);\n}\n";
+    ASSERT_EQ(scratch.write("local.h", header), scratch.path("local.h"));
+    const std::vector<std::string> notes = notes_of_mutants(scratch.write("mine.cu", source), kExitOk);
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_THAT(notes[0], testing::MatchesRegex("without local.h:2 sync_block.*found:.*"));
+    EXPECT_THAT(notes[1], testing::MatchesRegex("without mine.cu:37 sync_block.*found:.*"));
+    EXPECT_THAT(notes[2], testing::MatchesRegex("local.h:3 named_barrier.*no case reaches it"));
+    // In the file itself it is as useless as one that nobody misses.
+    source.replace(source.find("meet("), 5, "if (x.width == 123457) simt::sync_warp();\n        meet(");
+    const Json report =
+        kernel_json({"race", "rms_norm", "--mutate", "--file", scratch.write("mine.cu", source)}, kExitDifference);
+    EXPECT_EQ(report["verdict"], "useless barrier");
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(),
+                testing::MatchesRegex("mine.cu:34 sync_warp.*no case reaches it: it is useless.*"));
+}
+
+TEST(PlantedKernels, ThatThereAreNoBarriersIsSaidWhereThereAreNone) {
+    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cu";
+    EXPECT_EQ(notes_of_mutants(file, kExitOk, "rope"), std::vector<std::string>{"it has no barriers and no waits"});
+}
+
+// Places are told where there is no source to be given, too.
+TEST(PlantedKernels, BarriersOfALibraryAndOfOurKernelsAreLeftOut) {
+    const ScratchFolder folder;
+    const auto library = compile_kernel(planted_file("rms_norm_useless_barrier.cu"), {}, folder);
+    ASSERT_TRUE(library.has_value());
+    const std::vector<std::string> notes = notes_of_mutants(library->library, kExitDifference);
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_THAT(notes[0],
+                testing::MatchesRegex("without .*rms_norm_useless_barrier.cu:[0-9]+ sync_block.*misses it.*"));
+    EXPECT_THAT(notes[1], testing::ContainsRegex("found: rms_norm_useless_barrier.cu:[0-9]+: "));
+    const Json ours = kernel_json({"race", "rms_norm", "--mutate", "--effort", "short"}, kExitOk);
+    ASSERT_GE(ours["notes"].size(), 3u);
+    for (const Json& note : ours["notes"]) {
+        EXPECT_THAT(note.get<std::string>(), testing::MatchesRegex("without kernels/cuda/ops/.*found:.*"));
+    }
 }
 
 // What nobody could try has not passed.
