@@ -154,6 +154,10 @@ Json case_json(const Operation& operation, const KernelCase& one) {
     return json;
 }
 
+std::string json_text(const nlohmann::ordered_json& json, int indent) {
+    return json.dump(indent, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 Result<KernelCase> read_case(const std::string& where, const Operation& operation, const nlohmann::json& json) {
     KernelCase one;
     ASSIGN_OR_RETURN(one.sizes, read_sizes(where, operation, json.value("sizes", nlohmann::json::object())));
@@ -184,7 +188,7 @@ std::string case_file(const Operation& operation, const Failure& failure) {
     json["placing"] = placing_name(failure.options.placing);
     json["in_place"] = failure.options.in_place;
     if (!failure.property.empty()) json["property"] = failure.property;
-    return json.dump(2) + "\n";
+    return json_text(json, 2) + "\n";
 }
 
 Result<SavedCase> read_case_file(const std::string& path) {

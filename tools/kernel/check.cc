@@ -206,10 +206,12 @@ std::vector<KernelCase> parts_of(const Operation& operation, const KernelCase& o
 
 Failure smallest_failure(const Operation& operation, const Failure& failure, const Fails& fails) {
     Failure smallest = failure;
+    smallest.is_smallest = true;
     const auto try_one = [&](const KernelCase& one) {
         auto found = fails(one);
         if (!found || found->verdict != failure.verdict) return false;
         smallest = *std::move(found);
+        smallest.is_smallest = true;
         return true;
     };
     if (failure.one.captured) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "tools/kernel/case_json.h"
 #include "tools/kernel/coverage.h"
 #include "tools/program/cli.h"
 #include "tools/program/xml.h"
@@ -52,13 +53,18 @@ Json tried_json(const InvarianceResult& result) {
 }
 
 Json perf_json(const PerfRow& row) {
-    return {
-        {"shape", row.shape},         {"cold", row.cold},
-        {"calls", row.num_calls},     {"median_us", row.median_s * 1e6},
-        {"low_us", row.low_s * 1e6},  {"high_us", row.high_s * 1e6},
-        {"gbps", row.gbps()},         {"gflops", row.gflops()},
-        {"of_limit", row.of_limit()}, {"of_builtin", row.builtin_median_s > 0 ? Json(row.of_builtin()) : Json(nullptr)},
-        {"right", row.right}};
+    return {{"shape", row.shape},
+            {"cold", row.cold},
+            {"calls", row.num_calls},
+            {"median_us", row.median_s * 1e6},
+            {"median_known", row.is_known},
+            {"low_us", row.low_s * 1e6},
+            {"high_us", row.high_s * 1e6},
+            {"gbps", row.gbps()},
+            {"gflops", row.gflops()},
+            {"of_limit", row.of_limit()},
+            {"of_builtin", row.builtin_median_s > 0 ? Json(row.of_builtin()) : Json(nullptr)},
+            {"right", row.right}};
 }
 
 Json emulated_json(const EmulatedRow& row) {
@@ -105,18 +111,18 @@ Json report_json(const KernelReport& report) {
 }
 
 std::string reports_json(const KernelReports& reports) {
-    if (!reports.is_list && reports.reports.size() == 1) return report_json(reports.reports[0]).dump(2) + "\n";
+    if (!reports.is_list && reports.reports.size() == 1) return json_text(report_json(reports.reports[0]), 2) + "\n";
     Json list = Json::array();
     for (const KernelReport& report : reports.reports) list.push_back(report_json(report));
-    return list.dump(2) + "\n";
+    return json_text(list, 2) + "\n";
 }
 
 // --- tables
 
 std::string failure_text(const std::string& op, const Failure& failure) {
-    std::string text =
-        fmt::format("  {}\n  smallest case: {}; values {}, seed {}\n", failure.detail,
-                    describe(*find_operation(op), failure.one), name(failure.one.values), failure.one.seed);
+    std::string text = fmt::format(
+        "  {}\n  {}: {}; values {}, seed {}\n", failure.detail, failure.is_smallest ? "smallest case" : "case",
+        describe(*find_operation(op), failure.one), name(failure.one.values), failure.one.seed);
     if (!failure.hint.empty()) text += fmt::format("  {}\n", failure.hint);
     return text;
 }
@@ -142,7 +148,7 @@ std::string invariance_text(const KernelReport& report) {
 std::vector<std::string> perf_cells(const PerfRow& row) {
     return {row.cold ? "  cold" : "  warm",
             fmt::format("{}", row.num_calls),
-            fmt::format("{:.2f}", row.median_s * 1e6),
+            fmt::format("{}{:.2f}", row.is_known ? "" : "~", row.median_s * 1e6),
             fmt::format("{:.2f}", row.low_s * 1e6),
             fmt::format("{:.2f}", row.high_s * 1e6),
             fmt::format("{:.2f}", row.gbps()),
@@ -251,7 +257,8 @@ std::string reports_junit(const KernelReports& reports) {
         }
         text += "</testsuite>\n";
     }
-    return text + "</testsuites>\n";
+    // Through JSON, which leaves no byte that is no UTF-8.
+    return Json::parse(json_text(text, -1)).get<std::string>() + "</testsuites>\n";
 }
 
 // --- the list

@@ -20,6 +20,7 @@ struct PerfRow {
     bool cold = false;
     int64_t num_calls = 0;
     double median_s = 0;
+    bool is_known = false;         // the median, to 1 %
     double low_s = 0, high_s = 0;  // of the middle nine tenths
     Work work;
     double limit_s = 0;           // of this machine, in the same run

@@ -264,9 +264,16 @@ TEST(PlantedKernels, BarriersOfALibraryAndOfOurKernelsAreLeftOut) {
 
 // What nobody could try has not passed.
 TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
-    for (const char* verb : {"check", "invariance"}) {
-        const Json report =
-            kernel_json({verb, "rope", "--file", planted_file("rope_takes_nothing.cc")}, kExitDifference);
+    const ScratchFiles scratch;
+    const std::string file = planted_file("rope_takes_nothing.cc");
+    const std::vector<std::vector<std::string>> commands = {
+        {"check", "rope", "--file", file},
+        {"invariance", "rope", "--file", file},
+        {"perf", "rope", "--file", file, "--buffer", "4MiB"},
+        {"roofline", "rope", "--file", file, "--buffer", "4MiB", "--plot", scratch.path("roof.svg")}};
+    for (const std::vector<std::string>& command : commands) {
+        SCOPED_TRACE(command[0]);
+        const Json report = kernel_json(command, kExitDifference);
         EXPECT_EQ(report["verdict"], "takes no shape that was tried");
         EXPECT_EQ(report["cases"], 0);
     }
