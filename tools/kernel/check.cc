@@ -11,6 +11,9 @@ namespace {
 
 constexpr Placing kPlacings[] = {Placing::kAligned, Placing::kOdd, Placing::kAtEnd};
 
+// Of a GPU, for grids that fill it; an odd number of them, so that each meets every placing.
+constexpr int32_t kMultiprocessors[] = {1, 132, 2, 7, 16};
+
 // Flops that a case may cost.
 double most_work(const KernelInfo& kernel, Effort effort) {
     const bool emulated = kernel.machine == "cuda";
@@ -27,7 +30,10 @@ Sizes usual_sizes(const Operation& operation) {
 class CaseList {
 public:
     CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed)
-        : operation_(operation), most_work_(most_work(kernel, effort)), seed_(seed) {}
+        : operation_(operation),
+          most_work_(most_work(kernel, effort)),
+          is_for_cuda_(kernel.machine == "cuda"),
+          seed_(seed) {}
 
     [[nodiscard]] bool takes(ValueClass values) const {
         return values != ValueClass::kNotFinite || operation_.takes_not_finite;
@@ -60,6 +66,7 @@ public:
         CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
         check.options.placing = placing;
         check.options.in_place = cases.size() % 2 == 1;
+        if (is_for_cuda_) check.options.num_threads = kMultiprocessors[cases.size() % std::size(kMultiprocessors)];
         if (std::ranges::none_of(cases, [&](const CheckCase& other) {
                 return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
             })) {
@@ -80,6 +87,7 @@ private:
 
     const Operation& operation_;
     double most_work_;
+    bool is_for_cuda_;
     uint64_t seed_;
     size_t class_ = 0;
 };
@@ -119,6 +127,13 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
             Sizes sizes = usual_sizes(operation);
             sizes[i] = edge;
             list.add(sizes);
+            // Who loads several elements at once does so here, wherever they lie.
+            if (edge % 8 != 0 || edge == 0) continue;
+            for (int64_t rows = sizes[0]; rows < sizes[0] + 3; ++rows) {
+                Sizes in_vectors = sizes;
+                if (i != 0) in_vectors[0] = rows;
+                list.add(in_vectors, ValueClass::kNormal, Placing::kOdd);
+            }
         }
     }
     // A choice is code of its own: it meets every class of values.

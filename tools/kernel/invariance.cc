@@ -171,6 +171,11 @@ private:
         }
         in_other_pages(whole);
         if (kernel_.machine != "cuda") return;
+        for (const int32_t processors : {2, 7, 132}) {
+            CallOptions options;
+            options.num_threads = processors;
+            expect(options, fmt::format("a grid for {} multiprocessors", processors));
+        }
         for (const int32_t block : {32, 64, 128, 256}) {
             CallOptions options;
             options.block_threads = block;

@@ -161,7 +161,7 @@ private:
     std::optional<reference::WorkerPool> pool_;
 };
 
-// The tensors in the emulator's memory: there and back.
+// The tensors in the emulator's memory: there and back. Under Placing::kOdd they are aligned to their element alone.
 class DeviceTensors {
 public:
     DeviceTensors(const Board& board, simt::Emulator& emulator, Placed& placed) : board_(board), emulator_(emulator) {
@@ -171,10 +171,11 @@ public:
             if (tensor.lies_in >= 0) placed.data[i] = placed.data[tensor.lies_in];
             if (tensor.data == nullptr) continue;
             const auto bytes = static_cast<size_t>(tensor.num_bytes);
-            auto* const data = static_cast<std::byte*>(
-                allocate(bytes, static_cast<size_t>(std::min<int64_t>(tensor.element_bytes, 4))));
+            const auto element = static_cast<size_t>(tensor.element_bytes);
+            const size_t before = board.options.placing == Placing::kOdd ? element : 0;
+            auto* const data = static_cast<std::byte*>(allocate(before + bytes, std::min<size_t>(element, 4))) + before;
             std::memcpy(data, tensor.data, bytes);
-            if (tensor.role != Role::kOut) emulator.memory_of(data).fill(0, bytes);
+            if (tensor.role != Role::kOut) emulator.memory_of(data).fill(before, bytes);
             placed.data[i] = data;
         }
         device_ = placed.data;

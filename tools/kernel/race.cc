@@ -50,6 +50,9 @@ public:
             const Arguments call = make_arguments(operation_, check.one);
             bool counted = false;
             for (CallOptions options : orders) {
+                options.placing = check.options.placing;
+                options.in_place = check.options.in_place;
+                options.num_threads = check.options.num_threads;
                 options.notes_ordering = true;
                 options.left_out = left_out != nullptr ? left_out->id() : 0;
                 const CallResult result = host_.call(kernel_, call, options);

@@ -75,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "rms_norm_barrier_too_few.cu:"},
                     PlantedFault{"rms_norm_uninitialised_shared.cu", "rms_norm", "uninitialised", "nobody has written"},
                     PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "barrier not reached", "of 64 threads"},
-                    PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"}),
+                    PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"},
+                    PlantedFault{"rms_norm_misaligned_loads.cu", "rms_norm", "misaligned", "from element 1"}),
     planted_name);
 
 TEST(PlantedKernels, AWrongStateSizeIsTheSmallestCase) {
@@ -138,6 +139,9 @@ TEST(PlantedKernels, AlignmentCountsAmongThreads) {
 }
 TEST(PlantedKernels, TheSizeOfBlocksCountsAmongThreads) {
     expect_broken({"rms_norm_knows_block_size.cu", "rms_norm", {"threads"}});
+}
+TEST(PlantedKernels, TheSizeOfTheGpuCountsAmongThreads) {
+    expect_broken({"rms_norm_split_by_grid.cu", "rms_norm", {"threads"}});
 }
 TEST(PlantedKernels, ADeterministicScanThatKnowsItsChunk) { expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}}); }
 TEST(PlantedKernels, ADeterministicDeltaNetThatKnowsItsChunk) {
