@@ -284,11 +284,22 @@ private:
                 .device = nullptr,
                 .host = &tasks_};
     }
-    static int64_t workspace_bytes(const verbatim_kernel* kernel, verbatim_args args, int32_t num_threads) {
-        return kernel->workspace_bytes != nullptr ? kernel->workspace_bytes(kernel, args, num_threads) : 0;
-    }
-    static int64_t packed_bytes(const verbatim_kernel* kernel, verbatim_args args) {
-        return kernel->pack != nullptr && kernel->packed_bytes != nullptr ? kernel->packed_bytes(kernel, args) : 0;
+    // What the kernel asks for. When that is no count of bytes, it is told.
+    struct OwnBytes {
+        int64_t workspace = 0, packed = 0;
+        [[nodiscard]] bool are_counts() const { return workspace >= 0 && packed >= 0; }
+    };
+    OwnBytes own_bytes(const verbatim_kernel* kernel, verbatim_args args) {
+        OwnBytes bytes;
+        if (kernel->workspace_bytes != nullptr) {
+            bytes.workspace = kernel->workspace_bytes(kernel, args, board_.options.num_threads);
+        }
+        if (kernel->pack != nullptr && kernel->packed_bytes != nullptr) {
+            bytes.packed = kernel->packed_bytes(kernel, args);
+        }
+        if (bytes.packed < 0) finish(CallEnd::kFailed, fmt::format("packed_bytes() gives {}", bytes.packed));
+        if (bytes.workspace < 0) finish(CallEnd::kFailed, fmt::format("workspace_bytes() gives {}", bytes.workspace));
+        return bytes;
     }
     [[nodiscard]] uint8_t workspace_fill() const { return board_.options.workspace_poison == 0 ? 0xFF : 0x3C; }
 
@@ -298,8 +309,10 @@ private:
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
             return finish(CallEnd::kUnsupported, "");
         }
-        const GuardedBlock workspace(workspace_bytes(kernel, args, board_.options.num_threads), workspace_fill());
-        const GuardedBlock packed(packed_bytes(kernel, args), 0xFF);
+        const OwnBytes bytes = own_bytes(kernel, args);
+        if (!bytes.are_counts()) return;
+        const GuardedBlock workspace(bytes.workspace, workspace_fill());
+        const GuardedBlock packed(bytes.packed, 0xFF);
         board_.child_memory = {workspace.as_tensor(), packed.as_tensor()};
         if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
         const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
@@ -318,12 +331,13 @@ private:
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
             return finish(CallEnd::kUnsupported, "");
         }
-        const auto bytes = static_cast<size_t>(packed_bytes(kernel, args));
-        void* const packed = kernel->pack != nullptr ? tensors.allocate(bytes, 1) : nullptr;
+        const OwnBytes bytes = own_bytes(kernel, args);
+        if (!bytes.are_counts()) return;
+        const auto packed_bytes = static_cast<size_t>(bytes.packed);
+        void* const packed = kernel->pack != nullptr ? tensors.allocate(packed_bytes, 1) : nullptr;
         if (packed != nullptr) kernel->pack(kernel, args, packed);
-        if (packed != nullptr) emulator.memory_of(packed).fill(0, bytes);
-        void* const workspace =
-            tensors.allocate(static_cast<size_t>(workspace_bytes(kernel, args, board_.options.num_threads)), 1);
+        if (packed != nullptr) emulator.memory_of(packed).fill(0, packed_bytes);
+        void* const workspace = tensors.allocate(static_cast<size_t>(bytes.workspace), 1);
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
         if (board_.options.count_accesses) emulator.count_accesses();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "kernels/sandbox/builtin_kernels.h"
 #include "tools/kernel/case_json.h"
@@ -148,14 +149,16 @@ std::string invariance_text(const KernelReport& report) {
 std::vector<std::string> perf_cells(const PerfRow& row) {
     return {row.cold ? "  cold" : "  warm",
             fmt::format("{}", row.num_calls),
-            fmt::format("{}{:.2f}", row.is_known ? "" : "~", row.median_s * 1e6),
+            fmt::format("{:.2f}", row.median_s * 1e6),
             fmt::format("{:.2f}", row.low_s * 1e6),
             fmt::format("{:.2f}", row.high_s * 1e6),
             fmt::format("{:.2f}", row.gbps()),
             fmt::format("{:.2f}", row.gflops()),
             fmt::format("{:.1f} %", 100 * row.of_limit()),
             row.builtin_median_s > 0 ? fmt::format("{:.2f}", row.of_builtin()) : "-",
-            row.right ? "" : "WRONG OUTPUTS"};
+            !row.right     ? "WRONG OUTPUTS"
+            : row.is_known ? ""
+                           : "not to 1 %"};
 }
 
 // A table for all rows, with each shape's name before its first one.
@@ -282,9 +285,9 @@ std::vector<Implementation> implementations(const Operation& operation) {
     return all;
 }
 
-std::string list_json() {
+std::string list_json(std::span<const Operation> listed) {
     Json list = Json::array();
-    for (const Operation& operation : operations()) {
+    for (const Operation& operation : listed) {
         Json kernels = Json::array();
         for (const Implementation& one : implementations(operation)) {
             kernels.push_back({{"name", one.name}, {"profile", one.profile}, {"machine", one.machine}});
@@ -311,6 +314,9 @@ std::string to_text(const KernelReports& reports, KernelFormat format) {
     return reports_text(reports);
 }
 
+namespace {
+
+// The contract of one operation, its sizes and who implements it.
 std::string contract_text(const Operation& operation) {
     std::string text = fmt::format("{}\n", operation.name);
     const std::string contract = operation.contract;
@@ -327,8 +333,12 @@ std::string contract_text(const Operation& operation) {
     return text + fmt::format("  kernels: {}\n", fmt::join(names, ", "));
 }
 
-std::string list_text(KernelFormat format) {
-    if (format == KernelFormat::kJson) return list_json();
+}  // namespace
+
+std::string list_text(KernelFormat format, const Operation* one) {
+    const std::span<const Operation> listed = one != nullptr ? std::span(one, 1) : operations();
+    if (format == KernelFormat::kJson) return list_json(listed);
+    if (one != nullptr) return contract_text(*one);
     std::string text;
     for (const Operation& operation : operations()) text += contract_text(operation) + "\n";
     text += "what the executors do besides, and why it is not here:\n";

@@ -74,9 +74,6 @@ struct KernelReports {
 };
 std::string to_text(const KernelReports& reports, KernelFormat format);
 
-// Of `kernel list`.
-std::string list_text(KernelFormat format);
-// The contract of one operation, its sizes and who implements it.
-std::string contract_text(const Operation& operation);
-
+// Of `kernel list`; of one operation alone, or of all (null).
+std::string list_text(KernelFormat format, const Operation* one);
 }  // namespace verbatim::tools

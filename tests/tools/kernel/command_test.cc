@@ -36,6 +36,15 @@ TEST(KernelCommand, ListHasEveryOperationWithItsContractAndKernels) {
     EXPECT_EQ(names, all_operations());
 }
 
+TEST(KernelCommand, TheContractOfOneOperationIsJsonToo) {
+    const Outcome list = run_kernel({"list", "--contract", "scan", "--format", "json"});
+    ASSERT_EQ(list.exit_code, kExitOk) << list.err;
+    const KernelJson json = KernelJson::parse(list.out, nullptr, false);
+    ASSERT_EQ(json["operations"].size(), 1u) << list.out;
+    EXPECT_EQ(json["operations"][0]["op"], "scan");
+    EXPECT_THAT(json["operations"][0]["contract"].get<std::string>(), HasSubstr("softplus"));
+}
+
 // The header's union names an operation for each of its members: none is forgotten here.
 TEST(KernelCommand, TheHeaderNamesNoOtherOperations) {
     const std::string header = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/kernel.h");
@@ -97,6 +106,44 @@ TEST(KernelCommand, APictureThatCannotBeWrittenIsSaidAtOnce) {
         run_kernel({"roofline", "rope", "--case", "/nonexistent/case.json", "--plot", "/nonexistent/roof.svg"});
     EXPECT_EQ(outcome.exit_code, kExitMachine) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/roof.svg: cannot be created"));
+}
+
+// Before anything is compiled or tried: there is no such file either.
+TEST(KernelCommand, ACaseThatCannotBeWrittenIsSaidAtOnce) {
+    const Outcome outcome =
+        run_kernel({"check", "rope", "--file", "/nonexistent/mine.cc", "--case-out", "/nonexistent/case.json"});
+    EXPECT_EQ(outcome.exit_code, kExitMachine) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/case.json: cannot be created"));
+}
+
+// A case leaves no room for others: a workload beside it would not be looked at.
+TEST(KernelCommand, AWorkloadBesideACaseIsAWrongFlag) {
+    for (const char* verb : {"check", "invariance", "race", "perf"}) {
+        const Outcome outcome = run_kernel({verb, "rope", "--case", "one.json", "--workload", "calls.json"});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << verb;
+        EXPECT_THAT(outcome.err, HasSubstr("--case excludes --workload")) << verb;
+    }
+}
+
+// Two kernels fail, and the case is the first one's.
+TEST(KernelCommand, OfSeveralKernelsTheFirstFailureIsKept) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
+    const size_t exported = source.find("VERBATIM_EXPORT");
+    source.erase(exported);
+    source +=
+        "static int32_t fails(const verbatim_kernel* kernel, const verbatim_run* run) {\n"
+        "    const int64_t least = kernel->name[0] == 'a' ? 2 : 1;\n"
+        "    return run->args.rope->x.num_rows >= least ? 7 : kKernel.run(kernel, run);\n}\n"
+        "static const verbatim_kernel kTwo[] = {\n"
+        "    {VERBATIM_KERNEL_ABI, \"a\", \"rope\", \"exact\", \"cpu\", 0, 0, 0, 0, 0, fails},\n"
+        "    {VERBATIM_KERNEL_ABI, \"b\", \"rope\", \"exact\", \"cpu\", 0, 0, 0, 0, 0, fails}};\n"
+        "VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t i) { return i < 2 ? kTwo + i : nullptr; }\n";
+    const std::string kept = scratch.path("case.json");
+    const Outcome outcome = run_kernel({"check", "rope", "--effort", "short", "--kernel", "all", "--case-out", kept,
+                                        "--file", scratch.write("mine.cc", source)});
+    EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+    EXPECT_EQ(KernelJson::parse(file_bytes(kept), nullptr, false)["sizes"]["rows"], 2) << outcome.out;
 }
 
 TEST(KernelCommand, AnUnknownOperationIsAWrongFlagAndTheNamesAreListed) {

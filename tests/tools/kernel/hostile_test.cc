@@ -112,6 +112,23 @@ TEST(HostileKernel, SaysBytesThatAreNoText) {
     EXPECT_TRUE(HostileJson::parse(file_bytes(saved), nullptr, false).is_object());
 }
 
+// On the CPU and on the emulator.
+TEST(HostileKernel, AsksForNegativeBytes) {
+    for (const std::string ending : {"cc", "cu"}) {
+        const ScratchFiles scratch;
+        std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm." + ending);
+        const std::string field = ".workspace_bytes = nullptr";
+        source.replace(source.find(field), field.size(),
+                       ".workspace_bytes = [](const verbatim_kernel*, verbatim_args, int32_t) -> int64_t "
+                       "{ return -5; }");
+        const Outcome outcome = run_verbatim(
+            {"kernel", "check", "rms_norm", "--effort", "short", "--file", scratch.write("mine." + ending, source)});
+        EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+        EXPECT_THAT(outcome.out, HasSubstr("fails"));
+        EXPECT_THAT(outcome.out, HasSubstr("workspace_bytes() gives -5"));
+    }
+}
+
 struct HostileTiming {
     const char* name;
     const char* statements;
