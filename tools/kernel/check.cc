@@ -102,6 +102,23 @@ Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
     return sizes;
 }
 
+// Who loads several elements at once does so here, wherever they lie.
+void add_vectors(const Operation& operation, CaseList& list) {
+    constexpr int64_t kVector = 8;
+    const Sizes usual = usual_sizes(operation);
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t edge : operation.sizes[i].edges) {
+            if (edge % kVector != 0 || edge == 0) continue;
+            for (int64_t more = 0; more < 3; ++more) {
+                Sizes sizes = usual;
+                sizes[0] += more;
+                sizes[i] = edge;
+                list.add(sizes, ValueClass::kNormal, Placing::kOdd);
+            }
+        }
+    }
+}
+
 // Values to try instead of `now`, least first.
 std::vector<int64_t> smaller(const SizeSpec& spec, int64_t now) {
     std::vector<int64_t> values;
@@ -127,13 +144,6 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
             Sizes sizes = usual_sizes(operation);
             sizes[i] = edge;
             list.add(sizes);
-            // Who loads several elements at once does so here, wherever they lie.
-            if (edge % 8 != 0 || edge == 0) continue;
-            for (int64_t rows = sizes[0]; rows < sizes[0] + 3; ++rows) {
-                Sizes in_vectors = sizes;
-                if (i != 0) in_vectors[0] = rows;
-                list.add(in_vectors, ValueClass::kNormal, Placing::kOdd);
-            }
         }
     }
     // A choice is code of its own: it meets every class of values.
@@ -148,10 +158,10 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
     Prng prng(seed);
     const int by_chance = effort == Effort::kShort ? 8 : 80;
     for (int i = 0; i < by_chance; ++i) list.add(sizes_by_chance(operation, prng));
-    if (effort == Effort::kShort) return list.cases;
-    for (const Sizes& sizes : operation.published()) {
+    for (const Sizes& sizes : effort == Effort::kShort ? std::vector<Sizes>() : operation.published()) {
         if (const auto cheap = list.made_cheap(sizes)) list.add(*cheap);
     }
+    add_vectors(operation, list);
     return list.cases;
 }
 

@@ -280,16 +280,16 @@ TEST(KernelCommand, AFileThatIsThereIsNotOverwritten) {
 
 TEST(KernelCommand, BarriersAreCallsAndNoDeclarationsOrStrings) {
     const auto calls = ordering_calls(
-        "# 1 \"/home/a.cu\"\nf(\"sync_block()\"); simt::sync_block();\n  simt::wait_async<0>();\nmy_sync_block();\n"
+        "# 1 \"/mine/a.cu\"\nf(\"sync_block()\"); simt::sync_block();\n  simt::wait_async<0>();\nmy_sync_block();\n"
         "# 7 \"/usr/include/other.h\" 1 3\nwait_bulk<0>();\n"
-        "# 20 \"/home/local.h\" 2\nvoid wait_previous() {}\nif (x) full[0].wait(\n    parity);\nfuture.wait();\n"
+        "# 20 \"/mine/local.h\" 2\nvoid wait_previous() {}\nif (x) full[0].wait(\n    parity);\nfuture.wait();\n"
         "else named_barrier(1,\n\n 64);\n");
-    const std::vector<OrderingCall> wanted = {{"sync_block", "/home/a.cu", 1, 1},
-                                              {"wait_async", "/home/a.cu", 2, 2},
-                                              {"wait", "/home/local.h", 21, 22},
-                                              {"named_barrier", "/home/local.h", 24, 26}};
+    const std::vector<OrderingCall> wanted = {{"sync_block", "/mine/a.cu", 1, 1},
+                                              {"wait_async", "/mine/a.cu", 2, 2},
+                                              {"wait", "/mine/local.h", 21, 22},
+                                              {"named_barrier", "/mine/local.h", 24, 26}};
     EXPECT_EQ(calls, wanted);
-    EXPECT_EQ(not_met(calls, {{"wait", "/home/local.h", 22, 9}, {"sync_block", "/home/b.cu", 1, 9}}).size(), 3u);
+    EXPECT_EQ(not_met(calls, {{"wait", "/mine/local.h", 22, 9}, {"sync_block", "/mine/b.cu", 1, 9}}).size(), 3u);
 }
 
 }  // namespace
