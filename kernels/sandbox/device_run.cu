@@ -73,8 +73,9 @@ void call(const verbatim_kernel& kernel, FILE* file) {
     verbatim_run run{};
     run.args = given;
     run.parallel = parallel;
-    run.num_threads = 1;
-    run.workspace = on_device(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&kernel, given, 1) : 0);
+    want(cudaDeviceGetAttribute(&run.num_threads, cudaDevAttrMultiProcessorCount, 0));
+    run.workspace =
+        on_device(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(&kernel, given, run.num_threads) : 0);
     void* packed = nullptr;
     if (kernel.pack != nullptr) {
         const int64_t num_bytes = kernel.packed_bytes != nullptr ? kernel.packed_bytes(&kernel, given) : 0;

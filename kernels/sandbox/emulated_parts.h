@@ -29,10 +29,13 @@ cuda::DeviceArray<T> on_device(cuda::Device& device, const std::vector<T>& value
     return cuda::DeviceArray<T>(device, std::span<const T>(values));
 }
 
-// body(device) -> void; 0 when the device has no complaint.
+// body(device) -> void; 0 when the device has no complaint. A device of several multiprocessors holds as many blocks
+// at once; of one, the emulator's few.
 template <typename Body>
 int32_t on_emulator(const verbatim_run* run, const Body& body) {
-    const auto device = cuda::make_emulated_device(*static_cast<simt::Emulator*>(run->device));
+    cuda::EmulatedDeviceConfig config;
+    if (run->num_threads > 1) config.resident_blocks = run->num_threads;
+    const auto device = cuda::make_emulated_device(*static_cast<simt::Emulator*>(run->device), config);
     body(*device);
     return device->synchronize() ? 0 : 1;
 }

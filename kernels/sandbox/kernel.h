@@ -10,7 +10,7 @@
 //   K2  memory is aligned as its element type asks, and no further; workspace and packed weights to 64 bytes
 //   K3  rows are `stride` elements apart; what lies between two rows belongs to somebody else
 //   K4  inputs stay as they are, outputs are written wholly, and neither outputs nor workspace hold anything before
-//   K5  bits do not depend on num_threads, on the order of tasks, nor on block_threads
+//   K5  bits do not depend on num_threads (CUDA: multiprocessors), on the order of tasks, nor on block_threads
 //   K6  structs grow at their end only, and new operations come behind the others; VERBATIM_KERNEL_ABI grows with
 //       them, and a kernel of an earlier one is taken as it is. 2: from delta_update on
 #pragma once
@@ -236,7 +236,7 @@ struct verbatim_run {
     // done. A kernel need not use it.
     void (*parallel)(const struct verbatim_run* run, int32_t num_tasks, void (*task)(void* mine, int32_t index),
                      void* mine);
-    int32_t num_threads;
+    int32_t num_threads;    // CUDA: multiprocessors, for who makes a grid that fills them; 1 and more
     int32_t block_threads;  // CUDA: threads of a block that the caller asks for; 0: as the kernel likes
     void* device;           // CUDA: the stream or the emulator; kernels/sandbox/cuda_kernel.h knows it
     const void* host;       // the caller's own

@@ -8,10 +8,11 @@
 
 using RunFunction = int32_t (*)(const verbatim_kernel*, const verbatim_run*);
 using WorkspaceFunction = int64_t (*)(const verbatim_kernel*, verbatim_args, int32_t);
+using SupportsFunction = int32_t (*)(const verbatim_kernel*, verbatim_args);
 
 constexpr verbatim_kernel planted(const char* operation, const char* profile, const char* machine, RunFunction run,
-                                  WorkspaceFunction workspace_bytes = nullptr) {
-    return {VERBATIM_KERNEL_ABI, "planted", operation, profile, machine, nullptr, nullptr,
+                                  WorkspaceFunction workspace_bytes = nullptr, SupportsFunction supports = nullptr) {
+    return {VERBATIM_KERNEL_ABI, "planted", operation, profile, machine, nullptr, supports,
             workspace_bytes,     nullptr,   nullptr,   run};
 }
 #define PLANTED_KERNEL(...)                                                    \

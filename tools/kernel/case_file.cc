@@ -27,6 +27,8 @@ constexpr double kMostCallBytes = 0x1p30;  // of all tensors of a call that is t
 constexpr std::pair<Placing, const char*> kPlacingNames[] = {
     {Placing::kAligned, "aligned"}, {Placing::kOdd, "odd"}, {Placing::kAtEnd, "at-end"}};
 
+constexpr int32_t kMostThreads = 1024;
+
 const char* placing_name(Placing placing) {
     return std::ranges::find_if(kPlacingNames, [&](const auto& known) { return known.first == placing; })->second;
 }
@@ -113,6 +115,10 @@ Result<SavedCase> read_json(const std::string& path, const nlohmann::json& json)
         return error("{}: placing {:?} is none of aligned, odd, at-end", path, placing);
     saved.check.options.placing = place->first;
     saved.check.options.in_place = json.value("in_place", false);
+    saved.check.options.num_threads = json.value("num_threads", 1);
+    if (saved.check.options.num_threads < 1 || saved.check.options.num_threads > kMostThreads) {
+        return error("{}: num_threads {} is not in 1 ... {}", path, saved.check.options.num_threads, kMostThreads);
+    }
     saved.property = json.value("property", "");
     return saved;
 }
@@ -154,6 +160,10 @@ Json case_json(const Operation& operation, const KernelCase& one) {
     return json;
 }
 
+std::string json_text(const nlohmann::ordered_json& json, int indent) {
+    return json.dump(indent, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 Result<KernelCase> read_case(const std::string& where, const Operation& operation, const nlohmann::json& json) {
     KernelCase one;
     ASSIGN_OR_RETURN(one.sizes, read_sizes(where, operation, json.value("sizes", nlohmann::json::object())));
@@ -183,8 +193,9 @@ std::string case_file(const Operation& operation, const Failure& failure) {
     json.update(case_json(operation, failure.one));
     json["placing"] = placing_name(failure.options.placing);
     json["in_place"] = failure.options.in_place;
+    if (failure.options.num_threads != 1) json["num_threads"] = failure.options.num_threads;
     if (!failure.property.empty()) json["property"] = failure.property;
-    return json.dump(2) + "\n";
+    return json_text(json, 2) + "\n";
 }
 
 Result<SavedCase> read_case_file(const std::string& path) {

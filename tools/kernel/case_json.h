@@ -12,6 +12,9 @@
 
 namespace verbatim::tools {
 
+// Bytes that are no UTF-8 (a kernel's last words, a file's name) stand as U+FFFD.
+std::string json_text(const nlohmann::ordered_json& json, int indent);
+
 // The sizes by name, all of them. Errors: one that is missing, unknown, or that the operation cannot have.
 Result<Sizes> read_sizes(const std::string& path, const Operation& operation, const nlohmann::json& json);
 nlohmann::ordered_json case_json(const Operation& operation, const KernelCase& one);

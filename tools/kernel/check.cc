@@ -11,6 +11,9 @@ namespace {
 
 constexpr Placing kPlacings[] = {Placing::kAligned, Placing::kOdd, Placing::kAtEnd};
 
+// Of a GPU, for grids that fill it; an odd number of them, so that each meets every placing.
+constexpr int32_t kMultiprocessors[] = {1, 132, 2, 7, 16};
+
 // Flops that a case may cost.
 double most_work(const KernelInfo& kernel, Effort effort) {
     const bool emulated = kernel.machine == "cuda";
@@ -27,7 +30,10 @@ Sizes usual_sizes(const Operation& operation) {
 class CaseList {
 public:
     CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed)
-        : operation_(operation), most_work_(most_work(kernel, effort)), seed_(seed) {}
+        : operation_(operation),
+          most_work_(most_work(kernel, effort)),
+          is_for_cuda_(kernel.machine == "cuda"),
+          seed_(seed) {}
 
     [[nodiscard]] bool takes(ValueClass values) const {
         return values != ValueClass::kNotFinite || operation_.takes_not_finite;
@@ -60,6 +66,7 @@ public:
         CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
         check.options.placing = placing;
         check.options.in_place = cases.size() % 2 == 1;
+        if (is_for_cuda_) check.options.num_threads = kMultiprocessors[cases.size() % std::size(kMultiprocessors)];
         if (std::ranges::none_of(cases, [&](const CheckCase& other) {
                 return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
             })) {
@@ -80,6 +87,7 @@ private:
 
     const Operation& operation_;
     double most_work_;
+    bool is_for_cuda_;
     uint64_t seed_;
     size_t class_ = 0;
 };
@@ -92,6 +100,23 @@ Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
         sizes[i] = edges[prng.below(edges.size())];
     }
     return sizes;
+}
+
+// Who loads several elements at once does so here, wherever they lie.
+void add_vectors(const Operation& operation, CaseList& list) {
+    constexpr int64_t kVector = 8;
+    const Sizes usual = usual_sizes(operation);
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t edge : operation.sizes[i].edges) {
+            if (edge % kVector != 0 || edge == 0) continue;
+            for (int64_t more = 0; more < 3; ++more) {
+                Sizes sizes = usual;
+                sizes[0] += more;
+                sizes[i] = edge;
+                list.add(sizes, ValueClass::kNormal, Placing::kOdd);
+            }
+        }
+    }
 }
 
 // Values to try instead of `now`, least first.
@@ -133,10 +158,10 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
     Prng prng(seed);
     const int by_chance = effort == Effort::kShort ? 8 : 80;
     for (int i = 0; i < by_chance; ++i) list.add(sizes_by_chance(operation, prng));
-    if (effort == Effort::kShort) return list.cases;
-    for (const Sizes& sizes : operation.published()) {
+    for (const Sizes& sizes : effort == Effort::kShort ? std::vector<Sizes>() : operation.published()) {
         if (const auto cheap = list.made_cheap(sizes)) list.add(*cheap);
     }
+    add_vectors(operation, list);
     return list.cases;
 }
 
@@ -206,10 +231,12 @@ std::vector<KernelCase> parts_of(const Operation& operation, const KernelCase& o
 
 Failure smallest_failure(const Operation& operation, const Failure& failure, const Fails& fails) {
     Failure smallest = failure;
+    smallest.is_smallest = true;
     const auto try_one = [&](const KernelCase& one) {
         auto found = fails(one);
         if (!found || found->verdict != failure.verdict) return false;
         smallest = *std::move(found);
+        smallest.is_smallest = true;
         return true;
     };
     if (failure.one.captured) {

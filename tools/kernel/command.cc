@@ -1,5 +1,6 @@
 // The verb `kernel`: list, new, check, invariance, race, perf, roofline.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "tools/kernel/session.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -43,13 +45,9 @@ const Operation* operation_of(const KernelOptions& options) {
 }
 
 int run_list(const KernelOptions& options) {
-    if (options.op.empty()) {
-        print_text(list_text(options.format));
-        return kExitOk;
-    }
-    const Operation* operation = operation_of(options);
-    if (operation == nullptr) return kExitBadUsage;
-    print_text(contract_text(*operation));
+    const Operation* operation = options.op.empty() ? nullptr : operation_of(options);
+    if (operation == nullptr && !options.op.empty()) return kExitBadUsage;
+    print_text(list_text(options.format, operation));
     return kExitOk;
 }
 
@@ -77,6 +75,8 @@ struct Verb {
 int run_verb(const KernelOptions& options, const Verb& verb) {
     const Operation* operation = operation_of(options);
     if (operation == nullptr) return kExitBadUsage;
+    const Status writable = check_writable(options.case_out);
+    if (!writable) return report_error(writable.error());
     const auto session = KernelSession::open(options, *operation);
     if (!session) return report_error(session.error());
     Status flags = (*session)->choose(options, *operation);
@@ -85,15 +85,14 @@ int run_verb(const KernelOptions& options, const Verb& verb) {
     const auto reports = verb.run(options, *operation, **session);
     if (!reports) return report_error(reports.error());
     print_text(to_text(*reports, options.format));
-    bool passes = true;
-    for (const KernelReport& report : reports->reports) {
-        passes = passes && report.passes();
-        if (report.first_failure && !options.case_out.empty()) {
-            const int code = write_text(options.case_out, case_file(*operation, *report.first_failure));
-            if (code != kExitOk) return code;
-        }
+    // Of several kernels the first one's failure is kept.
+    const auto fails = [](const KernelReport& report) { return report.first_failure.has_value(); };
+    const auto failing = std::ranges::find_if(reports->reports, fails);
+    if (failing != reports->reports.end() && !options.case_out.empty()) {
+        const int code = write_text(options.case_out, case_file(*operation, *failing->first_failure));
+        if (code != kExitOk) return code;
     }
-    return passes ? kExitOk : kExitDifference;
+    return std::ranges::all_of(reports->reports, &KernelReport::passes) ? kExitOk : kExitDifference;
 }
 
 // --- flags
@@ -112,7 +111,8 @@ void add_format(CLI::App& verb, const Options& options) {
 void add_subject(CLI::App& verb, const Options& options) {
     verb.footer(kExitCodes);
     add_op(verb, options);
-    verb.add_option("--file", options->file, "your kernel: .c, .cc, .cu (for the emulator) or .so")->type_name("FILE");
+    verb.add_option("--file", options->file, "your kernel: .c, .cc, .cpp, .cu (for the emulator) or .so")
+        ->type_name("FILE");
     verb.add_option("--kernel", options->kernel,
                     "a kernel's name, in the file or of ours; `all`: every one. By default the file's first, or our "
                     "best on this processor")
@@ -123,10 +123,12 @@ void add_subject(CLI::App& verb, const Options& options) {
     add_count_option(verb, "--time-limit", options->seconds, 1, "seconds that a call may take");
     add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take");
 }
+// REQUIRES: the verb has --case, which leaves no others.
 void add_workload(CLI::App& verb, const Options& options) {
     verb.add_option("--workload", options->workload,
                     "calls of a real run, tried beside the others: a file of `replay --capture OP`")
-        ->type_name("FILE");
+        ->type_name("FILE")
+        ->excludes("--case");
 }
 void add_effort(CLI::App& verb, const Options& options) {
     const Choices<Effort> efforts = {{"short", Effort::kShort}, {"full", Effort::kFull}};

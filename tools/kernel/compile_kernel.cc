@@ -103,11 +103,18 @@ std::vector<std::string> source_lines(const std::string& library, const std::vec
     }
     if (command.size() == 4 || run_command(command, output) != 0) return {};
     const std::string name = fs::path(file).filename().string();
+    const bool is_library = name.ends_with(".so");
+    const auto is_machines = [](const std::string& line) {
+        return line.starts_with("??") || line.starts_with("/usr/") ||
+               line.find("/kernels/cuda/simt/") != std::string::npos;
+    };
     std::vector<std::string> lines;
     std::ifstream text(output);
     for (std::string line; std::getline(text, line);) {
         const std::string last = line.substr(line.rfind('/') + 1);
-        if (last.starts_with(name + ":")) lines.push_back(last.substr(0, last.find(' ')));
+        if (is_library ? !is_machines(line) : last.starts_with(name + ":")) {
+            lines.push_back(last.substr(0, last.find(' ')));
+        }
     }
     return lines;
 }

@@ -39,20 +39,9 @@ int run_command(const std::vector<std::string>& command, const std::filesystem::
 // All of such a file; "" if it cannot be read.
 std::string said_in(const std::filesystem::path& path);
 
-// A text in which every barrier and wait can be left out, one at a time: the library made of it exports
-// verbatim_dropped_barrier, the number of the one that is, from 1.
-struct MutatedSource {
-    std::string text;
-    struct Barrier {
-        int line = 0;
-        std::string call;  // "simt::sync_block()"
-    };
-    std::vector<Barrier> barriers;
-};
-MutatedSource mutated_source(const std::string& text, const std::string& file);
-
 // The source line of an address in a library, innermost inlined call first: "my_op.cu:41"; those that lie in `file`
-// alone. Empty where the machine's addr2line does not know.
+// alone, or, of a library that came as it is (`file` is a .so), in no header of the emulator or the system. Empty where
+// the machine's addr2line does not know.
 std::vector<std::string> source_lines(const std::string& library, const std::vector<uint64_t>& places,
                                       const std::string& file);
 

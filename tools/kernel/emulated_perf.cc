@@ -37,28 +37,31 @@ std::vector<KernelCase> emulated_cases(const KernelOptions& options, const Opera
 
 }  // namespace
 
-Result<KernelReport> emulated_perf(const KernelOptions& options, const Operation& operation,
-                                   const std::vector<KernelCase>& timed, KernelSession& session,
-                                   const KernelInfo& kernel) {
+KernelReport emulated_perf(const KernelOptions& options, const Operation& operation,
+                           const std::vector<KernelCase>& timed, KernelSession& session, const KernelInfo& kernel) {
     KernelReport report = session.report_of(kernel);
     for (const KernelCase& one : emulated_cases(options, operation, timed)) {
         const Arguments call = make_arguments(operation, one);
         CallOptions how;
         how.count_accesses = true;
         const CallResult result = session.host().call(kernel, call, how);
+        if (result.end == CallEnd::kUnsupported) ++report.unsupported;
         if (result.end == CallEnd::kUnsupported) continue;
+        ++report.cases;
         if (result.end != CallEnd::kDone) {
-            return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation.name, kernel.name,
-                         name(verdict_of(result)), result.detail);
+            report.first_failure = Failure{verdict_of(result), result.detail, one, how, "", ""};
+            break;
         }
         EmulatedRow row{describe(operation, one), operation.work(call), result.counts, true};
         const Fault fault = fault_of(kernel, result.after, call);
         row.right = fault.verdict == Verdict::kPass;
-        if (!row.right) report.verdict = fault.verdict;
+        if (!row.right && !report.first_failure) {
+            report.first_failure = Failure{fault.verdict, fault.detail, one, how, "", ""};
+        }
         report.emulated.push_back(std::move(row));
     }
-    report.cases = std::ssize(report.emulated);
     if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+    if (report.first_failure) report.verdict = report.first_failure->verdict;
     if (!options.file.ends_with(".cu")) {
         report.notes.emplace_back("machine code: of a .cu file alone (--file FILE.cu)");
         return report;

@@ -31,35 +31,42 @@ public:
     Variations(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const KernelCase& one)
         : host_(host), kernel_(kernel), one_(one), call_(make_arguments(operation, one)) {}
 
-    std::optional<Failure> find(Property property) {
-        const Arguments whole = run(call_);
-        if (failure_ || unsupported_) return failure_;
+    Variation find(Property property) {
+        const std::optional<Arguments> whole = run(call_);
+        if (!whole) return {failure_, {}};
+        tried_ = {};
         switch (property) {
-            case Property::kRun: again(whole); break;
-            case Property::kBatch: in_less_company(whole); break;
-            case Property::kPosition: in_other_places(whole); break;
-            case Property::kChunk: in_chunks(whole); break;
-            case Property::kThreads: in_other_ways(whole); break;
+            case Property::kRun: again(*whole); break;
+            case Property::kBatch: in_less_company(*whole); break;
+            case Property::kPosition: in_other_places(*whole); break;
+            case Property::kChunk: in_chunks(*whole); break;
+            case Property::kThreads: in_other_ways(*whole); break;
         }
         if (failure_ && failure_->verdict == Verdict::kVaries) failure_->property = name(property);
-        return failure_;
+        return {failure_, tried_};
     }
 
 private:
-    Arguments run(const Arguments& call, const CallOptions& options = {}) {
+    // Empty: the kernel does not take it, or it is a failure.
+    std::optional<Arguments> run(const Arguments& call, const CallOptions& options = {}) {
         CallResult result = host_.call(kernel_, call, options);
-        if (result.end == CallEnd::kUnsupported) unsupported_ = true;
-        if (result.end != CallEnd::kDone && result.end != CallEnd::kUnsupported) {
+        if (result.end == CallEnd::kDone) {
+            ++tried_.taken;
+            return std::move(result.after);
+        }
+        if (result.end == CallEnd::kUnsupported) {
+            ++tried_.refused;
+        } else {
             failure_ = Failure{verdict_of(result), result.detail, one_, options, "", ""};
         }
-        return std::move(result.after);
+        return std::nullopt;
     }
     // True when it is time to stop.
-    bool stopped() const { return failure_.has_value() || unsupported_; }
-    void expect_same(const Arguments& got, const Arguments& wanted, const std::string& what,
+    bool stopped() const { return failure_.has_value(); }
+    void expect_same(const std::optional<Arguments>& got, const Arguments& wanted, const std::string& what,
                      const CallOptions& options = {}) {
-        if (stopped()) return;
-        const std::string difference = first_difference(got, wanted);
+        if (!got) return;
+        const std::string difference = first_difference(*got, wanted);
         if (difference.empty()) return;
         failure_ = Failure{Verdict::kVaries, fmt::format("{}: {}", what, difference), one_, options, "", ""};
     }
@@ -98,30 +105,36 @@ private:
         expect_items(whole, items, "the first one last");
     }
 
-    // An item's rows in two calls, or one by one: outputs by row, and what the last call leaves.
+    // An item's rows in two calls, or one by one: outputs by row, and what the last call leaves. Behind a chunk that
+    // the kernel refuses there is none.
     void expect_chunks(const Arguments& whole, int64_t item, const std::vector<int64_t>& cuts) {
-        Arguments done;
+        std::optional<Arguments> done;
+        const Tried before = tried_;
         int64_t first = 0;
         for (size_t i = 0; i < cuts.size() && !stopped(); ++i) {
             Arguments chunk = of_rows(call_, item, first, cuts[i] - first);
-            if (i > 0) carry(done, chunk);
+            if (i > 0) carry(*done, chunk);
             done = run(chunk);
+            if (!done) break;
             Arguments wanted = of_rows(whole, item, first, cuts[i] - first);
             const bool is_last = i + 1 == cuts.size();
             for (size_t t = 0; t < wanted.tensors.size() && !is_last; ++t) {
                 // What is left for the next chunk is known at the end alone.
-                if (wanted.tensors[t].spec.axis == Axis::kItem) wanted.tensors[t].bytes = done.tensors[t].bytes;
+                if (wanted.tensors[t].spec.axis == Axis::kItem) wanted.tensors[t].bytes = done->tensors[t].bytes;
             }
             expect_same(
                 done, wanted,
                 fmt::format("{} {}, rows {} ... {} in a call of their own", item_word(), item, first, cuts[i] - 1));
             first = cuts[i];
         }
+        // All chunks are one variation.
+        tried_ = before;
+        ++(done ? tried_.taken : tried_.refused);
     }
     void in_chunks(const Arguments& whole) {
         for (const int64_t item : some_of(std::ssize(call_.item_rows))) {
             const int64_t rows = call_.item_rows[item];
-            for (const int64_t cut : {int64_t{1}, rows / 2, rows - 1, int64_t{16}, int64_t{64}}) {
+            for (const int64_t cut : {int64_t{1}, int64_t{2}, rows / 2, rows - 1, int64_t{16}, int64_t{64}}) {
                 if (cut > 0 && cut < rows && !stopped()) expect_chunks(whole, item, {cut, rows});
             }
             std::vector<int64_t> one_by_one;
@@ -131,14 +144,11 @@ private:
         }
     }
 
-    // A kernel need not take every size of blocks.
     void in_other_pages(const Arguments& whole) {
         if (call_.operation->paged_otherwise == nullptr) return;
         for (const Arguments& call : call_.operation->paged_otherwise(call_)) {
             if (stopped()) return;
-            const Arguments got = run(call);
-            if (!std::exchange(unsupported_, false))
-                expect_same(got, whole, fmt::format("pages elsewhere, in blocks of {}", call.sizes[6]));
+            expect_same(run(call), whole, fmt::format("pages elsewhere, in blocks of {}", call.sizes[6]));
         }
     }
 
@@ -161,6 +171,11 @@ private:
         }
         in_other_pages(whole);
         if (kernel_.machine != "cuda") return;
+        for (const int32_t processors : {2, 7, 132}) {
+            CallOptions options;
+            options.num_threads = processors;
+            expect(options, fmt::format("a grid for {} multiprocessors", processors));
+        }
         for (const int32_t block : {32, 64, 128, 256}) {
             CallOptions options;
             options.block_threads = block;
@@ -184,7 +199,7 @@ private:
     KernelCase one_;
     Arguments call_;
     std::optional<Failure> failure_;
-    bool unsupported_ = false;
+    Tried tried_;
 };
 
 }  // namespace
@@ -197,8 +212,8 @@ std::optional<Property> property_of(std::string_view name) {
     return kProperties[found - std::begin(kNames)];
 }
 
-std::optional<Failure> find_variation(KernelHost& host, const KernelInfo& kernel, const Operation& operation,
-                                      Property property, const KernelCase& one) {
+Variation find_variation(KernelHost& host, const KernelInfo& kernel, const Operation& operation, Property property,
+                         const KernelCase& one) {
     return Variations(host, kernel, operation, one).find(property);
 }
 
@@ -213,10 +228,12 @@ InvarianceResult check_invariance(KernelHost& host, const KernelInfo& kernel, co
     result.num_cases = std::ssize(cases);
     for (size_t i = 0; i < std::size(kProperties); ++i) {
         for (const KernelCase& one : cases) {
-            auto found = find_variation(host, kernel, operation, kProperties[i], one);
+            const auto [found, tried] = find_variation(host, kernel, operation, kProperties[i], one);
+            result.tried[i].taken += tried.taken;
+            result.tried[i].refused += tried.refused;
             if (!found) continue;
             const Fails fails = [&](const KernelCase& smaller) {
-                return find_variation(host, kernel, operation, kProperties[i], smaller);
+                return find_variation(host, kernel, operation, kProperties[i], smaller).failure;
             };
             const bool hangs = found->verdict == Verdict::kHang;
             const Failure smallest = hangs ? *found : smallest_failure(operation, *found, fails);

@@ -217,6 +217,7 @@ std::string_view name(Verdict verdict) {
         case Verdict::kBarrierUse: return "barrier misused";
         case Verdict::kLaunchLimit: return "launch limit";
         case Verdict::kVaries: return "varies";
+        case Verdict::kNotTried: return "not tried";
         case Verdict::kUselessBarrier: return "useless barrier";
         case Verdict::kTakesNothing: return "takes no shape that was tried";
     }

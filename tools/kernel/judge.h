@@ -38,6 +38,7 @@ enum class Verdict : uint8_t {
     kBarrierUse,
     kLaunchLimit,
     kVaries,          // of `kernel invariance`
+    kNotTried,        // of it, too: the kernel refused whatever would have shown a property
     kUselessBarrier,  // of `kernel race --mutate`
     kTakesNothing,    // no case was of a shape that the kernel takes
 };
@@ -48,8 +49,9 @@ struct Failure {
     std::string detail;
     KernelCase one;
     CallOptions options;
-    std::string property;  // of `kernel invariance`: which one does not hold
-    std::string hint;      // what else is known
+    std::string property;      // of `kernel invariance`: which one does not hold
+    std::string hint;          // what else is known
+    bool is_smallest = false;  // it was made smaller as far as that goes
 };
 
 // A case and how its call is made.

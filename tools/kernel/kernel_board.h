@@ -41,6 +41,7 @@ struct BoardTensor {
 inline constexpr size_t kMaxGuards = 2 * kMaxTensors;
 inline constexpr size_t kBoardFindings = 16;
 inline constexpr size_t kBoardKernels = 64;
+inline constexpr size_t kBoardPlaces = 256;
 inline constexpr size_t kMaxTimes = 1 << 14;
 
 struct Board {
@@ -70,6 +71,13 @@ struct Board {
     std::array<BoardText<512>, kBoardFindings> findings;
     std::array<std::array<uint64_t, kFrames>, kBoardFindings> frames;
     simt::AccessCounts counts;
+    int64_t num_places;
+    struct Place {
+        BoardText<16> what;
+        BoardText<4096> file;
+        uint32_t line, column;
+    };
+    std::array<Place, kBoardPlaces> places;
     int64_t num_kernels;
     struct Kernel {
         BoardText<96> name;

@@ -161,7 +161,7 @@ private:
     std::optional<reference::WorkerPool> pool_;
 };
 
-// The tensors in the emulator's memory: there and back.
+// The tensors in the emulator's memory: there and back. Under Placing::kOdd they are aligned to their element alone.
 class DeviceTensors {
 public:
     DeviceTensors(const Board& board, simt::Emulator& emulator, Placed& placed) : board_(board), emulator_(emulator) {
@@ -171,10 +171,11 @@ public:
             if (tensor.lies_in >= 0) placed.data[i] = placed.data[tensor.lies_in];
             if (tensor.data == nullptr) continue;
             const auto bytes = static_cast<size_t>(tensor.num_bytes);
-            auto* const data = static_cast<std::byte*>(
-                allocate(bytes, static_cast<size_t>(std::min<int64_t>(tensor.element_bytes, 4))));
+            const auto element = static_cast<size_t>(tensor.element_bytes);
+            const size_t before = board.options.placing == Placing::kOdd ? element : 0;
+            auto* const data = static_cast<std::byte*>(allocate(before + bytes, std::min<size_t>(element, 4))) + before;
             std::memcpy(data, tensor.data, bytes);
-            if (tensor.role != Role::kOut) emulator.memory_of(data).fill(0, bytes);
+            if (tensor.role != Role::kOut) emulator.memory_of(data).fill(before, bytes);
             placed.data[i] = data;
         }
         device_ = placed.data;
@@ -204,7 +205,6 @@ public:
         if (handle == nullptr) why_.set(dlerror());
         if (handle == nullptr) return;
         at_ = reinterpret_cast<decltype(at_)>(dlsym(handle, "verbatim_kernel_at"));
-        mutant_ = static_cast<int32_t*>(dlsym(handle, "verbatim_dropped_barrier"));
         if (at_ == nullptr) why_.set("it does not export verbatim_kernel_at (kernels/sandbox/kernel.h)");
     }
 
@@ -213,9 +213,9 @@ public:
         board_.end = CallEnd::kDone;
         board_.detail.set("");
         board_.num_findings = 0;
+        board_.num_places = 0;
         if (board_.question == Question::kDescribe) return describe();
         protect();
-        if (mutant_ != nullptr) *mutant_ = board_.options.mutant;
         const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
         std::string_view(kernel->machine) == "cuda" ? call_on_emulator(kernel) : call_on_cpu(kernel);
         look_for_processes();
@@ -284,11 +284,22 @@ private:
                 .device = nullptr,
                 .host = &tasks_};
     }
-    static int64_t workspace_bytes(const verbatim_kernel* kernel, verbatim_args args, int32_t num_threads) {
-        return kernel->workspace_bytes != nullptr ? kernel->workspace_bytes(kernel, args, num_threads) : 0;
-    }
-    static int64_t packed_bytes(const verbatim_kernel* kernel, verbatim_args args) {
-        return kernel->pack != nullptr && kernel->packed_bytes != nullptr ? kernel->packed_bytes(kernel, args) : 0;
+    // What the kernel asks for. When that is no count of bytes, it is told.
+    struct OwnBytes {
+        int64_t workspace = 0, packed = 0;
+        [[nodiscard]] bool are_counts() const { return workspace >= 0 && packed >= 0; }
+    };
+    OwnBytes own_bytes(const verbatim_kernel* kernel, verbatim_args args) {
+        OwnBytes bytes;
+        if (kernel->workspace_bytes != nullptr) {
+            bytes.workspace = kernel->workspace_bytes(kernel, args, board_.options.num_threads);
+        }
+        if (kernel->pack != nullptr && kernel->packed_bytes != nullptr) {
+            bytes.packed = kernel->packed_bytes(kernel, args);
+        }
+        if (bytes.packed < 0) finish(CallEnd::kFailed, fmt::format("packed_bytes() gives {}", bytes.packed));
+        if (bytes.workspace < 0) finish(CallEnd::kFailed, fmt::format("workspace_bytes() gives {}", bytes.workspace));
+        return bytes;
     }
     [[nodiscard]] uint8_t workspace_fill() const { return board_.options.workspace_poison == 0 ? 0xFF : 0x3C; }
 
@@ -298,8 +309,10 @@ private:
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
             return finish(CallEnd::kUnsupported, "");
         }
-        const GuardedBlock workspace(workspace_bytes(kernel, args, board_.options.num_threads), workspace_fill());
-        const GuardedBlock packed(packed_bytes(kernel, args), 0xFF);
+        const OwnBytes bytes = own_bytes(kernel, args);
+        if (!bytes.are_counts()) return;
+        const GuardedBlock workspace(bytes.workspace, workspace_fill());
+        const GuardedBlock packed(bytes.packed, 0xFF);
         board_.child_memory = {workspace.as_tensor(), packed.as_tensor()};
         if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
         const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
@@ -318,20 +331,34 @@ private:
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
             return finish(CallEnd::kUnsupported, "");
         }
-        const auto bytes = static_cast<size_t>(packed_bytes(kernel, args));
-        void* const packed = kernel->pack != nullptr ? tensors.allocate(bytes, 1) : nullptr;
+        const OwnBytes bytes = own_bytes(kernel, args);
+        if (!bytes.are_counts()) return;
+        const auto packed_bytes = static_cast<size_t>(bytes.packed);
+        void* const packed = kernel->pack != nullptr ? tensors.allocate(packed_bytes, 1) : nullptr;
         if (packed != nullptr) kernel->pack(kernel, args, packed);
-        if (packed != nullptr) emulator.memory_of(packed).fill(0, bytes);
-        void* const workspace =
-            tensors.allocate(static_cast<size_t>(workspace_bytes(kernel, args, board_.options.num_threads)), 1);
+        if (packed != nullptr) emulator.memory_of(packed).fill(0, packed_bytes);
+        void* const workspace = tensors.allocate(static_cast<size_t>(bytes.workspace), 1);
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
         if (board_.options.count_accesses) emulator.count_accesses();
+        if (board_.options.notes_ordering) emulator.note_ordering(board_.options.left_out);
         const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
         tensors.bring_back();
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
         board_.counts = emulator.access_counts();
+        if (board_.options.notes_ordering) tell_places(emulator.ordering().met());
         tell_findings(emulator);
+    }
+
+    void tell_places(const std::vector<simt::OrderingPlace>& met) {
+        CHECK_LE(met.size(), kBoardPlaces);
+        for (const simt::OrderingPlace& place : met) {
+            Board::Place& on_board = board_.places[board_.num_places++];
+            on_board.what.set(place.what);
+            on_board.file.set(place.file);
+            on_board.line = place.line;
+            on_board.column = place.column;
+        }
     }
 
     // The frames that lie in the kernel's own library, from where it was loaded.
@@ -406,7 +433,6 @@ private:
     Board& board_;
     const verbatim_kernel* (*at_)(int32_t index) = nullptr;
     pid_t pid_ = getpid();
-    int32_t* mutant_ = nullptr;  // of a library with barriers that can be left out
     BoardText<2048> why_{};
     Tasks tasks_;
 };

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <string_view>
 
@@ -23,7 +24,8 @@ constexpr int64_t kBefore = 64;  // known bytes before a tensor
 constexpr auto kKnown = static_cast<std::byte>(0xA5);
 constexpr size_t kSharedBytes = size_t{6} << 30;   // of addresses; memory is taken when it is touched
 constexpr int64_t kBeforeAll = int64_t{16} << 20;  // that cannot be touched, between the board and the first tensor
-constexpr int64_t kRowGap = 3;                     // elements between rows of Placing::kOdd
+constexpr int64_t kRowGap = 3;                     // elements between rows of Placing::kOdd, or
+constexpr int64_t kVector = 4;                     // so many that rows are multiples of this apart
 
 int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -108,11 +110,19 @@ private:
         return static_cast<size_t>(std::ranges::find_if(call_.tensors, is_it) - call_.tensors.begin());
     }
 
+    // Whoever looks at rows alone finds all of them aligned, none, or every other tensor's, as the shape likes.
+    [[nodiscard]] int64_t row_gap(size_t i) const {
+        const int64_t width = call_.tensors[i].spec.width;
+        const int64_t turn = std::accumulate(call_.sizes.begin(), call_.sizes.end(), int64_t{0}) % 3;
+        const bool is_whole = turn == 1 || (turn == 2 && i % 2 == 0);
+        return is_whole ? round_up(width + 1, kVector) - width : kRowGap;
+    }
+
     void place(size_t i) {
         const Tensor& tensor = call_.tensors[i];
         const bool strided = tensor.spec.strided && options_.placing == Placing::kOdd;
         const int64_t element = bytes_of(tensor.spec.dtype);
-        const int64_t stride = tensor.spec.width + (strided ? kRowGap : 0);
+        const int64_t stride = tensor.spec.width + (strided ? row_gap(i) : 0);
         Area& area = areas_[i];
         area.unit_bytes = tensor.unit_bytes();
         area.stride_bytes = stride * element;
@@ -255,7 +265,7 @@ public:
             ended->after = arguments;
             return *std::move(ended);
         }
-        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, layout.after()};
+        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, {}, layout.after()};
         take_findings(result);
         if (result.end != CallEnd::kDone) return result;
         result.detail = layout.difference(result.end);
@@ -357,6 +367,10 @@ private:
         for (int64_t i = 0; i < board_->num_findings; ++i) {
             result.findings.push_back(board_->findings[i].get());
             result.where.insert(result.where.end(), board_->frames[i].begin(), board_->frames[i].end());
+        }
+        for (int64_t i = 0; i < board_->num_places; ++i) {
+            const Board::Place& place = board_->places[i];
+            result.ordering.push_back({place.what.get(), place.file.get(), place.line, place.column});
         }
         result.counts = board_->counts;
         if (board_->num_findings > 0) result.finding = board_->finding_kinds[0];

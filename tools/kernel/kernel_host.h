@@ -46,7 +46,8 @@ struct CallOptions {
     simt::Schedule schedule = simt::Schedule::kForward;
     uint64_t schedule_seed = 0;
     bool count_accesses = false;  // of the emulator
-    int32_t mutant = 0;           // of a library made by mutated_source: the barrier that is left out, from 1
+    bool notes_ordering = false;  // of the emulator: which barriers and waits are met,
+    uint64_t left_out = 0;        // and the id of the one that is left out (simt::OrderingPlace); 0: none
 };
 
 enum class CallEnd : uint8_t {
@@ -64,9 +65,10 @@ struct CallResult {
     std::string detail;
     std::optional<simt::FindingKind> finding;
     std::vector<std::string> findings;
-    std::vector<uint64_t> where;  // of every finding, kFrames addresses in the library
-    simt::AccessCounts counts;    // where they were asked for
-    Arguments after;              // the call with its outputs
+    std::vector<uint64_t> where;                // of every finding, kFrames addresses in the library
+    simt::AccessCounts counts;                  // where they were asked for
+    std::vector<simt::OrderingPlace> ordering;  // where they were asked for
+    Arguments after;                            // the call with its outputs
 };
 
 // A kernel of a library, or one of ours.

@@ -8,6 +8,7 @@
 
 #include "reference/model/regular_file.h"
 #include "tools/kernel/judge.h"
+#include "tools/program/median.h"
 #include "tools/program/writable.h"
 
 namespace verbatim::tools {
@@ -17,11 +18,14 @@ constexpr size_t kShapes = 3;
 constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most often
 constexpr int kTurns = 3;              // that both kernels take, so that a neighbour who comes or goes meets both
 constexpr double kMostFlops = 4e8;     // of a timed call
+// What ends a timing whose median is not known before.
+constexpr double kWarmSeconds = 2, kColdSeconds = 4;
+constexpr int64_t kWarmCalls = 4000, kColdCalls = 63;
 
 // Times of one kernel on one shape, and what is known of its outputs.
 struct Timed {
     std::vector<double> times;  // ascending
-    bool right = false;
+    Fault fault;                // of the outputs, afterwards
 
     [[nodiscard]] double at(double share) const {
         return times[std::min(times.size() - 1, static_cast<size_t>(share * static_cast<double>(times.size())))];
@@ -35,26 +39,29 @@ public:
         call_.order = options.threads > 1 ? TaskOrder::kThreads : TaskOrder::kForward;
     }
 
-    // Adds a turn to what is known.
-    Status add(KernelHost& host, const KernelInfo& kernel, const KernelCase& one, bool cold, Timed& timed) const {
+    // Calls under the time limit, before a loop of them has more.
+    [[nodiscard]] Judgement try_out(KernelHost& host, const KernelInfo& kernel, const KernelCase& one) const {
+        return judge(host, kernel, operation_, {one, call_});
+    }
+    // Adds a turn to what is known; a failure when a call does not end well.
+    std::optional<Failure> add(KernelHost& host, const KernelInfo& kernel, const KernelCase& one, bool cold,
+                               Timed& timed) const {
         const Arguments call = make_arguments(operation_, one);
         CallResult result;
         TimingRequest request;
         request.cold = cold;
         request.cold_bytes = options_.buffer_bytes;
-        request.max_seconds = (cold ? 4.0 : 2.0) / kTurns;
-        request.max_calls = (cold ? 21 : 4000) / kTurns;
+        request.max_seconds = (cold ? kColdSeconds : kWarmSeconds) / kTurns;
+        request.max_calls = (cold ? kColdCalls : kWarmCalls) / kTurns;
         const std::vector<double> times = host.time(kernel, call, call_, request, result);
-        if (result.end == CallEnd::kUnsupported) return {};
-        if (result.end != CallEnd::kDone || times.empty()) {
-            return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation_.name, kernel.name,
-                         name(verdict_of(result)), result.detail);
-        }
+        if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, one, call_, "", ""};
         timed.times.insert(timed.times.end(), times.begin(), times.end());
         std::ranges::sort(timed.times);
-        timed.right = !judge(host, kernel, operation_, {one, call_}).failure.has_value() &&
-                      fault_of(kernel, result.after, call).verdict == Verdict::kPass;
-        return {};
+        if (timed.fault.verdict == Verdict::kPass) timed.fault = fault_of(kernel, result.after, call);
+        return std::nullopt;
+    }
+    [[nodiscard]] Failure failure_of(const Fault& fault, const KernelCase& one) const {
+        return {fault.verdict, fault.detail, one, call_, "", ""};
     }
 
 private:
@@ -72,9 +79,10 @@ PerfRow row_of_times(const Operation& operation, const KernelCase& one, const Ti
     row.median_s = timed.at(0.5);
     row.low_s = timed.at(0.05);
     row.high_s = timed.at(0.95);
+    row.is_known = median_is_known(timed.times);
     row.work = operation.work(make_arguments(operation, one));
     row.limit_s = limit_seconds(operation, row.work, limits);
-    row.right = timed.right;
+    row.right = timed.fault.verdict == Verdict::kPass;
     return row;
 }
 
@@ -83,34 +91,84 @@ struct Measured {
     MachineLimits limits;
 };
 
+// One kernel beside the built-in one, in turns, shape by shape.
+class Measuring {
+public:
+    Measuring(const KernelOptions& options, const Operation& operation, KernelSession& session,
+              const MachineLimits& limits)
+        : operation_(operation),
+          session_(session),
+          limits_(limits),
+          timer_(options, operation),
+          builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}),
+          builtin_(best_builtin(builtin_infos(operation))) {}
+
+    // Error: of the built-in kernel.
+    Result<KernelReport> report_of(const KernelInfo& kernel, const std::vector<KernelCase>& cases) {
+        KernelReport report = session_.report_of(kernel);
+        for (const KernelCase& one : cases) {
+            const Judgement tried = timer_.try_out(session_.host(), kernel, one);
+            if (!tried.supported) ++report.unsupported;
+            if (!tried.supported) continue;
+            report.cases = 1;
+            if (!report.first_failure) report.first_failure = tried.failure;
+            // What does not end, or not well, has no time.
+            if (tried.failure && has_no_outputs(tried.failure->verdict)) break;
+            bool ends = true;
+            for (const bool cold : {false, true}) {
+                ASSIGN_OR_RETURN(ends, add_row(kernel, one, cold, tried.failure.has_value(), report));
+                if (!ends) break;
+            }
+            if (!ends) break;
+        }
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+        report.cases = std::max(report.cases, std::ssize(report.perf));
+        if (report.first_failure) report.verdict = report.first_failure->verdict;
+        return report;
+    }
+
+private:
+    static bool has_no_outputs(Verdict verdict) {
+        return verdict == Verdict::kCrash || verdict == Verdict::kHang || verdict == Verdict::kFails;
+    }
+    // Whether the kernel's calls end well.
+    Result<bool> add_row(const KernelInfo& kernel, const KernelCase& one, bool cold, bool is_wrong,
+                         KernelReport& report) {
+        Timed ours, theirs;
+        for (int turn = 0; turn < kTurns; ++turn) {
+            if (const auto failure = timer_.add(builtin_host_, builtin_, one, cold, ours)) {
+                return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation_.name, builtin_.name,
+                             name(failure->verdict), failure->detail);
+            }
+            const auto failure = timer_.add(session_.host(), kernel, one, cold, theirs);
+            if (failure && !report.first_failure) report.first_failure = failure;
+            if (failure) return false;
+        }
+        PerfRow row = row_of_times(operation_, one, theirs, cold, limits_);
+        row.builtin_median_s = ours.at(0.5);
+        if (!row.right && !report.first_failure) report.first_failure = timer_.failure_of(theirs.fault, one);
+        row.right = row.right && !is_wrong;
+        report.perf.push_back(std::move(row));
+        return true;
+    }
+
+    const Operation& operation_;
+    KernelSession& session_;
+    const MachineLimits& limits_;
+    Timer timer_;
+    KernelHost builtin_host_;
+    KernelInfo builtin_;
+};
+
 Status measure(const KernelOptions& options, const Operation& operation, const std::vector<KernelCase>& cases,
                KernelSession& session, Measured& measured) {
-    const Timer timer(options, operation);
-    KernelHost builtin_host("", {static_cast<double>(options.seconds), options.memory_bytes});
-    const std::vector<KernelInfo> builtins = builtin_infos(operation);
-    const KernelInfo& builtin = best_builtin(builtins);
+    Measuring measuring(options, operation, session, measured.limits);
     for (const KernelInfo& kernel : session.kernels()) {
         if (kernel.machine == "cuda") {
-            ASSIGN_OR_RETURN(KernelReport report, emulated_perf(options, operation, cases, session, kernel));
-            measured.reports.reports.push_back(std::move(report));
+            measured.reports.reports.push_back(emulated_perf(options, operation, cases, session, kernel));
             continue;
         }
-        KernelReport report = session.report_of(kernel);
-        for (const KernelCase& one : cases) {
-            for (const bool cold : {false, true}) {
-                Timed ours, theirs;
-                for (int turn = 0; turn < kTurns; ++turn) {
-                    RETURN_IF_ERROR(timer.add(builtin_host, builtin, one, cold, ours));
-                    RETURN_IF_ERROR(timer.add(session.host(), kernel, one, cold, theirs));
-                }
-                if (theirs.times.empty()) continue;  // the shape is not supported
-                PerfRow row = row_of_times(operation, one, theirs, cold, measured.limits);
-                row.builtin_median_s = ours.at(0.5);
-                if (!row.right) report.verdict = Verdict::kWrongBits;
-                report.perf.push_back(std::move(row));
-            }
-        }
-        report.cases = std::ssize(report.perf);
+        ASSIGN_OR_RETURN(KernelReport report, measuring.report_of(kernel, cases));
         measured.reports.reports.push_back(std::move(report));
     }
     return {};
@@ -187,8 +245,14 @@ Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& o
 Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
     RETURN_IF_ERROR(check_writable(options.plot));
     ASSIGN_OR_RETURN(Measured measured, measured_of("roofline", options, operation, session));
-    if (std::ranges::all_of(measured.reports.reports, &std::vector<PerfRow>::empty, &KernelReport::perf)) {
+    std::vector<KernelReport>& reports = measured.reports.reports;
+    const auto is_for_cuda = [](const KernelReport& report) { return report.machine == "cuda"; };
+    if (std::ranges::all_of(reports, is_for_cuda)) {
         return error("--plot: a kernel for CUDA has no time here, and so no place below a roof; `kernel perf` counts");
+    }
+    if (std::ranges::all_of(reports, &std::vector<PerfRow>::empty, &KernelReport::perf)) {
+        reports.front().notes.push_back(fmt::format("nothing was timed, and {} is not written", options.plot));
+        return std::move(measured.reports);
     }
     RETURN_IF_ERROR(reference::write_file(options.plot, roofline_svg(measured.reports, measured.limits)));
     return std::move(measured.reports);

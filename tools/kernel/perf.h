@@ -16,11 +16,9 @@ double limit_seconds(const Operation& operation, const Work& work, const Machine
 // The shapes that are timed: the file of --case, or those of published models, least work first, up to three.
 Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const Operation& operation);
 
-// Of a CUDA kernel, on the emulator: what its accesses move, and what nvcc says of its code. Error: a call that ends
-// badly.
-Result<KernelReport> emulated_perf(const KernelOptions& options, const Operation& operation,
-                                   const std::vector<KernelCase>& timed, KernelSession& session,
-                                   const KernelInfo& kernel);
+// Of a CUDA kernel, on the emulator: what its accesses move, and what nvcc says of its code.
+KernelReport emulated_perf(const KernelOptions& options, const Operation& operation,
+                           const std::vector<KernelCase>& timed, KernelSession& session, const KernelInfo& kernel);
 
 // A picture of the rows' places below the machine's roof, both axes logarithmic.
 std::string roofline_svg(const KernelReports& reports, const MachineLimits& limits);

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "tools/kernel/device_race.h"
 #include "tools/kernel/judge.h"
+#include "tools/kernel/ordering_calls.h"
 #include "tools/kernel/session.h"
+#include "tools/program/cli.h"
 
 namespace verbatim::tools {
 namespace {
@@ -39,17 +41,25 @@ public:
             std::string file)
         : host_(host), kernel_(kernel), operation_(operation), library_(std::move(library)), file_(std::move(file)) {}
 
-    // Until something is found.
-    std::optional<Failure> run(const std::vector<CheckCase>& cases, uint64_t seed, int32_t mutant = 0) {
+    // Until something is found. left_out: the place of a barrier or a wait.
+    std::optional<Failure> run(const std::vector<CheckCase>& cases, const std::vector<CallOptions>& orders,
+                               const simt::OrderingPlace* left_out = nullptr) {
         num_cases = 0;
         notes.clear();
         for (const CheckCase& check : cases) {
             const Arguments call = make_arguments(operation_, check.one);
             bool counted = false;
-            for (CallOptions options : all_orders(seed)) {
-                options.mutant = mutant;
+            for (CallOptions options : orders) {
+                options.placing = check.options.placing;
+                options.in_place = check.options.in_place;
+                options.num_threads = check.options.num_threads;
+                options.notes_ordering = true;
+                options.left_out = left_out != nullptr ? left_out->id() : 0;
                 const CallResult result = host_.call(kernel_, call, options);
                 if (result.end == CallEnd::kUnsupported) break;
+                for (const simt::OrderingPlace& place : result.ordering) {
+                    if (std::ranges::find(met, place) == met.end()) met.push_back(place);
+                }
                 if (!std::exchange(counted, true)) ++num_cases;
                 if (result.end != CallEnd::kDone) return failed(check.one, options, result);
                 Fault fault = fault_of(kernel_, result.after, call);
@@ -61,7 +71,8 @@ public:
     }
 
     int64_t num_cases = 0;
-    std::vector<std::string> notes;  // what was found, by line
+    std::vector<std::string> notes;        // what was found, by line
+    std::vector<simt::OrderingPlace> met;  // of all runs
 
 private:
     Failure failed(const KernelCase& one, const CallOptions& options, const CallResult& result) {
@@ -91,6 +102,14 @@ std::vector<CheckCase> edge_cases(const KernelOptions& options, const Operation&
     return cases;
 }
 
+// What costs more, for barriers that those do not need: a loop may have one turn there.
+std::vector<CheckCase> wide_cases(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel) {
+    if (options.effort == Effort::kShort || !options.case_file.empty()) return {};
+    std::vector<CheckCase> cases = check_cases(operation, kernel, Effort::kFull, options.seed);
+    std::erase_if(cases, [](const CheckCase& check) { return check.one.values != ValueClass::kNormal; });
+    return cases;
+}
+
 Result<std::vector<CheckCase>> raced_cases(const KernelOptions& options, const Operation& operation,
                                            const KernelInfo& kernel, std::vector<std::string>& notes) {
     if (!options.case_file.empty()) {
@@ -106,37 +125,59 @@ Result<std::vector<CheckCase>> raced_cases(const KernelOptions& options, const O
     return cases;
 }
 
-Result<std::string> text_of_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return error("{}: cannot be read", path);
-    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+// "my_op.cu:33", "kernels/cuda/ops/rows.h:20"
+std::string text_of(const std::string& file, uint32_t line, const KernelOptions& options) {
+    const std::string ours = repository_path("");
+    const bool is_mine = !options.file.empty() && file == fs::absolute(options.file).string();
+    const std::string name =
+        !is_mine && file.starts_with(ours) ? file.substr(ours.size()) : fs::path(file).filename().string();
+    return fmt::format("{}:{}", name, line);
 }
 
-// Leaves out one barrier after another.
+// What of the text no case reaches. Of a file with one kernel it is as useless as what nobody misses; a header may be
+// other kernels', too.
+Status name_not_reached(const KernelOptions& options, KernelSession& session, const RaceRun& run, const KernelCase& one,
+                        KernelReport& report) {
+    if (session.compiled().command.empty()) {
+        if (run.met.empty())
+            report.notes.emplace_back("no barrier and no wait was met (there is no source to look in)");
+        return {};
+    }
+    ASSIGN_OR_RETURN(const std::vector<OrderingCall> calls,
+                     ordering_calls_of(options.file, session.compiled(), session.folder()));
+    for (const OrderingCall& call : not_met(calls, run.met)) {
+        const bool is_mine = call.file == fs::absolute(options.file).string() && session.num_exported() == 1;
+        report.notes.push_back(fmt::format("{} {}(): no case reaches it{}", text_of(call.file, call.line, options),
+                                           call.what, is_mine ? ": it is useless, or no case needs it" : ""));
+        if (is_mine && !report.first_failure) {
+            report.first_failure = Failure{Verdict::kUselessBarrier, report.notes.back(), one, {}, "", ""};
+        }
+    }
+    if (calls.empty() && run.met.empty()) report.notes.emplace_back("it has no barriers and no waits");
+    return {};
+}
+
+// Leaves out one barrier after another. `run`: of all cases, with all of them there.
 Status mutate(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel,
-              const std::vector<CheckCase>& cases, KernelReport& report) {
-    ASSIGN_OR_RETURN(const std::string text, text_of_file(options.file));
-    const ScratchFolder folder;
-    const std::string name = fs::path(options.file).filename().string();
-    const MutatedSource mutated = mutated_source(text, name);
-    const std::string path = (folder.path() / name).string();
-    std::ofstream(path, std::ios::binary) << mutated.text;
-    ASSIGN_OR_RETURN(const CompiledKernel compiled, compile_kernel(path, options.flags, folder));
-    KernelHost host(compiled.library, {static_cast<double>(options.seconds), options.memory_bytes});
-    RaceRun run(host, kernel, operation, compiled.library, options.file);
-    for (size_t i = 0; i < mutated.barriers.size(); ++i) {
-        const auto found = run.run(cases, options.seed, static_cast<int32_t>(i + 1));
-        const auto& barrier = mutated.barriers[i];
+              const std::vector<CheckCase>& cases, KernelSession& session, const RaceRun& run, KernelReport& report) {
+    std::vector<simt::OrderingPlace> places = run.met;
+    std::ranges::sort(
+        places, {}, [](const simt::OrderingPlace& place) { return std::tuple(place.file, place.line, place.column); });
+    const std::vector<CheckCase> wide = wide_cases(options, operation, kernel);
+    RaceRun without(session.host(), kernel, operation, session.library(), options.file);
+    for (const simt::OrderingPlace& place : places) {
+        auto found = without.run(cases, all_orders(options.seed), &place);
+        if (!found) found = without.run(wide, {CallOptions{}}, &place);
         const std::string what = found ? fmt::format("found: {}", found->detail)
                                        : std::string("nobody misses it: it is useless, or no case needs it");
-        report.notes.push_back(fmt::format("without {}:{} {}: {}", name, barrier.line, barrier.call, what));
+        report.notes.push_back(
+            fmt::format("without {} {}(): {}", text_of(place.file, place.line, options), place.what, what));
         if (!found && !report.first_failure) {
             report.first_failure =
                 Failure{Verdict::kUselessBarrier, report.notes.back(), cases.front().one, {}, "", ""};
         }
     }
-    if (mutated.barriers.empty()) report.notes.emplace_back("it has no barriers and no waits");
-    return {};
+    return name_not_reached(options, session, run, cases.front().one, report);
 }
 
 // The same calls on this machine's GPU, where there is one and the source is there.
@@ -158,9 +199,6 @@ void race_on_gpu(const KernelOptions& options, const KernelInfo& kernel, const s
 }  // namespace
 
 Status check_race_flags(const KernelOptions& options, const Operation& operation, const KernelSession& session) {
-    if (options.mutate && (options.file.empty() || fs::path(options.file).extension() == ".so")) {
-        return error("--mutate: wants the source of a kernel, --file FILE.cu");
-    }
     const auto is_for_cuda = [](const KernelInfo& kernel) { return kernel.machine == "cuda"; };
     if (std::ranges::any_of(session.kernels(), is_for_cuda)) return {};
     const KernelInfo& kernel = session.kernels().front();
@@ -178,12 +216,12 @@ Result<KernelReports> race_verb(const KernelOptions& options, const Operation& o
         KernelReport report = session.report_of(kernel);
         ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, raced_cases(options, operation, kernel, report.notes));
         RaceRun run(session.host(), kernel, operation, session.library(), options.file);
-        report.first_failure = run.run(cases, options.seed);
+        report.first_failure = run.run(cases, all_orders(options.seed));
         report.cases = run.num_cases;
         report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
         if (!cases.empty()) race_on_gpu(options, kernel, cases, report);
-        if (!report.first_failure && options.mutate) {
-            RETURN_IF_ERROR(mutate(options, operation, kernel, cases, report));
+        if (!report.first_failure && options.mutate && run.num_cases > 0) {
+            RETURN_IF_ERROR(mutate(options, operation, kernel, cases, session, run, report));
         }
         if (run.num_cases == 0) report.verdict = Verdict::kTakesNothing;
         if (report.first_failure) report.verdict = report.first_failure->verdict;

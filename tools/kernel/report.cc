@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "tools/kernel/case_json.h"
 #include "tools/kernel/coverage.h"
 #include "tools/program/cli.h"
 #include "tools/program/xml.h"
@@ -37,19 +39,33 @@ Json invariance_json(const KernelReport& report) {
     if (!report.invariance || report.invariance->failure) return nullptr;
     Json json = Json::object();
     for (const Property property : kProperties) {
-        json[std::string(name(property))] = !report.invariance->broken[static_cast<size_t>(property)].has_value();
+        json[std::string(name(property))] = report.invariance->holds(property);
+    }
+    return json;
+}
+
+Json tried_json(const InvarianceResult& result) {
+    Json json = Json::object();
+    for (const Property property : kProperties) {
+        const Tried& tried = result.tried[static_cast<size_t>(property)];
+        json[std::string(name(property))] = {{"taken", tried.taken}, {"refused", tried.refused}};
     }
     return json;
 }
 
 Json perf_json(const PerfRow& row) {
-    return {
-        {"shape", row.shape},         {"cold", row.cold},
-        {"calls", row.num_calls},     {"median_us", row.median_s * 1e6},
-        {"low_us", row.low_s * 1e6},  {"high_us", row.high_s * 1e6},
-        {"gbps", row.gbps()},         {"gflops", row.gflops()},
-        {"of_limit", row.of_limit()}, {"of_builtin", row.builtin_median_s > 0 ? Json(row.of_builtin()) : Json(nullptr)},
-        {"right", row.right}};
+    return {{"shape", row.shape},
+            {"cold", row.cold},
+            {"calls", row.num_calls},
+            {"median_us", row.median_s * 1e6},
+            {"median_known", row.is_known},
+            {"low_us", row.low_s * 1e6},
+            {"high_us", row.high_s * 1e6},
+            {"gbps", row.gbps()},
+            {"gflops", row.gflops()},
+            {"of_limit", row.of_limit()},
+            {"of_builtin", row.builtin_median_s > 0 ? Json(row.of_builtin()) : Json(nullptr)},
+            {"right", row.right}};
 }
 
 Json emulated_json(const EmulatedRow& row) {
@@ -88,6 +104,7 @@ Json report_json(const KernelReport& report) {
             if (failure) broken.push_back(failure_json(report.op, *failure));
         }
         json["smallest_cases"] = broken;
+        json["tried"] = tried_json(*report.invariance);
     }
     for (const EmulatedRow& row : report.emulated) json["emulated"].push_back(emulated_json(row));
     if (!report.notes.empty()) json["notes"] = report.notes;
@@ -95,18 +112,18 @@ Json report_json(const KernelReport& report) {
 }
 
 std::string reports_json(const KernelReports& reports) {
-    if (!reports.is_list && reports.reports.size() == 1) return report_json(reports.reports[0]).dump(2) + "\n";
+    if (!reports.is_list && reports.reports.size() == 1) return json_text(report_json(reports.reports[0]), 2) + "\n";
     Json list = Json::array();
     for (const KernelReport& report : reports.reports) list.push_back(report_json(report));
-    return list.dump(2) + "\n";
+    return json_text(list, 2) + "\n";
 }
 
 // --- tables
 
 std::string failure_text(const std::string& op, const Failure& failure) {
-    std::string text =
-        fmt::format("  {}\n  smallest case: {}; values {}, seed {}\n", failure.detail,
-                    describe(*find_operation(op), failure.one), name(failure.one.values), failure.one.seed);
+    std::string text = fmt::format(
+        "  {}\n  {}: {}; values {}, seed {}\n", failure.detail, failure.is_smallest ? "smallest case" : "case",
+        describe(*find_operation(op), failure.one), name(failure.one.values), failure.one.seed);
     if (!failure.hint.empty()) text += fmt::format("  {}\n", failure.hint);
     return text;
 }
@@ -118,7 +135,12 @@ std::string invariance_text(const KernelReport& report) {
     std::string text = "this kernel is:\n";
     for (size_t i = 0; i < std::size(kProperties); ++i) {
         const auto& broken = report.invariance->broken[i];
-        text += fmt::format("  {:<44}{}\n", kQuestions[i], broken ? "no" : "yes");
+        const Tried& tried = report.invariance->tried[i];
+        std::string answer = broken ? "no" : tried.is_nothing() ? "not tried" : "yes";
+        if (tried.refused > 0) {
+            answer += fmt::format(" (it refuses {} of {} variations)", tried.refused, tried.refused + tried.taken);
+        }
+        text += fmt::format("  {:<44}{}\n", kQuestions[i], answer);
         if (broken) text += fmt::format("  {}", failure_text(report.op, *broken));
     }
     return text;
@@ -134,7 +156,9 @@ std::vector<std::string> perf_cells(const PerfRow& row) {
             fmt::format("{:.2f}", row.gflops()),
             fmt::format("{:.1f} %", 100 * row.of_limit()),
             row.builtin_median_s > 0 ? fmt::format("{:.2f}", row.of_builtin()) : "-",
-            row.right ? "" : "WRONG OUTPUTS"};
+            !row.right     ? "WRONG OUTPUTS"
+            : row.is_known ? ""
+                           : "not to 1 %"};
 }
 
 // A table for all rows, with each shape's name before its first one.
@@ -213,8 +237,10 @@ std::vector<JunitCase> junit_cases(const KernelReport& report) {
     for (const Property property : kProperties) {
         const auto& broken = report.invariance->broken[static_cast<size_t>(property)];
         const bool fails = broken.has_value() && report.profile != "fast";
-        cases.push_back(
-            {fmt::format("{}.{}", report.kernel, name(property)), fails ? failure_text(report.op, *broken) : ""});
+        const bool is_unknown = report.invariance->tried[static_cast<size_t>(property)].is_nothing();
+        std::string failure = fails ? failure_text(report.op, *broken) : "";
+        if (is_unknown) failure = "not tried: the kernel refuses whatever would show it\n";
+        cases.push_back({fmt::format("{}.{}", report.kernel, name(property)), std::move(failure)});
     }
     return cases;
 }
@@ -234,7 +260,8 @@ std::string reports_junit(const KernelReports& reports) {
         }
         text += "</testsuite>\n";
     }
-    return text + "</testsuites>\n";
+    // Through JSON, which leaves no byte that is no UTF-8.
+    return Json::parse(json_text(text, -1)).get<std::string>() + "</testsuites>\n";
 }
 
 // --- the list
@@ -258,9 +285,9 @@ std::vector<Implementation> implementations(const Operation& operation) {
     return all;
 }
 
-std::string list_json() {
+std::string list_json(std::span<const Operation> listed) {
     Json list = Json::array();
-    for (const Operation& operation : operations()) {
+    for (const Operation& operation : listed) {
         Json kernels = Json::array();
         for (const Implementation& one : implementations(operation)) {
             kernels.push_back({{"name", one.name}, {"profile", one.profile}, {"machine", one.machine}});
@@ -287,6 +314,9 @@ std::string to_text(const KernelReports& reports, KernelFormat format) {
     return reports_text(reports);
 }
 
+namespace {
+
+// The contract of one operation, its sizes and who implements it.
 std::string contract_text(const Operation& operation) {
     std::string text = fmt::format("{}\n", operation.name);
     const std::string contract = operation.contract;
@@ -303,8 +333,12 @@ std::string contract_text(const Operation& operation) {
     return text + fmt::format("  kernels: {}\n", fmt::join(names, ", "));
 }
 
-std::string list_text(KernelFormat format) {
-    if (format == KernelFormat::kJson) return list_json();
+}  // namespace
+
+std::string list_text(KernelFormat format, const Operation* one) {
+    const std::span<const Operation> listed = one != nullptr ? std::span(one, 1) : operations();
+    if (format == KernelFormat::kJson) return list_json(listed);
+    if (one != nullptr) return contract_text(*one);
     std::string text;
     for (const Operation& operation : operations()) text += contract_text(operation) + "\n";
     text += "what the executors do besides, and why it is not here:\n";

@@ -20,6 +20,7 @@ struct PerfRow {
     bool cold = false;
     int64_t num_calls = 0;
     double median_s = 0;
+    bool is_known = false;         // the median, to 1 %
     double low_s = 0, high_s = 0;  // of the middle nine tenths
     Work work;
     double limit_s = 0;           // of this machine, in the same run
@@ -73,9 +74,6 @@ struct KernelReports {
 };
 std::string to_text(const KernelReports& reports, KernelFormat format);
 
-// Of `kernel list`.
-std::string list_text(KernelFormat format);
-// The contract of one operation, its sizes and who implements it.
-std::string contract_text(const Operation& operation);
-
+// Of `kernel list`; of one operation alone, or of all (null).
+std::string list_text(KernelFormat format, const Operation* one);
 }  // namespace verbatim::tools

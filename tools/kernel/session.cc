@@ -103,6 +103,7 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
     auto loaded = session->host_->kernels();
     if (!loaded) return error("{}: {}", options.file, loaded.error().message);
     session->kernels_ = *std::move(loaded);
+    session->num_exported_ = session->kernels_.size();
     RETURN_IF_ERROR(of_operation(options.file, operation, session->kernels_));
     return session;
 }
@@ -184,7 +185,11 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
         for (const auto& broken : report.invariance->broken) {
             if (broken && !report.first_failure) report.first_failure = broken;
         }
-        if (report.first_failure) report.verdict = report.first_failure->verdict;
+        const bool all_tried = std::ranges::none_of(report.invariance->tried, &Tried::is_nothing);
+        if (report.cases > 0 && !all_tried) report.verdict = Verdict::kNotTried;
+        // What is not known weighs more than what the fast profile need not keep.
+        const bool is_allowed = report.profile == "fast" && !report.invariance->failure;
+        if (report.first_failure && (all_tried || !is_allowed)) report.verdict = report.first_failure->verdict;
         reports.reports.push_back(std::move(report));
     }
     return reports;

@@ -47,6 +47,8 @@ public:
     [[nodiscard]] KernelHost& host() { return *host_; }
     [[nodiscard]] const std::vector<KernelInfo>& kernels() const { return kernels_; }
     [[nodiscard]] const std::string& library() const { return compiled_.library; }  // "": ours
+    [[nodiscard]] const CompiledKernel& compiled() const { return compiled_; }
+    [[nodiscard]] size_t num_exported() const { return num_exported_; }  // by the file, of whatever operation
     [[nodiscard]] const ScratchFolder& folder() const { return folder_; }
     // A report of this kernel without findings yet, and all reports without any.
     [[nodiscard]] KernelReport report_of(const KernelInfo& kernel) const;
@@ -57,6 +59,7 @@ private:
     CompiledKernel compiled_;
     std::unique_ptr<KernelHost> host_;
     std::vector<KernelInfo> kernels_;  // until choose(): all
+    size_t num_exported_ = 0;
 };
 
 // The workload of the options; one without calls when they name none.

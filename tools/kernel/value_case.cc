@@ -315,7 +315,7 @@ std::string value_case_file(const ValueCase& one) {
     for (const Tensor& tensor : one.expected.tensors) {
         if (tensor.spec.role != Role::kIn) json["expected"][tensor.spec.name] = tensor_json(tensor);
     }
-    return json.dump(1) + "\n";
+    return json_text(json, 1) + "\n";
 }
 
 Result<ValueCase> read_value_case_text(const std::string& path, const std::string& text) {

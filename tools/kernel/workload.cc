@@ -121,7 +121,7 @@ std::string workload_json(const Workload& workload) {
         one.update(case_json(operation, call.one));
         json["kept"].push_back(std::move(one));
     }
-    return json.dump(1) + "\n";
+    return json_text(json, 1) + "\n";
 }
 
 Result<Workload> read_workload(const std::string& path, const Operation& operation) {

@@ -79,14 +79,14 @@ void bulk_store(const Global<T>& to, int64_t i, const Shared<T>& from, int64_t j
 }
 inline void commit_bulk() { Emulator::current().commit_stores(); }
 template <int kPending>
-void wait_bulk() {
-    Emulator::current().wait_stores(kPending);
+void wait_bulk(Place where = Place::current()) {
+    Emulator::current().wait_stores(kPending, where);
 }
 inline void fence_async() { Emulator::current().fence_async(); }
 inline void named_barrier(int id, int num_threads, Place where = Place::current()) {
     Emulator::current().named_barrier(id, num_threads, where);
 }
-inline void wait_previous() { Emulator::current().wait_previous(); }
+inline void wait_previous(Place where = Place::current()) { Emulator::current().wait_previous(where); }
 inline void release_next() {}  // the emulator runs kernels one after another
 template <int kRegisters>
 void take_registers() {
@@ -210,8 +210,8 @@ void multiply_async(Accumulators<kColumns>& sums, Fragment& a, const SwizzledTil
 }
 inline void commit_multiply() { Emulator::current().commit_multiplications(); }
 template <int kPending>
-void wait_multiply() {
-    Emulator::current().wait_multiplications(kPending);
+void wait_multiply(Place where = Place::current()) {
+    Emulator::current().wait_multiplications(kPending, where);
 }
 
 }  // namespace SIMT_MACHINE

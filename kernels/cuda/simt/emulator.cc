@@ -318,11 +318,13 @@ void Emulator::wait(EmulatedThread::State state) {
 }
 
 void Emulator::sync_block(Place where) {
+    if (passes_over("sync_block", where)) return;
     running_->where = where;
     wait(EmulatedThread::State::kAtBlock);
 }
 
-void Emulator::sync_warp(uint32_t mask) {
+void Emulator::sync_warp(uint32_t mask, Place where) {
+    if (passes_over("sync_warp", where)) return;
     running_->operation = WarpOperation::kBarrier;
     running_->function = nullptr;
     running_->mask = mask;
@@ -543,7 +545,8 @@ bool Emulator::found_divergence() {
 
 void Emulator::commit_copies() { running_->copy_groups.push_back(std::exchange(running_->open_copies, {})); }
 
-void Emulator::wait_copies(size_t num_pending) {
+void Emulator::wait_copies(size_t num_pending, Place where) {
+    if (passes_over("wait_async", where)) return;
     auto& groups = running_->copy_groups;
     while (groups.size() > num_pending) {
         for (const auto& copy : groups.front()) copy();

@@ -14,6 +14,7 @@
 //       they read, or reads what they add to, before it is waited for, is found
 //   E7  a kernel that may begin before those before it have ended touches nothing of theirs before it waits for them
 //   E8  a launch keeps to what the kernel says of itself, and to what a block of Hopper has (LaunchLimits)
+//   E9  where it is asked for, barriers and waits are noted by their places in the code, and one is left out
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -33,6 +34,7 @@
 #include "kernels/cuda/simt/access_counter.h"
 #include "kernels/cuda/simt/emulated_memory.h"
 #include "kernels/cuda/simt/knowledge.h"
+#include "kernels/cuda/simt/ordering_places.h"
 #include "kernels/cuda/simt/types.h"
 
 namespace verbatim::simt {
@@ -171,6 +173,9 @@ public:
     [[nodiscard]] AccessCounts access_counts(const std::string& kernel_name) const {
         return counter_ ? counter_->counts(kernel_name) : AccessCounts{};
     }
+    // From now on places that order accesses are noted, and the one of this id is left out (0: none).
+    void note_ordering(uint64_t left_out) { ordering_.emplace(left_out); }
+    [[nodiscard]] const OrderingPlaces& ordering() const { return *ordering_; }  // REQUIRES: they are noted
     [[nodiscard]] int64_t num_launches() const { return launch_; }
 
     // What a thread of the running kernel asks for (simt/emulated.h).
@@ -180,7 +185,7 @@ public:
     [[nodiscard]] Dim3 block_size() const { return block_size_; }
     [[nodiscard]] Dim3 grid_size() const { return grid_size_; }
     void sync_block(Place where);
-    void sync_warp(uint32_t mask);
+    void sync_warp(uint32_t mask, Place where);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
     uint32_t vote(uint32_t mask, bool mine);
     // Every lane of the warp brings a part for one function, which changes the parts.
@@ -189,8 +194,10 @@ public:
     Memory& shared(const void* key, size_t bytes, size_t cell_bytes, SharedKind kind);
     void copy_later(std::function<void()> copy) { running_->open_copies.push_back(std::move(copy)); }
     void commit_copies();
-    void wait_copies(size_t num_pending);
+    void wait_copies(size_t num_pending, Place where);
     void found(FindingKind kind, const std::string& what);
+    // The running thread meets a barrier or a wait there. True: it goes on.
+    bool passes_over(const char* what, Place where) { return ordering_ && ordering_->meets(what, where); }
 
     // What others than threads do (simt/emulator_async.cc). `where`: who asks.
     EmulatedBarrier& barrier(const void* key, int32_t i);
@@ -204,7 +211,7 @@ public:
     Now storing();
     void store_later(std::function<void()> store) { running_->async.open_stores.push_back(std::move(store)); }
     void commit_stores();
-    void wait_stores(size_t num_pending);
+    void wait_stores(size_t num_pending, Place where);
     void fence_async();
     void named_barrier(int32_t named, int32_t num_threads, Place where);
     // Every thread of the warpgroup brings a part for one function, which changes the parts.
@@ -213,8 +220,8 @@ public:
     Now multiplying();
     void multiply_fence() { ++running_->async.num_fences; }
     void commit_multiplications() { ++running_->async.groups; }
-    void wait_multiplications(uint32_t num_pending);
-    void wait_previous();
+    void wait_multiplications(uint32_t num_pending, Place where);
+    void wait_previous(Place where);
     // What the running thread knows goes with a value of memory, and comes to who acquires it: the last one, or the
     // first that is large enough, for who waits for that must not rely on more. `replaces`: what went with earlier
     // values does not any more.
@@ -286,6 +293,7 @@ private:
     std::map<std::pair<std::string, FindingKind>, int64_t> num_found_;
     bool keeps_frames_ = false;
     std::unique_ptr<AccessCounter> counter_;  // null: nothing is counted
+    std::optional<OrderingPlaces> ordering_;  // empty: nothing is noted
 
     std::string kernel_name_;
     uint32_t launch_ = 0;

@@ -73,7 +73,8 @@ void Emulator::fence_async() {
     knowledge.fenced_blocks = std::max(knowledge.fenced_blocks, running_->moment.block_epoch);
 }
 
-void Emulator::wait_previous() {
+void Emulator::wait_previous(Place where) {
+    if (passes_over("wait_previous", where)) return;
     running_->moment.unsafe_from = launch_;
     waits_for_previous_ = true;
 }
@@ -129,6 +130,7 @@ void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, 
 // Phase n is complete when the parity of the phase that runs is another one than n's; before phase 0 there is one of
 // parity 1.
 void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where) {
+    if (passes_over("wait", where)) return;
     know();
     if (!is_usable(barrier, where)) return;
     const int64_t runs = barrier.phase;
@@ -207,7 +209,8 @@ void Emulator::commit_stores() {
     running_->async.store_groups.push_back(std::exchange(running_->async.open_stores, {}));
 }
 
-void Emulator::wait_stores(size_t num_pending) {
+void Emulator::wait_stores(size_t num_pending, Place where) {
+    if (passes_over("wait_bulk", where)) return;
     ThreadAsync& async = running_->async;
     while (async.store_groups.size() > num_pending) {
         for (const auto& store : async.store_groups.front()) store();
@@ -235,6 +238,7 @@ void Emulator::check_block_end() {
 // --- named barriers
 
 void Emulator::named_barrier(int32_t named, int32_t num_threads, Place where) {
+    if (passes_over("named_barrier", where)) return;
     know();
     CHECK(named >= 1 && named <= 15, "named barrier {}: there are 1 to 15", named);
     CHECK(num_threads > 0 && num_threads % kWarpSize == 0, "a named barrier of {} threads", num_threads);
@@ -304,7 +308,8 @@ Now Emulator::multiplying() {
 }
 
 // The oldest groups, but for the last num_pending, are over, as far as this warp is concerned.
-void Emulator::wait_multiplications(uint32_t num_pending) {
+void Emulator::wait_multiplications(uint32_t num_pending, Place where) {
+    if (passes_over("wait_multiply", where)) return;
     know();
     ThreadAsync& async = running_->async;
     if (async.groups > num_pending) async.done = std::max(async.done, async.groups - num_pending);

@@ -24,7 +24,8 @@ inline Vector fma_lanes(Vector a, Vector b, Vector c) {
     for (int i = 0; i < kLanes; ++i) sum[i] = fma_f32(a[i], b[i], c[i]);
     return sum;
 }
-inline Vector all_lanes(float x) { return Vector{} + x; }
+// Each lane named: of `Vector{} + x` the addition stays, for 0 + x is no x where x is -0.
+inline Vector all_lanes(float x) { return Vector{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
 // [num_rows, n_heads] each: the loop that makes them is one that the compiler can make vectors of.
 struct Steps {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tests/tools/kernel/run_kernel.h"
-#include "tools/kernel/compile_kernel.h"
 #include "tools/kernel/operation.h"
+#include "tools/kernel/ordering_calls.h"
 
 namespace verbatim::tools {
 namespace {
@@ -34,6 +34,15 @@ TEST(KernelCommand, ListHasEveryOperationWithItsContractAndKernels) {
         EXPECT_EQ(kernels.contains("cpu.portable"), operation["op"] != "head_digest") << operation["op"];
     }
     EXPECT_EQ(names, all_operations());
+}
+
+TEST(KernelCommand, TheContractOfOneOperationIsJsonToo) {
+    const Outcome list = run_kernel({"list", "--contract", "scan", "--format", "json"});
+    ASSERT_EQ(list.exit_code, kExitOk) << list.err;
+    const KernelJson json = KernelJson::parse(list.out, nullptr, false);
+    ASSERT_EQ(json["operations"].size(), 1u) << list.out;
+    EXPECT_EQ(json["operations"][0]["op"], "scan");
+    EXPECT_THAT(json["operations"][0]["contract"].get<std::string>(), HasSubstr("softplus"));
 }
 
 // The header's union names an operation for each of its members: none is forgotten here.
@@ -99,6 +108,44 @@ TEST(KernelCommand, APictureThatCannotBeWrittenIsSaidAtOnce) {
     EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/roof.svg: cannot be created"));
 }
 
+// Before anything is compiled or tried: there is no such file either.
+TEST(KernelCommand, ACaseThatCannotBeWrittenIsSaidAtOnce) {
+    const Outcome outcome =
+        run_kernel({"check", "rope", "--file", "/nonexistent/mine.cc", "--case-out", "/nonexistent/case.json"});
+    EXPECT_EQ(outcome.exit_code, kExitMachine) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/case.json: cannot be created"));
+}
+
+// A case leaves no room for others: a workload beside it would not be looked at.
+TEST(KernelCommand, AWorkloadBesideACaseIsAWrongFlag) {
+    for (const char* verb : {"check", "invariance", "race", "perf"}) {
+        const Outcome outcome = run_kernel({verb, "rope", "--case", "one.json", "--workload", "calls.json"});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << verb;
+        EXPECT_THAT(outcome.err, HasSubstr("--case excludes --workload")) << verb;
+    }
+}
+
+// Two kernels fail, and the case is the first one's.
+TEST(KernelCommand, OfSeveralKernelsTheFirstFailureIsKept) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
+    const size_t exported = source.find("VERBATIM_EXPORT");
+    source.erase(exported);
+    source +=
+        "static int32_t fails(const verbatim_kernel* kernel, const verbatim_run* run) {\n"
+        "    const int64_t least = kernel->name[0] == 'a' ? 2 : 1;\n"
+        "    return run->args.rope->x.num_rows >= least ? 7 : kKernel.run(kernel, run);\n}\n"
+        "static const verbatim_kernel kTwo[] = {\n"
+        "    {VERBATIM_KERNEL_ABI, \"a\", \"rope\", \"exact\", \"cpu\", 0, 0, 0, 0, 0, fails},\n"
+        "    {VERBATIM_KERNEL_ABI, \"b\", \"rope\", \"exact\", \"cpu\", 0, 0, 0, 0, 0, fails}};\n"
+        "VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t i) { return i < 2 ? kTwo + i : nullptr; }\n";
+    const std::string kept = scratch.path("case.json");
+    const Outcome outcome = run_kernel({"check", "rope", "--effort", "short", "--kernel", "all", "--case-out", kept,
+                                        "--file", scratch.write("mine.cc", source)});
+    EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+    EXPECT_EQ(KernelJson::parse(file_bytes(kept), nullptr, false)["sizes"]["rows"], 2) << outcome.out;
+}
+
 TEST(KernelCommand, AnUnknownOperationIsAWrongFlagAndTheNamesAreListed) {
     const Outcome outcome = run_kernel({"check", "matmull"});
     EXPECT_EQ(outcome.exit_code, kExitBadUsage);
@@ -161,7 +208,7 @@ TEST(KernelCommand, AReasonStandsBesideItsName) {
     EXPECT_THAT(outcome.out, HasSubstr("\n  embed              no sum"));
 }
 
-TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
+TEST(KernelCommand, RacesAreOfCudaKernels) {
     const std::string naive = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/";
     const auto expect = [](const std::vector<std::string>& flags, const std::string& what) {
         std::vector<std::string> arguments = {"race", "rope"};
@@ -170,7 +217,6 @@ TEST(KernelCommand, RacesAndMutantsWantWhatTheyCanLookAt) {
         EXPECT_EQ(outcome.exit_code, kExitBadUsage) << outcome.err;
         EXPECT_THAT(outcome.err, HasSubstr(what));
     };
-    expect({"--mutate"}, "--file FILE.cu");
     expect({"--kernel", "cpu.portable"}, "races are looked for in CUDA kernels");
     expect({"--file", naive + "rope.cc"}, "races are looked for in CUDA kernels");
     expect({"--file", naive + "rope.cc", "--kernel", "all"}, "no kernel of rope is for cuda");
@@ -232,15 +278,18 @@ TEST(KernelCommand, AFileThatIsThereIsNotOverwritten) {
     EXPECT_EQ(file_bytes(path), "mine\n");
 }
 
-TEST(KernelCommand, BarriersInCommentsAndStringsAreNone) {
-    const MutatedSource mutated = mutated_source(
-        "// sync_block()\nf(\"sync_block()\"); simt::sync_block();\n  simt::wait_async<0>();\nmy_sync_block();\n",
-        "a.cu");
-    ASSERT_EQ(mutated.barriers.size(), 2u);
-    EXPECT_EQ(mutated.barriers[0].line, 2);
-    EXPECT_EQ(mutated.barriers[0].call, "simt::sync_block()");
-    EXPECT_EQ(mutated.barriers[1].line, 3);
-    EXPECT_EQ(mutated.barriers[1].call, "simt::wait_async<0>()");
+TEST(KernelCommand, BarriersAreCallsAndNoDeclarationsOrStrings) {
+    const auto calls = ordering_calls(
+        "# 1 \"/mine/a.cu\"\nf(\"sync_block()\"); simt::sync_block();\n  simt::wait_async<0>();\nmy_sync_block();\n"
+        "# 7 \"/usr/include/other.h\" 1 3\nwait_bulk<0>();\n"
+        "# 20 \"/mine/local.h\" 2\nvoid wait_previous() {}\nif (x) full[0].wait(\n    parity);\nfuture.wait();\n"
+        "else named_barrier(1,\n\n 64);\n");
+    const std::vector<OrderingCall> wanted = {{"sync_block", "/mine/a.cu", 1, 1},
+                                              {"wait_async", "/mine/a.cu", 2, 2},
+                                              {"wait", "/mine/local.h", 21, 22},
+                                              {"named_barrier", "/mine/local.h", 24, 26}};
+    EXPECT_EQ(calls, wanted);
+    EXPECT_EQ(not_met(calls, {{"wait", "/mine/local.h", 22, 9}, {"sync_block", "/mine/b.cu", 1, 9}}).size(), 3u);
 }
 
 }  // namespace

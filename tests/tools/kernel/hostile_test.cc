@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/support/sanitized.h"
 #include "tests/tools/program/run_program.h"
@@ -88,6 +89,119 @@ INSTANTIATE_TEST_SUITE_P(
                       "File size limit exceeded"},
         HostileKernel{"ClosesEverything", "for (int i = 0; i < 1024; ++i) close(i);", "crash", "ends with code 0"}),
     [](const auto& info) { return info.param.name; });
+
+// Words and names that are no UTF-8 stand in every format, with U+FFFD for what cannot be shown.
+TEST(HostileKernel, SaysBytesThatAreNoText) {
+    const ScratchFiles scratch;
+    std::string source = rms_norm_that("std::fprintf(stderr, \"bad \\xff\\xfe words\\n\"); std::abort();");
+    const std::string field = ".name = \"naive\"";
+    source.replace(source.find(field), field.size(), ".name = \"n\\xff\"");
+    const std::string file = scratch.write("mine.cc", source);
+    const std::string saved = scratch.path("case.json");
+    const auto check = [&](const char* format) {
+        const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--effort", "short", "--file", file,
+                                              "--format", format, "--case-out", saved});
+        EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+        return outcome.out;
+    };
+    const HostileJson report = HostileJson::parse(check("json"), nullptr, false);
+    EXPECT_EQ(report["kernel"], "n\uFFFD");
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), HasSubstr("bad \uFFFD\uFFFD words"));
+    EXPECT_THAT(check("junit"), HasSubstr("bad \uFFFD\uFFFD words"));
+    EXPECT_THAT(check("table"), HasSubstr("words"));
+    EXPECT_TRUE(HostileJson::parse(file_bytes(saved), nullptr, false).is_object());
+}
+
+// On the CPU and on the emulator.
+TEST(HostileKernel, AsksForNegativeBytes) {
+    for (const std::string ending : {"cc", "cu"}) {
+        const ScratchFiles scratch;
+        std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm." + ending);
+        const std::string field = ".workspace_bytes = nullptr";
+        source.replace(source.find(field), field.size(),
+                       ".workspace_bytes = [](const verbatim_kernel*, verbatim_args, int32_t) -> int64_t "
+                       "{ return -5; }");
+        const Outcome outcome = run_verbatim(
+            {"kernel", "check", "rms_norm", "--effort", "short", "--file", scratch.write("mine." + ending, source)});
+        EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+        EXPECT_THAT(outcome.out, HasSubstr("fails"));
+        EXPECT_THAT(outcome.out, HasSubstr("workspace_bytes() gives -5"));
+    }
+}
+
+struct HostileTiming {
+    const char* name;
+    const char* statements;
+    const char* verdict;
+    const char* detail;
+};
+
+// `perf` and `roofline` tell how a kernel ends as `check` does, and wait no longer for it.
+class HostileTimings : public testing::TestWithParam<HostileTiming> {};
+
+TEST_P(HostileTimings, AreALineInTheReport) {
+    const ScratchFiles scratch;
+    const std::string file = scratch.write("mine.cc", rms_norm_that(GetParam().statements));
+    const std::string plot = scratch.path("roof.svg");
+    for (const bool plots : {false, true}) {
+        std::vector<std::string> arguments = {"kernel",   plots ? "roofline" : "perf",
+                                              "rms_norm", "--file",
+                                              file,       "--time-limit",
+                                              "1",        "--buffer",
+                                              "4MiB",     "--format",
+                                              "json"};
+        if (plots) arguments.insert(arguments.end(), {"--plot", plot});
+        const Outcome outcome = run_verbatim(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+        const HostileJson report = HostileJson::parse(outcome.out, nullptr, false);
+        EXPECT_EQ(report["verdict"], GetParam().verdict) << outcome.out;
+        EXPECT_EQ(report["first_failure"]["verdict"], GetParam().verdict);
+        EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), HasSubstr(GetParam().detail));
+        EXPECT_EQ(report["perf"].size(), 0u);
+        EXPECT_FALSE(std::filesystem::exists(plot));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(RmsNorm, HostileTimings,
+                         testing::Values(HostileTiming{"Crashes", "std::memset(nullptr, run != nullptr, 8);", "crash",
+                                                       "Segmentation fault"},
+                                         HostileTiming{"Hangs", "for (;;) pause();", "hang", "no answer after 1 s"},
+                                         HostileTiming{"Fails", "return 7;", "fails", "returns 7"}),
+                         [](const auto& info) { return info.param.name; });
+
+// Timed all the same, and told.
+TEST(HostileTiming, WrongOutputsAreTheFirstFailure) {
+    const ScratchFiles scratch;
+    std::string source = rms_norm_that("");
+    source.replace(source.find("* scale"), 7, "* -scale");
+    const std::string one = scratch.write("case.json", R"({"op": "rms_norm", "sizes": {"rows": 2, "width": 70},)"
+                                                       R"("values": "normal"})");
+    const Outcome outcome = run_verbatim({"kernel", "perf", "rms_norm", "--file", scratch.write("mine.cc", source),
+                                          "--case", one, "--buffer", "4MiB", "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+    const HostileJson report = HostileJson::parse(outcome.out, nullptr, false);
+    EXPECT_EQ(report["verdict"], "wrong bits") << outcome.out;
+    EXPECT_EQ(report["first_failure"]["verdict"], "wrong bits");
+    ASSERT_EQ(report["perf"].size(), 2u);
+    for (const HostileJson& row : report["perf"]) {
+        EXPECT_EQ(row["right"], false);
+        EXPECT_TRUE(row["median_known"].is_boolean());
+    }
+}
+
+// The emulator's calls are told in the same way.
+TEST(HostileTiming, ACudaKernelThatFailsIsALineInTheReport) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu");
+    const std::string done = "return 0;";
+    source.replace(source.rfind(done), done.size(), "return 7;");
+    const Outcome outcome =
+        run_verbatim({"kernel", "perf", "rms_norm", "--file", scratch.write("mine.cu", source), "--format", "json"});
+    EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+    const HostileJson report = HostileJson::parse(outcome.out, nullptr, false);
+    EXPECT_EQ(report["verdict"], "fails") << outcome.out;
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), HasSubstr("returns 7"));
+}
 
 // A file of its own does not fill the disk, whatever is written into it.
 TEST(HostileKernel, WritesNoGigabytes) {

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tests/tools/program/run_program.h"
+#include "tools/kernel/compile_kernel.h"
 
 namespace verbatim::tools {
 namespace {
@@ -73,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "rms_norm_barrier_too_few.cu:"},
                     PlantedFault{"rms_norm_uninitialised_shared.cu", "rms_norm", "uninitialised", "nobody has written"},
                     PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "barrier not reached", "of 64 threads"},
-                    PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"}),
+                    PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"},
+                    PlantedFault{"rms_norm_misaligned_loads.cu", "rms_norm", "misaligned", "from element 1"}),
     planted_name);
 
 TEST(PlantedKernels, AWrongStateSizeIsTheSmallestCase) {
@@ -137,9 +140,38 @@ TEST(PlantedKernels, AlignmentCountsAmongThreads) {
 TEST(PlantedKernels, TheSizeOfBlocksCountsAmongThreads) {
     expect_broken({"rms_norm_knows_block_size.cu", "rms_norm", {"threads"}});
 }
+TEST(PlantedKernels, TheSizeOfTheGpuCountsAmongThreads) {
+    expect_broken({"rms_norm_split_by_grid.cu", "rms_norm", {"threads"}});
+}
 TEST(PlantedKernels, ADeterministicScanThatKnowsItsChunk) { expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}}); }
 TEST(PlantedKernels, ADeterministicDeltaNetThatKnowsItsChunk) {
     expect_broken({"delta_chunk_start.cc", "delta_update", {"chunk"}});
+}
+
+// What a kernel refuses is passed over, and does not end what is asked.
+TEST(PlantedKernels, AKernelThatTakesNoRowAloneKnowsItsCompany) {
+    expect_broken({"matmul_split_k_of_two_rows.cc", "matmul", {"batch"}});
+}
+TEST(PlantedKernels, AScanOfEvenRowsThatKnowsItsChunk) {
+    expect_broken({"scan_chunks_of_even_rows.cc", "scan", {"chunk"}});
+}
+// It begins every sequence from zeros, and so continues no chunk.
+TEST(PlantedKernels, APropertyThatNothingShowsIsNotTriedAndDoesNotPass) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/scan.cc");
+    const std::string field = ".supports = nullptr";
+    source.replace(source.find(field), field.size(),
+                   ".supports = [](const verbatim_kernel*, verbatim_args args) -> int32_t {\n"
+                   "        return args.scan->states_in == nullptr;\n    }");
+    const std::string file = scratch.write("mine.cc", source);
+    const Json report = kernel_json({"invariance", "scan", "--effort", "short", "--file", file}, kExitDifference);
+    EXPECT_EQ(report["verdict"], "not tried");
+    EXPECT_EQ(report["invariant"]["chunk"], false);
+    EXPECT_EQ(report["tried"]["chunk"]["taken"], 0);
+    EXPECT_GT(report["tried"]["chunk"]["refused"], 0);
+    for (const char* property : {"run", "batch", "position", "threads"}) EXPECT_EQ(report["invariant"][property], true);
+    const Outcome table = run_verbatim({"kernel", "invariance", "scan", "--effort", "short", "--file", file});
+    EXPECT_THAT(table.out, testing::ContainsRegex("chunk-invariant +not tried .it refuses"));
 }
 
 TEST(PlantedKernels, AnExpertThatKnowsWhoElseChoseIt) {
@@ -163,11 +195,89 @@ TEST(PlantedKernels, AUselessBarrierIsNamedAndTheOthersAreMissed) {
     EXPECT_THAT(report["notes"][2].get<std::string>(), testing::HasSubstr("found:"));
 }
 
+std::vector<std::string> notes_of_mutants(const std::string& file, int exit_code, const char* op = "rms_norm") {
+    return kernel_json({"race", op, "--mutate", "--effort", "short", "--file", file}, exit_code)["notes"];
+}
+
+// The lines that say "// useless" of themselves, and no others; a call that goes over two lines is at its first.
+TEST(PlantedKernels, UselessBarriersAndWaitsOfEveryKindAreNamed) {
+    const std::string name = "rms_norm_useless_waits.cu";
+    std::istringstream source(file_bytes(planted_file(name)));
+    std::vector<std::string> wanted;
+    int number = 1;
+    for (std::string line; std::getline(source, line); ++number) {
+        if (line.ends_with("// useless")) wanted.push_back(fmt::format("{}:{}", name, number));
+    }
+    EXPECT_EQ(wanted.size(), 8u);
+    std::vector<std::string> useless, missed;
+    for (const std::string& note : notes_of_mutants(planted_file(name), kExitDifference)) {
+        const std::string place = note.substr(8, note.find(' ', 8) - 8);  // behind "without "
+        (note.find("nobody misses it") != std::string::npos ? useless : missed).push_back(place);
+    }
+    EXPECT_EQ(useless, wanted);
+    EXPECT_EQ(missed.size(), 6u);
+}
+
+// A barrier in a header of one's own is left out like another one, and what no case reaches is named.
+TEST(PlantedKernels, BarriersThatNoCaseReachesAreNamed) {
+    const ScratchFiles scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu");
+    const std::string barrier = "simt::sync_block();";
+    source.replace(source.find(barrier), barrier.size(), "meet(x.width);");
+    const std::string include = "#include \"kernels/sandbox/cuda_kernel.h\"\n";
+    source.insert(source.find(include) + include.size(), "#include \"local.h\"\n");
+    const std::string header =
+        "SIMT_FUNCTION void meet(long width) {\n    verbatim::simt::sync_block();\n"
+        "    if (width == 123457) verbatim::simt::named_barrier(1, 64);\n}\n";
+    ASSERT_EQ(scratch.write("local.h", header), scratch.path("local.h"));
+    const std::vector<std::string> notes = notes_of_mutants(scratch.write("mine.cu", source), kExitOk);
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_THAT(notes[0], testing::MatchesRegex("without local.h:2 sync_block.*found:.*"));
+    EXPECT_THAT(notes[1], testing::MatchesRegex("without mine.cu:37 sync_block.*found:.*"));
+    EXPECT_THAT(notes[2], testing::MatchesRegex("local.h:3 named_barrier.*no case reaches it"));
+    // In the file itself it is as useless as one that nobody misses.
+    source.replace(source.find("meet("), 5, "if (x.width == 123457) simt::sync_warp();\n        meet(");
+    const Json report =
+        kernel_json({"race", "rms_norm", "--mutate", "--file", scratch.write("mine.cu", source)}, kExitDifference);
+    EXPECT_EQ(report["verdict"], "useless barrier");
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(),
+                testing::MatchesRegex("mine.cu:34 sync_warp.*no case reaches it: it is useless.*"));
+}
+
+TEST(PlantedKernels, ThatThereAreNoBarriersIsSaidWhereThereAreNone) {
+    const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cu";
+    EXPECT_EQ(notes_of_mutants(file, kExitOk, "rope"), std::vector<std::string>{"it has no barriers and no waits"});
+}
+
+// Places are told where there is no source to be given, too.
+TEST(PlantedKernels, BarriersOfALibraryAndOfOurKernelsAreLeftOut) {
+    const ScratchFolder folder;
+    const auto library = compile_kernel(planted_file("rms_norm_useless_barrier.cu"), {}, folder);
+    ASSERT_TRUE(library.has_value());
+    const std::vector<std::string> notes = notes_of_mutants(library->library, kExitDifference);
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_THAT(notes[0],
+                testing::MatchesRegex("without .*rms_norm_useless_barrier.cu:[0-9]+ sync_block.*misses it.*"));
+    EXPECT_THAT(notes[1], testing::ContainsRegex("found: rms_norm_useless_barrier.cu:[0-9]+: "));
+    const Json ours = kernel_json({"race", "rms_norm", "--mutate", "--effort", "short"}, kExitOk);
+    ASSERT_GE(ours["notes"].size(), 3u);
+    for (const Json& note : ours["notes"]) {
+        EXPECT_THAT(note.get<std::string>(), testing::MatchesRegex("without kernels/cuda/ops/.*found:.*"));
+    }
+}
+
 // What nobody could try has not passed.
 TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
-    for (const char* verb : {"check", "invariance"}) {
-        const Json report =
-            kernel_json({verb, "rope", "--file", planted_file("rope_takes_nothing.cc")}, kExitDifference);
+    const ScratchFiles scratch;
+    const std::string file = planted_file("rope_takes_nothing.cc");
+    const std::vector<std::vector<std::string>> commands = {
+        {"check", "rope", "--file", file},
+        {"invariance", "rope", "--file", file},
+        {"perf", "rope", "--file", file, "--buffer", "4MiB"},
+        {"roofline", "rope", "--file", file, "--buffer", "4MiB", "--plot", scratch.path("roof.svg")}};
+    for (const std::vector<std::string>& command : commands) {
+        SCOPED_TRACE(command[0]);
+        const Json report = kernel_json(command, kExitDifference);
         EXPECT_EQ(report["verdict"], "takes no shape that was tried");
         EXPECT_EQ(report["cases"], 0);
     }
