@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -31,9 +30,10 @@ namespace verbatim::tests {
 namespace {
 
 constexpr unsigned kMostSeconds = 10;  // for one input
-constexpr std::array<std::string_view, 16> kPieces = {
-    "0",  "-1",  "1e999", "18446744073709551615", "9223372036854775808", "4294967296", "null", "true",
-    "\"", "[[[", "{}",    ",",                    "\n",                  "\xff",       "\\u",  ""};
+// What parsers trip over.
+constexpr std::string_view kPieces[] = {
+    "0",  "-1",   "1e999", "18446744073709551615", "9223372036854775808", "null", "true", "\"", "[[[", "{}", ",",
+    "\n", "\xff", "\\u"};
 
 struct Options {
     size_t runs = 0;
@@ -86,7 +86,7 @@ void change(std::string& input, const Options& options, Prng& prng) {
         case 1:
             if (at < input.size()) input[at] = static_cast<char>(prng.below(256));
             break;
-        case 2: input.insert(at, kPieces[prng.below(kPieces.size())]); break;
+        case 2: input.insert(at, kPieces[prng.below(std::size(kPieces))]); break;
         case 3: input.erase(at, count); break;
         case 4: input.insert(at, input.substr(at, count)); break;
         case 5: input.insert(place_in(input, prng), input.substr(at, count)); break;
