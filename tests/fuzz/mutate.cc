@@ -1,6 +1,6 @@
-// tests/fuzz/mutate.cc: a fuzzer's program where libFuzzer is not: the corpus as it is, then inputs made of it. Input i is
-// a function of the corpus, the seed and i, so a child computes them, and when it dies the parent knows what killed it
-// and writes that to a file.
+// tests/fuzz/mutate.cc: a fuzzer's program where libFuzzer is not: the corpus as it is, then inputs made of it. Input i
+// is a function of the corpus, the seed and i. So a child computes them, and when it dies the parent knows what killed
+// it and writes that to a file.
 //   fuzz_NAME -runs=N -seed=N -max_len=N -artifact_prefix=PATH -seed_inputs=@LIST   LIST: paths with commas between
 //   fuzz_NAME FILE                                                                  this input alone
 #include <sys/mman.h>
