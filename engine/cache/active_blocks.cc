@@ -14,6 +14,15 @@ auto place_of(Held& held, int32_t end) {
     return std::ranges::lower_bound(held, end, {}, [](const auto& one) { return one.end; });
 }
 
+// True: nothing held the place before.
+template <typename Held>
+bool add_place(std::vector<Held>& held, int32_t end) {
+    const auto at = place_of(held, end);
+    if (at != held.end() && at->end == end) return ++at->count == 1;
+    held.insert(at, {end, 1});
+    return true;
+}
+
 }  // namespace
 
 auto ActiveBlocks::segment(SegmentId id) -> Segment& { return const_cast<Segment&>(std::as_const(*this).segment(id)); }
@@ -163,10 +172,7 @@ void ActiveBlocks::join(SegmentId last, SegmentId child) {
 bool ActiveBlocks::add_held(BlockTable table) {
     Segment& held = segment(table.segment);
     CHECK_GE(table.num_blocks, held.begin());
-    const auto at = place_of(held.held, table.num_blocks);
-    if (at != held.held.end() && at->end == table.num_blocks) return ++at->count == 1;
-    held.held.insert(at, {table.num_blocks, 1});
-    return true;
+    return add_place(held.held, table.num_blocks);
 }
 
 // True: nothing holds the place any more.
@@ -287,14 +293,7 @@ int32_t ActiveBlocks::num_active_in(BlockTable table, int32_t limit) const {
 void ActiveBlocks::verify(std::span<const BlockTable> held) const {
     std::vector<std::vector<Held>> places(segments_.size());
     std::vector<int32_t> ends(segments_.size(), -1);  // of the blocks that somebody holds
-    const auto hold_place = [&](BlockTable table) {
-        Segment counted;
-        std::swap(counted.held, places[index(table.segment)]);
-        const auto at = place_of(counted.held, table.num_blocks);
-        const bool is_there = at != counted.held.end() && at->end == table.num_blocks;
-        ++(is_there ? at : counted.held.insert(at, {table.num_blocks, 0}))->count;
-        std::swap(counted.held, places[index(table.segment)]);
-    };
+    const auto hold_place = [&](BlockTable table) { add_place(places[index(table.segment)], table.num_blocks); };
     for (BlockTable table : held) {
         if (table.segment != kNoSegment) hold_place(table);
         for (; table.segment != kNoSegment; table = segment(table.segment).parent) {
