@@ -10,15 +10,16 @@
 namespace verbatim::reference {
 namespace {
 
-// A ticket: the loop's number above 20 bits for the number of parts and 20 for those that are taken.
+// A share: the loop's number above 20 bits for the first part left and 20 for the end.
 constexpr int kPartBits = 20;
 constexpr int64_t kMaxParts = (int64_t{1} << kPartBits) - 1;
 constexpr uint64_t kPartMask = kMaxParts;
+constexpr uint64_t kOnePart = uint64_t{1} << kPartBits;  // taken from the front
 
-constexpr uint64_t num_parts_of(uint64_t ticket) { return ticket >> kPartBits & kPartMask; }
-constexpr uint64_t num_taken_of(uint64_t ticket) { return ticket & kPartMask; }
-constexpr uint64_t ticket_of(uint32_t loop, int64_t num_parts) {
-    return uint64_t{loop} << (2 * kPartBits) | static_cast<uint64_t>(num_parts) << kPartBits;
+constexpr uint64_t begin_of(uint64_t share) { return share >> kPartBits & kPartMask; }
+constexpr uint64_t end_of(uint64_t share) { return share & kPartMask; }
+constexpr uint64_t share_of(uint32_t loop, int64_t begin, int64_t end) {
+    return uint64_t{loop} << (2 * kPartBits) | static_cast<uint64_t>(begin) << kPartBits | static_cast<uint64_t>(end);
 }
 
 // Looks before sleeping: 40 to 140 processor cycles each, 50 us or so together. Longer than the serial work between
@@ -37,7 +38,7 @@ void pause() {
 
 }  // namespace
 
-WorkerPool::WorkerPool(int32_t num_threads) {
+WorkerPool::WorkerPool(int32_t num_threads) : shares_(std::max(num_threads, 0)) {
     CHECK_GT(num_threads, 0);
     try {
         for (int32_t i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
@@ -72,8 +73,14 @@ void WorkerPool::run(int64_t num_parts, PartFunction function, const void* body)
 
 void WorkerPool::run_side_by_side(int64_t num_parts) {
     num_done_.store(0, std::memory_order_relaxed);
+    num_parts_ = static_cast<uint32_t>(num_parts);
     const uint32_t loop = loop_.load(std::memory_order_relaxed) + 1;
-    ticket_.store(ticket_of(loop, num_parts), std::memory_order_release);
+    const auto num_shares = static_cast<int64_t>(shares_.size());
+    for (int64_t i = 0; i < num_shares; ++i) {
+        const int64_t begin = num_parts * i / num_shares;
+        const int64_t end = num_parts * (i + 1) / num_shares;
+        shares_[i].left.store(share_of(loop, begin, end), std::memory_order_release);
+    }
     loop_.store(loop);
     loop_.notify_all();
     while (take_part()) {
@@ -85,15 +92,23 @@ void WorkerPool::run_side_by_side(int64_t num_parts) {
     }
 }
 
-// One part of the loop in progress, if any is left.
+// One part of the loop in progress, if any is left: a thread's own ones from the first on, others' from their end.
 bool WorkerPool::take_part() {
-    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    const auto num_shares = static_cast<int32_t>(shares_.size());
+    for (int32_t i = 0; i < num_shares; ++i) {
+        if (take_part_of(shares_[(this_thread_index + i) % num_shares], i == 0)) return true;
+    }
+    return false;
+}
+
+bool WorkerPool::take_part_of(Share& share, bool own) {
+    uint64_t left = share.left.load(std::memory_order_acquire);
     do {
-        if (num_taken_of(ticket) == num_parts_of(ticket)) return false;
-    } while (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acquire));
-    function_(body_, first_part_ + static_cast<int64_t>(num_taken_of(ticket)));
-    const uint64_t done = num_done_.fetch_add(1, std::memory_order_release) + 1;
-    if (done == num_parts_of(ticket)) num_done_.notify_one();
+        if (begin_of(left) == end_of(left)) return false;
+    } while (!share.left.compare_exchange_weak(left, own ? left + kOnePart : left - 1, std::memory_order_acquire));
+    function_(body_, first_part_ + static_cast<int64_t>(own ? begin_of(left) : end_of(left) - 1));
+    const uint32_t num_parts = num_parts_;  // before the loop may end
+    if (num_done_.fetch_add(1, std::memory_order_release) + 1 == num_parts) num_done_.notify_one();
     return true;
 }
 

@@ -1,7 +1,8 @@
 // reference/worker_pool.h: threads that share out the parts of one loop at a time.
 //
 //   P1  for_each returns when every part is done; what the parts wrote is visible to the caller
-//   P2  who runs which part is left to chance: parts write apart from each other, and no result depends on it
+//   P2  who runs which part is left to chance: parts write apart from each other, and no result depends on it. But
+//       parts that are neighbours mostly follow each other on one thread, which reads memory from one end to the other
 //   P3  every thread computes in the mode that NUMERICS N1 requires
 //   P4  a loop allocates nothing, and takes no lock while the threads are awake: between loops they look for the next
 //       one for some microseconds, then sleep until somebody wakes them
@@ -45,10 +46,16 @@ public:
 
 private:
     using PartFunction = void (*)(const void* body, int64_t part);
+    // What is left of a thread's own part of the loop: the loop's number, the first part left and the end, in one word,
+    // so that a thread that comes late cannot take a part of another loop than the one that it saw.
+    struct alignas(64) Share {
+        std::atomic<uint64_t> left{0};
+    };
 
     void run(int64_t num_parts, PartFunction function, const void* body);
     void run_side_by_side(int64_t num_parts);
     bool take_part();
+    bool take_part_of(Share& share, bool own);
     void wait_for_loop(uint32_t seen);
     void work(int32_t index);
     void stop();
@@ -58,9 +65,8 @@ private:
     PartFunction function_ = nullptr;
     const void* body_ = nullptr;
     int64_t first_part_ = 0;
-    // What is left to take: the loop's number, how many parts it has and how many are taken, in one word, so that a
-    // thread that comes late cannot take a part of another loop than the one that it saw.
-    std::atomic<uint64_t> ticket_{0};
+    uint32_t num_parts_ = 0;
+    std::vector<Share> shares_;  // by thread
     std::atomic<uint32_t> num_done_{0};
     std::atomic<uint32_t> loop_{0};  // counts loops; what sleepers wait on
     std::atomic<bool> stop_{false};

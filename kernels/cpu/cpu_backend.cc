@@ -264,10 +264,10 @@ RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, f
     const int64_t pairs = num_pairs(width);
     const Rounded wanted{buffer, activations(buffer).version, multiplier, form};
     const std::optional<BandShape> shape = bands_of(form);
-    const int64_t num_floats = (x.num_rows + (shape ? shape->rows : 0)) * pairs * 2;
-    float* floats = form == RowForm::kPairs ? nullptr : rounded_floats_.ensure(num_floats);
-    Pair* words = form == RowForm::kPairs ? rounded_pairs_.ensure(x.num_rows * pairs) : nullptr;
-    if (wanted != rounded_ && shape) round_to_bands(x, multiplier, *shape, floats);
+    const int64_t num_words = (x.num_rows + (shape ? kMaxBandRows : 0)) * pairs;
+    float* floats = holds_pairs(form) ? nullptr : rounded_floats_.ensure(2 * num_words);
+    Pair* words = holds_pairs(form) ? rounded_pairs_.ensure(num_words) : nullptr;
+    if (wanted != rounded_ && shape) round_to_bands(form, x, multiplier, floats, words);
     if (wanted != rounded_ && !shape) {
         for_rows(x.num_rows, [&](int64_t r) {
             form == RowForm::kPairs ? row_ops().round_to_pairs(x.row(r), width, multiplier, words + r * pairs)
@@ -275,26 +275,16 @@ RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, f
         });
     }
     rounded_ = wanted;
-    return {.floats = form == RowForm::kFloats ? floats : nullptr,
-            .pairs = words,
-            .bands = shape ? floats : nullptr,
-            .num_rows = x.num_rows,
-            .num_pairs = pairs};
+    return rounded_in(form, floats, words, x.num_rows, pairs);
 }
 
-void CpuBackend::round_to_bands(ConstFloatRows x, float multiplier, BandShape shape, float* bands) {
+void CpuBackend::round_to_bands(RowForm form, ConstFloatRows x, float multiplier, float* floats, Pair* words) {
+    const BandShape shape = *bands_of(form);
     const int64_t parts = (x.width + kBandColumns - 1) / kBandColumns;
-    pool_.for_each((x.num_rows + shape.rows - 1) / shape.rows * parts, [&](int64_t part) {
-        const int64_t first_row = part / parts * shape.rows;
+    pool_.for_each(shape.num_bands(x.num_rows) * parts, [&](int64_t part) {
         const int64_t first = part % parts * kBandColumns;
-        const int64_t width = shape.width(x.num_rows - first_row);
-        row_ops().round_to_band({.x = x.row(first_row) + first,
-                                 .stride = x.stride,
-                                 .num_rows = std::min(width, x.num_rows - first_row),
-                                 .count = std::min(kBandColumns, x.width - first),
-                                 .multiplier = multiplier,
-                                 .width = width,
-                                 .out = bands + first_row * num_pairs(x.width) * 2 + first * width});
+        round_band(row_ops(), form, x, multiplier, shape.first_row(part / parts, x.num_rows), first,
+                   std::min(kBandColumns, x.width - first), floats, words);
     });
 }
 

@@ -168,7 +168,7 @@ private:
     reference::FloatRows fresh(reference::Buffer buffer, int64_t width);
     reference::ConstFloatRows rows(reference::Buffer buffer, int64_t width) const;
     reference::FloatRows changing(reference::Buffer buffer, int64_t width);
-    void round_to_bands(reference::ConstFloatRows x, float multiplier, BandShape shape, float* bands);
+    void round_to_bands(RowForm form, reference::ConstFloatRows x, float multiplier, float* floats, Pair* words);
     // row(r) for each of them: by one thread as long as waking another costs more.
     template <typename Row>
     void for_rows(int64_t num_rows, const Row& row) {

@@ -75,31 +75,10 @@ RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& m
     const ConstFloatRows rows = x.rows(part.first_entry, part.num_rows);
     const int64_t pairs = num_pairs(x.width);
     const RowForm form = row_form(choice_.of_rows(part.num_rows), matrix, part.num_rows);
-    const int64_t number = &part - experts_.parts.data();
     // A part's last band may be wider than its rows.
-    const int64_t first_row = part.first_entry + number * kMaxBandRows;
-    float* floats = experts_.rounded_floats.data() + first_row * 2 * pairs;
-    Pair* words = experts_.rounded_pairs.data() + part.first_entry * pairs;
-    for (int64_t r = 0; r < rows.num_rows && form == RowForm::kFloats; ++r)
-        row_ops().round_to_floats(rows.row(r), x.width, 1.0F, floats + r * 2 * pairs);
-    for (int64_t r = 0; r < rows.num_rows && form == RowForm::kPairs; ++r)
-        row_ops().round_to_pairs(rows.row(r), x.width, 1.0F, words + r * pairs);
-    const std::optional<BandShape> shape = bands_of(form);
-    for (int64_t r = 0; shape && r < rows.num_rows; r += shape->rows) {
-        const int64_t width = shape->width(rows.num_rows - r);
-        row_ops().round_to_band({.x = rows.row(r),
-                                 .stride = rows.stride,
-                                 .num_rows = std::min(width, rows.num_rows - r),
-                                 .count = x.width,
-                                 .multiplier = 1.0F,
-                                 .width = width,
-                                 .out = floats + r * 2 * pairs});
-    }
-    return {.floats = form == RowForm::kFloats ? floats : nullptr,
-            .pairs = form == RowForm::kPairs ? words : nullptr,
-            .bands = shape ? floats : nullptr,
-            .num_rows = part.num_rows,
-            .num_pairs = pairs};
+    const int64_t first_row = part.first_entry + (&part - experts_.parts.data()) * kMaxBandRows;
+    return cpu::round_rows(row_ops(), form, rows, 1.0F, experts_.rounded_floats.data() + first_row * 2 * pairs,
+                           experts_.rounded_pairs.data() + first_row * pairs);
 }
 
 // Every part's rows of x by its expert's matrices, of one shape, each into rows of its own that stand as the entries
@@ -112,7 +91,7 @@ void CpuBackend::multiply_parts(int32_t layer, ConstFloatRows x, std::span<const
     };
     const int64_t pairs = num_pairs(x.width);
     experts_.rounded_floats.ensure((x.num_rows + num_parts * kMaxBandRows) * 2 * pairs);
-    experts_.rounded_pairs.ensure(x.num_rows * pairs);
+    experts_.rounded_pairs.ensure((x.num_rows + num_parts * kMaxBandRows) * pairs);
     experts_.rounded.resize(static_cast<size_t>(num_parts));
     for_rows(num_parts, [&](int64_t i) { experts_.rounded[i] = round_part(experts_.parts[i], matrix_of(i, 0), x); });
     const PackedMatrix& shape = matrix_of(0, 0);

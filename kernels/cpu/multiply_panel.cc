@@ -1,8 +1,9 @@
 #include "kernels/cpu/multiply_panel.h"
 
-namespace verbatim::cpu {
+#include <algorithm>
+#include <optional>
 
-static_assert(kMatmulRows % kWideBands.rows == 0 && kMatmulRows % kNarrowBands.rows == 0);
+namespace verbatim::cpu {
 
 namespace {
 
@@ -16,6 +17,48 @@ bool reads_int8(const CpuOps& ops, const PackedMatrix& matrix, int64_t num_rows)
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows) {
     const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
     return reads_int8(*loop.ops, matrix, num_rows) ? one_by_one : loop.form();
+}
+
+RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_rows, int64_t num_pairs) {
+    RoundedRows rows{.num_rows = num_rows, .num_pairs = num_pairs};
+    switch (form) {
+        case RowForm::kFloats: rows.floats = floats; break;
+        case RowForm::kPairs: rows.pairs = pairs; break;
+        case RowForm::kPairBands: rows.pair_bands = pairs; break;
+        case RowForm::kWideBands:
+        case RowForm::kNarrowBands: rows.bands = floats; break;
+    }
+    return rows;
+}
+
+void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t first_row,
+                int64_t first_column, int64_t count, float* floats, Pair* pairs) {
+    const int64_t width = bands_of(form)->width(first_row, x.num_rows);
+    const int64_t begin = first_row * 2 * num_pairs(x.width) + first_column * width;
+    ops.round_to_band({.x = x.row(first_row) + first_column,
+                       .stride = x.stride,
+                       .num_rows = std::min(width, x.num_rows - first_row),
+                       .count = count,
+                       .multiplier = multiplier,
+                       .width = width,
+                       .out = holds_pairs(form) ? nullptr : floats + begin,
+                       .pairs = holds_pairs(form) ? pairs + begin / 2 : nullptr});
+}
+
+RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, float* floats,
+                       Pair* pairs) {
+    const int64_t pairs_per_row = num_pairs(x.width);
+    const std::optional<BandShape> shape = bands_of(form);
+    for (int64_t r = 0; r < x.num_rows; r += shape ? shape->width(r, x.num_rows) : 1) {
+        if (shape) {
+            round_band(ops, form, x, multiplier, r, 0, x.width, floats, pairs);
+        } else if (holds_pairs(form)) {
+            ops.round_to_pairs(x.row(r), x.width, multiplier, pairs + r * pairs_per_row);
+        } else {
+            ops.round_to_floats(x.row(r), x.width, multiplier, floats + r * 2 * pairs_per_row);
+        }
+    }
+    return rounded_in(form, floats, pairs, x.num_rows, pairs_per_row);
 }
 
 void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
@@ -33,7 +76,7 @@ void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const fl
     }
     alignas(64) float out[kMatmulRows * kPanelOutputs];
     PanelArgs args{.rows = x, .out = out};
-    const bool directly = x.bands == nullptr && reads_int8(ops, matrix, x.num_rows);
+    const bool directly = x.bands == nullptr && x.pair_bands == nullptr && reads_int8(ops, matrix, x.num_rows);
     if (!matrix.is_int8()) args.panel = matrix.panel(panel);
     if (directly) args.int8_panel = matrix.int8_panel(panel);
     if (matrix.is_int8() && !directly) {

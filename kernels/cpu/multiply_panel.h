@@ -11,11 +11,20 @@
 
 namespace verbatim::cpu {
 
-inline constexpr int64_t kMatmulRows = 120;  // rows that share a panel's trip through the cache: whole bands, and tiles
-                                             // of 6
-
 // The form in which the loop takes so many rows by this matrix.
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows);
+
+// The form's memory as rows of it.
+RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_rows, int64_t num_pairs);
+
+// `count` columns from `first_column` on of a band of x. REQUIRES: a form with bands; a band begins at first_row.
+void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t first_row,
+                int64_t first_column, int64_t count, float* floats, Pair* pairs);
+
+// The rows in a form, by one thread, into `floats` or, if the form holds pairs, into `pairs`: both have room for
+// kMaxBandRows rows beyond x's.
+RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, float* floats,
+                       Pair* pairs);
 
 // `y` has the rows of x and the matrix's columns. `widened` holds a panel's pairs for int8 weights. REQUIRES: up to
 // kMatmulRows rows, in row_form's form.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/paged_attention.h"
@@ -26,29 +27,7 @@ using cpu::RowForm;
 
 cpu::RoundedRows rounded_rows(const Kernel* kernel, const verbatim_const_floats& x, float multiplier, cpu::RowForm form,
                               float* memory) {
-    const int64_t pairs = num_pairs(x.width);
-    auto* const words = reinterpret_cast<Pair*>(memory);
-    const std::optional<cpu::BandShape> shape = cpu::bands_of(form);
-    for (int64_t r = 0; shape && r < x.num_rows; r += shape->rows) {
-        const int64_t count = std::min(shape->rows, x.num_rows - r);
-        row_ops_of(kernel).round_to_band({.x = x.data + r * x.stride,
-                                          .stride = x.stride,
-                                          .num_rows = count,
-                                          .count = x.width,
-                                          .multiplier = multiplier,
-                                          .width = shape->width(count),
-                                          .out = memory + r * pairs * 2});
-    }
-    for (int64_t r = 0; !shape && r < x.num_rows; ++r) {
-        const float* row = x.data + r * x.stride;
-        form == RowForm::kPairs ? row_ops_of(kernel).round_to_pairs(row, x.width, multiplier, words + r * pairs)
-                                : row_ops_of(kernel).round_to_floats(row, x.width, multiplier, memory + r * 2 * pairs);
-    }
-    return {.floats = form == RowForm::kFloats ? memory : nullptr,
-            .pairs = form == RowForm::kPairs ? words : nullptr,
-            .bands = shape ? memory : nullptr,
-            .num_rows = x.num_rows,
-            .num_pairs = pairs};
+    return cpu::round_rows(row_ops_of(kernel), form, rows_of(x), multiplier, memory, reinterpret_cast<Pair*>(memory));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <system_error>
 #include <thread>
@@ -27,6 +28,32 @@ TEST(WorkerPool, EveryPartRunsOnceBeforeTheLoopReturns) {
                 EXPECT_EQ(times, std::vector<int>(num_parts, repeat));
             }
         }
+    }
+}
+
+// A thread goes through neighbours in order, and helps the others from the end of what is theirs.
+TEST(WorkerPool, AThreadTakesItsOwnPartsInOrderAndThenOthersFromTheirEnd) {
+    constexpr int64_t kParts = 10;
+    WorkerPool pool(2);
+    for (int repeat = 0; repeat < 20; ++repeat) {
+        std::atomic<int> num_begun{0};
+        std::atomic<int64_t> num_others{0};  // but part 0, which waits for them
+        std::vector<int64_t> order;          // of the thread that did not take part 0
+        pool.for_each(kParts, [&](int64_t part) {
+            if (part == 0) {
+                EXPECT_EQ(WorkerPool::thread_index(), 0);
+                ++num_begun;
+                while (num_others != kParts - 1) std::this_thread::yield();
+                return;
+            }
+            // Both threads are there before either goes on.
+            if (part == kParts / 2) ++num_begun;
+            while (num_begun != 2) std::this_thread::yield();
+            EXPECT_EQ(WorkerPool::thread_index(), 1);
+            order.push_back(part);
+            ++num_others;
+        });
+        EXPECT_EQ(order, std::vector<int64_t>({5, 6, 7, 8, 9, 4, 3, 2, 1}));
     }
 }
 

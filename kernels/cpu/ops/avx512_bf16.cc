@@ -11,6 +11,7 @@ VERBATIM_TARGET_BEGIN("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
 #include "kernels/cpu/ops/lanes_avx512_bf16.h"
 #include "kernels/cpu/ops/exact_math.h"
 #include "kernels/cpu/ops/loops.h"
+#include "kernels/cpu/ops/pair_band_loops.h"
 VERBATIM_TARGET_END
 // clang-format on
 
@@ -20,6 +21,8 @@ const CpuOps kAvx512Bf16Ops{.isa = Isa::kAvx512Bf16,
                             .takes_pairs = true,
                             .single_pass = true,
                             .panel = panel_of<Bf16Weights<Avx512Bf16>>,
+                            .panel_of_bands = panel_of_pair_bands<Avx512Bf16>,
+                            .band_form = RowForm::kPairBands,
                             .attend_tile = attend_tile_of<Avx512Bf16>,
                             .merge_run = merge_run,
                             .scan = scan_of<Avx512Bf16>,

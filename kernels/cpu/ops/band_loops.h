@@ -102,7 +102,7 @@ void panel_of_bands(const PanelArgs& args) {
         const bool last = first + count == rows.num_pairs;
         const Pair* panel = args.panel + first * kPanelOutputs;
         for (int64_t r = 0; r < rows.num_rows; r += kShape.rows) {
-            const int64_t width = kShape.width(rows.num_rows - r);
+            const int64_t width = kShape.width(r, rows.num_rows);
             const float* a = rows.bands + (r * rows.num_pairs + first * width) * 2;
             const auto* next = reinterpret_cast<const char*>(
                 r == 0 ? static_cast<const void*>(panel + count * kPanelOutputs) : a + rows.num_pairs * width * 2);

@@ -110,9 +110,11 @@ private:
         if (num_panels_ > 1) leave_caches();
         const auto begin = std::chrono::steady_clock::now();
         for (int64_t i = 0; i < num_panels_; ++i) {
+            const auto* pairs = reinterpret_cast<const Pair*>(rows_.data());
             loop.run({.rows = {.floats = rows_.data(),
-                               .pairs = reinterpret_cast<const Pair*>(rows_.data()),
+                               .pairs = pairs,
                                .bands = rows_.data(),
+                               .pair_bands = pairs,
                                .num_rows = num_rows_,
                                .num_pairs = kPairs},
                       .panel = panels_.data() + i * kPairs * kPanelOutputs,

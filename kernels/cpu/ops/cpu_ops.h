@@ -31,25 +31,29 @@ Isa best_isa();  // whose matmul of many rows wins matmul_choice's race
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. All forms hold the same
 // values; a loop reads one of them.
-enum class RowForm : uint8_t { kFloats, kPairs, kWideBands, kNarrowBands };
+enum class RowForm : uint8_t { kFloats, kPairs, kWideBands, kNarrowBands, kPairBands };
 constexpr std::optional<BandShape> bands_of(RowForm form) {
     if (form == RowForm::kWideBands) return kWideBands;
     if (form == RowForm::kNarrowBands) return kNarrowBands;
+    if (form == RowForm::kPairBands) return kPairBands;
     return std::nullopt;
 }
+constexpr bool holds_pairs(RowForm form) { return form == RowForm::kPairs || form == RowForm::kPairBands; }
 
 struct RoundedRows {
-    const float* floats = nullptr;  // [num_rows, 2 · num_pairs]
-    const Pair* pairs = nullptr;    // [num_rows, num_pairs]
-    const float* bands = nullptr;   // one behind another: [2 · num_pairs, the band's width]
+    const float* floats = nullptr;     // [num_rows, 2 · num_pairs]
+    const Pair* pairs = nullptr;       // [num_rows, num_pairs]
+    const float* bands = nullptr;      // one behind another: [2 · num_pairs, the band's width]
+    const Pair* pair_bands = nullptr;  // likewise: [num_pairs, the band's width]
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
 
-    // Rows [first, first + count). REQUIRES: with bands, that `first` begins one.
+    // Rows [first, first + count). REQUIRES: with bands, that they are whole blocks of kMatmulRows, or the last one.
     [[nodiscard]] RoundedRows rows(int64_t first, int64_t count) const {
         return {.floats = floats != nullptr ? floats + first * 2 * num_pairs : nullptr,
                 .pairs = pairs != nullptr ? pairs + first * num_pairs : nullptr,
                 .bands = bands != nullptr ? bands + first * 2 * num_pairs : nullptr,
+                .pair_bands = pair_bands != nullptr ? pair_bands + first * num_pairs : nullptr,
                 .num_rows = count,
                 .num_pairs = num_pairs};
     }

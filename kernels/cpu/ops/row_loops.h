@@ -31,9 +31,10 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
 
 // Columns [0, kSide) of kSide rows become rows of the band.
 constexpr int64_t kSide = 4;  // of what is transposed in registers
-inline void transpose_to_band(const float* rows, int64_t stride, int64_t width, float* out) {
-    using Four = float __attribute__((vector_size(16)));
-    static_assert(sizeof(Four) == kSide * sizeof(float));
+template <typename Element>
+inline void transpose_to_band(const Element* rows, int64_t stride, int64_t width, Element* out) {
+    using Four = uint32_t __attribute__((vector_size(16)));  // only moved
+    static_assert(sizeof(Four) == kSide * sizeof(Element));
     Four row[kSide], column[kSide];
     for (int64_t r = 0; r < kSide; ++r) std::memcpy(&row[r], rows + r * stride, sizeof(Four));
     const Four ab_low = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
@@ -47,26 +48,39 @@ inline void transpose_to_band(const float* rows, int64_t stride, int64_t width, 
     for (int64_t k = 0; k < kSide; ++k) std::memcpy(out + k * width, &column[k], sizeof(Four));
 }
 
+// rows [.., stride] to out [count, width].
+template <typename Element>
+inline void put_side_by_side(const Element* rows, int64_t stride, int64_t count, int64_t width, Element* out) {
+    const int64_t square_rows = width / kSide * kSide;
+    const int64_t square_columns = count / kSide * kSide;
+    for (int64_t k = 0; k < square_columns; k += kSide) {
+        for (int64_t r = 0; r < square_rows; r += kSide) {
+            transpose_to_band(rows + r * stride + k, stride, width, out + k * width + r);
+        }
+    }
+    for (int64_t k = 0; k < count; ++k) {
+        const int64_t done = k < square_columns ? square_rows : 0;
+        for (int64_t r = done; r < width; ++r) out[k * width + r] = rows[r * stride + k];
+    }
+}
+
 VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
     constexpr int64_t kBlock = 64;  // of K, rounded at a time
-    float rounded[kMaxBandRows][kBlock] = {};
+    float floats[kMaxBandRows][kBlock] = {};
+    Pair pairs[kMaxBandRows][kBlock / 2] = {};
     for (int64_t first = 0; first < args.count; first += kBlock) {
         const int64_t count = args.count - first < kBlock ? args.count - first : kBlock;
-        const int64_t padded = 2 * num_pairs(count);
-        float* out = args.out + first * args.width;
-        for (int64_t r = 0; r < args.num_rows; ++r) {
-            round_to_floats(args.x + r * args.stride + first, count, args.multiplier, rounded[r]);
-        }
-        const int64_t square_rows = args.width / kSide * kSide;
-        const int64_t square_columns = padded / kSide * kSide;
-        for (int64_t k = 0; k < square_columns; k += kSide) {
-            for (int64_t r = 0; r < square_rows; r += kSide) {
-                transpose_to_band(&rounded[r][k], kBlock, args.width, out + k * args.width + r);
+        const float* x = args.x + first;
+        if (args.pairs != nullptr) {
+            for (int64_t r = 0; r < args.num_rows; ++r) {
+                round_to_pairs(x + r * args.stride, count, args.multiplier, pairs[r]);
             }
-        }
-        for (int64_t k = 0; k < padded; ++k) {
-            const int64_t done = k < square_columns ? square_rows : 0;
-            for (int64_t r = done; r < args.width; ++r) out[k * args.width + r] = rounded[r][k];
+            put_side_by_side(pairs[0], kBlock / 2, num_pairs(count), args.width, args.pairs + first / 2 * args.width);
+        } else {
+            for (int64_t r = 0; r < args.num_rows; ++r) {
+                round_to_floats(x + r * args.stride, count, args.multiplier, floats[r]);
+            }
+            put_side_by_side(floats[0], kBlock, 2 * num_pairs(count), args.width, args.out + first * args.width);
         }
     }
 }

@@ -11,30 +11,59 @@ namespace verbatim::cpu {
 
 inline constexpr int64_t kMaxConvTaps = 4;
 
+// Rows that share a panel's trip through the cache: no band crosses from one such block to the next.
+inline constexpr int64_t kMatmulRows = 120;
+
 // Rows of a matmul side by side, element by element: [K, width]. Rows that do not exist are +0.
 struct BandShape {
-    int64_t rows = 0;   // of a full band
+    int64_t rows = 0;   // of a band where there are many
     int64_t step = 1;   // widths are multiples of it
     int64_t least = 1;  // width
-    [[nodiscard]] constexpr int64_t width(int64_t num_rows) const {
-        return std::clamp((num_rows + step - 1) / step * step, least, rows);
+    int64_t most = 0;   // of few rows that are no multiple of `rows`: they are shared out evenly, up to so many each
+
+    static constexpr int64_t kFewRows = 32;
+
+    // Of the band that begins at row `first` of `num_rows`. REQUIRES: a band begins there.
+    [[nodiscard]] constexpr int64_t width(int64_t first, int64_t num_rows) const {
+        const int64_t left = std::min(num_rows - first, kMatmulRows - first % kMatmulRows);
+        if (most > 0 && left <= kFewRows && left % rows != 0) return share(left, share(left, most));
+        return std::clamp(share(left, step) * step, least, rows);
     }
+    [[nodiscard]] constexpr int64_t num_bands(int64_t num_rows) const {
+        int64_t bands = 0;
+        for (int64_t first = 0; first < num_rows; first += width(first, num_rows)) ++bands;
+        return bands;
+    }
+    // REQUIRES: band < num_bands(num_rows).
+    [[nodiscard]] constexpr int64_t first_row(int64_t band, int64_t num_rows) const {
+        int64_t first = 0;
+        for (int64_t i = 0; i < band; ++i) first += width(first, num_rows);
+        return first;
+    }
+
+private:
+    static constexpr int64_t share(int64_t whole, int64_t parts) { return (whole + parts - 1) / parts; }
 };
 // By one vector of 16 outputs: as many sums as fit 32 registers, no fewer than keep two units with four steps of
 // latency busy.
 inline constexpr BandShape kWideBands{.rows = 24, .step = 4, .least = 8};
 inline constexpr BandShape kNarrowBands{.rows = 6};  // by two vectors of 8 outputs: the sums that fit 16 registers
+// By four vectors of 16 outputs, by two where they are more than 6.
+inline constexpr BandShape kPairBands{.rows = 6, .most = 8};
 inline constexpr int64_t kMaxBandRows = kWideBands.rows;
+static_assert(kMatmulRows % kWideBands.rows == 0 && kMatmulRows % kNarrowBands.rows == 0 &&
+              kMatmulRows % kPairBands.rows == 0);
 
-// out[k · width + r] = bf16(x[r · stride + k] · multiplier), K padded with +0 to whole pairs.
+// Rows side by side, bf16(x[r · stride + k] · multiplier), K padded with +0 to whole pairs.
 struct RoundBandArgs {
     const float* x = nullptr;  // [num_rows, count]
     int64_t stride = 0;        // between rows
     int64_t num_rows = 0;      // up to `width`
     int64_t count = 0;
     float multiplier = 1.0F;
-    int64_t width = 0;     // of the band
-    float* out = nullptr;  // [2 · num_pairs(count), width]
+    int64_t width = 0;      // of the band
+    float* out = nullptr;   // [2 · num_pairs(count), width], or null
+    Pair* pairs = nullptr;  // instead: [num_pairs(count), width]
 };
 
 // One token and some channels of reference/ops/conv1d.h.

@@ -42,19 +42,24 @@ struct RowForms {
           floats(rows * pairs * 2),
           words(rows * pairs),
           wide((rows + kWideBands.rows) * pairs * 2),
-          narrow((rows + kNarrowBands.rows) * pairs * 2) {
-        const auto put = [&](std::vector<float>& bands, const BandShape& shape, int64_t r, int64_t k) {
-            const int64_t before = r / shape.rows * shape.rows;
-            bands[before * pairs * 2 + k * shape.width(rows - before) + r - before] = floats[r * pairs * 2 + k];
+          narrow((rows + kNarrowBands.rows) * pairs * 2),
+          pair_bands(rows * pairs) {
+        // Element k of row r, of `num_k` in all.
+        const auto place = [&](const BandShape& shape, int64_t r, int64_t k, int64_t num_k) {
+            int64_t band = 0;
+            while (band + 1 < shape.num_bands(rows) && shape.first_row(band + 1, rows) <= r) ++band;
+            const int64_t first = shape.first_row(band, rows);
+            return first * num_k + k * shape.width(first, rows) + r - first;
         };
         for (int64_t r = 0; r < rows; ++r) {
             for (int64_t k = 0; k < num_k; ++k) {
                 const uint16_t bits = a[r * num_k + k];
                 floats[r * pairs * 2 + k] = bf16_to_float(bits);
                 words[r * pairs + k / 2] |= Pair{bits} << (k % 2 * 16);
-                put(wide, kWideBands, r, k);
-                put(narrow, kNarrowBands, r, k);
+                wide[place(kWideBands, r, k, pairs * 2)] = floats[r * pairs * 2 + k];
+                narrow[place(kNarrowBands, r, k, pairs * 2)] = floats[r * pairs * 2 + k];
             }
+            for (int64_t j = 0; j < pairs; ++j) pair_bands[place(kPairBands, r, j, pairs)] = words[r * pairs + j];
         }
     }
     [[nodiscard]] RoundedRows rows(RowForm form) const {
@@ -63,6 +68,8 @@ struct RowForms {
             case RowForm::kPairs: return {.pairs = words.data(), .num_rows = num_rows, .num_pairs = pairs};
             case RowForm::kWideBands: return {.bands = wide.data(), .num_rows = num_rows, .num_pairs = pairs};
             case RowForm::kNarrowBands: return {.bands = narrow.data(), .num_rows = num_rows, .num_pairs = pairs};
+            case RowForm::kPairBands:
+                return {.pair_bands = pair_bands.data(), .num_rows = num_rows, .num_pairs = pairs};
         }
         throw std::logic_error("no such form");
     }
@@ -71,6 +78,7 @@ struct RowForms {
     std::vector<float> floats;
     std::vector<Pair> words;
     std::vector<float> wide, narrow;
+    std::vector<Pair> pair_bands;
 };
 
 void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& shape) {
@@ -106,11 +114,47 @@ void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& 
     }
 }
 
+TEST(Bands, CoverAllRowsAndDoNotCrossFromBlockToBlock) {
+    for (const BandShape& shape : {kWideBands, kNarrowBands, kPairBands}) {
+        for (int64_t num_rows = 1; num_rows <= 3 * kMatmulRows; ++num_rows) {
+            int64_t first = 0;
+            for (int64_t band = 0; band < shape.num_bands(num_rows); ++band) {
+                ASSERT_EQ(shape.first_row(band, num_rows), first) << num_rows << " rows, band " << band;
+                const int64_t width = shape.width(first, num_rows);
+                ASSERT_GE(width, shape.least);
+                ASSERT_LE(width, std::max(shape.rows, shape.most));
+                const int64_t real = std::min(width, num_rows - first);
+                ASSERT_EQ(first / kMatmulRows, (first + real - 1) / kMatmulRows) << num_rows << " rows, row " << first;
+                // A block alone is shared out as it is among others.
+                const int64_t block = first / kMatmulRows * kMatmulRows;
+                ASSERT_EQ(shape.width(first - block, std::min(kMatmulRows, num_rows - block)), width) << num_rows;
+                first += width;
+            }
+            ASSERT_GE(first, num_rows);
+        }
+    }
+}
+
+TEST(Bands, FewRowsOfPairsLeaveNoSmallBand) {
+    const auto widths = [](int64_t num_rows) {
+        std::vector<int64_t> widths;
+        for (int64_t r = 0; r < num_rows; r += widths.back()) widths.push_back(kPairBands.width(r, num_rows));
+        return widths;
+    };
+    using Widths = std::vector<int64_t>;
+    EXPECT_EQ(widths(7), Widths({7}));
+    EXPECT_EQ(widths(12), Widths({6, 6}));
+    EXPECT_EQ(widths(16), Widths({8, 8}));
+    EXPECT_EQ(widths(20), Widths({7, 7, 6}));
+    EXPECT_EQ(widths(32), Widths({8, 6, 6, 6, 6}));
+    EXPECT_EQ(widths(34), Widths({6, 7, 7, 7, 7}));
+}
+
 TEST(Panel, EveryInstructionSetHasTheBitsOfTheDefinition) {
     const PanelShape shapes[] = {{1, 1, 1},     {1, 64, 2},  {2, 65, 255}, {3, 63, 256},  {4, 64, 257},
                                  {5, 130, 600}, {6, 64, 64}, {7, 64, 513}, {13, 20, 768}, {129, 64, 33}};
-    const PanelShape shapes_of_bands[] = {{8, 64, 2},   {9, 64, 259},  {10, 64, 257}, {16, 65, 514},
-                                          {20, 64, 31}, {24, 64, 256}, {25, 64, 258}, {41, 64, 33}};
+    const PanelShape shapes_of_bands[] = {{8, 64, 2},    {9, 64, 259},  {10, 64, 257}, {16, 65, 514}, {20, 64, 31},
+                                          {24, 64, 256}, {25, 64, 258}, {41, 64, 33},  {121, 64, 258}};
     for (const Isa isa : supported_isas()) {
         for (const Values kind : reference::kAllValues) {
             for (const PanelShape& shape : shapes) {

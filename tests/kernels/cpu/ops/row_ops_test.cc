@@ -68,28 +68,36 @@ TEST_F(RowOpsTest, RoundingHasTheBitsOfTheDefinition) {
 }
 
 TEST_F(RowOpsTest, ABandHoldsTheRoundedRowsSideBySide) {
-    std::vector<std::pair<BandShape, int64_t>> bands;
-    for (const int64_t num_rows : {1, 8, 9, 13, 20, 21, 24}) bands.emplace_back(kWideBands, num_rows);
-    for (const int64_t num_rows : {1, 2, 3, 4, 5, 6}) bands.emplace_back(kNarrowBands, num_rows);
+    std::vector<std::pair<int64_t, int64_t>> bands;  // width, rows
+    for (const int64_t num_rows : {1, 8, 9, 13, 20, 21, 24})
+        bands.emplace_back(kWideBands.width(0, num_rows), num_rows);
+    for (const int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 8}) bands.emplace_back(num_rows, num_rows);
     for_all([&] {
-        for (const auto& [shape, num_rows] : bands) {
-            const int64_t width = shape.width(num_rows);
+        for (const auto& [width, num_rows] : bands) {
             const int64_t stride = count + 3;
             const auto rows = draw_values(num_rows * stride, 3, Values::kNormal);
             std::vector<float> band(2 * num_pairs(count) * width, 77.0F);
-            ops->round_to_band({.x = rows.data(),
-                                .stride = stride,
-                                .num_rows = num_rows,
-                                .count = count,
-                                .multiplier = 0.3F,
-                                .width = width,
-                                .out = band.data()});
+            std::vector<Pair> pairs(num_pairs(count) * width, 77);
+            RoundBandArgs args{.x = rows.data(),
+                               .stride = stride,
+                               .num_rows = num_rows,
+                               .count = count,
+                               .multiplier = 0.3F,
+                               .width = width,
+                               .out = band.data()};
+            ops->round_to_band(args);
+            args.out = nullptr;
+            args.pairs = pairs.data();
+            ops->round_to_band(args);
             for (int64_t i = 0; i < 2 * num_pairs(count) * width; ++i) {
                 const int64_t k = i / width;
                 const int64_t r = i % width;
                 const bool real = k < count && r < num_rows;
                 const uint16_t want = real ? reference::round_to_bf16(rows[r * stride + k] * 0.3F) : uint16_t{0};
+                const Pair pair = pairs[k / 2 * width + r];
                 ASSERT_EQ(reference::bits_from_float(band[i]), uint32_t{want} << 16)
+                    << where << ", row " << r << " of " << num_rows << ", " << k;
+                ASSERT_EQ(k % 2 == 0 ? even_bits(pair) : odd_bits(pair), want)
                     << where << ", row " << r << " of " << num_rows << ", " << k;
             }
         }
