@@ -1,15 +1,10 @@
 #include "reference/worker_pool.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <system_error>
 #include <thread>
 #include <vector>
-
-#include "tests/support/sanitized.h"
 
 namespace verbatim::reference {
 namespace {
@@ -55,22 +50,6 @@ TEST(WorkerPool, AThreadTakesItsOwnPartsInOrderAndThenOthersFromTheirEnd) {
         });
         EXPECT_EQ(order, std::vector<int64_t>({5, 6, 7, 8, 9, 4, 3, 2, 1}));
     }
-}
-
-// On a machine that has no room for so many threads' stacks.
-TEST(WorkerPool, WithoutMoreThreadsItThrowsAndTheFirstOnesEnd) {
-    if (tests::kSanitized) GTEST_SKIP() << "a sanitizer needs more addresses than it is left";
-    const auto make_many = [] {
-        const rlimit few{uint64_t{1} << 30, uint64_t{1} << 30};
-        if (setrlimit(RLIMIT_AS, &few) != 0) std::_Exit(99);
-        try {
-            const WorkerPool pool(100'000);
-        } catch (const std::system_error&) {
-            std::_Exit(7);
-        }
-        std::_Exit(98);
-    };
-    EXPECT_EXIT(make_many(), testing::ExitedWithCode(7), "");
 }
 
 TEST(WorkerPool, RangesCoverTheCountInGrains) {

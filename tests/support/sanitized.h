@@ -5,10 +5,6 @@
 
 namespace verbatim::tests {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+inline constexpr bool kSanitized = VERBATIM_SANITIZED != 0;
 
 }  // namespace verbatim::tests

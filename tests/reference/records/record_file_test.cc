@@ -3,16 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
 #include "reference/records/comparison.h"
 #include "reference/records/description_json.h"
 #include "tests/reference/records/record_scene.h"
-#include "tests/support/sanitized.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
@@ -40,18 +37,6 @@ std::vector<std::byte> written(const Record& record, bool with_end = true) {
     const auto bytes = bytes_at(path);
     CHECK_EQ(static_cast<int64_t>(bytes.size()), (*writer)->file_bytes());
     return bytes;
-}
-
-// However long it is: this one has no end.
-TEST(RecordFile, WhatDoesNotBeginAsOneIsNotReadToItsEnd) {
-    if (kSanitized) GTEST_SKIP() << "a sanitizer needs more addresses than it is left";
-    const auto read = [] {
-        const rlimit little{uint64_t{2} << 30, uint64_t{2} << 30};
-        if (setrlimit(RLIMIT_AS, &little) != 0) std::_Exit(99);
-        const auto record = read_record("/dev/zero");
-        std::_Exit(!record && record.error().message.ends_with("(verbatim replay --record FILE writes one)") ? 7 : 98);
-    };
-    EXPECT_EXIT(read(), testing::ExitedWithCode(7), "");
 }
 
 TEST(RecordFile, IsReadBackAsItWasWritten) {
