@@ -38,6 +38,7 @@ struct EngineStats {
     int64_t forks = 0;
     int64_t rewinds = 0;
     int64_t steps_without_room = 0;  // in which a waiting request stayed out for want of memory, not of token budget
+    int64_t admission_lookups = 0;   // of waiting requests whose turn had come: at least one for each admission
     int64_t snapshots_without_room = 0;  // prompt heads and checkpoints not taken because no state row was free
     std::array<int64_t, static_cast<size_t>(NotReused::kCount)> not_reused{};
     std::array<int64_t, static_cast<size_t>(RefusalReason::kCount)> refusals{};

@@ -92,7 +92,7 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     sampling.seed = sequence->request.seed ? *sequence->request.seed : prng_.next();
     sequence->stops = StopMatcher(sequence->request.stop_strings);
     event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
-    scheduler_.add(*sequence);
+    scheduler_.add(*sequence, next_step_);
     const RequestId id = sequence->id;
     CHECK_GE(sequence->max_tokens, 0);
     CHECK(sequences_.emplace(id, std::move(sequence)).second, "request {} runs already", index(id));

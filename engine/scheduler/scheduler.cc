@@ -15,26 +15,6 @@ Slice append(std::vector<T>& all, std::span<const T> part) {
     return slice;
 }
 
-// The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
-std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints, const CacheConfig& cache) {
-    if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
-        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.pools.block_size);
-        return kept > 0 ? std::vector{Snapshot{kept, HeadKind::kCheckpoint}} : std::vector<Snapshot>{};
-    }
-    const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
-    std::vector<Snapshot> chosen;
-    for (const int64_t end : sequence.turn.checkpoints) {
-        if (end > 0 && end < prompt_head) chosen.push_back({end, HeadKind::kCheckpoint});
-    }
-    const auto too_many = static_cast<std::ptrdiff_t>(chosen.size()) - max_checkpoints;
-    if (too_many > 0) {
-        const std::ptrdiff_t keep_first = max_checkpoints > 0 ? 1 : 0;
-        chosen.erase(chosen.begin() + keep_first, chosen.begin() + keep_first + too_many);
-    }
-    if (prompt_head > 0) chosen.push_back({prompt_head, HeadKind::kPrompt});
-    return chosen;
-}
-
 }  // namespace
 
 std::vector<std::string> problems_of(const SchedulerConfig& config) {
@@ -48,6 +28,9 @@ std::vector<std::string> problems_of(const SchedulerConfig& config) {
     at_least("max_window", config.max_window, 1);
     at_least("max_row_lag", config.max_row_lag, 0);
     at_least("verify_tokens", config.verify_tokens, 0);
+    at_least("max_wait_steps", config.max_wait_steps, 0);
+    if (config.admission >= AdmissionOrder::kCount)
+        problems.push_back(fmt::format("admission: {} is no order", static_cast<int>(config.admission)));
     return problems;
 }
 
@@ -72,14 +55,6 @@ Scheduler::Scheduler(const SchedulerConfig& config, const SchedulerParts& parts,
     CHECK(validate(config).has_value());
 }
 
-void Scheduler::add(Sequence& sequence) {
-    CHECK(waiting_.empty() || waiting_.rbegin()->first < sequence.id, "request {} after request {}", index(sequence.id),
-          index(waiting_.rbegin()->first));
-    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0);
-    sequence.known = sequence.turn.prompt;
-    wait(sequence);
-}
-
 void Scheduler::schedule(int64_t step, StepPlan& plan) {
     CHECK_GE(step, plan.step);
     step_ = step;
@@ -93,14 +68,13 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     for (size_t i = 0; i < running_.size(); ++i) give(*running_[i], budget, plan);
     while (!waiting_.empty() && budget > 0 && !short_of_room_ &&
            static_cast<int32_t>(running_.size()) < config_.max_num_sequences) {
-        Sequence& next = *waiting_.begin()->second;
-        if (!admit(next, budget)) {
+        if (!admit(next_to_admit(), budget)) {
             ++stats_.steps_without_room;
             short_of_room_ = true;
             (void)end_youngest_draft_path();
             break;
         }
-        give(next, budget, plan);
+        give(*running_.back(), budget, plan);
     }
     CHECK_GE(budget, 0);
     order_by_admission(plan);
@@ -142,7 +116,7 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
         short_of_room_ = true;
         if (end_youngest_draft_path()) continue;
         Sequence* victim = youngest_to_preempt();
-        if (victim == nullptr || victim->id <= sequence.id) break;
+        if (victim == nullptr || victim == &sequence) break;
         preempt(*victim);
     }
     const int32_t obtained = std::min(missing, kv.pool().num_free());
@@ -170,13 +144,14 @@ int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
     return static_cast<int32_t>(num_drafts);
 }
 
-// While the youngest's turn is over there is nobody: it gives its memory back in the next step, and an older one that
-// went now would come back behind it (D2).
+// The one admitted last. While its turn is over there is nobody: it gives its memory back in the next step, and an
+// older one that went now would come back behind it (D2).
 Sequence* Scheduler::youngest_to_preempt() const {
     return running_.empty() || running_.back()->ending ? nullptr : running_.back();
 }
 
-// Gives everything back; the sequence waits at its old place in the order of arrival and resumes from its newest head.
+// Gives everything back; the sequence waits with the age that it has, at its old place in the order of arrival, and
+// resumes from its newest head.
 void Scheduler::preempt(Sequence& sequence) {
     CHECK(sequence.status == SequenceStatus::kRunning && sequence.planned_step != step_, "request {} is in step {}",
           index(sequence.id), step_);
@@ -190,127 +165,6 @@ void Scheduler::preempt(Sequence& sequence) {
     sequence.num_computed_tokens = 0;
     sequence.drafts.clear();
     wait(sequence);
-}
-
-// --- admission
-
-const std::string& Scheduler::numerics_id_of(const Sequence& sequence) const {
-    return numerics_ids_[static_cast<size_t>(sequence.arithmetic())];
-}
-
-LookupResult Scheduler::look_up(const Sequence& sequence) const {
-    return cache_.lookup({.key = sequence.request.conversation,
-                          .tokens = sequence.known,
-                          .num_committed = sequence.turn.num_committed,
-                          .seam = sequence.turn.seam,
-                          .use_cache = sequence.request.use_cache,
-                          .deterministic = sequence.request.deterministic,
-                          .numerics_id = numerics_id_of(sequence)});
-}
-
-// In order of arrival. The head that it would attach to now is spared while others are admitted (D5).
-void Scheduler::wait(Sequence& sequence) {
-    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0 && sequence.memory.state == kNoState,
-          "request {} waits with slot {} and {} computed tokens", index(sequence.id), index(sequence.slot),
-          sequence.num_computed_tokens);
-    sequence.status = SequenceStatus::kWaiting;
-    CHECK(waiting_.emplace(sequence.id, &sequence).second, "request {} waits already", index(sequence.id));
-    sequence.expected_head = look_up(sequence).head;
-    if (sequence.expected_head != kNoHead) cache_.expect(sequence.expected_head);
-}
-
-bool Scheduler::admit(Sequence& sequence, int32_t budget) {
-    CHECK(sequence.status == SequenceStatus::kWaiting && sequence.slot == kNoSlot && budget > 0,
-          "request {} of status {} is admitted", index(sequence.id), static_cast<int>(sequence.status));
-    CHECK(running_.empty() || running_.back()->id < sequence.id, "request {} is admitted after request {}",
-          index(sequence.id), index(running_.back()->id));
-    LookupResult found = look_up(sequence);
-    // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
-    if (!running_.empty() && !reachable(sequence, found)) return false;
-    if (!make_room_for(sequence, found, budget)) return false;
-    auto memory = cache_.attach(found.head, found.length);
-    if (!memory) return false;  // what was freed is fenced
-    sequence.memory = std::move(*memory);
-    const std::string& numerics_id = numerics_id_of(sequence);
-    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id;
-    sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
-    sequence.num_computed_tokens = found.length;
-    sequence.num_state_tokens = found.length;
-    account_attach(sequence, found);
-    leave_waiting(sequence);
-    running_.push_back(&sequence);
-    sequence.status = SequenceStatus::kRunning;
-    sequence.slot = take_slot();
-    sequence.started = false;
-    sequence.num_sent_outputs = 0;
-    sequence.num_sent_blocks = 0;
-    sequence.first_step = -1;
-    CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
-    return true;
-}
-
-void Scheduler::leave_waiting(Sequence& sequence) {
-    const bool waited = waiting_.erase(sequence.id) == 1;
-    const HeadId expected = std::exchange(sequence.expected_head, kNoHead);
-    CHECK(waited == (sequence.status == SequenceStatus::kWaiting) && (waited || expected == kNoHead),
-          "request {} of status {} waits for head {}", index(sequence.id), static_cast<int>(sequence.status),
-          index(expected));
-    if (expected != kNoHead) cache_.unexpect(expected);
-}
-
-// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold
-// or will ask for.
-bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
-    const KvGroup& kv = cache_.kv();
-    int64_t needed = kv.blocks_for(sequence.num_tokens());
-    if (found.head != kNoHead) needed -= kv.num_active_in(cache_.find(found.head)->blocks, found.length);
-    for (const Sequence* running : running_) {
-        needed += kv.blocks_missing(running->memory.blocks, running->num_tokens());
-    }
-    return needed <= kv.pool().num_units() - kv.num_active_blocks();
-}
-
-// A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
-// left to wait for; and when only the head itself stands in the way, `found` becomes a miss.
-bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget) {
-    CHECK_GT(budget, 0);
-    const KvGroup& kv = cache_.kv();
-    const auto room = [&] {
-        const int64_t end = std::min(sequence.num_tokens(), found.length + budget);
-        const auto num_shared = static_cast<int32_t>(found.length / kv.block_size());
-        return Cache::Room{std::max(0, kv.blocks_for(end) - num_shared), 1};
-    };
-    if (cache_.make_room(room(), {.except = found.head})) return true;
-    if (!running_.empty() || !publication_.empty()) return false;
-    if (cache_.make_room(room(), {.except = found.head, .spare_expected = false})) return true;
-    if (found.head == kNoHead) return false;
-    found.not_reused.insert(found.not_reused.begin(), {found.length, NotReused::kNoRoomToCopy});
-    found.head = kNoHead;
-    found.length = 0;
-    return cache_.make_room(room(), {.spare_expected = false});
-}
-
-void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
-    CHECK(found.length < sequence.num_tokens() && (found.length == 0 || found.head != kNoHead),
-          "request {} attaches {} of {} tokens", index(sequence.id), found.length, sequence.num_tokens());
-    sequence.not_reused = found.not_reused;
-    event(EventKind::kAttach, sequence, found.length, found.head);
-    if (sequence.memory.copy) {
-        ++stats_.tail_copies;
-        event(EventKind::kTailCopy, sequence, sequence.memory.copy->num_slots, found.head);
-    }
-    if (found.head != kNoHead) ++stats_.attaches;
-    const int64_t reused = std::min(found.length, sequence.num_prompt_tokens());
-    const int64_t before = std::min(sequence.high_water, sequence.num_prompt_tokens());
-    if (reused > before) {
-        sequence.num_reused += reused - before;
-        stats_.reused_tokens += reused - before;
-    }
-    CHECK_LE(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
-    sequence.high_water = std::max(sequence.high_water, found.length);
-    if (sequence.publishes_snapshots)
-        sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints, cache_.config());
-    std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });
 }
 
 // --- the plan
@@ -527,8 +381,7 @@ void Scheduler::event(EventKind kind, const Sequence& sequence, int64_t value, H
 }
 
 void Scheduler::verify() const {
-    for (size_t i = 1; i < running_.size(); ++i) CHECK_LT(index(running_[i - 1]->id), index(running_[i]->id));
-    CHECK(running_.empty() || waiting_.empty() || running_.back()->id < waiting_.begin()->first);
+    verify_order();
     std::vector<SequenceSlot> taken = free_slots_;
     taken.insert(taken.end(), ended_slots_.begin(), ended_slots_.end());
     for (const Sequence* sequence : running_) {

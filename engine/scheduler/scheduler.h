@@ -1,13 +1,16 @@
 // engine/scheduler/scheduler.h: who computes how many tokens in the next step (steps 4 and 5).
 //
-// Continuous batching: every running sequence, oldest first, gets what the token budget and the blocks allow; then
-// waiting ones are admitted in order of arrival, each with room for its first chunk. Room is made by evicting heads,
-// for running sequences also by preempting the youngest. What an evicted head leaves can be used at once; what a
-// sequence leaves, when its last step is complete.
+// Continuous batching: every running sequence, in order of admission, gets what the token budget and the blocks
+// allow; then waiting ones are admitted (admission.cc), each with room for its first chunk. Room is made by evicting
+// heads, for running sequences also by preempting the youngest. What an evicted head leaves can be used at once; what a
+// sequence leaves, when its last step is complete. Oldest and youngest: by admission, which with
+// AdmissionOrder::kArrival is by arrival.
 //   D1  the oldest running sequence is never preempted, and what it asks for is promised first: somebody always
 //       finishes
-//   D2  running is in order of arrival, and so is waiting; a slot belongs to one sequence until the executor was told
-//       its end
+//   D2  running is in order of admission. Next comes in, with kArrival, who arrived first; with kFewestTokens who
+//       arrived first of those that have waited for max_wait_steps, and where nobody has, who has the fewest tokens
+//       left to compute, by what heads were there when the waiting were looked up last (the one that comes in: now).
+//       A slot belongs to one sequence until the executor was told its end
 //   D3  decisions depend on tokens' counts, heads and pools only: never on who executes or how long it takes
 //   D4  drafts take only what budget and free blocks are left, draft paths also what heads can spare: no sequence
 //       gives way for a guess, and a path gives way to all of them
@@ -18,7 +21,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/cache/cache.h"
@@ -30,6 +37,15 @@
 #include "engine/step_plan.h"
 
 namespace verbatim {
+
+// Who of the waiting comes in next (D2).
+enum class AdmissionOrder : uint8_t {
+    kArrival,
+    kFewestTokens,  // left to compute; the mean wait is shorter, and whoever asks for much waits longer
+    kCount,
+};
+[[nodiscard]] const char* name(AdmissionOrder order);
+[[nodiscard]] std::optional<AdmissionOrder> admission_order_by_name(std::string_view wanted);
 
 struct SchedulerConfig {
     int32_t step_tokens = 512;  // token budget of a step
@@ -43,6 +59,8 @@ struct SchedulerConfig {
     // > 0: deterministic requests draft in ordinary arithmetic (draft_path.h), and of a step's budget so many tokens at
     // most verify. 0: they are computed as they are.
     int32_t verify_tokens = 0;
+    AdmissionOrder admission = AdmissionOrder::kArrival;
+    int32_t max_wait_steps = 100;  // of kFewestTokens: who has waited for so many goes before all others
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("step_tokens", self.step_tokens);
@@ -52,6 +70,8 @@ struct SchedulerConfig {
         visit("paced_windows", self.paced_windows);
         visit("max_row_lag", self.max_row_lag);
         visit("verify_tokens", self.verify_tokens);
+        visit("admission", self.admission);
+        visit("max_wait_steps", self.max_wait_steps);
     }
     // What an executor's log of a sequence has room for: known tokens behind the row, and a window's drafts.
     [[nodiscard]] int32_t max_log_tokens() const { return max_row_lag + max_window - 1; }
@@ -84,7 +104,7 @@ class Scheduler {
 public:
     Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, NumericsIds numerics_ids);
 
-    void add(Sequence& sequence);  // to the waiting
+    void add(Sequence& sequence, int64_t next_step);  // to the waiting, before that step is planned
     void schedule(int64_t step, StepPlan& plan);
     // The sequence has decoded without plans, up to this step: the executor knows all but its last token.
     void has_decoded(Sequence& sequence, int64_t last_step) const;
@@ -118,15 +138,23 @@ private:
     void plan_draft_start(Sequence& sequence, StepPlan& plan);
     void plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
     [[nodiscard]] bool end_youngest_draft_path();
-    // scheduler.cc
-    [[nodiscard]] bool admit(Sequence& sequence, int32_t budget);
+    // admission.cc
+    struct Candidate {
+        Sequence* sequence = nullptr;
+        LookupResult found;  // now
+    };
+    [[nodiscard]] Candidate next_to_admit();
+    [[nodiscard]] bool admit(Candidate next, int32_t budget);
     [[nodiscard]] const std::string& numerics_id_of(const Sequence& sequence) const;
     [[nodiscard]] LookupResult look_up(const Sequence& sequence) const;
     void wait(Sequence& sequence);
+    void expect(Sequence& sequence, const LookupResult& found);
     void leave_waiting(Sequence& sequence);
     [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found) const;
     [[nodiscard]] bool make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget);
     void account_attach(Sequence& sequence, const LookupResult& found);
+    void verify_order() const;
+    // scheduler.cc
     void preempt(Sequence& sequence);
     void plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
     void plan_move(Sequence& sequence, StepPlan& plan);
@@ -149,7 +177,8 @@ private:
     Recorder& recorder_;
     NumericsIds numerics_ids_;
 
-    std::map<RequestId, Sequence*> waiting_;
+    std::map<RequestId, Sequence*> waiting_;                  // in order of arrival
+    std::set<std::pair<int64_t, RequestId>> by_tokens_left_;  // the same with kFewestTokens; else empty
     std::vector<Sequence*> running_;
     std::vector<Scheduled> scheduled_;
     std::vector<SequenceSlot> ended_slots_;  // the executor has not been told yet
@@ -159,7 +188,8 @@ private:
     bool short_of_room_ = false;   // somebody had to give way in this step, or got less, or could not come in
     bool room_was_short_ = false;  // in the step before
     int32_t verify_budget_ = 0;    // tokens of this step that may yet verify
-    int64_t num_admissions_ = 0;
+    int64_t num_admissions_ = 0;   // of slots
+    int64_t num_admitted_ = 0;     // sequences, each as often as it came in
     int64_t step_ = 0;
 };
 

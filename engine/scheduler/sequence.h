@@ -41,7 +41,10 @@ struct Sequence : SlotUse {
     TokenSeq known;                   // the prompt and what has been stored of the output
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
     bool publishes_snapshots = true;  // false: its conversation was deleted, nothing of it is to come back
+    int64_t arrival_step = 0;         // the first that could have admitted it
+    int64_t place = -1;               // in the order of admission, when it came in last
     HeadId expected_head = kNoHead;   // while it waits: what it would attach to
+    int64_t num_tokens_left = 0;  // the same: to compute, when it was looked up last (AdmissionOrder::kFewestTokens)
 
     bool started = false;          // the executor knows the slot
     size_t num_sent_outputs = 0;   // of `output`, known to the executor

@@ -133,6 +133,9 @@ Result<Schedule> parse_schedule(std::span<const std::string> words) {
         const std::string value = sign == std::string::npos ? "" : word.substr(sign + 1);
         if (word == "cache=off") {
             schedule.no_cache = true;
+        } else if (key == "admission") {
+            schedule.admission = admission_order_by_name(value);
+            if (!schedule.admission) return error("{}: wanted admission=arrival or admission=fewest-tokens", word);
         } else if (key == "policy" && (value == "exact" || value == "verify")) {
             schedule.requests = value;
         } else if (key == "policy" && !value.empty()) {
@@ -145,7 +148,8 @@ Result<Schedule> parse_schedule(std::span<const std::string> words) {
                 return error("{}: wanted {}=N, a number from 1", word, key);
             *found->second = number;
         } else {
-            return error("{}: wanted batch=N, chunks=N, cache=off, blocks=N, windows=N or policy=NAME", word);
+            return error("{}: wanted batch=N, chunks=N, cache=off, blocks=N, windows=N, admission=ORDER or policy=NAME",
+                         word);
         }
     }
     return schedule;
@@ -161,6 +165,7 @@ std::string to_string(const Schedule& schedule) {
     if (schedule.no_cache) words.emplace_back("cache=off");
     add("blocks", schedule.blocks);
     add("windows", schedule.windows);
+    if (schedule.admission) words.push_back(fmt::format("admission={}", name(*schedule.admission)));
     if (!schedule.policy.empty()) words.push_back("policy=" + schedule.policy);
     if (!schedule.requests.empty()) words.push_back("policy=" + schedule.requests);
     return words.empty() ? "as recorded" : fmt::format("{}", fmt::join(words, " "));
@@ -174,6 +179,7 @@ Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule
     EngineConfig config = recorded.engine;
     if (schedule.batch) config.scheduler.max_num_sequences = *schedule.batch;
     if (schedule.chunks) config.scheduler.step_tokens = *schedule.chunks;
+    if (schedule.admission) config.scheduler.admission = *schedule.admission;
     if (schedule.blocks && config.cache.has_kv) {
         const int64_t slots = int64_t{config.cache.pools.num_blocks} * config.cache.pools.block_size;
         config.cache.pools.block_size = *schedule.blocks;

@@ -24,15 +24,16 @@ struct Schedule {
     std::optional<int32_t> chunks;   // tokens in a step
     std::optional<int32_t> blocks;   // tokens in a KV block, of as many bytes in all
     std::optional<int32_t> windows;  // positions that draw in one step, the drafts being what was answered
-    bool no_cache = false;           // nothing is attached
-    std::string policy;              // whose order of heads is evicted by
-    std::string requests;            // "exact", "verify": ordinary requests are computed in the fast profile
+    std::optional<AdmissionOrder> admission;
+    bool no_cache = false;  // nothing is attached
+    std::string policy;     // whose order of heads is evicted by
+    std::string requests;   // "exact", "verify": ordinary requests are computed in the fast profile
 
     [[nodiscard]] bool as_recorded() const;
     friend bool operator==(const Schedule&, const Schedule&) = default;
 };
-// "batch=1", "chunks=37", "cache=off", "blocks=3", "windows=4", "policy=lfu", "policy=verify"; several of them. Errors:
-// none of these.
+// "batch=1", "chunks=37", "cache=off", "blocks=3", "windows=4", "admission=arrival", "policy=lfu", "policy=verify";
+// several of them. Errors: none of these.
 [[nodiscard]] Result<Schedule> parse_schedule(std::span<const std::string> words);
 [[nodiscard]] std::string to_string(const Schedule& schedule);  // "as recorded"
 

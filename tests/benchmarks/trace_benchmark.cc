@@ -2,37 +2,16 @@
 // long requests wait, while nobody computes. Figures that no bit of an output would show (docs/measurements/engine.md).
 #include <benchmark/benchmark.h>
 
-#include <unordered_map>
-
 #include "tests/support/plain_lru.h"
 #include "tests/support/trace_run.h"
+#include "tests/support/wait_recorder.h"
 
 namespace verbatim {
 namespace {
 
 constexpr int32_t kUnlimited = 1 << 26;
 
-// Steps that requests waited between their submission and their first step.
-class WaitRecorder final : public NullRecorder {
-public:
-    void on_event(const Event& event) override {
-        if (event.kind == EventKind::kSubmit) submitted_.emplace(event.request, event.step + 1);
-        if (event.kind != EventKind::kAttach) return;
-        const auto found = submitted_.find(event.request);
-        if (found == submitted_.end()) return;  // admitted again after a preemption
-        steps_ += event.step - found->second;
-        ++admitted_;
-        submitted_.erase(found);
-    }
-    [[nodiscard]] double mean() const { return static_cast<double>(steps_) / static_cast<double>(admitted_); }
-
-private:
-    std::unordered_map<RequestId, int64_t> submitted_;
-    int64_t steps_ = 0;
-    int64_t admitted_ = 0;
-};
-
-template <typename Policy>
+template <typename Policy, AdmissionOrder Admission = AdmissionOrder::kArrival, int32_t MaxWaitSteps = 100>
 void Mooncake(benchmark::State& state) {
     static const traces::Trace trace = mooncake_trace(0);
     EngineStats stats;
@@ -41,7 +20,7 @@ void Mooncake(benchmark::State& state) {
         Policy policy;
         recorder = {};
         stats = run_trace(trace, static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)), policy,
-                          recorder);
+                          recorder, Admission, MaxWaitSteps);
     }
     state.counters["reused_tokens"] = static_cast<double>(stats.reused_tokens);
     state.counters["evictions"] = static_cast<double>(stats.evictions);
@@ -50,6 +29,10 @@ void Mooncake(benchmark::State& state) {
     state.counters["steps_without_room"] = static_cast<double>(stats.steps_without_room);
     state.counters["steps"] = static_cast<double>(stats.steps);
     state.counters["wait_steps"] = recorder.mean();
+    state.counters["wait_steps_p99"] = static_cast<double>(recorder.percentile(99));
+    state.counters["wait_steps_longest"] = static_cast<double>(recorder.percentile(100));
+    state.counters["steps_to_first_token"] = recorder.mean_to_first_token();
+    state.counters["admission_lookups"] = static_cast<double>(stats.admission_lookups);
 }
 // Blocks of 16 tokens and state rows; the last is more than the trace can use.
 void pool_sizes(benchmark::internal::Benchmark* mooncake) {
@@ -62,6 +45,8 @@ void pool_sizes(benchmark::internal::Benchmark* mooncake) {
 }
 BENCHMARK(Mooncake<LruEviction>)->Apply(pool_sizes);
 BENCHMARK(Mooncake<PlainLru>)->Apply(pool_sizes);
+BENCHMARK(Mooncake<LruEviction, AdmissionOrder::kFewestTokens>)->Apply(pool_sizes);
+BENCHMARK(Mooncake<LruEviction, AdmissionOrder::kFewestTokens, 8>)->Apply(pool_sizes);
 
 }  // namespace
 }  // namespace verbatim

@@ -21,6 +21,8 @@ SceneOptions draw_options() {
     options.lag_steps = *rc::gen::inRange(0, 3).as("lag_steps");
     options.max_window = *rc::gen::element(1, 2, 5, 9).as("max_window");
     options.max_row_lag = *rc::gen::element(0, 0, 1, 4).as("max_row_lag");
+    options.admission = *rc::gen::element(AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens).as("admission");
+    options.max_wait_steps = *rc::gen::element(0, 3, 100).as("max_wait_steps");
     return options;
 }
 

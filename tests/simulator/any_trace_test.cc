@@ -62,6 +62,8 @@ RC_GTEST_PROP(AnyTrace, RunsToItsEndOrSaysWhyNot, ()) {
     config.cache.pools.num_state_rows = *rc::gen::inRange(3, 20);
     config.cache.lookup = *rc::gen::element(LookupMode::kConversation, LookupMode::kPrefix);
     config.scheduler.step_tokens = *rc::gen::inRange(1, 40);
+    config.scheduler.admission = *rc::gen::element(AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens);
+    config.scheduler.max_wait_steps = *rc::gen::inRange(0, 40);
     config.max_model_len = *rc::gen::inRange(5, 100);
     config.default_max_tokens = 5;
     config.digest_heads = true;

@@ -3,6 +3,7 @@
 
 #include "tests/support/plain_lru.h"
 #include "tests/support/trace_run.h"
+#include "tests/support/wait_recorder.h"
 
 namespace verbatim {
 namespace {
@@ -32,6 +33,51 @@ TEST(Policies, NobodyStaysOutForWantOfRoomThatEvictingWouldMake) {
     EXPECT_GT(stats.evictions, 1000);
     EXPECT_EQ(stats.steps_without_room, 0);
     EXPECT_EQ(stats.preemptions, 0);
+}
+
+struct Waits {
+    EngineStats stats;
+    double mean = 0;
+    int64_t longest = 0;
+};
+Waits waits_of(const traces::Trace& trace, AdmissionOrder admission, int32_t num_blocks, int32_t num_state_rows,
+               int32_t max_wait_steps = 100) {
+    LruEviction lru;
+    WaitRecorder recorder;
+    Waits waits;
+    waits.stats = run_trace(trace, num_blocks, num_state_rows, lru, recorder, admission, max_wait_steps);
+    waits.mean = recorder.mean();
+    waits.longest = recorder.percentile(100);
+    return waits;
+}
+
+TEST(Policies, FewestTokensFirstWaitsLessThanHalfAsLongAndReusesAsMuch) {
+    const traces::Trace trace = mooncake_trace(3000);
+    for (const auto& [blocks, rows] : {std::pair{60'000, 200}, std::pair{229'000, 390}, std::pair{1 << 26, 1 << 26}}) {
+        SCOPED_TRACE(blocks);
+        const Waits arrival = waits_of(trace, AdmissionOrder::kArrival, blocks, rows);
+        const Waits fewest = waits_of(trace, AdmissionOrder::kFewestTokens, blocks, rows);
+        EXPECT_GT(arrival.mean, 1);
+        EXPECT_LT(2 * fewest.mean, arrival.mean) << fewest.mean;
+        EXPECT_LE(fewest.longest, arrival.longest);
+        EXPECT_GT(arrival.stats.reused_tokens, 100'000);
+        EXPECT_NEAR(static_cast<double>(fewest.stats.reused_tokens) / static_cast<double>(arrival.stats.reused_tokens),
+                    1, 0.01);
+    }
+}
+
+// More than can be served for as long as rows come: somebody waits for all others, unless the bound is there.
+TEST(Policies, NobodyIsOvertakenForLongerThanTheBound) {
+    const traces::Trace trace = mooncake_trace(2000, 20);
+    const auto waits = [&](AdmissionOrder admission, int32_t bound) {
+        return waits_of(trace, admission, 1 << 26, 1 << 26, bound);
+    };
+    const Waits arrival = waits(AdmissionOrder::kArrival, 100);
+    const Waits bounded = waits(AdmissionOrder::kFewestTokens, 100);
+    const Waits unbounded = waits(AdmissionOrder::kFewestTokens, 1'000'000);
+    EXPECT_LE(bounded.longest, arrival.longest + 100);
+    EXPECT_GT(unbounded.longest, arrival.longest + 100) << "nobody would have waited longer";
+    EXPECT_LT(bounded.mean, arrival.mean);
 }
 
 }  // namespace

@@ -400,6 +400,8 @@ TEST(EqualSteps, DecideWhatStepsOneByOneDecide) {
         config.engine.cache.lookup = below(2) == 0 ? LookupMode::kConversation : LookupMode::kPrefix;
         config.engine.scheduler.step_tokens = 4 + below(100);
         config.engine.scheduler.max_num_sequences = 1 + below(8);
+        if (below(2) == 0) config.engine.scheduler.admission = AdmissionOrder::kFewestTokens;
+        config.engine.scheduler.max_wait_steps = below(30);
         config.engine.max_model_len = 280;
         config.max_tokens = 60;
         const auto eviction = static_cast<EvictionChoice>(below(4));

@@ -39,6 +39,8 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.scheduler.max_window = options.max_window;
     config.scheduler.max_row_lag = options.max_row_lag;
     config.scheduler.verify_tokens = options.verify_tokens;
+    config.scheduler.admission = options.admission;
+    config.scheduler.max_wait_steps = options.max_wait_steps;
     config.token_template.end_of_turn = options.end_of_turn;
     config.max_model_len = options.max_model_len;
     config.default_max_tokens = options.default_max_tokens;

@@ -38,8 +38,10 @@ struct SceneOptions {
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;
     int32_t max_window = 1;
-    int32_t max_row_lag = 0;          // see SchedulerConfig
-    int32_t verify_tokens = 0;        // the same
+    int32_t max_row_lag = 0;    // see SchedulerConfig
+    int32_t verify_tokens = 0;  // the same
+    AdmissionOrder admission = AdmissionOrder::kArrival;
+    int32_t max_wait_steps = 100;
     uint64_t wrong_draft_one_in = 0;  // of what draft paths draw
     int32_t keep_turn_heads = 2;
     int32_t keep_prompt_heads = 1;

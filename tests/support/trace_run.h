@@ -11,21 +11,25 @@
 
 namespace verbatim {
 
-// The first `limit` rows of the Mooncake conversation trace; 0: all.
-inline traces::Trace mooncake_trace(int64_t limit) {
-    auto read =
-        traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", {.limit = limit});
+// The first `limit` rows of the Mooncake conversation trace; 0: all. They arrive so many times as fast.
+inline traces::Trace mooncake_trace(int64_t limit, double rate_scale = 1) {
+    traces::ReadOptions options{.limit = limit};
+    options.rate_scale = rate_scale;
+    auto read = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", options);
     CHECK(read.has_value(), "{}", read.error().message);
     return std::move(read->trace);
 }
 
 // 8192 tokens and 20 ms a step. Everything still holds at the end.
 inline EngineStats run_trace(const traces::Trace& trace, int32_t num_blocks, int32_t num_state_rows,
-                             EvictionPolicy& policy, Recorder& recorder) {
+                             EvictionPolicy& policy, Recorder& recorder,
+                             AdmissionOrder admission = AdmissionOrder::kArrival, int32_t max_wait_steps = 100) {
     EngineConfig config;
     config.cache.pools.num_blocks = num_blocks;
     config.cache.pools.num_state_rows = num_state_rows;
     config.scheduler.step_tokens = 8192;
+    config.scheduler.admission = admission;
+    config.scheduler.max_wait_steps = max_wait_steps;
     config.max_model_len = 1 << 20;
     TokenStore store(50000);
     NullExecutor executor;

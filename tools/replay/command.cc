@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/packed_file.h"
 #include "reference/model/presets.h"
+#include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
@@ -100,7 +101,8 @@ Result<ReplayRun> replay_sessions(const ReplayOptions& options) {
 // The scenario under memory pressure, where heads are also found by prefix, and every counter must move.
 Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::string& model) {
     ReplayConfig pressed = options.replay;
-    pressed.all_counters = options.window.empty();  // larger windows end turns before anybody gives way
+    // Larger windows end turns before anybody gives way, and so may another order.
+    pressed.all_counters = options.window.empty() && pressed.admission == AdmissionOrder::kArrival;
     pressed.lookup = LookupMode::kPrefix;
     if (!pressed.kv_bytes) pressed.num_blocks = 64;
     if (!pressed.state_bytes) pressed.num_state_rows = 40;
@@ -374,6 +376,7 @@ void add_cache_options(CLI::App& verb, ReplayOptions& options) {
     const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
     add_choice_option(verb, "--lookup", replay.lookup, lookups,
                       "find heads by conversation id, or also by prefix in the salt");
+    add_admission_options(verb, replay.admission, replay.max_wait_steps);
 }
 
 void add_window_options(CLI::App& verb, ReplayOptions& options) {

@@ -44,6 +44,8 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.scheduler.max_window = config.max_window;
     engine.scheduler.paced_windows = config.paced_windows;
     engine.scheduler.max_row_lag = config.max_row_lag;
+    engine.scheduler.admission = config.admission;
+    engine.scheduler.max_wait_steps = config.max_wait_steps;
     if (config.policy) set_policy(engine.scheduler, *config.policy, config.max_window, config.verify_share);
     engine.max_model_len = config.max_context.value_or(model.max_position_embeddings);
     engine.seed = config.seed;

@@ -7,6 +7,7 @@
 
 #include "engine/base/result.h"
 #include "engine/cache/cache.h"
+#include "engine/scheduler/scheduler.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
@@ -31,7 +32,9 @@ struct ReplayConfig {
     std::optional<int32_t> num_state_rows;  // instead of what the bytes buy
     std::optional<int64_t> max_context;     // tokens of prompt and output; else the model's positions
     LookupMode lookup = LookupMode::kConversation;
-    int64_t step_ns = 100'000'000;  // virtual time of a step
+    AdmissionOrder admission = AdmissionOrder::kArrival;
+    int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
+    int64_t step_ns = 100'000'000;                              // virtual time of a step
     uint64_t seed = 0;
     std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
     std::string packed_file;      // of "cpu" and a checkpoint: keeps the packed weights; empty: they are not kept

@@ -30,6 +30,7 @@
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
+#include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
@@ -61,6 +62,8 @@ struct ServeOptions {
     int64_t block_size = 16;
     uint64_t cache_bytes = uint64_t{512} << 20;
     LookupMode lookup = LookupMode::kPrefix;
+    AdmissionOrder admission = AdmissionOrder::kArrival;
+    int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
     uint64_t seed = 0;
     RecordFlags record;
 };
@@ -74,6 +77,8 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.cache = cache_config(shape, pools);
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
+    engine.scheduler.admission = options.admission;
+    engine.scheduler.max_wait_steps = options.max_wait_steps;
     engine.cache.lookup = options.lookup;
     keep_checkpoints(engine);
     engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
@@ -337,6 +342,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};
     add_choice_option(*verb, "--lookup", options->lookup, lookups,
                       "find states by the conversation's name, or also by the tokens under the salt");
+    add_admission_options(*verb, options->admission, options->max_wait_steps);
     add_seed_option(*verb, options->seed);
     add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });

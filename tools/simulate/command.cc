@@ -7,6 +7,7 @@
 
 #include "reference/model/regular_file.h"
 #include "simulator/kernel_tables.h"
+#include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/json_text.h"
@@ -191,6 +192,7 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--max-sequences", config.max_num_sequences, "requests that run at once, at most")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
+    add_admission_options(verb, config.admission, config.max_wait_steps);
     CLI::Option* window = verb.add_option("--max-window", config.max_window,
                                           "positions of a request that draw in one step: one, and drafts after it")
                               ->check(CLI::Range(1, 128))

@@ -68,6 +68,10 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
     details["block_tokens"] = run.memory.pools.block_size;
     details["gpus_per_replica"] = 1;
     if (!run.model.experts.empty()) details["expert_skew"] = run.config.expert_skew;
+    if (run.config.admission != AdmissionOrder::kArrival) {
+        details["admission"] = verbatim::name(run.config.admission);
+        details["max_wait_steps"] = run.config.max_wait_steps;
+    }
     details["answered"] = whole.requests;
     details["busy"] = run.result.driver.busy;
     details["virtual_s"] = duration_s(run);

@@ -54,6 +54,8 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
     engine.scheduler.max_window = config.max_window;
+    engine.scheduler.admission = config.admission;
+    engine.scheduler.max_wait_steps = config.max_wait_steps;
     engine.max_model_len = config.max_context.value_or(model.max_positions);
     engine.seed = config.seed;
     return engine;

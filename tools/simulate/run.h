@@ -9,6 +9,7 @@
 
 #include "engine/base/result.h"
 #include "engine/pool_sizes.h"
+#include "engine/scheduler/scheduler.h"
 #include "simulator/device.h"
 #include "simulator/eviction_policies.h"
 #include "simulator/kernel_times.h"
@@ -39,6 +40,8 @@ struct SimulateConfig {
     CostChoice cost = CostChoice::kTables;
     CacheMode cache_mode = CacheMode::kExact;
     EvictionChoice eviction = EvictionChoice::kLru;
+    AdmissionOrder admission = AdmissionOrder::kArrival;
+    int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
     Busy busy = Busy::kWait;
     std::optional<int64_t> memory_bytes;  // of the device, for everything; none: 90 % of it
     std::optional<int64_t> kv_bytes;

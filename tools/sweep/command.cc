@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "reference/model/regular_file.h"
+#include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/number_check.h"
@@ -30,6 +31,7 @@ struct SweepOptions {
     std::vector<std::string> memories;
     std::vector<std::string> cache_modes = {"exact"};
     std::vector<std::string> evictions = {"lru"};
+    std::vector<std::string> admissions = {"arrival"};
     std::vector<std::string> rates = {"1"};
     std::vector<std::string> merged;
     std::string plotted;
@@ -49,10 +51,14 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
             for (const std::string& eviction : options.evictions) {
                 if (!choice_by_name(eviction_choices(), eviction))
                     return error("--evict: there is no policy \"{}\"", eviction);
-                for (const std::string& rate : options.rates) {
-                    const auto scale = traces::parse_number<double>(rate);
-                    if (!scale || *scale <= 0) return error("--rate: got \"{}\", wanted a number above 0", rate);
-                    points.push_back({static_cast<int64_t>(*bytes), mode, eviction, *scale});
+                for (const std::string& admission : options.admissions) {
+                    if (!admission_order_by_name(admission))
+                        return error("--admission: there is no order \"{}\"", admission);
+                    for (const std::string& rate : options.rates) {
+                        const auto scale = traces::parse_number<double>(rate);
+                        if (!scale || *scale <= 0) return error("--rate: got \"{}\", wanted a number above 0", rate);
+                        points.push_back({static_cast<int64_t>(*bytes), mode, eviction, admission, *scale});
+                    }
                 }
             }
         }
@@ -119,7 +125,8 @@ int run_plot_command(const SweepOptions& options) {
 void add_sweep_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<SweepOptions>();
     options->num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    CLI::App* verb = app.add_subcommand("sweep", "simulate a trace at many points: memory, cache mode, eviction, rate");
+    CLI::App* verb =
+        app.add_subcommand("sweep", "simulate a trace at many points: memory, cache mode, eviction, admission, rate");
     verb->require_subcommand(0, 1);
     const auto list = [&](const char* flag, std::vector<std::string>& values, const char* description) {
         return verb->add_option(flag, values, description)->delimiter(',');
@@ -131,6 +138,9 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     list("--cache-mode", options->cache_modes, "as in verbatim simulate, such as exact,block-aligned")
         ->capture_default_str();
     list("--evict", options->evictions, "as in verbatim simulate, such as lru,flops")->capture_default_str();
+    list("--admission", options->admissions, "as in verbatim simulate, such as arrival,fewest-tokens")
+        ->capture_default_str();
+    add_max_wait_option(*verb, options->config.max_wait_steps);
     list("--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")->capture_default_str();
     verb->add_option("--to", options->to, "where the results go, a line per point; those there already are kept")
         ->type_name("FILE");

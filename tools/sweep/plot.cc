@@ -110,8 +110,9 @@ public:
         const ordered_json& result = line.at("result");
         const auto memory = point.at("memory_bytes").get<double>();
         const auto rate = point.at("rate_scale").get<double>();
-        const std::string name =
+        std::string name =
             fmt::format("{}, {}", point.at("cache_mode").get<std::string>(), point.at("evict").get<std::string>());
+        if (point.contains("admission")) name += ", " + point.at("admission").get<std::string>();
         at("hit rate over memory, arrivals " + show_rate(rate), show_bytes, show_share).lines[name][memory] =
             result.at("hit_rate").at("token");
         at("time to first token, p95, over arrivals, " + show_bytes(memory), show_rate, show_seconds)

@@ -12,6 +12,7 @@
 
 #include "engine/base/digest.h"
 #include "reference/model/regular_file.h"
+#include "tools/program/admission_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/json_text.h"
 #include "tools/simulate/choices.h"
@@ -93,6 +94,7 @@ private:
             config.memory_bytes = point.memory_bytes;
             config.cache_mode = *choice_by_name(cache_mode_choices(), point.cache_mode);
             config.eviction = *choice_by_name(eviction_choices(), point.eviction);
+            config.admission = *choice_by_name(admission_choices(), point.admission);
             config.show_progress = false;
             const auto run = run_simulate(config, sweep_.model, sweep_.device,
                                           std::filesystem::path(sweep_.trace).filename().string(),
@@ -146,10 +148,13 @@ Result<SweepResults> read_sweep(const std::string& path) {
 }
 
 ordered_json json_of(const SweepPoint& point) {
-    return {{"memory_bytes", point.memory_bytes},
-            {"cache_mode", point.cache_mode},
-            {"evict", point.eviction},
-            {"rate_scale", point.rate_scale}};
+    ordered_json json = {{"memory_bytes", point.memory_bytes},
+                         {"cache_mode", point.cache_mode},
+                         {"evict", point.eviction},
+                         {"rate_scale", point.rate_scale}};
+    // A sweep in order of arrival is the one that it was before there were others.
+    if (point.admission != name(AdmissionOrder::kArrival)) json["admission"] = point.admission;
+    return json;
 }
 
 Result<ordered_json> sweep_header(const Sweep& sweep) {
@@ -186,6 +191,8 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
           {"max_sequences", config.max_num_sequences},
           {"slo_ns", {or_null(sweep.slo.ttft_ns), or_null(sweep.slo.tpot_ns), or_null(sweep.slo.e2e_ns)}},
           {"points", std::move(points)}}}};
+    if (std::ranges::any_of(sweep.points, [](const SweepPoint& p) { return json_of(p).contains("admission"); }))
+        header["sweep"]["max_wait_steps"] = config.max_wait_steps;
     if (!sweep.model.experts.empty()) header["sweep"]["expert_skew"] = config.expert_skew;
     return header;
 }

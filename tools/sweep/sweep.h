@@ -1,10 +1,10 @@
-// tools/sweep/sweep.h: one trace, model and device at many points: memory, cache mode, eviction, rate.
+// tools/sweep/sweep.h: one trace, model and device at many points: memory, cache mode, eviction, admission, rate.
 //
 // A result file is JSON lines: first a header that says what the sweep is of, then a line per point, in the points'
 // order. A line depends on its point and the header alone.
 //   S1  any number of threads, shards and interruptions give the same bytes in the end
-//   S2  points are numbered in order of (memory, mode, eviction, rate), the last one fastest; shard i of n has those
-//       whose number is i - 1 modulo n
+//   S2  points are numbered in order of (memory, mode, eviction, admission, rate), the last one fastest; shard i of n
+//       has those whose number is i - 1 modulo n
 //   S3  a file of another sweep is an error, never a source of results
 #pragma once
 
@@ -27,6 +27,7 @@ struct SweepPoint {
     int64_t memory_bytes = 0;
     std::string cache_mode;
     std::string eviction;
+    std::string admission;
     double rate_scale = 1;
 };
 [[nodiscard]] nlohmann::ordered_json json_of(const SweepPoint& point);

@@ -20,6 +20,7 @@ std::vector<records::Schedule> all_schedules(reference::Profile profile) {
                                           {.blocks = 3},
                                           {.blocks = 64},
                                           {.windows = 4},
+                                          {.batch = 2, .chunks = 64, .admission = AdmissionOrder::kFewestTokens},
                                           {.policy = "lfu"},
                                           {.requests = "verify"}};
     if (profile == reference::Profile::kFast) all.pop_back();  // it promises nothing that could be verified

@@ -94,6 +94,40 @@ TEST(Cost, ATurnLooksAtNoMoreHoweverOldItsConversationIs) {
     }
 }
 
+// How often a waiting request is looked up while so many wait, and all of them come in one after another.
+int64_t lookups_of_a_crowd(AdmissionOrder admission, int64_t num_waiting) {
+    EngineConfig config;
+    config.cache.pools = {.num_blocks = 1 << 16, .num_state_rows = 1 << 14};
+    config.scheduler.max_num_sequences = 4;
+    config.scheduler.admission = admission;
+    config.scheduler.max_wait_steps = 1 << 30;
+    TokenStore store{50000};
+    NullExecutor executor;
+    NullRecorder recorder;
+    LruEviction policy;
+    Engine engine(config, executor, policy, store, recorder);
+    for (int64_t i = 0; i < num_waiting; ++i) {
+        ChatRequest request;
+        request.conversation.conversation_id = fmt::format("c{}", i);
+        request.messages.push_back({store.derive(static_cast<uint64_t>(i), 0, 1 + i * 7919 % 60)});
+        request.max_tokens = 2;
+        request.ignore_stop = true;
+        EXPECT_TRUE(engine.submit(std::move(request)));
+    }
+    while (*engine.step()) (void)engine.take_events();
+    EXPECT_EQ(engine.stats().commits, num_waiting);
+    EXPECT_EQ(engine.stats().preemptions, 0);
+    return engine.stats().admission_lookups;
+}
+
+TEST(Cost, ARequestIsLookedUpOnceWhenItsTurnComesHoweverManyWait) {
+    for (const AdmissionOrder admission : {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens}) {
+        SCOPED_TRACE(name(admission));
+        EXPECT_EQ(lookups_of_a_crowd(admission, 16), 16);
+        EXPECT_EQ(lookups_of_a_crowd(admission, 4000), 4000);
+    }
+}
+
 // Sequences at so many places of one head: what the last of them looks at as it comes and goes.
 int64_t visits_at_places(int32_t num_places) {
     KvGroup kv(true, 1, 2 * num_places);

@@ -19,7 +19,8 @@ EngineConfig least_config() {
     config.cache.keep_turn_heads = 1;
     config.cache.keep_prompt_heads = 0;
     config.cache.keep_checkpoints = 0;
-    config.scheduler = {.step_tokens = 1, .max_num_sequences = 1, .max_checkpoints = 0, .max_window = 1};
+    config.scheduler = {
+        .step_tokens = 1, .max_num_sequences = 1, .max_checkpoints = 0, .max_window = 1, .max_wait_steps = 0};
     config.max_model_len = 1;
     config.default_max_tokens = 1;
     return config;
@@ -50,6 +51,8 @@ TEST(EngineConfigs, OneBelowTheLeastIsNamed) {
         {"max_window: 0 is not >= 1", [](EngineConfig& c) { c.scheduler.max_window = 0; }},
         {"max_row_lag: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_row_lag = -1; }},
         {"verify_tokens: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.verify_tokens = -1; }},
+        {"max_wait_steps: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_wait_steps = -1; }},
+        {"admission: 2 is no order", [](EngineConfig& c) { c.scheduler.admission = AdmissionOrder::kCount; }},
         {"max_model_len: 0 is not >= 1", [](EngineConfig& c) { c.max_model_len = 0; }},
         {"default_max_tokens: 0 is not >= 1", [](EngineConfig& c) { c.default_max_tokens = 0; }},
     };

@@ -22,8 +22,11 @@ namespace {
 constexpr int32_t kSmallVocabulary = 12;  // n-grams come back, stop tokens are drawn
 
 // A scarce engine for each seed: its pools, budgets, windows and way to look up follow from it.
-EngineConfig scarce_config(uint64_t seed) {
+// `max_wait_steps`: who has the fewest tokens left comes in first; none: in order of arrival.
+EngineConfig scarce_config(uint64_t seed, std::optional<int32_t> max_wait_steps) {
     EngineConfig config;
+    if (max_wait_steps) config.scheduler.admission = AdmissionOrder::kFewestTokens;
+    config.scheduler.max_wait_steps = max_wait_steps.value_or(100);
     config.cache.pools = {.block_size = seed % 2 == 0 ? 4 : 3, .num_blocks = 34, .num_state_rows = 7};
     config.cache.has_state = seed % 5 != 4;
     if (!config.cache.has_state) config.cache.pools.num_state_rows = 0;
@@ -85,8 +88,8 @@ void add_stats(Digester& digester, const EngineStats& stats) {
 // Clients that come faster than they can be served.
 class Crowd {
 public:
-    explicit Crowd(uint64_t seed)
-        : config_(scarce_config(seed)),
+    explicit Crowd(uint64_t seed, std::optional<int32_t> max_wait_steps = {})
+        : config_(scarce_config(seed, max_wait_steps)),
           executor_(executor_of(config_)),
           store_(kSmallVocabulary),
           engine_(config_, executor_, policy_, store_, recorder_),
@@ -208,6 +211,13 @@ TEST(Decisions, AreThePinnedOnes) {
     for (size_t seed = 0; seed < kPinned.size(); ++seed) {
         EXPECT_EQ(Crowd(seed).run().hex(), kPinned[seed]) << "seed " << seed;
     }
+}
+
+TEST(Decisions, AreThoseOfTheOrderOfArrivalWhenNobodyMayBeOvertaken) {
+    for (size_t seed = 0; seed < kPinned.size(); ++seed) {
+        EXPECT_EQ(Crowd(seed, 0).run().hex(), kPinned[seed]) << "seed " << seed;
+    }
+    EXPECT_NE(Crowd(1, 100).run().hex(), kPinned[1]);
 }
 
 // Else the pins would say little.

@@ -60,7 +60,9 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 stats.rolled_back_tokens,
                                 stats.draft_path_tokens,
                                 coverage.row_moves,
-                                coverage.unwritten_rows}) {
+                                coverage.unwritten_rows,
+                                coverage.overtakings,
+                                coverage.due}) {
         EXPECT_GT(count, 0);
     }
     for (const auto reason :

@@ -345,8 +345,9 @@ void RandomWorld::check_deleted() {
     }
 }
 
-// D2: the oldest are served first.
+// D2: in order of arrival the oldest are served first; in another order verify() says who runs before whom.
 void RandomWorld::check_order() {
+    if (config_.engine.scheduler.admission != AdmissionOrder::kArrival) return;
     RequestId last{-1};
     for (const Sequence* sequence : engine_.scheduler().running()) {
         MUST(sequence->id > last, "request {} runs after {}", index(sequence->id), index(last));
@@ -371,12 +372,38 @@ void RandomWorld::on_plan(const StepPlan& plan) {
 
 void RandomWorld::on_event(const Event& event) {
     told_.on_event(event);
+    if (event.kind == EventKind::kSubmit) arrivals_[event.request] = event.step + 1;
     if (event.kind == EventKind::kAttach) {
+        check_turn(event);
         check_lookup(event);
         check_reasons(event);
     }
     if (event.kind == EventKind::kPreempt) {
         MUST(event.request != engine_.scheduler().running().front()->id, "the oldest is preempted");
+    }
+}
+
+// D2: who comes in has waited long enough and arrived first, or has the fewest tokens left; not before somebody who has
+// waited long enough.
+void RandomWorld::check_turn(const Event& attached) {
+    const SchedulerConfig& config = config_.engine.scheduler;
+    const auto& waiting = engine_.scheduler().waiting();
+    const RequestId oldest = waiting.begin()->first;
+    const bool is_due = attached.step - arrivals_.at(oldest) >= config.max_wait_steps;
+    const bool by_arrival = config.admission == AdmissionOrder::kArrival;
+    coverage_.due += is_due && !by_arrival ? 1 : 0;
+    if (by_arrival || is_due) {
+        MUST(attached.request == oldest, "request {} comes in before {}", index(attached.request), index(oldest));
+        return;
+    }
+    if (attached.request != oldest) ++coverage_.overtakings;
+    const Sequence& sequence = *engine_.find(attached.request);
+    if (!sequence.not_reused.empty() && sequence.not_reused.front().reason == NotReused::kNoRoomToCopy) return;
+    const int64_t left = sequence.num_tokens() - attached.value;
+    for (const auto& [id, other] : waiting) {
+        MUST(std::pair(left, attached.request) <= std::pair(other->num_tokens_left, id),
+             "request {} with {} tokens left comes in before {} with {}", index(attached.request), left, index(id),
+             other->num_tokens_left);
     }
 }
 
@@ -528,6 +555,8 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     stats.rolled_back_tokens += other.stats.rolled_back_tokens;
     row_moves += other.row_moves;
     unwritten_rows += other.unwritten_rows;
+    overtakings += other.overtakings;
+    due += other.due;
     reruns += other.reruns;
     for (size_t i = 0; i < stats.not_reused.size(); ++i) stats.not_reused[i] += other.stats.not_reused[i];
     for (size_t i = 0; i < stats.refusals.size(); ++i) stats.refusals[i] += other.stats.refusals[i];

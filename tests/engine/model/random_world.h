@@ -39,6 +39,8 @@ public:
         int64_t mixed_heads = 0;
         int64_t row_moves = 0;
         int64_t unwritten_rows = 0;  // steps that left a row behind
+        int64_t overtakings = 0;     // a request came in before an older one that waited
+        int64_t due = 0;             // one came in, and the oldest had waited for max_wait_steps
         int64_t reruns = 0;
         std::map<FinishReason, int64_t> finished;
         void add(const Coverage& other);
@@ -68,6 +70,7 @@ private:
     void check_heads();
     void check_order();
     void check_deleted();
+    void check_turn(const Event& attached);
     void check_lookup(const Event& attached);
     void check_reasons(const Event& attached) const;
     void come_home();
@@ -92,6 +95,7 @@ private:
     std::vector<uint64_t> weights_;
     Tokens system_prompt_;
     std::map<RequestId, Tokens> streamed_;
+    std::map<RequestId, int64_t> arrivals_;  // the first step that could admit a request
     std::set<HeadId> checked_heads_;
     std::set<ConversationKey> deleted_;  // and not written to since
     Coverage coverage_;

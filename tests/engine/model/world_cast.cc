@@ -55,6 +55,9 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
         config.engine.scheduler.verify_tokens = pick(prng, std::array{1, 3, 9, 40});
         executor.wrong_draft_one_in = pick(prng, std::array<uint64_t, 4>{0, 1, 2, 6});
     }
+    // Drawn last, so that a seed's world is otherwise the one that it was.
+    if (prng.below(2) == 0) config.engine.scheduler.admission = AdmissionOrder::kFewestTokens;
+    config.engine.scheduler.max_wait_steps = pick(prng, std::array{0, 1, 5, 20, 100});
     return config;
 }
 

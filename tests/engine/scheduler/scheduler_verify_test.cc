@@ -12,14 +12,16 @@ namespace {
 
 // Two sequences that run, and one that waits for a slot.
 struct SlotScene {
-    SlotScene() {
+    explicit SlotScene(AdmissionOrder admission = AdmissionOrder::kArrival)
+        : scheduler({.max_num_sequences = 2, .admission = admission}, {cache, publication, store, stats, recorder},
+                    {"a/1", "a/2"}) {
         for (int64_t id = 1; id <= 3; ++id) {
             Sequence& sequence = sequences.emplace_back();
             sequence.id = RequestId{id};
             sequence.request.conversation.conversation_id = fmt::format("c{}", id);
             sequence.turn.prompt = store.derive(static_cast<uint64_t>(id), 0, 5);
             sequence.max_tokens = 4;
-            scheduler.add(sequence);
+            scheduler.add(sequence, 1);
         }
         StepPlan plan;
         scheduler.schedule(1, plan);
@@ -40,7 +42,7 @@ struct SlotScene {
     Publication publication{cache};
     EngineStats stats;
     NullRecorder recorder;
-    Scheduler scheduler{{.max_num_sequences = 2}, {cache, publication, store, stats, recorder}, {"a/1", "a/2"}};
+    Scheduler scheduler;
     std::deque<Sequence> sequences;
 };
 
@@ -64,6 +66,26 @@ TEST(SchedulerDeathTest, VerifySeesARunningSequenceBehindAWaitingOne) {
     SlotScene scene;
     scene.sequences[1].id = RequestId{9};
     EXPECT_DEATH(scene.scheduler.verify(), "running_.back\\(\\)->id < waiting_.begin\\(\\)->first");
+}
+
+TEST(SchedulerDeathTest, VerifySeesWhoRunsOutOfTheOrderOfAdmission) {
+    SlotScene scene(AdmissionOrder::kFewestTokens);
+    std::swap(scene.sequences[0].place, scene.sequences[1].place);
+    EXPECT_DEATH(scene.scheduler.verify(), "1 vs 0");
+}
+
+TEST(SchedulerDeathTest, VerifySeesAWaitingSequenceThatLostItsPlace) {
+    SlotScene scene(AdmissionOrder::kFewestTokens);
+    ++scene.sequences[2].num_tokens_left;
+    EXPECT_DEATH(scene.scheduler.verify(), "request 3 has no place among those that wait: 6 of 5 tokens left");
+    --scene.sequences[2].num_tokens_left;
+    scene.scheduler.verify();
+}
+
+TEST(SchedulerDeathTest, VerifySeesAWaitingSequenceThatGotYounger) {
+    SlotScene scene(AdmissionOrder::kFewestTokens);
+    scene.sequences[2].arrival_step = -1;
+    EXPECT_DEATH(scene.scheduler.verify(), "request 3 came in step -1, one before it in 0");
 }
 
 TEST(SchedulerDeathTest, VerifySeesARunningSequenceWithoutASlotAndAWaitingOneWithMemory) {

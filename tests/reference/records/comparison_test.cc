@@ -99,6 +99,7 @@ TEST(RecordComparison, EverySchedulesDigestsAddUpToTheSame) {
                                                    {"cache=off"},
                                                    {"blocks=3"},
                                                    {"windows=3"},
+                                                   {"batch=1", "admission=fewest-tokens"},
                                                    {"batch=1", "chunks=7", "cache=off"}}) {
             const auto schedule = parse_schedule(words);
             ASSERT_TRUE(schedule);
@@ -213,7 +214,12 @@ TEST(RecordSchedule, WordsAreReadStrictly) {
     ASSERT_TRUE(parsed);
     EXPECT_EQ(to_string(*parsed), "batch=1 chunks=37 cache=off blocks=3");
     EXPECT_EQ(to_string(Schedule{}), "as recorded");
-    for (const char* word : {"batch=0", "batch=", "batch", "batch=x", "batch=1x", "cache=on", "policy=", "rows=3"})
+    const auto ordered = parse_schedule(std::vector<std::string>{"admission=fewest-tokens", "policy=lfu"});
+    ASSERT_TRUE(ordered);
+    EXPECT_EQ(to_string(*ordered), "admission=fewest-tokens policy=lfu");
+    EXPECT_FALSE(ordered->as_recorded());
+    for (const char* word : {"batch=0", "batch=", "batch", "batch=x", "batch=1x", "cache=on", "policy=", "rows=3",
+                             "admission=", "admission=random"})
         EXPECT_FALSE(parse_schedule(std::vector<std::string>{word})) << word;
 }
 

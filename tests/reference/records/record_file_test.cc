@@ -119,6 +119,28 @@ TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {
     EXPECT_THAT(with("\"vocab_size\": 9", "\"vocab_size\": 0"), HasSubstr("vocab_size is 0"));
     EXPECT_THAT(with("\"num_threads\": 1", "\"num_threads\": \"x\""), HasSubstr("run.num_threads is"));
     EXPECT_EQ(with("  \"num_threads\": 1,\n", ""), "fine");  // it has its default
+    EXPECT_THAT(with("\"admission\": 0", "\"admission\": 2"), HasSubstr("admission is 2, wanted one of its values"));
+}
+
+// Runs that were recorded before there was another order than that of arrival.
+TEST(RecordFile, AHeadWithoutAnOrderOfAdmissionIsOfTheOrderOfArrival) {
+    RunDescription run;
+    run.vocab_size = 9;
+    run.engine.cache.pools.num_blocks = 4;
+    run.engine.cache.pools.num_state_rows = 4;
+    run.engine.scheduler.admission = AdmissionOrder::kFewestTokens;
+    run.engine.scheduler.max_wait_steps = 7;
+    std::string head = write_head(run);
+    const auto told = read_head(head);
+    ASSERT_TRUE(told) << told.error().message;
+    EXPECT_EQ(told->run.engine.scheduler.admission, AdmissionOrder::kFewestTokens);
+    EXPECT_EQ(told->run.engine.scheduler.max_wait_steps, 7);
+    const size_t begin = head.find(",\n    \"admission\"");
+    ASSERT_NE(begin, std::string::npos) << head;
+    head.erase(begin, head.find('}', begin) - begin);
+    const auto older = read_head(head);
+    ASSERT_TRUE(older) << older.error().message;
+    EXPECT_EQ(older->run.engine.scheduler.admission, AdmissionOrder::kArrival);
 }
 
 }  // namespace

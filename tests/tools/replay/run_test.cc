@@ -228,6 +228,8 @@ TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
     EXPECT_EQ(run_replay({"--block-size", "0"}).exit_code, kExitBadUsage);
     EXPECT_EQ(run_replay({"--kv-bytes", "lots"}).exit_code, kExitBadUsage);
     EXPECT_EQ(run_replay({"--lookup", "everywhere"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--admission", "random"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--max-wait-steps", "-1"}).exit_code, kExitBadUsage);
     EXPECT_EQ(run_replay({"--no-such-flag"}).exit_code, kExitBadUsage);
 }
 

@@ -52,6 +52,20 @@ TEST(SimulateCommand, JsonHasTheKeysThatWerePromised) {
     EXPECT_GT(planned, 59'900'000'000) << "nothing is left unused but parts of a block or row";
 }
 
+TEST(SimulateCommand, AnotherOrderOfAdmissionIsAnotherRun) {
+    const json arrival = simulate({"--step-tokens", "2048"});
+    const json fewest = simulate({"--step-tokens", "2048", "--admission", "fewest-tokens"});
+    EXPECT_NE(fewest["digest"], arrival["digest"]);
+    EXPECT_LT(fewest["ttft_s"]["p50"].get<double>(), arrival["ttft_s"]["p50"].get<double>());
+    EXPECT_FALSE(arrival["details"].contains("admission"));
+    EXPECT_EQ(fewest["details"]["admission"], "fewest-tokens");
+    EXPECT_EQ(fewest["details"]["max_wait_steps"], 100);
+    const json none = simulate({"--step-tokens", "2048", "--admission", "fewest-tokens", "--max-wait-steps", "0"});
+    EXPECT_EQ(none["digest"], arrival["digest"]) << "nobody may be overtaken";
+    EXPECT_EQ(run_verbatim(simulate_arguments({"--admission", "random"})).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_verbatim(simulate_arguments({"--max-wait-steps", "-1"})).exit_code, kExitBadUsage);
+}
+
 TEST(SimulateCommand, SaysTheSameEveryTime) {
     json once = simulate();
     json again = simulate();

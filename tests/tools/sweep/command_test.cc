@@ -67,6 +67,21 @@ TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
     EXPECT_THAT(none.err, HasSubstr("wanted the header of a sweep"));
 }
 
+TEST(SweepCommand, OrdersOfAdmissionArePoints) {
+    const ScratchFiles files;
+    const std::string one = files.path("one");
+    ASSERT_EQ(sweep(one).exit_code, kExitOk);
+    EXPECT_THAT(file_bytes(one), ::testing::Not(HasSubstr("admission"))) << "as it was before there were others";
+    const Outcome both = sweep(files.path("both"), {"--admission", "arrival,fewest-tokens", "--max-wait-steps", "30"});
+    ASSERT_EQ(both.exit_code, kExitOk) << both.err;
+    const std::string bytes = file_bytes(files.path("both"));
+    EXPECT_EQ(std::ranges::count(bytes, '\n'), 1 + 16);
+    EXPECT_THAT(bytes, HasSubstr("\"max_wait_steps\":30"));
+    EXPECT_THAT(bytes, HasSubstr("\"admission\":\"fewest-tokens\""));
+    ASSERT_EQ(run_verbatim({"sweep", "plot", files.path("both"), "--to", files.path("page")}).exit_code, kExitOk);
+    EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("exact, lru, fewest-tokens"));
+}
+
 TEST(SweepCommand, AnInterruptedSweepGoesOn) {
     const ScratchFiles files;
     ASSERT_EQ(sweep(files.path("whole")).exit_code, kExitOk);
@@ -130,6 +145,7 @@ TEST(SweepCommand, SaysWhatIsWrong) {
     for (const auto& [flags, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--shard", "4/3"}, "wanted I/N"},
              {{"--evict", "best"}, "there is no policy \"best\""},
+             {{"--admission", "random"}, "there is no order \"random\""},
              {{"--shard", "0/0"}, "wanted I/N"},
              {{"--shard", ""}, "wanted I/N"},
              {{"--slo", "soon"}, "--slo"},

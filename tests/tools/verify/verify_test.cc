@@ -98,6 +98,22 @@ TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
     }
 }
 
+TEST(RecordCommands, ARunIsMadeAgainInItsOrderOfAdmissionAndInTheOther) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    std::vector<std::string> by_arrival = recording(path, {"--step-tokens", "64"});
+    ASSERT_EQ(run_verbatim(by_arrival).exit_code, kExitOk);
+    const Outcome arrival = run_verbatim({"verify", path, "--format", "json"});
+    by_arrival.insert(by_arrival.end(), {"--admission", "fewest-tokens", "--max-wait-steps", "9"});
+    const Outcome ran = run_verbatim(by_arrival);
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const Outcome fewest = run_verbatim({"verify", path, "--format", "json"});
+    EXPECT_EQ(fewest.exit_code, kExitOk) << fewest.out << fewest.err;
+    EXPECT_NE(arrival.out, fewest.out) << "another order, other steps";
+    EXPECT_EQ(run_verbatim({"verify", path, "--under", "admission=arrival"}).exit_code, kExitOk);
+    EXPECT_EQ(run_verbatim({"verify", path, "--under", "admission=random"}).exit_code, kExitBadUsage);
+}
+
 // Drafts are in the record: the run is made again with them.
 TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
     const ScratchFiles files;

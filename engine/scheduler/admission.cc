@@ -1,0 +1,241 @@
+// Who comes in next, from which head, and with what room (D1, D2, D5).
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace verbatim {
+namespace {
+
+// The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
+std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints, const CacheConfig& cache) {
+    if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
+        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.pools.block_size);
+        return kept > 0 ? std::vector{Snapshot{kept, HeadKind::kCheckpoint}} : std::vector<Snapshot>{};
+    }
+    const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
+    std::vector<Snapshot> chosen;
+    for (const int64_t end : sequence.turn.checkpoints) {
+        if (end > 0 && end < prompt_head) chosen.push_back({end, HeadKind::kCheckpoint});
+    }
+    const auto too_many = static_cast<std::ptrdiff_t>(chosen.size()) - max_checkpoints;
+    if (too_many > 0) {
+        const std::ptrdiff_t keep_first = max_checkpoints > 0 ? 1 : 0;
+        chosen.erase(chosen.begin() + keep_first, chosen.begin() + keep_first + too_many);
+    }
+    if (prompt_head > 0) chosen.push_back({prompt_head, HeadKind::kPrompt});
+    return chosen;
+}
+
+}  // namespace
+
+const char* name(AdmissionOrder order) {
+    switch (order) {
+        case AdmissionOrder::kArrival: return "arrival";
+        case AdmissionOrder::kFewestTokens: return "fewest-tokens";
+        case AdmissionOrder::kCount: break;
+    }
+    CHECK(false, "order of admission {}", static_cast<int>(order));
+}
+
+std::optional<AdmissionOrder> admission_order_by_name(std::string_view wanted) {
+    for (const AdmissionOrder order : {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens}) {
+        if (name(order) == wanted) return order;
+    }
+    return std::nullopt;
+}
+
+void Scheduler::add(Sequence& sequence, int64_t next_step) {
+    CHECK(waiting_.empty() || waiting_.rbegin()->first < sequence.id, "request {} after request {}", index(sequence.id),
+          index(waiting_.rbegin()->first));
+    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0);
+    CHECK(waiting_.empty() || waiting_.rbegin()->second->arrival_step <= next_step, "request {} arrives at step {}",
+          index(sequence.id), next_step);
+    sequence.arrival_step = next_step;
+    sequence.known = sequence.turn.prompt;
+    wait(sequence);
+}
+
+const std::string& Scheduler::numerics_id_of(const Sequence& sequence) const {
+    return numerics_ids_[static_cast<size_t>(sequence.arithmetic())];
+}
+
+LookupResult Scheduler::look_up(const Sequence& sequence) const {
+    return cache_.lookup({.key = sequence.request.conversation,
+                          .tokens = sequence.known,
+                          .num_committed = sequence.turn.num_committed,
+                          .seam = sequence.turn.seam,
+                          .use_cache = sequence.request.use_cache,
+                          .deterministic = sequence.request.deterministic,
+                          .numerics_id = numerics_id_of(sequence)});
+}
+
+// The head that it would attach to now is spared while others are admitted (D5).
+void Scheduler::wait(Sequence& sequence) {
+    CHECK(sequence.slot == kNoSlot && sequence.num_computed_tokens == 0 && sequence.memory.state == kNoState,
+          "request {} waits with slot {} and {} computed tokens", index(sequence.id), index(sequence.slot),
+          sequence.num_computed_tokens);
+    sequence.status = SequenceStatus::kWaiting;
+    CHECK(waiting_.emplace(sequence.id, &sequence).second, "request {} waits already", index(sequence.id));
+    expect(sequence, look_up(sequence));
+}
+
+// What the waiting sequence would attach to, as it was found just now, and its place among those that wait.
+void Scheduler::expect(Sequence& sequence, const LookupResult& found) {
+    CHECK(sequence.status == SequenceStatus::kWaiting && found.length < sequence.num_tokens(),
+          "request {} of status {} would attach to {} of {} tokens", index(sequence.id),
+          static_cast<int>(sequence.status), found.length, sequence.num_tokens());
+    if (const HeadId before = std::exchange(sequence.expected_head, found.head); before != found.head) {
+        if (before != kNoHead) cache_.unexpect(before);
+        if (found.head != kNoHead) cache_.expect(found.head);
+    }
+    if (config_.admission == AdmissionOrder::kArrival) return;
+    by_tokens_left_.erase({sequence.num_tokens_left, sequence.id});
+    sequence.num_tokens_left = sequence.num_tokens() - found.length;
+    CHECK(by_tokens_left_.emplace(sequence.num_tokens_left, sequence.id).second, "request {} has two places",
+          index(sequence.id));
+}
+
+void Scheduler::leave_waiting(Sequence& sequence) {
+    const bool waited = waiting_.erase(sequence.id) == 1;
+    const HeadId expected = std::exchange(sequence.expected_head, kNoHead);
+    CHECK(waited == (sequence.status == SequenceStatus::kWaiting) && (waited || expected == kNoHead),
+          "request {} of status {} waits for head {}", index(sequence.id), static_cast<int>(sequence.status),
+          index(expected));
+    if (expected != kNoHead) cache_.unexpect(expected);
+    by_tokens_left_.erase({std::exchange(sequence.num_tokens_left, 0), sequence.id});
+    CHECK(by_tokens_left_.empty() || by_tokens_left_.size() == waiting_.size(), "{} of {} waiting have a place",
+          by_tokens_left_.size(), waiting_.size());
+}
+
+// D2. Heads go while a request waits, so its place may be too early: it is looked up when its turn comes, and gives way
+// when it has more left than was thought. Nothing else changes meanwhile, so nobody is looked up twice without being
+// taken, and a head that went costs those that waited for it one lookup each.
+Scheduler::Candidate Scheduler::next_to_admit() {
+    CHECK(!waiting_.empty());
+    Sequence& oldest = *waiting_.begin()->second;
+    const bool is_due = step_ - oldest.arrival_step >= config_.max_wait_steps;
+    if (config_.admission == AdmissionOrder::kArrival || is_due) {
+        ++stats_.admission_lookups;
+        return {&oldest, look_up(oldest)};
+    }
+    while (true) {
+        Sequence& fewest = *waiting_.at(by_tokens_left_.begin()->second);
+        ++stats_.admission_lookups;
+        LookupResult found = look_up(fewest);
+        expect(fewest, found);
+        if (by_tokens_left_.begin()->second == fewest.id) return {&fewest, std::move(found)};
+    }
+}
+
+bool Scheduler::admit(Candidate next, int32_t budget) {
+    Sequence& sequence = *next.sequence;
+    LookupResult& found = next.found;
+    CHECK(sequence.status == SequenceStatus::kWaiting && sequence.slot == kNoSlot && budget > 0,
+          "request {} of status {} is admitted", index(sequence.id), static_cast<int>(sequence.status));
+    CHECK(config_.admission != AdmissionOrder::kArrival || running_.empty() || running_.back()->id < sequence.id,
+          "request {} is admitted after request {}", index(sequence.id), index(running_.back()->id));
+    // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
+    if (!running_.empty() && !reachable(sequence, found)) return false;
+    if (!make_room_for(sequence, found, budget)) return false;
+    auto memory = cache_.attach(found.head, found.length);
+    if (!memory) return false;  // what was freed is fenced
+    sequence.memory = std::move(*memory);
+    const std::string& numerics_id = numerics_id_of(sequence);
+    const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id;
+    sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
+    sequence.num_computed_tokens = found.length;
+    sequence.num_state_tokens = found.length;
+    account_attach(sequence, found);
+    leave_waiting(sequence);
+    running_.push_back(&sequence);
+    sequence.status = SequenceStatus::kRunning;
+    sequence.place = num_admitted_++;
+    sequence.slot = take_slot();
+    sequence.started = false;
+    sequence.num_sent_outputs = 0;
+    sequence.num_sent_blocks = 0;
+    sequence.first_step = -1;
+    CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
+    return true;
+}
+
+// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold
+// or will ask for.
+bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
+    const KvGroup& kv = cache_.kv();
+    int64_t needed = kv.blocks_for(sequence.num_tokens());
+    if (found.head != kNoHead) needed -= kv.num_active_in(cache_.find(found.head)->blocks, found.length);
+    for (const Sequence* running : running_) {
+        needed += kv.blocks_missing(running->memory.blocks, running->num_tokens());
+    }
+    return needed <= kv.pool().num_units() - kv.num_active_blocks();
+}
+
+// A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
+// left to wait for; and when only the head itself stands in the way, `found` becomes a miss.
+bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget) {
+    CHECK_GT(budget, 0);
+    const KvGroup& kv = cache_.kv();
+    const auto room = [&] {
+        const int64_t end = std::min(sequence.num_tokens(), found.length + budget);
+        const auto num_shared = static_cast<int32_t>(found.length / kv.block_size());
+        return Cache::Room{std::max(0, kv.blocks_for(end) - num_shared), 1};
+    };
+    if (cache_.make_room(room(), {.except = found.head})) return true;
+    if (!running_.empty() || !publication_.empty()) return false;
+    if (cache_.make_room(room(), {.except = found.head, .spare_expected = false})) return true;
+    if (found.head == kNoHead) return false;
+    found.not_reused.insert(found.not_reused.begin(), {found.length, NotReused::kNoRoomToCopy});
+    found.head = kNoHead;
+    found.length = 0;
+    return cache_.make_room(room(), {.spare_expected = false});
+}
+
+void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
+    CHECK(found.length < sequence.num_tokens() && (found.length == 0 || found.head != kNoHead),
+          "request {} attaches {} of {} tokens", index(sequence.id), found.length, sequence.num_tokens());
+    sequence.not_reused = found.not_reused;
+    event(EventKind::kAttach, sequence, found.length, found.head);
+    if (sequence.memory.copy) {
+        ++stats_.tail_copies;
+        event(EventKind::kTailCopy, sequence, sequence.memory.copy->num_slots, found.head);
+    }
+    if (found.head != kNoHead) ++stats_.attaches;
+    const int64_t reused = std::min(found.length, sequence.num_prompt_tokens());
+    const int64_t before = std::min(sequence.high_water, sequence.num_prompt_tokens());
+    if (reused > before) {
+        sequence.num_reused += reused - before;
+        stats_.reused_tokens += reused - before;
+    }
+    CHECK_LE(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
+    sequence.high_water = std::max(sequence.high_water, found.length);
+    if (sequence.publishes_snapshots)
+        sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints, cache_.config());
+    std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });
+}
+
+// D2 from scratch. What is left of a waiting request was right when it was looked up last.
+void Scheduler::verify_order() const {
+    for (size_t i = 1; i < running_.size(); ++i) CHECK_LT(running_[i - 1]->place, running_[i]->place);
+    if (config_.admission == AdmissionOrder::kArrival) {
+        for (size_t i = 1; i < running_.size(); ++i) CHECK_LT(index(running_[i - 1]->id), index(running_[i]->id));
+        CHECK(running_.empty() || waiting_.empty() || running_.back()->id < waiting_.begin()->first);
+        CHECK(by_tokens_left_.empty(), "{} places in order of arrival", by_tokens_left_.size());
+        return;
+    }
+    CHECK_EQ(by_tokens_left_.size(), waiting_.size());
+    int64_t last_arrival = 0;
+    for (const auto& [id, sequence] : waiting_) {
+        CHECK(by_tokens_left_.contains({sequence->num_tokens_left, id}) && sequence->num_tokens_left > 0 &&
+                  sequence->num_tokens_left <= sequence->num_tokens(),
+              "request {} has no place among those that wait: {} of {} tokens left", index(id),
+              sequence->num_tokens_left, sequence->num_tokens());
+        CHECK(last_arrival <= sequence->arrival_step, "request {} came in step {}, one before it in {}", index(id),
+              sequence->arrival_step, last_arrival);
+        last_arrival = sequence->arrival_step;
+    }
+}
+
+}  // namespace verbatim

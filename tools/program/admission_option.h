@@ -1,0 +1,38 @@
+// tools/program/admission_option.h: the flags that say who of the waiting requests comes in next.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
+
+#include "engine/scheduler/scheduler.h"
+#include "tools/program/choice_option.h"
+
+namespace verbatim::tools {
+
+inline Choices<AdmissionOrder> admission_choices() {
+    Choices<AdmissionOrder> choices;
+    for (const AdmissionOrder order : {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens}) {
+        choices.emplace_back(name(order), order);
+    }
+    return choices;
+}
+
+// Of a verb whose order of admission is given elsewhere.
+inline void add_max_wait_option(CLI::App& verb, int32_t& max_wait_steps) {
+    verb.add_option("--max-wait-steps", max_wait_steps,
+                    "of --admission fewest-tokens: a request that has waited for so many steps goes before all others")
+        ->check(CLI::Range(0, std::numeric_limits<int32_t>::max()).description(""))
+        ->type_name("STEPS")
+        ->capture_default_str();
+}
+
+inline void add_admission_options(CLI::App& verb, AdmissionOrder& admission, int32_t& max_wait_steps) {
+    add_choice_option(
+        verb, "--admission", admission, admission_choices(),
+        "which waiting request comes in next: the first to arrive, or the one with the fewest tokens left "
+        "to compute");
+    add_max_wait_option(verb, max_wait_steps);
+}
+
+}  // namespace verbatim::tools
