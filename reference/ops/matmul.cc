@@ -166,7 +166,7 @@ void matmul(const MatmulArgs& args) {
     const int64_t num_k = args.x.width;
     const int64_t num_rows = args.x.num_rows;
     const std::vector<float> a = rounded_inputs(args);
-    const auto tile = std::make_unique<WeightTile>();
+    const auto tile = std::make_unique_for_overwrite<WeightTile>();  // a chunk is written before it is read
     std::vector<float> totals(static_cast<size_t>(num_rows * kLanes));
     for (int64_t n = 0; n < args.out.width; n += kLanes) {
         const int64_t num_outputs = std::min(kLanes, args.out.width - n);

@@ -111,8 +111,9 @@ public:
         if (!inside(i, 4, "read")) return {};
         count(i, 4, false);
         look_at_alignment(i, 4);
+        report(memory_->read4(offset(i), sizeof(T), Emulator::current().thread().moment), i);
         Four<Value> four;
-        for (int64_t k = 0; k < 4; ++k) four.values[k] = read_uncounted(i + k);
+        std::memcpy(four.values, memory_->bytes() + offset(i), sizeof(four.values));
         return four;
     }
     [[nodiscard, gnu::always_inline]] uint32_t read2(int64_t i) const {
@@ -125,7 +126,8 @@ public:
         if (!inside(i, 4, "written")) return;
         count(i, 4, true);
         look_at_alignment(i, 4);
-        for (int64_t k = 0; k < 4; ++k) write_uncounted(i + k, four.values[k]);
+        report(memory_->write4(offset(i), sizeof(T), Emulator::current().thread().moment), i);
+        std::memcpy(memory_->bytes() + offset(i), four.values, sizeof(four.values));
     }
     // `num` elements, by an agent: the access is looked at from now on, the bytes stay as they are.
     enum class Touch : uint8_t { kRead, kCopy, kWrite };  // kCopy: what is read may be unwritten (M5)
@@ -208,6 +210,10 @@ private:
     void report(Clash clash, int64_t i) const {
         if (clash == Clash::kNone) return;
         Emulator::current().found(kind_of(clash), fmt::format("element {} of {} {}", i, count_, text_of(clash)));
+    }
+    void report(Memory::Clashes clashes, int64_t i) const {
+        if (std::bit_cast<uint32_t>(clashes) == 0) return;
+        for (size_t k = 0; k < clashes.size(); ++k) report(clashes[k], i + static_cast<int64_t>(k));
     }
 
     Memory* memory_ = nullptr;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/simt/emulated_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <vector>
 
@@ -31,17 +32,19 @@ bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
     return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->blocks_meet);
 }
 
-// Whether `before` is ordered before `now` (M2).
-bool ordered(const Moment& before, const Now& now, bool blocks_share) {
-    if (before.launch != now.launch) return !blocks_share || before.launch < now.unsafe_from;
-    if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
+// Whether `before` is ordered before `now` (M2); first what is the case most often.
+bool ordered_in_block(const Moment& before, const Now& now) {
     if (!is_agent(before)) {
-        if (before.thread == now.issuer) return true;
-        if (before.block_epoch < now.block_epoch) return true;
         const bool in_warp = warp_of(before.thread) == warp_of(now.issuer);
         if (in_warp && before.warp_epoch < now.seen[lane_of(before.thread)]) return true;
     }
     return now.knowledge != nullptr && before.warp_epoch < now.knowledge->known.at(before.thread);
+}
+[[gnu::always_inline]] inline bool ordered(const Moment& before, const Now& now, bool blocks_share) {
+    if (before.launch != now.launch) return !blocks_share || before.launch < now.unsafe_from;
+    if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
+    const bool is_before = before.block_epoch < now.block_epoch || before.thread == now.issuer;
+    return (is_before && !is_agent(before)) || ordered_in_block(before, now);
 }
 
 // What to call it that `before` is not.
@@ -53,9 +56,8 @@ Clash clash_of(const Moment& before, const Now& now, Clash between_threads) {
 
 // The same of accesses by several lanes of now's warp.
 bool all_ordered(uint32_t lanes, uint32_t last_epoch, const Now& now) {
-    for (int32_t lane = 0; lane < kWarpSize; ++lane) {
-        const bool other = (lanes >> lane & 1U) != 0 && lane != lane_of(now.issuer);
-        if (other && last_epoch >= now.seen[lane]) return false;
+    for (uint32_t others = lanes & ~(1U << lane_of(now.issuer)); others != 0; others &= others - 1) {
+        if (last_epoch >= now.seen[std::countr_zero(others)]) return false;
     }
     return true;
 }
@@ -75,16 +77,23 @@ bool is_fenced(const Moment& before, const Now& now) {
 Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
     : size_(bytes),
       cell_bytes_(cell_bytes),
+      cell_shift_(std::has_single_bit(cell_bytes) ? std::countr_zero(cell_bytes) : -1),
       life_(life),
       bytes_(static_cast<std::byte*>(std::calloc(bytes, 1))),
       pages_((bytes / cell_bytes + kPageCells) / kPageCells) {
     if (bytes_ == nullptr) throw std::bad_alloc();
 }
 
-Memory::Cell& Memory::cell(size_t i) {
+[[gnu::always_inline]] inline Memory::Cell& Memory::cell(size_t i) {
     auto& page = pages_[i / kPageCells];
-    if (!page) page = std::make_unique<Cell[]>(kPageCells);
-    return page[i % kPageCells];
+    if (!page) [[unlikely]]
+        page = std::make_unique<Cell[]>(kPageCells);
+    return page.get()[i % kPageCells];
+}
+
+inline Memory::Cells Memory::cells_of(size_t offset, size_t count) const {
+    if (cell_shift_ >= 0) return {offset >> cell_shift_, ((offset + count - 1) >> cell_shift_) + 1};
+    return {offset / cell_bytes_, (offset + count - 1) / cell_bytes_ + 1};
 }
 
 bool Memory::holds(const void* address) const {
@@ -92,15 +101,16 @@ bool Memory::holds(const void* address) const {
     return byte >= bytes_.get() && byte < bytes_.get() + size_;
 }
 
-bool Memory::is_written(const Cell& cell, const Moment& now) const {
+inline bool Memory::is_written(const Cell& cell, const Moment& now) const {
     const bool by_this_block = cell.written.launch == now.launch && cell.written.block == now.block;
     return cell.initialised && (life_ == Life::kDevice || by_this_block);
 }
 
 // Agents see what threads of their launch and block have written behind a fence, which is one of shared memory.
-bool Memory::is_seen(const Moment& written, const Now& now) const {
+inline bool Memory::is_seen(const Moment& written, const Now& now) const {
+    if (!is_agent(now)) return true;
     const bool by_thread = written.launch == now.launch && written.block == now.block && !is_agent(written);
-    return life_ == Life::kDevice && by_thread && is_agent(now) ? false : is_fenced(written, now);
+    return life_ == Life::kDevice && by_thread ? false : is_fenced(written, now);
 }
 
 Clash Memory::read_for_copy(size_t offset, size_t count, const Now& now) {
@@ -124,47 +134,78 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
     }
 }
 
-Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
+[[gnu::always_inline]] inline Clash Memory::read_cell(size_t i, const Now& now, bool atomic) {
+    Cell& cell = this->cell(i);
     Clash clash = Clash::kNone;
-    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
-        Cell& cell = this->cell(i);
-        if (!is_written(cell, now)) {
-            clash = Clash::kUninitialised;
-        } else if (!is_seen(cell.written, now)) {
-            clash = Clash::kNotFenced;
-        }
-        if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
-            clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
-        }
-        if (is_under_way(i, now)) clash = Clash::kUnderWay;
-        if (atomic) continue;
-        if (now.knowledge == nullptr) {
-            note_read(cell, now);
-        } else {
-            note_reader(i, cell, now);
-        }
+    if (!is_written(cell, now)) {
+        clash = Clash::kUninitialised;
+    } else if (!is_seen(cell.written, now)) {
+        clash = Clash::kNotFenced;
+    }
+    if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
+        clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
+    }
+    if (is_under_way(i, now)) clash = Clash::kUnderWay;
+    if (atomic) return clash;
+    if (now.knowledge == nullptr) {
+        note_read(cell, now);
+    } else {
+        note_reader(i, cell, now);
     }
     return clash;
 }
 
-// Who comes after all lanes that have read so far stands for them.
-void Memory::note_read(Cell& cell, const Now& now) {
-    Moment& last = cell.last_read;
-    const bool same_epoch = last.launch == now.launch && last.block == now.block && last.block_epoch == now.block_epoch;
-    const bool comes_after =
-        cell.read_warp == warp_of(now.thread) && all_ordered(cell.read_lanes, last.warp_epoch, now);
-    if (same_epoch && last.thread != now.thread && !comes_after) {
-        if (cell.read_warp != warp_of(now.thread)) cell.read_warp = -1;
-        cell.read_lanes |= 1U << lane_of(now.thread);
-        last.thread = -1;
-        last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
-    } else if (life_ == Life::kDevice && last.launch == now.launch && last.block != now.block) {
-        last.block = -1;  // blocks are never ordered: one of them is enough to know
-    } else {
-        last = now;
-        cell.read_warp = warp_of(now.thread);
-        cell.read_lanes = 1U << lane_of(now.thread);
+Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
+    Clash clash = Clash::kNone;
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        const Clash found = read_cell(i, now, atomic);
+        if (found != Clash::kNone) clash = found;
     }
+    return clash;
+}
+
+Memory::Clashes Memory::read4(size_t offset, size_t element_bytes, const Now& now) {
+    Clashes clashes{};
+    for (Clash& clash : clashes) {
+        clash = read(offset, element_bytes, now);
+        offset += element_bytes;
+    }
+    return clashes;
+}
+
+Memory::Clashes Memory::write4(size_t offset, size_t element_bytes, const Now& now) {
+    Clashes clashes{};
+    for (Clash& clash : clashes) {
+        clash = write(offset, element_bytes, now);
+        offset += element_bytes;
+    }
+    return clashes;
+}
+
+// Who comes after all lanes that have read so far stands for them.
+inline void Memory::note_read(Cell& cell, const Now& now) {
+    Moment& last = cell.last_read;
+    const bool in_block = last.launch == now.launch && last.block == now.block;
+    const int32_t warp = warp_of(now.thread);
+    const uint32_t lane = 1U << lane_of(now.thread);
+    if (in_block && last.block_epoch == now.block_epoch && last.thread != now.thread) {
+        if (last.thread == -1 && cell.read_warp == -1) return;  // by several warps: one more tells nothing
+        const bool same_warp = cell.read_warp == warp;
+        if (!same_warp || !all_ordered(cell.read_lanes, last.warp_epoch, now)) {
+            if (!same_warp) cell.read_warp = -1;
+            cell.read_lanes |= lane;
+            last.thread = -1;
+            last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
+            return;
+        }
+    } else if (life_ == Life::kDevice && last.launch == now.launch && !in_block) {
+        last.block = -1;  // blocks are never ordered: one of them is enough to know
+        return;
+    }
+    last = now;
+    cell.read_warp = warp;
+    cell.read_lanes = lane;
 }
 
 // Who comes after all readers so far stands for them; else they are listed. Those that later ones stand for are looked
@@ -236,7 +277,8 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
 
 Clash Memory::write(size_t offset, size_t count, const Now& now) {
     Clash clash = Clash::kNone;
-    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
         const Clash found = write_cell(i, now, false);
         if (found != Clash::kNone) clash = found;
     }
@@ -245,16 +287,22 @@ Clash Memory::write(size_t offset, size_t count, const Now& now) {
 
 Clash Memory::begin_copy(size_t offset, size_t count, const Now& now) {
     if (copying_.launch != now.launch || copying_.block != now.block) {
-        copies_.assign(size_ / cell_bytes_ + 1, 0);
+        // Where all those of the block before have landed there is nothing to forget.
+        if (copies_.empty() || num_copies_ != 0) copies_.assign(size_ / cell_bytes_ + 1, 0);
+        num_copies_ = 0;
         copying_ = now;
     }
     const Clash clash = write(offset, count, now);
-    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) ++copies_[i];
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) ++copies_[i];
+    num_copies_ += static_cast<int64_t>(cells.end - cells.begin);
     return clash;
 }
 
 void Memory::end_copy(size_t offset, size_t count) {
-    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) --copies_[i];
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) --copies_[i];
+    num_copies_ -= static_cast<int64_t>(cells.end - cells.begin);
 }
 
 Clash Memory::update(size_t offset, size_t count, const Now& now) {

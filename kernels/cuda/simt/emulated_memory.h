@@ -77,6 +77,10 @@ public:
     // Of what a copy has written: where its source is unwritten, so is this. REQUIRES: `source` is the device's.
     void carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count);
     [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
+    // Of four elements of so many bytes, one after another: what each of them has met.
+    using Clashes = std::array<Clash, 4>;
+    [[nodiscard]] Clashes read4(size_t offset, size_t element_bytes, const Now& now);
+    [[nodiscard]] Clashes write4(size_t offset, size_t element_bytes, const Now& now);
     // By an asynchronous copy of a thread, in shared memory: it is asked for, and lands.
     [[nodiscard]] Clash begin_copy(size_t offset, size_t count, const Now& now);
     void end_copy(size_t offset, size_t count);
@@ -95,6 +99,12 @@ private:
         bool written_atomically = false;
     };
     static constexpr int32_t kListed = -2;
+    struct Cells {
+        size_t begin = 0;
+        size_t end = 0;
+    };
+    [[nodiscard]] Cells cells_of(size_t offset, size_t count) const;
+    [[nodiscard]] Clash read_cell(size_t i, const Now& now, bool atomic);
     [[nodiscard]] Clash write_cell(size_t i, const Now& now, bool atomic);
     [[nodiscard]] Clash clash_with_reads(size_t i, Cell& cell, const Now& now);
     void note_read(Cell& cell, const Now& now);
@@ -115,10 +125,12 @@ private:
 
     size_t size_;
     size_t cell_bytes_;
+    int cell_shift_;  // 2 to the power of it are cell_bytes_; negative if they are none
     Life life_;
     std::unique_ptr<std::byte[], Free> bytes_;    // untouched ones cost nothing
     std::vector<std::unique_ptr<Cell[]>> pages_;  // of cells; null until one of them is touched
     std::vector<uint8_t> copies_;                 // under way to each cell, by threads of one block
+    int64_t num_copies_ = 0;                      // all of copies_
     Moment copying_;                              // that block
     // Of cells that several read, none of whom knows of the others, where there is knowledge.
     std::unordered_map<size_t, std::vector<Moment>> readers_;

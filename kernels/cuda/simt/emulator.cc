@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <boost/context/fixedsize_stack.hpp>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,21 +21,12 @@ constexpr int32_t kMaxThreads = 1024;
 constexpr int64_t kStaticSharedBytes = 48 << 10;  // a block's, of arrays whose size the compiler knows
 constexpr int64_t kSharedBytes = 227 << 10;       // all of it, on Hopper
 
-Emulator*& current_emulator() {
-    static thread_local Emulator* current = nullptr;
-    return current;
-}
-
 // Of the thread that runs; a fiber's stack ends where it began.
 std::vector<const void*> frames_here() {
     constexpr int kMost = 16;
     void* frames[kMost];
     const int count = backtrace(frames, kMost);
     return std::vector<const void*>(frames, frames + count);
-}
-
-bool same_place(const Place& a, const Place& b) {
-    return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
 }
 
 Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
@@ -95,9 +86,9 @@ Emulator::~Emulator() {
     }
 }
 
-Emulator& Emulator::current() {
-    CHECK(current_emulator() != nullptr, "a kernel's code runs outside a launch");
-    return *current_emulator();
+void Emulator::outside_launch() {
+    CHECK(current_ != nullptr, "a kernel's code runs outside a launch");
+    __builtin_unreachable();
 }
 
 // --- memory
@@ -167,7 +158,7 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     ++launch_;
     if (counter_) counter_->launched(kernel_name);
     check_limits();
-    Emulator* outer = std::exchange(current_emulator(), this);
+    Emulator* outer = std::exchange(current_, this);
     std::vector<int32_t> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
     if (schedule_ == Schedule::kReverse) std::ranges::reverse(order);
@@ -186,7 +177,7 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
         found_in_launch(FindingKind::kNotAwaited,
                         "no thread waits for the kernels before, so that those behind it may overtake them");
     }
-    current_emulator() = outer;
+    current_ = outer;
 }
 
 // Before the first block runs.
@@ -228,8 +219,9 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
                                   });
         threads_.push_back(std::move(thread));
     }
+    warps_ = {};
     for (int32_t i = 0; i < num_threads_; ++i) {
-        threads_[i]->state = EmulatedThread::State::kReady;
+        go_on(*threads_[i]);
         threads_[i]->position = position_of(i, block_size_);
         threads_[i]->moment = {{launch_, block_index_, i, 0, 0}, {}, i, unsafe_from_, nullptr};
         threads_[i]->async = {};
@@ -283,7 +275,6 @@ bool Emulator::advance() {
 
 // The next thread to run, by the schedule; null when none is ready.
 EmulatedThread* Emulator::choose() {
-    const int32_t step = schedule_ == Schedule::kReverse ? -1 : 1;
     if (schedule_ == Schedule::kRandom)
         cursor_ = static_cast<int32_t>(prng_.below(static_cast<uint64_t>(num_threads_)));
     if (schedule_ == Schedule::kOneWarpAhead) {
@@ -291,15 +282,27 @@ EmulatedThread* Emulator::choose() {
         (void)complete_warp(cursor_ / kWarpSize);
         cursor_ = cursor_ / kWarpSize * kWarpSize;
     }
-    const std::unique_ptr<EmulatedThread>* const threads = threads_.data();
-    for (int32_t tried = 0; tried < num_threads_; ++tried) {
-        const bool waits = schedule_ == Schedule::kLaneBehind && cursor_ % kWarpSize == kWarpSize - 1;
-        if (threads[cursor_]->state == EmulatedThread::State::kReady && !waits) return threads[cursor_].get();
-        cursor_ += step;
-        if (cursor_ == num_threads_) cursor_ = 0;
-        if (cursor_ < 0) cursor_ = num_threads_ - 1;
+    const int32_t next = next_ready();
+    if (next < 0) return nullptr;
+    cursor_ = next;
+    return threads_[next].get();
+}
+
+// From the cursor on, and around; negative when none is.
+int32_t Emulator::next_ready() const {
+    const bool forward = schedule_ != Schedule::kReverse;
+    const uint32_t chosen = schedule_ == Schedule::kLaneBehind ? kFullWarp >> 1 : kFullWarp;
+    const int32_t num_warps = (num_threads_ + kWarpSize - 1) / kWarpSize;
+    const int32_t lane = cursor_ % kWarpSize;
+    int32_t warp = cursor_ / kWarpSize;
+    uint32_t lanes = warps_[warp].ready & chosen & (forward ? kFullWarp << lane : kFullWarp >> (kWarpSize - 1 - lane));
+    for (int32_t tried = 0; tried < num_warps && lanes == 0; ++tried) {
+        warp += forward ? 1 : num_warps - 1;
+        if (warp >= num_warps) warp -= num_warps;
+        lanes = warps_[warp].ready & chosen;
     }
-    return nullptr;
+    if (lanes == 0) return -1;
+    return warp * kWarpSize + (forward ? std::countr_zero(lanes) : kWarpSize - 1 - std::countl_zero(lanes));
 }
 
 // One that kLaneBehind has kept waiting.
@@ -314,7 +317,24 @@ EmulatedThread* Emulator::lane_behind() const {
 
 void Emulator::wait(EmulatedThread::State state) {
     running_->state = state;
+    WarpLanes& lanes = warps_[running_->index / kWarpSize];
+    const uint32_t lane = 1U << running_->index % kWarpSize;
+    lanes.ready &= ~lane;
+    if (state == EmulatedThread::State::kAtWarp) {
+        lanes.in_operation |= lane;
+        // The last one of an operation finds all others there.
+        lanes.may_be_complete |= (running_->mask & ~lanes.in_operation) == 0;
+    }
     scheduler_ = std::move(scheduler_).resume();
+}
+
+// It waits no longer.
+void Emulator::go_on(EmulatedThread& thread) {
+    thread.state = EmulatedThread::State::kReady;
+    WarpLanes& lanes = warps_[thread.index / kWarpSize];
+    const uint32_t lane = 1U << thread.index % kWarpSize;
+    lanes.ready |= lane;
+    lanes.in_operation &= ~lane;
 }
 
 void Emulator::sync_block(Place where) {
@@ -382,116 +402,10 @@ bool Emulator::release_block() {
     }
     for (const auto& thread : all) {
         ++thread->moment.block_epoch;
-        thread->state = EmulatedThread::State::kReady;
-        learn(*thread, joint);
+        go_on(*thread);
+        share(*thread, joint);
     }
     return true;
-}
-
-// A barrier of the block is one operation of each of its warps.
-void Emulator::find_divergence_at_block() {
-    for (int32_t i = 0; i < num_threads_; ++i) {
-        const EmulatedThread& first = *threads_[i / kWarpSize * kWarpSize];
-        if (same_place(first.where, threads_[i]->where)) continue;
-        running_ = threads_[i].get();
-        found(FindingKind::kDivergent,
-              fmt::format("its warp is at the block's barrier of line {}, it at that of line {}", first.where.line(),
-                          running_->where.line()));
-    }
-}
-
-// Completes the warp's operations whose mask is complete: every lane that it names waits with the same mask.
-bool Emulator::complete_warp(int32_t warp) {
-    const int32_t first = warp * kWarpSize;
-    const int32_t size = std::min(kWarpSize, num_threads_ - first);
-    bool released = false;
-    for (int32_t lane = 0; lane < size; ++lane) {
-        const EmulatedThread& thread = *threads_[first + lane];
-        if (thread.state != EmulatedThread::State::kAtWarp) continue;
-        const uint32_t mask = thread.mask;
-        uint32_t there = 0;
-        for (int32_t i = 0; i < size; ++i) {
-            const EmulatedThread& other = *threads_[first + i];
-            const bool same = other.state == EmulatedThread::State::kAtWarp && other.mask == mask &&
-                              other.operation == thread.operation && other.function == thread.function &&
-                              (thread.operation != WarpOperation::kTogether || same_place(other.where, thread.where));
-            if (same) there |= 1U << i;
-        }
-        if (there != mask || (mask >> lane & 1U) == 0) continue;
-        if (thread.operation == WarpOperation::kTogether) complete_together(thread);
-        if (thread.operation == WarpOperation::kBarrier) complete_barrier(warp, mask);
-        for (int32_t i = 0; i < size; ++i) {
-            if ((mask >> i & 1U) == 0) continue;
-            EmulatedThread& other = *threads_[first + i];
-            if (other.operation == WarpOperation::kShuffle) complete_shuffle(other);
-            if (other.operation == WarpOperation::kVote) complete_vote(other);
-            other.state = EmulatedThread::State::kReady;
-        }
-        released = true;
-    }
-    return released;
-}
-
-// The mask's lanes begin an epoch later than every one so far, and know what each of them knew.
-void Emulator::complete_barrier(int32_t warp, uint32_t mask) {
-    const int32_t first = warp * kWarpSize;
-    const int32_t size = std::min(kWarpSize, num_threads_ - first);
-    Now joint;
-    for (int32_t i = 0; i < size; ++i) {
-        const Now& lane = threads_[first + i]->moment;
-        joint.warp_epoch = std::max(joint.warp_epoch, lane.warp_epoch + 1);
-        if ((mask >> i & 1U) == 0) continue;
-        for (int32_t k = 0; k < kWarpSize; ++k) joint.seen[k] = std::max(joint.seen[k], lane.seen[k]);
-    }
-    for (int32_t i = 0; i < size; ++i) {
-        if ((mask >> i & 1U) != 0) joint.seen[i] = joint.warp_epoch;
-    }
-    for (int32_t i = 0; i < size; ++i) {
-        if ((mask >> i & 1U) == 0) continue;
-        threads_[first + i]->moment.warp_epoch = joint.warp_epoch;
-        threads_[first + i]->moment.seen = joint.seen;
-    }
-    join_lanes(warp, mask);
-}
-
-void Emulator::join_lanes(int32_t warp, uint32_t mask) {
-    const int32_t first = warp * kWarpSize;
-    Knowledge joint;
-    for (int32_t i = 0; i < kWarpSize; ++i) {
-        if ((mask >> i & 1U) == 0) continue;
-        const EmulatedThread& lane = *threads_[first + i];
-        joint.unsafe_from = std::max(joint.unsafe_from, lane.moment.unsafe_from);
-        if (has_knowledge_) joint.join(lane.async.knowledge);
-    }
-    for (int32_t i = 0; i < kWarpSize; ++i) {
-        if ((mask >> i & 1U) != 0) learn(*threads_[first + i], joint);
-    }
-}
-
-// Who of the mask says yes.
-void Emulator::complete_vote(EmulatedThread& thread) {
-    const int32_t first = thread.index / kWarpSize * kWarpSize;
-    thread.received = 0;
-    for (int32_t i = 0; i < kWarpSize; ++i) {
-        if ((thread.mask >> i & 1U) != 0) thread.received |= threads_[first + i]->deposit << i;
-    }
-}
-
-void Emulator::complete_shuffle(EmulatedThread& thread) {
-    if ((thread.mask >> thread.source_lane & 1U) == 0) {
-        running_ = &thread;
-        found(FindingKind::kWarpMask,
-              fmt::format("a shuffle reads lane {}, which mask {:#010x} leaves out", thread.source_lane, thread.mask));
-        return;
-    }
-    thread.received = threads_[thread.index / kWarpSize * kWarpSize + thread.source_lane]->deposit;
-}
-
-void Emulator::complete_together(const EmulatedThread& thread) {
-    void* parts[kWarpSize];
-    const int32_t first = thread.index / kWarpSize * kWarpSize;
-    for (int32_t i = 0; i < kWarpSize; ++i) parts[i] = threads_[first + i]->part;
-    thread.function(parts);
 }
 
 // Nothing can go on: the kernel would hang. Said once, then everybody who waits is let through.
@@ -517,28 +431,8 @@ void Emulator::give_up() {
     for (int32_t i = 0; i < num_threads_; ++i) {
         if (threads_[i]->state == EmulatedThread::State::kDone) continue;
         threads_[i]->received = threads_[i]->deposit;
-        threads_[i]->state = EmulatedThread::State::kReady;
+        go_on(*threads_[i]);
     }
-}
-
-// Whether lanes of a warp wait for each other in one operation of all of them, at different places.
-bool Emulator::found_divergence() {
-    for (int32_t i = 0; i < num_threads_; ++i) {
-        EmulatedThread& thread = *threads_[i];
-        if (thread.state != EmulatedThread::State::kAtWarp || thread.operation != WarpOperation::kTogether) continue;
-        const int32_t first = i / kWarpSize * kWarpSize;
-        for (int32_t k = first; k < i; ++k) {
-            const EmulatedThread& other = *threads_[k];
-            const bool waits = other.state == EmulatedThread::State::kAtWarp && other.function == thread.function;
-            if (!waits || same_place(other.where, thread.where)) continue;
-            running_ = &thread;
-            found(FindingKind::kDivergent,
-                  fmt::format("an operation of the whole warp: it is at line {}, lane {} at {}", thread.where.line(),
-                              k - first, other.where.line()));
-            return true;
-        }
-    }
-    return false;
 }
 
 // --- asynchronous copies

@@ -17,6 +17,7 @@
 //   E9  where it is asked for, barriers and waits are noted by their places in the code, and one is left out
 #pragma once
 
+#include <array>
 #include <boost/context/fiber.hpp>
 #include <cstdint>
 #include <functional>
@@ -144,6 +145,13 @@ struct EmulatedThread {
     boost::context::fiber fiber;
 };
 
+// Of a warp's lanes, bit by bit.
+struct WarpLanes {
+    uint32_t ready = 0;            // they can go on
+    uint32_t in_operation = 0;     // they wait in a warp operation
+    bool may_be_complete = false;  // one of those may be, since somebody looked last
+};
+
 class Emulator {
 public:
     explicit Emulator(Schedule schedule = Schedule::kForward, uint64_t seed = 0);
@@ -179,7 +187,11 @@ public:
     [[nodiscard]] int64_t num_launches() const { return launch_; }
 
     // What a thread of the running kernel asks for (simt/emulated.h).
-    static Emulator& current();
+    static Emulator& current() {
+        if (current_ == nullptr) [[unlikely]]
+            outside_launch();
+        return *current_;
+    }
     [[nodiscard]] const EmulatedThread& thread() const { return *running_; }
     [[nodiscard]] Dim3 block_position() const { return block_position_; }
     [[nodiscard]] Dim3 block_size() const { return block_size_; }
@@ -235,6 +247,8 @@ public:
     void count_copy(size_t num_bytes, bool is_store) { counter_->add_copy(num_bytes, is_store); }
 
 private:
+    static constexpr int32_t kMostWarps = 32;
+    using Warps = std::array<WarpLanes, kMostWarps>;
     // A block that lives beside the one that runs.
     struct ParkedBlock {
         std::map<const void*, std::unique_ptr<Memory>> shared;
@@ -244,7 +258,9 @@ private:
         int32_t index = 0;
         int32_t cursor = 0;
         std::vector<std::unique_ptr<EmulatedThread>> threads;
+        Warps warps;
     };
+    [[noreturn]] static void outside_launch();
     void run_block();
     void end_block();
     // simt/emulator_blocks.cc
@@ -257,18 +273,22 @@ private:
     void begin_block(int32_t block, const std::function<void()>& kernel);
     void start_threads(const std::function<void()>& kernel);
     EmulatedThread* choose();
+    [[nodiscard]] int32_t next_ready() const;
+    void go_on(EmulatedThread& thread);
     [[nodiscard]] EmulatedThread* lane_behind() const;
     bool release_waiting();
+    // simt/emulator_warps.cc
     bool complete_warp(int32_t warp);
+    [[nodiscard]] uint32_t lanes_like(const EmulatedThread& thread) const;
     void complete_barrier(int32_t warp, uint32_t mask);
     void complete_shuffle(EmulatedThread& thread);
     void complete_vote(EmulatedThread& thread);
     void complete_together(const EmulatedThread& thread);
     void join_lanes(int32_t warp, uint32_t mask);
-    bool release_block();
     void find_divergence_at_block();
-    void give_up();
     bool found_divergence();
+    bool release_block();
+    void give_up();
     void found_in_launch(FindingKind kind, const std::string& what);
     void check_limits();
     void check_block_end();
@@ -276,6 +296,7 @@ private:
     void know();
     void make_known(EmulatedThread& thread);
     void learn(EmulatedThread& thread, const Knowledge& knowledge);
+    void share(EmulatedThread& thread, const Knowledge& joint);
     Now agent(int32_t number, uint32_t epoch);
     bool is_usable(const EmulatedBarrier& barrier, Place where);
     void complete_phase(EmulatedBarrier& barrier);
@@ -316,9 +337,11 @@ private:
     int32_t num_threads_ = 0;
     int32_t cursor_ = 0;  // where the last choice was made
     std::vector<std::unique_ptr<EmulatedThread>> threads_;
+    Warps warps_;
     EmulatedThread* running_ = nullptr;
     const std::function<void()>* kernel_ = nullptr;  // null: the fibers end
     boost::context::fiber scheduler_;
+    static inline constinit thread_local Emulator* current_ = nullptr;  // whose launch runs
 };
 
 }  // namespace verbatim::simt

@@ -57,6 +57,12 @@ void Emulator::learn(EmulatedThread& thread, const Knowledge& knowledge) {
     if (has_knowledge_) thread.async.knowledge.join(knowledge);
 }
 
+// REQUIRES: `joint` has joined what the thread knows.
+void Emulator::share(EmulatedThread& thread, const Knowledge& joint) {
+    thread.moment.unsafe_from = std::max(thread.moment.unsafe_from, joint.unsafe_from);
+    if (has_knowledge_) thread.async.knowledge = joint;
+}
+
 // Something that acts for the running thread: it knows what the thread has done and knows.
 Now Emulator::agent(int32_t number, uint32_t epoch) {
     know();
@@ -69,7 +75,7 @@ Now Emulator::agent(int32_t number, uint32_t epoch) {
 void Emulator::fence_async() {
     make_known(*running_);
     Knowledge& knowledge = running_->async.knowledge;
-    knowledge.fenced.join(knowledge.known);
+    knowledge.fenced = knowledge.known;  // K3
     knowledge.fenced_blocks = std::max(knowledge.fenced_blocks, running_->moment.block_epoch);
 }
 
@@ -157,7 +163,7 @@ void Emulator::complete_phase(EmulatedBarrier& barrier) {
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];
         if (thread.state != State::kAtBarrier || thread.barrier != &barrier) continue;
-        thread.state = State::kReady;
+        go_on(thread);
         learn(thread, barrier.passed);
     }
 }
@@ -265,11 +271,11 @@ bool Emulator::release_named() {
         }
         Knowledge joint;
         for (EmulatedThread* thread : threads) {
-            thread->state = State::kReady;
+            go_on(*thread);
             make_known(*thread);
             joint.join(thread->async.knowledge);
         }
-        for (EmulatedThread* thread : threads) learn(*thread, joint);
+        for (EmulatedThread* thread : threads) share(*thread, joint);
         return true;
     }
     return false;
@@ -297,7 +303,7 @@ bool Emulator::release_groups() {
         std::vector<void*> parts;
         for (const auto& thread : group) parts.push_back(thread->part);
         leader.group_function(parts);
-        for (const auto& thread : group) thread->state = State::kReady;
+        for (const auto& thread : group) go_on(*thread);
         released = true;
     }
     return released;

@@ -20,6 +20,7 @@ void Emulator::change_block(ParkedBlock& parked) {
     std::swap(block_index_, parked.index);
     std::swap(cursor_, parked.cursor);
     std::swap(threads_, parked.threads);
+    std::swap(warps_, parked.warps);
 }
 
 // In turns, each as far as it goes, until all are over. When none can go on, somebody waits for nothing.
@@ -81,7 +82,7 @@ bool Emulator::release_values() {
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];
         if (thread.state != EmulatedThread::State::kAtValue || !(*thread.is_there)()) continue;
-        thread.state = EmulatedThread::State::kReady;
+        go_on(thread);
         released = true;
     }
     return released;

@@ -3,8 +3,9 @@
 //
 //   K1  everybody counts epochs; who makes something known ends an epoch, so that what comes later is not known yet
 //   K2  what `who` did in an epoch before known.at(who) comes before; whatever has joined it knows as much
-//   K3  fenced.at(who) <= known.at(who) in effect: of what threads wrote, that is what asynchronous copies and tensor
-//       cores see, too (fence_async)
+//   K3  fenced.at(who) <= known.at(who): of what threads wrote, that is what asynchronous copies and tensor cores see,
+//       too (fence_async)
+//   K4  those who have met at a barrier share one clock; who learns something of its own takes a copy first
 //
 // Numbers below kFirstAgent are threads. Those from there on do something behind the threads' backs: what a bulk copy
 // writes, or what a multiplication on tensor cores reads until it is waited for.
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace verbatim::simt {
@@ -22,34 +24,34 @@ inline constexpr int32_t kFirstAgent = 1024;
 class VectorClock {
 public:
     [[nodiscard]] uint32_t at(int32_t who) const {
-        return who < kFirstAgent ? at(threads_, who) : at(agents_, who - kFirstAgent);
+        return who < kFirstAgent ? threads_.at(who) : agents_.at(who - kFirstAgent);
     }
     void raise(int32_t who, uint32_t epoch) {
         if (who < kFirstAgent) {
-            raise(threads_, who, epoch);
+            threads_.raise(who, epoch);
         } else {
-            raise(agents_, who - kFirstAgent, epoch);
+            agents_.raise(who - kFirstAgent, epoch);
         }
     }
     void join(const VectorClock& other) {
-        join(threads_, other.threads_);
-        join(agents_, other.agents_);
+        threads_.join(other.threads_);
+        agents_.join(other.agents_);
     }
 
 private:
-    using Epochs = std::vector<uint32_t>;  // behind the end: 0
-    static uint32_t at(const Epochs& epochs, int32_t i) {
-        return static_cast<size_t>(i) < epochs.size() ? epochs[static_cast<size_t>(i)] : 0;
-    }
-    static void raise(Epochs& epochs, int32_t i, uint32_t epoch) {
-        if (static_cast<size_t>(i) >= epochs.size()) epochs.resize(static_cast<size_t>(i) + 1);
-        uint32_t& own = epochs[static_cast<size_t>(i)];
-        own = std::max(own, epoch);
-    }
-    static void join(Epochs& epochs, const Epochs& other) {
-        if (epochs.size() < other.size()) epochs.resize(other.size());
-        for (size_t i = 0; i < other.size(); ++i) epochs[i] = std::max(epochs[i], other[i]);
-    }
+    class Epochs {
+    public:
+        [[nodiscard]] uint32_t at(int32_t i) const {
+            return shared_ != nullptr && static_cast<size_t>(i) < shared_->size() ? shared_->data()[i] : 0;
+        }
+        void raise(int32_t i, uint32_t epoch);
+        void join(const Epochs& other);
+
+    private:
+        using List = std::vector<uint32_t>;  // behind the end: 0
+        List& alone();                       // a copy, if others have it too
+        std::shared_ptr<List> shared_;       // null: nothing is known; changed by who has it alone
+    };
 
     Epochs threads_;
     Epochs agents_;  // from kFirstAgent on
@@ -78,6 +80,7 @@ struct Knowledge {
         fenced.join(other.fenced);
         fenced_blocks = std::max(fenced_blocks, other.fenced_blocks);
         unsafe_from = std::max(unsafe_from, other.unsafe_from);
+        blocks_meet |= other.blocks_meet;
     }
 };
 

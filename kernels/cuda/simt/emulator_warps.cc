@@ -1,0 +1,157 @@
+// Emulator: operations of a warp, what their lanes know behind them, and lanes that meet at different places.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string_view>
+#include <utility>
+
+#include "kernels/cuda/simt/emulator.h"
+
+namespace verbatim::simt {
+namespace {
+
+// Most are of one text, whose name is one and the same.
+bool same_place(const Place& a, const Place& b) {
+    return a.line() == b.line() && a.column() == b.column() &&
+           (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
+}
+
+}  // namespace
+
+// Completes the warp's operations whose mask is complete: every lane that it names waits with the same mask.
+bool Emulator::complete_warp(int32_t warp) {
+    const int32_t first = warp * kWarpSize;
+    const int32_t size = std::min(kWarpSize, num_threads_ - first);
+    WarpLanes& lanes = warps_[warp];
+    if (!std::exchange(lanes.may_be_complete, false)) return false;
+    bool released = false;
+    for (int32_t lane = 0; lane < size; ++lane) {
+        const EmulatedThread& thread = *threads_[first + lane];
+        if (thread.state != EmulatedThread::State::kAtWarp) continue;
+        const uint32_t mask = thread.mask;
+        if ((mask & ~lanes.in_operation) != 0 || (mask >> lane & 1U) == 0 || lanes_like(thread) != mask) continue;
+        if (thread.operation == WarpOperation::kTogether) complete_together(thread);
+        if (thread.operation == WarpOperation::kBarrier) complete_barrier(warp, mask);
+        for (int32_t i = 0; i < size; ++i) {
+            if ((mask >> i & 1U) == 0) continue;
+            EmulatedThread& other = *threads_[first + i];
+            if (other.operation == WarpOperation::kShuffle) complete_shuffle(other);
+            if (other.operation == WarpOperation::kVote) complete_vote(other);
+            go_on(other);
+        }
+        released = true;
+    }
+    return released;
+}
+
+// The lanes of its warp that wait in the thread's operation.
+uint32_t Emulator::lanes_like(const EmulatedThread& thread) const {
+    const int32_t first = thread.index / kWarpSize * kWarpSize;
+    uint32_t like = 0;
+    for (uint32_t left = warps_[thread.index / kWarpSize].in_operation; left != 0; left &= left - 1) {
+        const int32_t lane = std::countr_zero(left);
+        const EmulatedThread& other = *threads_[first + lane];
+        const bool same = other.mask == thread.mask && other.operation == thread.operation &&
+                          other.function == thread.function &&
+                          (thread.operation != WarpOperation::kTogether || same_place(other.where, thread.where));
+        if (same) like |= 1U << lane;
+    }
+    return like;
+}
+
+// The mask's lanes begin an epoch later than every one so far, and know what each of them knew.
+void Emulator::complete_barrier(int32_t warp, uint32_t mask) {
+    const int32_t first = warp * kWarpSize;
+    const int32_t size = std::min(kWarpSize, num_threads_ - first);
+    Now joint;
+    for (int32_t i = 0; i < size; ++i) {
+        const Now& lane = threads_[first + i]->moment;
+        joint.warp_epoch = std::max(joint.warp_epoch, lane.warp_epoch + 1);
+        if ((mask >> i & 1U) == 0) continue;
+        for (int32_t k = 0; k < kWarpSize; ++k) joint.seen[k] = std::max(joint.seen[k], lane.seen[k]);
+    }
+    for (int32_t i = 0; i < size; ++i) {
+        if ((mask >> i & 1U) != 0) joint.seen[i] = joint.warp_epoch;
+    }
+    for (int32_t i = 0; i < size; ++i) {
+        if ((mask >> i & 1U) == 0) continue;
+        threads_[first + i]->moment.warp_epoch = joint.warp_epoch;
+        threads_[first + i]->moment.seen = joint.seen;
+    }
+    join_lanes(warp, mask);
+}
+
+void Emulator::join_lanes(int32_t warp, uint32_t mask) {
+    const int32_t first = warp * kWarpSize;
+    Knowledge joint;
+    for (int32_t i = 0; i < kWarpSize; ++i) {
+        if ((mask >> i & 1U) == 0) continue;
+        const EmulatedThread& lane = *threads_[first + i];
+        joint.unsafe_from = std::max(joint.unsafe_from, lane.moment.unsafe_from);
+        if (has_knowledge_) joint.join(lane.async.knowledge);
+    }
+    for (int32_t i = 0; i < kWarpSize; ++i) {
+        if ((mask >> i & 1U) != 0) share(*threads_[first + i], joint);
+    }
+}
+
+// Who of the mask says yes.
+void Emulator::complete_vote(EmulatedThread& thread) {
+    const int32_t first = thread.index / kWarpSize * kWarpSize;
+    thread.received = 0;
+    for (int32_t i = 0; i < kWarpSize; ++i) {
+        if ((thread.mask >> i & 1U) != 0) thread.received |= threads_[first + i]->deposit << i;
+    }
+}
+
+void Emulator::complete_shuffle(EmulatedThread& thread) {
+    if ((thread.mask >> thread.source_lane & 1U) == 0) {
+        running_ = &thread;
+        found(FindingKind::kWarpMask,
+              fmt::format("a shuffle reads lane {}, which mask {:#010x} leaves out", thread.source_lane, thread.mask));
+        return;
+    }
+    thread.received = threads_[thread.index / kWarpSize * kWarpSize + thread.source_lane]->deposit;
+}
+
+void Emulator::complete_together(const EmulatedThread& thread) {
+    void* parts[kWarpSize];
+    const int32_t first = thread.index / kWarpSize * kWarpSize;
+    for (int32_t i = 0; i < kWarpSize; ++i) parts[i] = threads_[first + i]->part;
+    thread.function(parts);
+}
+
+// A barrier of the block is one operation of each of its warps.
+void Emulator::find_divergence_at_block() {
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        const EmulatedThread& first = *threads_[i / kWarpSize * kWarpSize];
+        if (same_place(first.where, threads_[i]->where)) continue;
+        running_ = threads_[i].get();
+        found(FindingKind::kDivergent,
+              fmt::format("its warp is at the block's barrier of line {}, it at that of line {}", first.where.line(),
+                          running_->where.line()));
+    }
+}
+
+// Whether lanes of a warp wait for each other in one operation of all of them, at different places.
+bool Emulator::found_divergence() {
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        EmulatedThread& thread = *threads_[i];
+        if (thread.state != EmulatedThread::State::kAtWarp || thread.operation != WarpOperation::kTogether) continue;
+        const int32_t first = i / kWarpSize * kWarpSize;
+        for (int32_t k = first; k < i; ++k) {
+            const EmulatedThread& other = *threads_[k];
+            const bool waits = other.state == EmulatedThread::State::kAtWarp && other.function == thread.function;
+            if (!waits || same_place(other.where, thread.where)) continue;
+            running_ = &thread;
+            found(FindingKind::kDivergent,
+                  fmt::format("an operation of the whole warp: it is at line {}, lane {} at {}", thread.where.line(),
+                              k - first, other.where.line()));
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace verbatim::simt
