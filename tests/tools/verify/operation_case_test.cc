@@ -53,7 +53,7 @@ std::vector<float> of_call(const reference::WalkPoint& point, const std::vector<
 std::set<std::string> expect_cases(const reference::Model& model) {
     std::set<std::string> names;
     const records::WalkPoints points(model.config);
-    const reference::ReferenceModel reference(model.config, model.weights);
+    reference::ReferenceModel reference(model.config, model.weights);
     const std::vector<TokenId> tokens = some_tokens(model.config.vocab_size);
     for (size_t i = 0; i < 2 * points.size(); ++i) {
         const size_t op = i / 2;
