@@ -382,6 +382,7 @@ Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, cons
         fmt::print(stderr, "verbatim: {}: {}\n", model_name, choice.why);
         config.policy = choice.policy;
     }
+    if (!config.record.path.empty()) config.isa = isa_to_record(config.executor, executor_options(config, {}));
     Replayed replayed{
         .config = config, .model = model, .model_name = model_name, .trace_name = trace_name, .trace = trace};
     if (config.draft != "adversary") return replay_once(replayed);

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "reference/records/record_file.h"
 #include "tests/tools/program/run_program.h"
+#include "tools/program/isa_option.h"
 
 namespace verbatim::tools {
 namespace {
@@ -180,15 +182,67 @@ TEST(RecordCommands, RunsOfTwoArithmeticsAreRecorded) {
     }
 }
 
+// The record at `path` as if it had been made by those instructions.
+std::string retold(const ScratchFiles& files, const std::string& path, const std::string& isa) {
+    auto record = records::read_record(path);
+    EXPECT_TRUE(record) << record.error().message;
+    record->run.isa = isa;
+    const std::string other = files.path("retold.rec");
+    auto writer = records::RecordWriter::create(other, record->run);
+    EXPECT_TRUE(writer) << writer.error().message;
+    for (const records::Entry& entry : record->entries) (*writer)->add(entry);
+    (*writer)->finish(*record->end);
+    EXPECT_TRUE((*writer)->close());
+    return other;
+}
+
+std::string recorded_isa(const std::string& path) {
+    const auto record = records::read_record(path);
+    EXPECT_TRUE(record) << record.error().message;
+    return record->run.isa;
+}
+
+// Which instructions win a race may be another matter the next time.
+TEST(RecordCommands, ARecordOfAFastRunNamesItsInstructions) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    EXPECT_EQ(recorded_isa(path), "") << "exact bits do not depend on them";
+    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast"})).exit_code, kExitOk);
+    EXPECT_TRUE(parse_isa(recorded_isa(path))) << recorded_isa(path);
+    EXPECT_GT(verified_json({path})["compared"]["logits"], 900);
+    for (const char* policy : {"exact", "verify"}) {
+        ASSERT_EQ(run_verbatim(with(policy_recording(files, policy, false), {"--record", path})).exit_code, kExitOk);
+        EXPECT_TRUE(parse_isa(recorded_isa(path))) << recorded_isa(path);
+        EXPECT_FALSE(verified_json({path}).contains("ordinary_not_compared")) << policy;
+    }
+}
+
+TEST(RecordCommands, AFastRunIsMadeAgainWithItsInstructionsOrNot) {
+    const ScratchFiles files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast", "--isa", "portable"})).exit_code, kExitOk);
+    EXPECT_EQ(recorded_isa(path), "portable");
+    EXPECT_GT(verified_json({path})["compared"]["logits"], 900) << "whatever is fastest here";
+    const std::string elsewhere = retold(files, path, "sse9");
+    const Outcome refused = run_verbatim({"verify", elsewhere});
+    EXPECT_EQ(refused.exit_code, kExitBadInput) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("was computed with 'sse9', which this processor lacks: --isa"));
+    EXPECT_GT(verified_json({elsewhere, "--isa", "portable"})["compared"]["logits"], 900);
+}
+
 TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
     const ScratchFiles files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(with(policy_recording(files, "auto", false), {"--record", path})).exit_code, kExitOk);
-    EXPECT_GT(verified_json({path})["ordinary_not_compared"], 2);
-    const Outcome diff = run_verbatim({"diff", path, path, "--format", "json"});
-    EXPECT_EQ(diff.exit_code, kExitOk) << diff.out;
-    EXPECT_GT(json::parse(diff.out)["requests"]["ordinary"], 2);
-    EXPECT_THAT(run_verbatim({"verify", path}).out, HasSubstr("ordinary requests were not compared"));
+    for (const char* isa : {"", "sse9"}) {
+        const std::string unknown = retold(files, path, isa);
+        EXPECT_GT(verified_json({unknown})["ordinary_not_compared"], 2) << isa;
+        const Outcome diff = run_verbatim({"diff", path, unknown, "--format", "json"});
+        EXPECT_EQ(diff.exit_code, kExitOk) << diff.out;
+        EXPECT_GT(json::parse(diff.out)["requests"]["ordinary"], 2) << isa;
+        EXPECT_THAT(run_verbatim({"verify", unknown}).out, HasSubstr("ordinary requests were not compared")) << isa;
+    }
     EXPECT_EQ(run_verbatim(with(policy_recording(files, "verify", false), {"--record", path, "--inject-mismatch", "1"}))
                   .exit_code,
               kExitBadUsage);
