@@ -160,7 +160,7 @@ TEST(OperationCase, WhatAKernelWouldFollowSomewhereElseIsRefused) {
 
 // A run in the fast profile leaves the definition: `shrink` says in which operation, and leaves it alone in a file.
 TEST(OperationCase, ShrinkWritesWhatReplayTries) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string record = files.path("fast.rec");
     ASSERT_EQ(run_verbatim({"replay", "--trace", repository_path("traces/scenario.csv"), "--beside", "none",
                             "--profile", "fast", "--record", record})
@@ -197,7 +197,7 @@ TEST(OperationCase, ShrinkWritesWhatReplayTries) {
 }
 
 TEST(OperationCase, WhatCannotBeTriedIsExitThree) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     EXPECT_EQ(run_verbatim({"replay", "--case", files.path("none.json")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"replay", "--case", files.write("a.json", "[]")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"replay", "--case", "/dev/zero"}).exit_code, kExitBadInput);

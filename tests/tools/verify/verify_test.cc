@@ -32,7 +32,7 @@ std::vector<std::string> recording(const std::string& path, std::vector<std::str
 std::string last_line(const std::string& text) { return text.substr(text.rfind('\n', text.size() - 2) + 1); }
 
 TEST(RecordCommands, ARunWithItsRecordIsTheRunWithout) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     std::vector<std::string> without = recording("x");
     without.resize(without.size() - 2);
     const Outcome plain = run_verbatim(without);
@@ -50,7 +50,7 @@ TEST(RecordCommands, ARunWithItsRecordIsTheRunWithout) {
 }
 
 TEST(RecordCommands, VerifyHasTheKeysThatOthersScriptAgainst) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const Outcome verified = run_verbatim({"verify", path, "--executor", "reference", "--threads", "1", "--format",
@@ -64,7 +64,7 @@ TEST(RecordCommands, VerifyHasTheKeysThatOthersScriptAgainst) {
 }
 
 TEST(RecordCommands, EveryScheduleVerifies) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const Outcome verified = run_verbatim({"verify", path, "--all-schedules", "--format", "json"});
@@ -83,7 +83,7 @@ TEST(RecordCommands, EveryScheduleVerifies) {
 }
 
 TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     for (const char* model : {"tiny-granite-moe", "tiny-nemotron-moe", "tiny-qwen3.5", "tiny-qwen3.5-moe"}) {
         SCOPED_TRACE(model);
@@ -102,7 +102,7 @@ TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
 
 // Drafts are in the record: the run is made again with them.
 TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     for (const char* level : {"none", "layers"}) {
         ASSERT_EQ(run_verbatim(recording(path, {"--inject-mismatch", "0.3", "--digests", level})).exit_code, kExitOk);
@@ -113,7 +113,8 @@ TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
 }
 
 // Half of the conversations ordinary.
-std::vector<std::string> policy_recording(const ScratchFiles& files, const std::string& policy, bool names_isa) {
+std::vector<std::string> policy_recording(const tests::ScratchFolder& files, const std::string& policy,
+                                          bool names_isa) {
     const std::string trace = files.path("t.csv");
     EXPECT_EQ(run_verbatim({"trace",
                             "generate",
@@ -157,7 +158,7 @@ json verified_json(std::vector<std::string> arguments) {
 
 // Deterministic requests are the same whatever computes the others; these are compared where their arithmetic is known.
 TEST(RecordCommands, RunsOfTwoArithmeticsAreRecorded) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     for (const char* policy : {"exact", "verify"}) {
         for (const char* level : {"none", "ops"}) {
@@ -183,7 +184,7 @@ TEST(RecordCommands, RunsOfTwoArithmeticsAreRecorded) {
 }
 
 // The record at `path` as if it had been made by those instructions.
-std::string retold(const ScratchFiles& files, const std::string& path, const std::string& isa) {
+std::string retold(const tests::ScratchFolder& files, const std::string& path, const std::string& isa) {
     auto record = records::read_record(path);
     EXPECT_TRUE(record) << record.error().message;
     record->run.isa = isa;
@@ -204,7 +205,7 @@ std::string recorded_isa(const std::string& path) {
 
 // Which instructions win a race may be another matter the next time.
 TEST(RecordCommands, ARecordOfAFastRunNamesItsInstructions) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     EXPECT_EQ(recorded_isa(path), "") << "exact bits do not depend on them";
@@ -219,7 +220,7 @@ TEST(RecordCommands, ARecordOfAFastRunNamesItsInstructions) {
 }
 
 TEST(RecordCommands, AFastRunIsMadeAgainWithItsInstructionsOrNot) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast", "--isa", "portable"})).exit_code, kExitOk);
     EXPECT_EQ(recorded_isa(path), "portable");
@@ -232,7 +233,7 @@ TEST(RecordCommands, AFastRunIsMadeAgainWithItsInstructionsOrNot) {
 }
 
 TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(with(policy_recording(files, "auto", false), {"--record", path})).exit_code, kExitOk);
     for (const char* isa : {"", "sse9"}) {
@@ -254,7 +255,7 @@ TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
 
 // `bench` runs an engine where it speculates: what it did is recorded, and the same again.
 TEST(RecordCommands, ABenchWithItsRecordDoesTheSame) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     const std::vector<std::string> plain = {
         "bench",     "--preset", "tiny-granite", "--speculate", "--drafts",  "ngram", "--mismatch", "0.3",
@@ -281,7 +282,7 @@ TEST(RecordCommands, ABenchWithItsRecordDoesTheSame) {
 }
 
 TEST(RecordCommands, ARecordOfAnotherModelOrArithmeticIsRefusedWithWhatDiffers) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const Outcome other = run_verbatim({"verify", path, "--model", "tiny-bamba"});
@@ -303,7 +304,7 @@ TEST(RecordCommands, WhatCannotBeWrittenIsExitFour) {
 }
 
 TEST(RecordCommands, WhatCannotBeReadIsExitThree) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     EXPECT_EQ(run_verbatim({"verify", files.path("none.rec")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"verify", files.write("x.rec", "something else")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"diff", files.path("none.rec"), files.path("none.rec")}).exit_code, kExitBadInput);
@@ -312,7 +313,7 @@ TEST(RecordCommands, WhatCannotBeReadIsExitThree) {
 }
 
 TEST(RecordCommands, ARunThatWasCutOffVerifiesAsFarAsItGoes) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const std::string bytes = file_bytes(path);
@@ -324,7 +325,7 @@ TEST(RecordCommands, ARunThatWasCutOffVerifiesAsFarAsItGoes) {
 
 // Cut off behind its head: neither identical nor different.
 TEST(RecordCommands, WhereNothingIsComparedItSaysSo) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const std::string bytes = file_bytes(path);
@@ -346,7 +347,7 @@ TEST(RecordCommands, WhereNothingIsComparedItSaysSo) {
 }
 
 TEST(RecordCommands, DiffSaysWhatDiffersAndUnderWhichSchedules) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string a = files.path("a.rec");
     const std::string b = files.path("b.rec");
     const std::string fast = files.path("fast.rec");
