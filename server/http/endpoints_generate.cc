@@ -98,6 +98,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         claim->answer_id = frame.id;
         claim->created = frame.created;
     }
+    for (HostRequest& request : *requests) request.answer_id = frame.id;
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
     auto updates = std::make_shared<Updates>(updates_, max_waiting, [connection = std::weak_ptr(call.connection)] {
