@@ -89,7 +89,8 @@ Status SlotTables::end(SequenceSlot slot) {
 
 Status SlotTables::start(const StepPlan& plan, const SequenceStart& start) {
     const int32_t slot = index(start.slot);
-    if (slot < 0) return error("step {}: start of slot {}", plan.step, slot);
+    if (slot < 0 || slot >= kMaxSlots)
+        return error("step {}: start of slot {}, wanted one of {}", plan.step, slot, kMaxSlots);
     if (is_live(start.slot)) {
         return error("step {}: slot {} starts for request {}, but request {} has not ended", plan.step, slot,
                      index(start.request), index(slots_[slot].request));

@@ -1,6 +1,7 @@
 // engine/slot_tables.h: what every executor knows of its slots, kept incrementally from plans: tokens, computed
 // length, block table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
-//   L1  ends name live slots; starts name free ones; a slot is scheduled at most once, in order of admission (P1)
+//   L1  ends name live slots; starts name free ones below kMaxSlots; a slot is scheduled at most once, in order of
+//       admission (P1)
 //   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new
 //       position; who draws computes up to the last token known, drafts among them, and these are forgotten after it.
 //       Without new tokens it may fall back to a shorter length, down to what its row has taken in, and forgets the
@@ -23,6 +24,9 @@
 #include "engine/step_plan.h"
 
 namespace verbatim {
+
+// Of an executor; a request that runs has one, and another one while it drafts beside its own tokens.
+inline constexpr int32_t kMaxSlots = 1 << 20;
 
 struct SlotTablesConfig {
     int32_t vocab_size = 0;

@@ -57,7 +57,7 @@ const float* ReferenceModel::norm_weight(VectorView stored) const {
     return config_.norm_plus_one ? plus_one_.at(stored.data()).data() : stored.data();
 }
 
-const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions) const {
+const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions) {
     const RopeConfig& rope = config_.layers[layer].attention->rope;
     // Layers with one rope config share the table of the first of them.
     size_t owner = 0;
@@ -70,7 +70,7 @@ const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions
 // The walk's operations on one sequence: its own activations, KV and states, the ops of reference/ops/ as they are.
 class ReferenceSequence::Backend final : public WalkBackend {
 public:
-    explicit Backend(const ReferenceModel& model) : model_(model), bytes_(model.tensors().size()) {
+    explicit Backend(ReferenceModel& model) : model_(model), bytes_(model.tensors().size()) {
         for (size_t i = 0; i < bytes_.size(); ++i) {
             const StateTensor& tensor = model.tensors()[i];
             if (tensor.per == StatePer::kSequence) bytes_[i].resize(static_cast<size_t>(tensor.num_bytes()));
@@ -431,7 +431,7 @@ private:
         if (!fault_layer_) fault_layer_ = layer;
     }
 
-    const ReferenceModel& model_;
+    ReferenceModel& model_;
     int64_t length_ = 0;
     std::vector<std::vector<std::byte>>
         bytes_;  // by place in the list; as it comes from the heap, aligned for any element
@@ -443,7 +443,7 @@ private:
     std::array<std::vector<float>, kNumBuffers> buffers_;
 };
 
-ReferenceSequence::ReferenceSequence(const ReferenceModel& model) : backend_(std::make_unique<Backend>(model)) {}
+ReferenceSequence::ReferenceSequence(ReferenceModel& model) : backend_(std::make_unique<Backend>(model)) {}
 ReferenceSequence::ReferenceSequence(ReferenceSequence&&) noexcept = default;
 ReferenceSequence::~ReferenceSequence() = default;
 

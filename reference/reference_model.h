@@ -41,7 +41,7 @@ public:
     // A norm's weight as it multiplies: what is stored, or 1 + that. `stored` is one of the model's.
     [[nodiscard]] const float* norm_weight(VectorView stored) const;
     // Of an attention layer with rotary embedding, for positions below `num_positions`.
-    const RopeTable& rope_table(int32_t layer, int64_t num_positions) const;
+    const RopeTable& rope_table(int32_t layer, int64_t num_positions);
 
 private:
     void add_ones();
@@ -50,9 +50,9 @@ private:
     const ModelWeights& weights_;
     StateTensors tensors_;
     Profile profile_;
-    std::vector<std::vector<float>> decay_rates_;                  // [layer]
-    std::map<const float*, std::vector<float>> plus_one_;          // by what is stored; empty unless norm_plus_one
-    mutable std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
+    std::vector<std::vector<float>> decay_rates_;          // [layer]
+    std::map<const float*, std::vector<float>> plus_one_;  // by what is stored; empty unless norm_plus_one
+    std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
 };
 
 enum class LogitRows : uint8_t { kAll, kLast, kNone };
@@ -62,7 +62,7 @@ public:
     // What an operation of the walk just wrote.
     using Observer = std::function<void(const WalkPoint& point, ConstFloatRows written)>;
 
-    explicit ReferenceSequence(const ReferenceModel& model);  // borrowed
+    explicit ReferenceSequence(ReferenceModel& model);  // borrowed
     ReferenceSequence(ReferenceSequence&&) noexcept;
     ~ReferenceSequence();
 

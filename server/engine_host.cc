@@ -250,6 +250,7 @@ void EngineHost::submit_now(Command command) {
             return submit_now(std::move(command));
         }
         Refusal refusal = accepted.error();
+        if (refusal.running) name_answer(refusal, *refusal.running);
         if (!named) refusal = without_name(std::move(refusal), key.conversation_id);
         command.sink({.kind = Kind::kRefused, .refusal = std::move(refusal)});
         return end_one(num_prompt_tokens);
@@ -261,12 +262,23 @@ void EngineHost::submit_now(Command command) {
     live.sink = std::move(command.sink);
     live.key = key;
     live.is_unnamed = !named;
+    live.answer_id = std::move(command.request->answer_id);
     live.notes = {.claim = request.claim, .stop = {}, .messages = std::move(command.request->messages)};
     live.num_prompt_tokens = num_prompt_tokens;
     live.num_log_probs = request.num_log_probs;
     live.stop = request.stop;
     CHECK(live.stop.empty() || config_.tokenizer != nullptr, "nobody reads the text that stops");
     if (!live.stop.empty()) live.stop_finder.emplace(*config_.tokenizer, live.stop);
+}
+
+// A client knows answers by their ids, and no requests of the engine.
+void EngineHost::name_answer(Refusal& refusal, RequestId running) const {
+    const auto found = live_.find(running);
+    if (found == live_.end() || found->second.answer_id.empty()) return;
+    const std::string told = fmt::format("request {} runs", index(running));
+    const size_t at = refusal.message.find(told);
+    if (at != std::string::npos)
+        refusal.message.replace(at, told.size(), fmt::format("answer {} runs", found->second.answer_id));
 }
 
 // What the conversation has against the request. kAccepted: nothing.

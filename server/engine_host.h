@@ -53,6 +53,7 @@ struct HostRequest {
     std::optional<Version> version;
     std::optional<TurnClaim> claim;
     AskedMessages messages;
+    std::string answer_id;  // that its client reads; who finds the conversation busy is told it
 };
 
 // What becomes of a request: taken in, a token, the end. A refusal or a failure of the executor is an end too.
@@ -151,6 +152,7 @@ private:
         Sink sink;
         ConversationKey key;
         bool is_unnamed = false;  // nobody will ask for the conversation
+        std::string answer_id;
         TurnNotes notes;
         std::vector<std::string> stop;
         std::optional<StopFinder> stop_finder;
@@ -163,6 +165,7 @@ private:
     };
 
     void run();
+    void name_answer(Refusal& refusal, RequestId running) const;
     Status step();
     void keep_log_probs(const StepPlan& plan);
     void recover(const std::string& why);

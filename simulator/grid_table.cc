@@ -17,17 +17,39 @@ size_t place_below(const std::vector<double>& axis, double x, size_t near = 0) {
     return above == axis.begin() ? 0 : static_cast<size_t>(above - axis.begin()) - 1;
 }
 
+std::array<std::vector<double>, kMaxAxes> axes_of(const std::map<GridPoint, double>& measured) {
+    std::array<std::vector<double>, kMaxAxes> axes;
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        std::vector<double>& values = axes[axis];
+        for (const auto& [point, value] : measured) values.push_back(point[axis]);
+        std::ranges::sort(values);
+        values.erase(std::ranges::unique(values).begin(), values.end());
+    }
+    return axes;
+}
+
 }  // namespace
+
+std::array<size_t, kMaxAxes> grid_extents(const std::map<GridPoint, double>& measured) {
+    std::array<size_t, kMaxAxes> extents{};
+    const auto axes = axes_of(measured);
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) extents[axis] = axes[axis].size();
+    return extents;
+}
+
+bool is_grid_small(const std::array<size_t, kMaxAxes>& extents) {
+    size_t left = kMaxGridCells;
+    for (const size_t extent : extents) {
+        if (extent > left) return false;
+        left /= std::max<size_t>(extent, 1);
+    }
+    return true;
+}
 
 GridTable::GridTable(const std::map<GridPoint, double>& measured, GridPoint weights) : weights_(weights) {
     CHECK(!measured.empty());
-    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-        std::vector<double>& values = axes_[axis];
-        for (const auto& [point, value] : measured) {
-            const auto place = std::ranges::lower_bound(values, point[axis]);
-            if (place == values.end() || *place != point[axis]) values.insert(place, point[axis]);
-        }
-    }
+    axes_ = axes_of(measured);
+    CHECK(is_grid_small({axes_[0].size(), axes_[1].size(), axes_[2].size()}), "a grid of {} points", measured.size());
     measured_.assign(axes_[0].size() * axes_[1].size() * axes_[2].size(), 0);
     for (const auto& [point, value] : measured) {
         CHECK(value > 0);

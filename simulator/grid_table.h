@@ -27,10 +27,16 @@ struct GridEstimate {
     GridPoint at{};  // kNearest: the point that the value belongs to
 };
 
+// Values on each axis.
+[[nodiscard]] std::array<size_t, kMaxAxes> grid_extents(const std::map<GridPoint, double>& measured);
+// Of a grid: holes cost memory, too, and time to fill.
+inline constexpr size_t kMaxGridCells = size_t{1} << 22;
+[[nodiscard]] bool is_grid_small(const std::array<size_t, kMaxAxes>& extents);
+
 // Remembers what it was asked: not for several threads at once.
 class GridTable {
 public:
-    // Values > 0 by point; at least one. Equal weights unless given.
+    // Values > 0 by point; at least one. Equal weights unless given. REQUIRES: the grid is small.
     explicit GridTable(const std::map<GridPoint, double>& measured, GridPoint weights = {1, 1, 1});
 
     [[nodiscard]] GridEstimate estimate(const GridPoint& point) const;

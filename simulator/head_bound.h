@@ -1,12 +1,16 @@
-// simulator/head_bound.h: the most that heads of conversations could reuse with so much memory, whatever is evicted.
+// simulator/head_bound.h: an upper bound on how many tokens conversations can reuse from heads in a memory of a given
+// size, whatever the eviction policy.
 //
-// A row can go on from what it has in common with an earlier row, less one token at least. The head that it
-// goes on from lay in memory since the last row of its family: conversations that come from each other by forks or by
-// what they take. Heads that serve two rows at once are two: were one good for both, the earlier row would be the later
-// one's last. So hits are intervals between neighbouring rows of a family, each worth what is common. At a time they
-// need a state row each, and the KV of what they reuse. The bound gives them the sum over all times of what there is,
-// of rows and of KV apart, and lets them be cut (the knapsack with fractions): at least what any policy reaches, also
-// one that knows the future.
+// A family is a set of conversations that come from each other, by forks or by taking from one another. A row can reuse
+// what it has in common with an earlier row of its family, but for one token at least: its gain. For that a head must
+// have stayed in memory since the family's last row: a state row, and the KV of what is reused, for that interval.
+// Neighbouring intervals of a family do not overlap, and two rows that reuse at one time need a head each: one that was
+// good for both would make the earlier row the later one's last.
+//
+// So the question is which intervals to keep. The bound asks less than memory does: the intervals' state rows, and
+// apart from them their KV, must fit into what there is summed over the whole time, not at every moment; and a fraction
+// of an interval may be kept, for that fraction of its gain (the fractional knapsack). Whoever evicts, even knowing the
+// future, keeps no more.
 #pragma once
 
 #include <cstdint>

@@ -122,6 +122,13 @@ void add_point(Points& points, const GridPoint& point, double ns) {
     if (!added) place->second = std::min(place->second, ns);
 }
 
+Status check_grid(const std::string& path, const Points& points) {
+    const auto extents = grid_extents(points);
+    if (is_grid_small(extents)) return {};
+    return error("{}: {} points span a grid of {} x {} x {} cells, wanted at most {}: is a column wrong?", path,
+                 points.size(), extents[0], extents[1], extents[2], kMaxGridCells);
+}
+
 // An estimate as a price; `roofline(point)` is what the roofline says.
 template <typename Roofline>
 KernelPrice price_of(const GridEstimate& estimate, const GridPoint& point, const Roofline& roofline) {
@@ -170,6 +177,7 @@ Status TableTimes::read_matmuls(const std::string& path) {
         const auto row = rows[i];
         add_point(points, {row[0], row[1], row[2]}, row[3] * kNsPerMs);
     }
+    RETURN_IF_ERROR(check_grid(path, points));
     matmuls_.emplace(points, GridPoint{1, 1, 2});  // along k they lie straightest: docs/simulator.md
     return {};
 }
@@ -187,7 +195,10 @@ Status TableTimes::read_attention(const std::string& path, const char* varying, 
         add_point(points[heads], {row[3], place, 0}, row[5] * kNsPerMs);
     }
     const GridPoint weights = decodes ? GridPoint{1, 2, 0} : GridPoint{2, 1, 0};
-    for (auto& [heads, measured] : points) tables.by_heads.emplace(heads, LazyTable(std::move(measured), weights));
+    for (auto& [heads, measured] : points) {
+        RETURN_IF_ERROR(check_grid(path, measured));
+        tables.by_heads.emplace(heads, LazyTable(std::move(measured), weights));
+    }
     return {};
 }
 
@@ -207,6 +218,8 @@ Status TableTimes::read_convs(const std::string& path) {
         if (!is_prefill) add_point(decodes, {channels, row[4], 0}, row[7] * kNsPerMs);
     }
     if (prefills.empty() || decodes.empty()) return error("{}: got no rows of prefills or none of decodes", path);
+    RETURN_IF_ERROR(check_grid(path, prefills));
+    RETURN_IF_ERROR(check_grid(path, decodes));
     conv_prefills_.emplace(prefills);
     conv_decodes_.emplace(decodes);
     return {};

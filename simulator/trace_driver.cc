@@ -16,6 +16,8 @@ using traces::kNoRow;
 using traces::Row;
 using traces::Start;
 
+constexpr int64_t kMaxTimeNs = int64_t{1} << 62;  // 146 years
+
 size_t at(traces::RowIndex row) { return static_cast<size_t>(index(row)); }
 
 const char* name(Expect expect) {
@@ -48,6 +50,7 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
 Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step, const Recover& recover) {
     report_.rows = static_cast<int64_t>(trace_.rows.size());
     report_.times.resize(trace_.rows.size());
+    RETURN_IF_ERROR(check_times());
     plan_rows();
     recovers_ = static_cast<bool>(recover);
     while (num_over_ < report_.rows || !engine_.idle()) {
@@ -88,6 +91,25 @@ Status TraceDriver::recover_from(const Error& error, const Recover& recover) {
         submit(failed_.at(turn.request), std::move(turn.again));
     }
     failed_.clear();
+    return {};
+}
+
+// When each row comes at the earliest; as much again is left for what steps take.
+Status TraceDriver::check_times() const {
+    std::vector<int64_t> earliest;
+    earliest.reserve(trace_.rows.size());
+    for (const Row& row : trace_.rows) {
+        int64_t time_ns = row.arrival_ns;
+        const int64_t think_ns = row.start == Start::kAfterAnswer ? std::min(row.think_ns, kMaxTimeNs) : 0;
+        if (row.wait_for != kNoRow) time_ns = std::max(time_ns, earliest[at(row.wait_for)] + think_ns);
+        if (time_ns > kMaxTimeNs) {
+            return error(
+                "{}: can come {} ns after the begin at the earliest, the clock goes to {}: are think times "
+                "too long?",
+                describe(RowIndex(earliest.size())), time_ns, kMaxTimeNs);
+        }
+        earliest.push_back(time_ns);
+    }
     return {};
 }
 

@@ -115,6 +115,7 @@ private:
         std::vector<TokenId> text;
     };
 
+    [[nodiscard]] Status check_times() const;
     void plan_rows();
     void send_due();
     void send_while_running();

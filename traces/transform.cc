@@ -271,7 +271,10 @@ void scale_times(Trace& trace, double rate_scale, double think_scale) {
     if (rate_scale == 1 && think_scale == 1) return;
     std::vector<int64_t> arrivals;
     arrivals.reserve(trace.rows.size());
-    const auto scaled = [](int64_t ns, double factor) { return std::llround(static_cast<double>(ns) * factor); };
+    // What is longer than a file may say (traces/verbatim_csv_format.h) is as long as it may.
+    const auto scaled = [](int64_t ns, double factor) {
+        return std::llround(std::min(static_cast<double>(ns) * factor, 0x1p61));
+    };
     for (const Row& row : trace.rows) {
         int64_t arrival = scaled(row.arrival_ns, 1 / rate_scale);
         if (row.start != Start::kArrival) {

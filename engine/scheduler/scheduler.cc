@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/slot_tables.h"
 
 namespace verbatim {
 namespace {
@@ -24,6 +25,8 @@ std::vector<std::string> problems_of(const SchedulerConfig& config) {
     };
     at_least("step_tokens", config.step_tokens, 1);
     at_least("max_num_sequences", config.max_num_sequences, 1);
+    if (config.max_num_sequences > kMaxSlots / 2)
+        problems.push_back(fmt::format("max_num_sequences: {} is not <= {}", config.max_num_sequences, kMaxSlots / 2));
     at_least("max_checkpoints", config.max_checkpoints, 0);
     at_least("max_window", config.max_window, 1);
     at_least("max_row_lag", config.max_row_lag, 0);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/step_lists.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -74,7 +75,10 @@ void StepLists::describe_sequence(const PooledSequence& sequence, const referenc
                                 .first_entry = logged.first_entry});
     num_drawing_ += sequence.num_draws;
     describe_rows(part, number, !writes_nothing);
-    for (const BlockId block : sequence.blocks) blocks.values.push_back(index(block));
+    // Most of what goes up: one by one they would take longer than on their way (docs/cuda.md, A step).
+    const auto first_block = static_cast<std::ptrdiff_t>(blocks.values.size());
+    blocks.values.resize(blocks.values.size() + sequence.blocks.size());
+    std::ranges::transform(sequence.blocks, blocks.values.begin() + first_block, [](BlockId b) { return index(b); });
     for (const StateWrite& write : sequence.writes) {
         writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
     }
@@ -162,13 +166,20 @@ void StepLists::make_room() {
 void StepLists::upload() {
     make_room();
     if (pinned_.data() == nullptr || memory_.data() == nullptr) return;  // the device has failed
-    int64_t end = 0;
     each(*this, [&](const auto& list) {
         if (list.values.empty()) return;
         std::memcpy(pinned_.data() + list.offset, list.values.data(), static_cast<size_t>(bytes_of(list.values)));
-        end = list.offset + bytes_of(list.values);
     });
-    device_.upload_later(memory_.data(), pinned_.data(), static_cast<size_t>(end));
+    device_.upload_later(memory_.data(), pinned_.data(), static_cast<size_t>(upload_bytes()));
+}
+
+// Up to the end of the last list that has anything.
+int64_t StepLists::upload_bytes() const {
+    int64_t end = 0;
+    each(*this, [&](const auto& list) {
+        if (!list.values.empty()) end = list.offset + bytes_of(list.values);
+    });
+    return end;
 }
 
 DeviceBatch StepLists::batch() const {

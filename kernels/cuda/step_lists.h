@@ -38,6 +38,8 @@ public:
     void describe(const PooledStep& step, StateLog& log, bool fixed);
     // REQUIRES: the device has done the step before.
     void upload();
+    // That upload() brings; REQUIRES: it came before.
+    [[nodiscard]] int64_t upload_bytes() const;
     // All of it on the device, but for the room of attention's workspace. REQUIRES: upload() came before.
     [[nodiscard]] DeviceBatch batch() const;
     // The sequences without rows alone.

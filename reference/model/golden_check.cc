@@ -59,7 +59,7 @@ std::vector<double> transpose_conv(int64_t conv_dim, int64_t d_conv, std::span<c
 }
 
 // From the router's logits or its choice, whichever was written.
-void note_choice(const ReferenceModel& model, const WalkPoint& point, ConstFloatRows written, Computed& computed) {
+void note_choice(ReferenceModel& model, const WalkPoint& point, ConstFloatRows written, Computed& computed) {
     const MoeConfig& moe = *model.config().layers[static_cast<size_t>(point.layer)].moe;
     DoubleChoice& choice = computed.choices[point.layer];
     choice.layer = point.layer;
@@ -72,7 +72,7 @@ void note_choice(const ReferenceModel& model, const WalkPoint& point, ConstFloat
     }
 }
 
-Computed compute_exact(const ReferenceModel& model, std::span<const int32_t> tokens) {
+Computed compute_exact(ReferenceModel& model, std::span<const int32_t> tokens) {
     const auto num_layers = static_cast<int32_t>(model.config().layers.size());
     Computed computed;
     computed.oldest_conv_input = false;
@@ -212,7 +212,7 @@ void GoldenErrors::merge(const GoldenErrors& other) {
 bool GoldenReport::passes() const { return all_within(double_model, false) && all_within(exact, true); }
 
 GoldenReport check_golden(const Model& model, const std::vector<GoldenPrompt>& prompts) {
-    const ReferenceModel exact_model(model.config, model.weights);
+    ReferenceModel exact_model(model.config, model.weights);
     GoldenReport report;
     for (const GoldenPrompt& prompt : prompts) {
         GoldenPromptReport& row = report.prompts.emplace_back();

@@ -48,7 +48,7 @@ struct RunDescription {
     std::string ordinary_numerics;  // of all others
     std::string executor;
     std::string profile;
-    std::string isa;  // empty: the best there
+    std::string isa;  // of the whole run; empty: the best there, and bits do not depend on it
     int32_t num_threads = 1;
     std::string draft;     // who guessed
     std::string policy;    // of deterministic requests beside ordinary ones ("exact", "verify"); empty: all are alike

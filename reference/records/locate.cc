@@ -250,7 +250,7 @@ private:
     }
 
     // Activations are: they are what earlier operations wrote. KV and states?
-    [[nodiscard]] std::optional<bool> inputs_equal(const RowPlace& row, const RowWatch& rows) const {
+    [[nodiscard]] std::optional<bool> inputs_equal(const RowPlace& row, const RowWatch& rows) {
         const WalkPoint& point = args_.points[row.op];
         const bool reads_state = point.op == WalkOp::kConv || point.op == WalkOp::kScan;
         if (!reads_state && point.op != WalkOp::kAttention) return true;

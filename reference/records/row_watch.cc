@@ -120,7 +120,7 @@ void RowWatch::read(const HeadImage& image, NumericExecutor& executor, StatePer 
     });
 }
 
-ReferenceRows reference_rows(const ReferenceModel& model, const WalkPoints& points, std::span<const TokenId> tokens,
+ReferenceRows reference_rows(ReferenceModel& model, const WalkPoints& points, std::span<const TokenId> tokens,
                              int64_t begin, std::optional<size_t> wanted_op) {
     const auto end = static_cast<int64_t>(tokens.size());
     const auto num_rows = static_cast<size_t>(end - begin);

@@ -115,7 +115,7 @@ struct ReferenceRows {
     std::vector<std::vector<float>> rows;  // by position from `begin`: of the operation that is wanted
     std::vector<uint64_t> logits;          // by position from `begin`: as SequenceRecord::logits
 };
-[[nodiscard]] ReferenceRows reference_rows(const reference::ReferenceModel& model, const WalkPoints& points,
+[[nodiscard]] ReferenceRows reference_rows(reference::ReferenceModel& model, const WalkPoints& points,
                                            std::span<const TokenId> tokens, int64_t begin,
                                            std::optional<size_t> wanted_op);
 

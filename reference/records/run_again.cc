@@ -218,6 +218,7 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     made.run.engine = config;
     made.run.digests = options.digests;
     made.run.executor = options.executor;
+    made.run.isa = options.isa;
     made.run.eviction = policy_name;
     made.run.policy = requests;
     made.run.numerics = executor->numerics_id();

@@ -61,6 +61,7 @@ struct RunAgainOptions {
     Schedule schedule;
     DigestLevel digests = DigestLevel::kLayers;
     std::string executor;        // its name, for the record
+    std::string isa;             // that it was told to use; likewise
     StepWatch* watch = nullptr;  // borrowed
     bool by_causes = false;      // whatever the schedule: calls may have gone since the run was recorded
     int64_t max_steps = -1;

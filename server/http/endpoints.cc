@@ -260,25 +260,16 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     const std::string target(call.request.target());
     auto parsed = parse_conversation_call(method, target, call.request.body(), call.tenant);
     if (!parsed) co_return co_await refuse(call, parsed.error());
-    struct Shared {
-        Bell done;
-        std::optional<ConversationReply> reply;
-    };
-    const auto shared = std::make_shared<Shared>();
-    const bool asked = service_->host->ask(*std::move(parsed), [weak = std::weak_ptr(loop_), shared](auto reply) {
-        const std::shared_ptr<asio::io_context> loop = weak.lock();
-        if (!loop) return;
-        asio::post(*loop, [shared, reply = std::move(reply)]() mutable {
-            shared->reply = std::move(reply);
-            shared->done.ring();
-        });
+    using Reply = Delivery<ConversationReply>;
+    const auto delivery = std::make_shared<Reply>();
+    const bool asked = service_->host->ask(*std::move(parsed), [weak = std::weak_ptr(loop_), delivery](auto reply) {
+        if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(reply));
     });
     if (!asked) {
         const ApiError full{429, "too many requests are waiting: try again", "", "overloaded"};
         co_return co_await refuse(call, full);
     }
-    while (!shared->reply) co_await shared->done.wait();
-    const ConversationReply& reply = *shared->reply;
+    const ConversationReply reply = co_await delivery->take();
     std::optional<ApiError> refused;
     if (reply.refusal) refused = api_error(*reply.refusal);
     if (!reply.problem.empty())

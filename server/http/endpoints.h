@@ -171,20 +171,10 @@ private:
 
 template <typename T>
 asio::awaitable<T> Endpoints::on_thread(asio::thread_pool& thread, std::function<T()> work) {
-    struct Shared {
-        Bell done;
-        std::optional<T> made;
-    };
-    const auto shared = std::make_shared<Shared>();
-    asio::post(thread, [this, shared, work = std::move(work)] {
-        T made = outcome_of(work);
-        asio::post(*loop_, [shared, made = std::move(made)]() mutable {
-            shared->made = std::move(made);
-            shared->done.ring();
-        });
-    });
-    while (!shared->made) co_await shared->done.wait();
-    co_return *std::move(shared->made);
+    const auto delivery = std::make_shared<Delivery<T>>();
+    asio::post(thread,
+               [this, delivery, work = std::move(work)] { Delivery<T>::hand_in(*loop_, delivery, outcome_of(work)); });
+    co_return co_await delivery->take();
 }
 
 }  // namespace verbatim::server

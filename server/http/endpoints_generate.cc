@@ -49,33 +49,24 @@ std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
 
 // Read on one thread and put into tokens on the other one; the sockets' hears of it once, at the end.
 asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, ApiKind kind) {
-    struct Shared {
-        Bell done;
-        ApiResult<Asked> asked;
-        bool is_done = false;
-    };
-    const auto shared = std::make_shared<Shared>();
-    const auto tell = [this, shared] {
-        asio::post(*loop_, [shared] {
-            shared->is_done = true;
-            shared->done.ring();
-        });
-    };
-    const auto encode = [this, shared, tell] {
-        const std::function<std::optional<ApiError>()> work = [this, &shared] { return make_jobs(*shared->asked); };
-        if (auto wrong = outcome_of(work)) shared->asked = tl::unexpected(*std::move(wrong));
+    using Prepared = ApiResult<Asked>;
+    const auto delivery = std::make_shared<Delivery<Prepared>>();
+    const auto asked = std::make_shared<Prepared>();  // of the thread that works on it
+    const auto tell = [this, delivery, asked] { Delivery<Prepared>::hand_in(*loop_, delivery, std::move(*asked)); };
+    const auto encode = [this, asked, tell] {
+        const std::function<std::optional<ApiError>()> work = [this, &asked] { return make_jobs(**asked); };
+        if (auto wrong = outcome_of(work)) *asked = tl::unexpected(*std::move(wrong));
         tell();
     };
-    asio::post(json_thread_, [this, shared, &call, kind, encode, tell] {
-        const std::function<ApiResult<Asked>()> reading = [this, &call, kind] { return read(call, kind); };
-        shared->asked = outcome_of(reading);
-        if (!shared->asked) return tell();
-        const bool has_text = !shared->asked->request.prompt_is_ids || shared->asked->conversation.id;
+    asio::post(json_thread_, [this, asked, &call, kind, encode, tell] {
+        const std::function<Prepared()> reading = [this, &call, kind] { return read(call, kind); };
+        *asked = outcome_of(reading);
+        if (!*asked) return tell();
+        const bool has_text = !(*asked)->request.prompt_is_ids || (*asked)->conversation.id;
         if (!has_text) return encode();
         asio::post(text_thread_, encode);
     });
-    while (!shared->is_done) co_await shared->done.wait();
-    co_return std::move(shared->asked);
+    co_return co_await delivery->take();
 }
 
 // Everything up to the engine: an error, or a turn.
@@ -98,6 +89,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         claim->answer_id = frame.id;
         claim->created = frame.created;
     }
+    for (HostRequest& request : *requests) request.answer_id = frame.id;
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
     auto updates = std::make_shared<Updates>(updates_, max_waiting, [connection = std::weak_ptr(call.connection)] {

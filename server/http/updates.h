@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "server/engine_host.h"
@@ -43,6 +44,28 @@ public:
 
 private:
     Timer* timer_ = nullptr;
+};
+
+// What another thread makes for one coroutine of the loop, once. Both hold it.
+template <typename T>
+class Delivery {
+public:
+    // On any thread; `loop` is alive.
+    static void hand_in(boost::asio::io_context& loop, const std::shared_ptr<Delivery>& delivery, T made) {
+        boost::asio::post(loop, [delivery, made = std::move(made)]() mutable {
+            delivery->made_ = std::move(made);
+            delivery->bell_.ring();
+        });
+    }
+    // On the loop's thread, once.
+    boost::asio::awaitable<T> take() {
+        while (!made_) co_await bell_.wait();
+        co_return *std::move(made_);
+    }
+
+private:
+    Bell bell_;
+    std::optional<T> made_;
 };
 
 struct ChoiceUpdate {

@@ -104,7 +104,7 @@ Result<std::vector<TokenId>> Chat::encode(WrittenChat chat, WordCache& cache, st
     return tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known));
 }
 
-Result<RenderedChat> Chat::render(const ChatRequest& request, WordCache& cache, std::span<const TokenId> known) {
+Result<RenderedChat> Chat::render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known) {
     ASSIGN_OR_RETURN(const Rendered made, rendered({written(request.messages), request.add_generation_prompt,
                                                     written(request.tools), request.now}));
     ASSIGN_OR_RETURN(std::vector<TokenId> ids,
@@ -112,8 +112,8 @@ Result<RenderedChat> Chat::render(const ChatRequest& request, WordCache& cache, 
     return RenderedChat{remove_stand_ins(made.text, made.stand_ins), std::move(ids)};
 }
 
-Result<ChatRequest> parse_chat_request(const Json& object) {
-    ChatRequest request;
+Result<TemplateInput> parse_template_input(const Json& object) {
+    TemplateInput request;
     if (!object.is_object()) return error("{} is no object", quote_json(json(object)));
     for (const auto& [key, value] : object.items()) {
         if (key == "messages")

@@ -29,7 +29,7 @@ struct ChatTemplateSource {
 // chat_template.jinja, else chat_template of tokenizer_config.json. Empty: the folder has none.
 Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder);
 
-struct ChatRequest {
+struct TemplateInput {
     Json messages;  // a list of objects
     bool add_generation_prompt = false;
     Json tools;       // a list, or null
@@ -57,7 +57,7 @@ public:
                              TemplateLimits limits = {});
     // Errors: what the template says, its limits, messages that are none. `known`: the conversation's tokens so far;
     // where the rendered text is theirs, they are its tokens.
-    Result<RenderedChat> render(const ChatRequest& request, WordCache& cache, std::span<const TokenId> known = {});
+    Result<RenderedChat> render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known = {});
     // The ids alone.
     Result<std::vector<TokenId>> encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known = {});
 
@@ -74,6 +74,6 @@ private:
 };
 
 // {"messages": .., "add_generation_prompt": .., "tools": .., "now": ..}, and nothing else. Errors name the member.
-Result<ChatRequest> parse_chat_request(const Json& object);
+Result<TemplateInput> parse_template_input(const Json& object);
 
 }  // namespace verbatim::text

@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/base/check.h"
+#include <limits>
 
+#include "engine/base/check.h"
 #include "tests/support/plan_builder.h"
 
 namespace verbatim {
@@ -55,6 +56,15 @@ struct Fixture {
         {.vocab_size = 11, .pools = {.block_size = 4, .num_blocks = 8, .num_state_rows = 4}, .max_log_tokens = 3}};
     PlanBuilder plans{11};
 };
+
+TEST(SlotTables, ASlotThatNoExecutorHasIsRefused) {
+    for (const int32_t slot : {-1, kMaxSlots, std::numeric_limits<int32_t>::max()}) {
+        Fixture f;
+        f.plans.start({.slot = slot, .tokens = kTokens});
+        EXPECT_THAT(f.apply(), HasSubstr(fmt::format("start of slot {}, wanted one of {}", slot, kMaxSlots)));
+        EXPECT_EQ(f.tables.num_slots(), 1);
+    }
+}
 
 TEST(SlotTables, AttachBuildsItsTable) {
     Fixture f;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Counts the assertions of engine/ by function: how many there are, and which mutators have none.
 
-A mutator is a member function that is not const, defined in a .cc of engine/ and no part of verify(). Constructors are
-mutators, too. What the compiler checks is not counted, nor is engine/base, which asserts for everybody.
+A mutator is a member function that is not const, defined in a .cc of engine/ and no part of verify(). Constructors with
+a body are mutators, too. What the compiler checks is not counted, nor is engine/base, which asserts for everybody.
 
 count_assertions.py [--source DIR] [--list] [--least N]
     --list names the mutators without an assertion; with fewer than N of them per mutator the exit code is 1
@@ -19,7 +19,8 @@ LEFT_OUT = re.compile(r"/base/|_verify\.cc$")
 
 
 def functions_of(text):
-    """(class, name, is const, body) of every member function that a layout with closing braces in column 0 shows."""
+    """(class, name, is const, body) of every member function that a layout with closing braces in column 0 shows, but
+    for constructors that only initialize."""
     lines = text.split("\n")
     at = 0
     while at < len(lines):
@@ -28,9 +29,10 @@ def functions_of(text):
             continue
         first = at
         depth = lines[at].count("{") - lines[at].count("}")
-        while depth > 0 or "{" not in "".join(lines[first:at + 1]):
+        # Braces that open and close before the body are those of what a constructor initializes.
+        while depth > 0 or not lines[at].endswith("}"):
             at += 1
-            if at == len(lines) or (at > first and lines[at].endswith(";") and "{" not in "".join(lines[first:at + 1])):
+            if at == len(lines) or (depth == 0 and lines[at].endswith(";")):
                 break
             depth += lines[at].count("{") - lines[at].count("}")
         whole = "\n".join(lines[first:at + 1])
@@ -39,6 +41,8 @@ def functions_of(text):
             continue
         signature = whole[:whole.index("{")]
         owner, name = HEAD.match(lines[first]).groups()
+        if owner.partition("<")[0] == name and whole.endswith("{}"):
+            continue
         yield owner, name, bool(re.search(r"\)\s*const\b", signature)), whole[len(signature):]
 
 

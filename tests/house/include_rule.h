@@ -1,10 +1,9 @@
 // tests/house/include_rule.h: who may include whom.
 //
-//          tools/  tests/       may see everything; nothing includes them but themselves
-//        kernels/     |
-//      reference/  simulator/   see engine/; kernels/ sees reference/, simulator/ sees traces/
-//          engine/              sees nothing of ours: integers only; no floating point, threads or wall clock
-//      traces/                  sees engine/
+//             tools/  tests/            tools/ sees all but tests/, tests/ sees all; nothing below includes them
+//      kernels/   server/   simulator/  kernels/ and server/ see reference/, simulator/ sees traces/; all see engine/
+//          reference/        traces/    see engine/
+//                   engine/             sees nothing of ours: integers only; no floating point, threads or wall clock
 //
 // In kernels/, cpu/ and cuda/ see what is directly below kernels/ and not each other. What runs on a GPU does not see
 // the emulator: kernels/cuda/simt/emul* is known to kernels/cuda/simt/ and kernels/cuda/emulated_device.* alone.

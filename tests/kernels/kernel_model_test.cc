@@ -28,7 +28,7 @@ ModelConfig turning(const std::vector<RopeConfig>& ropes) {
 }
 
 void expect_those_of_the_reference(const reference::Model& model, int64_t num_positions) {
-    const reference::ReferenceModel reference(model.config, model.weights);
+    reference::ReferenceModel reference(model.config, model.weights);
     KernelModel kernels(model.config, model.weights);
     for (size_t i = 0; i < model.config.layers.size(); ++i) {
         const auto layer = static_cast<int32_t>(i);

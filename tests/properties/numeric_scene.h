@@ -56,16 +56,16 @@ struct NumericParts {
 // What the uncached reference will draw for a request, as far ahead as it is asked.
 class ReferenceOracle {
 public:
-    explicit ReferenceOracle(const reference::ReferenceModel& model) : model_(model) {}
+    explicit ReferenceOracle(reference::ReferenceModel& model) : model_(model) {}
     [[nodiscard]] TokenId token(const DraftJob& job, const SamplingParams& sampling, int64_t ahead);
 
 private:
     struct Run {
-        explicit Run(const reference::ReferenceModel& model) : sequence(model) {}
+        explicit Run(reference::ReferenceModel& model) : sequence(model) {}
         reference::ReferenceSequence sequence;
         std::vector<TokenId> tokens;  // prompt and output
     };
-    const reference::ReferenceModel& model_;
+    reference::ReferenceModel& model_;
     std::map<RequestId, Run> runs_;
 };
 

@@ -165,7 +165,7 @@ TEST(WindowProperties, EveryOperationOfAWindowIsThatOfOneByOne) {
         SceneOptions options = window_options(6);
         options.step_tokens = 24;
         const reference::Model model = reference::make_random_model(family.draw(9), 9);
-        const reference::ReferenceModel reference_model(model.config, model.weights);
+        reference::ReferenceModel reference_model(model.config, model.weights);
         const auto geometry = reference::geometry(model.config);
         if (geometry.kv_bytes_per_token == 0) options.num_blocks = 0;
         if (geometry.state_bytes_per_row == 0) options.num_state_rows = 0;

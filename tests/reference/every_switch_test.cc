@@ -31,7 +31,7 @@ std::vector<TokenId> tokens_for(const ModelConfig& config, uint64_t seed) {
 double exact_error(const Model& model, const Model& exact_model, uint64_t seed) {
     const std::vector<TokenId> tokens = tokens_for(model.config, seed);
     const DoubleOutput truth = run_double_model(model, tokens);
-    const ReferenceModel reference(exact_model.config, exact_model.weights);
+    ReferenceModel reference(exact_model.config, exact_model.weights);
     ReferenceSequence sequence(reference);
     sequence.append(tokens);
     EXPECT_EQ(sequence.fault_layer(), std::nullopt) << "seed " << seed;

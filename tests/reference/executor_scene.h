@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -45,7 +46,7 @@ struct Uncached {
     std::vector<float> logits;
     Digest digest;
 };
-inline Uncached uncached(const reference::ReferenceModel& model, std::span<const TokenId> tokens) {
+inline Uncached uncached(reference::ReferenceModel& model, std::span<const TokenId> tokens) {
     reference::ReferenceSequence sequence(model);
     sequence.append(tokens, reference::LogitRows::kLast);
     const auto row = sequence.logits();
@@ -56,7 +57,8 @@ inline Uncached uncached(const reference::ReferenceModel& model, std::span<const
 struct SceneModel {
     // `profile`: of the reference.
     SceneModel(reference::ModelConfig config, uint64_t seed, reference::Profile profile = reference::Profile::kExact)
-        : model(reference::make_random_model(config, seed)), reference(model.config, model.weights, profile) {
+        : model(reference::make_random_model(config, seed)),
+          owned_reference(std::make_unique<reference::ReferenceModel>(model.config, model.weights, profile)) {
         const auto geometry = reference::geometry(model.config);
         has_kv = geometry.kv_bytes_per_token > 0;
         has_state = geometry.state_bytes_per_row > 0;
@@ -66,7 +68,8 @@ struct SceneModel {
     }
 
     reference::Model model;
-    reference::ReferenceModel reference;
+    std::unique_ptr<reference::ReferenceModel> owned_reference;
+    reference::ReferenceModel& reference = *owned_reference;  // its tables grow under tests that change nothing else
     bool has_kv = false;
     bool has_state = false;
 };

@@ -70,7 +70,7 @@ TEST_P(ExactGolden, ChosenExpertsAreTheGoldensWhereTheMarginAllows) {
 }
 
 TEST_P(ExactGolden, DecodingGivesTheBitsOfPrefillAtEveryPosition) {
-    const ReferenceModel model(model_.config, model_.weights);
+    ReferenceModel model(model_.config, model_.weights);
     const auto vocab = static_cast<size_t>(model_.config.vocab_size);
     for (const GoldenPrompt& prompt : prompts_) {
         ReferenceSequence whole(model);

@@ -39,7 +39,7 @@ struct Outcome {
     std::vector<uint32_t> logits;
     Digest digest;
 };
-Outcome run(const ReferenceModel& model, std::span<const TokenId> tokens, const std::vector<int64_t>& ends) {
+Outcome run(ReferenceModel& model, std::span<const TokenId> tokens, const std::vector<int64_t>& ends) {
     ReferenceSequence sequence(model);
     Outcome result;
     int64_t first = 0;
@@ -57,7 +57,7 @@ Outcome run(const ReferenceModel& model, std::span<const TokenId> tokens, const 
 RC_GTEST_PROP(ReferenceModel, AnyChunkingGivesTheBitsOfTheWhole, ()) {
     const auto seed = *rc::gen::inRange<uint64_t>(0, 1000);
     const Model model = make_random_model(draw_small_config(seed), seed);
-    const ReferenceModel reference(model.config, model.weights);
+    ReferenceModel reference(model.config, model.weights);
     const auto length = *rc::gen::inRange<int64_t>(1, 150);
     const std::vector<TokenId> tokens = draw_tokens(model.config, length, seed);
     auto ends = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(0, length + 1));
@@ -73,7 +73,7 @@ TEST(ReferenceModel, PrefillIsDecodeInEveryFamilyAcrossTilesAndRuns) {
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama, Architecture::kBamba,
                                       Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kMamba2}) {
         const Model model = make_random_model(draw_small_config(family, 3), 4);
-        const ReferenceModel reference(model.config, model.weights);
+        ReferenceModel reference(model.config, model.weights);
         const std::vector<TokenId> tokens = draw_tokens(model.config, 520, 5);
         // Decoding starts before the first tile's end and before the first run's end.
         std::vector<int64_t> ends;
@@ -88,7 +88,7 @@ TEST(ReferenceModel, PrefillIsDecodeInEveryFamilyAcrossTilesAndRuns) {
 
 TEST(ReferenceModel, LogitsOfTheLastRowAreThoseOfAllRows) {
     const Model model = make_random_model(draw_small_config(Architecture::kGraniteHybrid, 1), 1);
-    const ReferenceModel reference(model.config, model.weights);
+    ReferenceModel reference(model.config, model.weights);
     const std::vector<TokenId> tokens = draw_tokens(model.config, 20, 2);
     ReferenceSequence all(reference);
     ReferenceSequence last(reference);
@@ -109,7 +109,7 @@ TEST(ReferenceModel, LogitsOfTheLastRowAreThoseOfAllRows) {
 
 TEST(ReferenceModel, TheDigestKnowsEveryTokenAndTheLength) {
     const Model model = make_random_model(draw_small_config(Architecture::kBamba, 1), 1);
-    const ReferenceModel reference(model.config, model.weights);
+    ReferenceModel reference(model.config, model.weights);
     std::vector<TokenId> tokens = draw_tokens(model.config, 10, 3);
     const Digest whole = run(reference, tokens, {10}).digest;
     EXPECT_NE(run(reference, std::span(tokens).first(9), {9}).digest, whole);
@@ -129,7 +129,7 @@ TEST(ReferenceModel, AFaultNamesTheFirstLayerWhoseStateIsNotFinite) {
     const std::vector<float> bias(static_cast<size_t>(model.config.layers[1].mamba->n_heads),
                                   std::numeric_limits<float>::quiet_NaN());
     model.weights.layers[1].mamba.dt_bias = bias;
-    const ReferenceModel reference(model.config, model.weights);
+    ReferenceModel reference(model.config, model.weights);
     ReferenceSequence sequence(reference);
     sequence.append(draw_tokens(model.config, 3, 1));
     EXPECT_EQ(sequence.fault_layer(), 1);
@@ -145,7 +145,7 @@ TEST(ReferenceModel, TheConvWindowIsPartOfTheStateThatMustBeFinite) {
     const Columns c = projected_columns(*model.config.layers[0].mamba).c;
     std::fill_n(bits.begin() + c.first * in_proj.cols, c.count * in_proj.cols, uint16_t{0x7F80});
     in_proj.data = bits.data();
-    const ReferenceModel reference(model.config, model.weights);
+    ReferenceModel reference(model.config, model.weights);
     ReferenceSequence sequence(reference);
     sequence.append(draw_tokens(model.config, 1, 1));
     EXPECT_EQ(sequence.fault_layer(), 0);
@@ -158,7 +158,7 @@ TEST(ReferenceModel, AFaultInTheLogitsNamesTheHead) {
     const std::vector<float> norm(static_cast<size_t>(model.config.hidden_size),
                                   std::numeric_limits<float>::infinity());
     model.weights.final_norm = norm;
-    const ReferenceModel reference(model.config, model.weights);
+    ReferenceModel reference(model.config, model.weights);
     ReferenceSequence sequence(reference);
     sequence.append(draw_tokens(model.config, 3, 1), LogitRows::kNone);
     EXPECT_EQ(sequence.fault_layer(), std::nullopt);
@@ -180,7 +180,7 @@ TEST_P(ReferenceModelGolden, LogitsAreNearerToTheTruthThanBfloat16) {
     ASSERT_TRUE(model) << model.error().message;
     const auto prompts = load_golden(folder + "/golden.safetensors", model->config);
     ASSERT_TRUE(prompts) << prompts.error().message;
-    const ReferenceModel reference(model->config, model->weights);
+    ReferenceModel reference(model->config, model->weights);
     ErrorMeter meter;
     for (const GoldenPrompt& prompt : *prompts) {
         ReferenceSequence sequence(reference);
@@ -202,7 +202,7 @@ TEST_P(ReferenceModelGolden, HiddenRowsAndStatesAreNearTheTruthInEveryLayer) {
     ASSERT_TRUE(model) << model.error().message;
     const auto prompts = load_golden(folder + "/golden.safetensors", model->config);
     ASSERT_TRUE(prompts) << prompts.error().message;
-    const ReferenceModel reference(model->config, model->weights);
+    ReferenceModel reference(model->config, model->weights);
     const auto num_layers = static_cast<int32_t>(model->config.layers.size());
     int num_hidden = 0;
     int num_states = 0;

@@ -135,6 +135,18 @@ TEST(TableTimes, HeadsThatNobodyMeasuredAreScaled) {
     EXPECT_NEAR(price.ns, h100_tables().decode_attention(kShape, 16, 4096).ns, 0.1 * price.ns);
 }
 
+// Points in a line: as many values on each axis as there are points, and a grid of their cube.
+TEST(TableTimes, ATableWhoseGridWouldBeTooLargeIsAnError) {
+    const ScratchFolder scratch;
+    std::string csv = "m,n,k,latency_ms\n";
+    for (int i = 1; i <= 257; ++i) csv += fmt::format("{0},{0},{0},0.5\n", i);
+    scratch.write("x_gemm.csv.gz", csv);
+    const auto read = TableTimes::read(scratch.path("x"), h100());
+    ASSERT_FALSE(read.has_value());
+    EXPECT_THAT(read.error().message, HasSubstr("x_gemm.csv.gz: 257 points span a grid of 257 x 257 x 257 cells"));
+    EXPECT_THAT(read.error().message, HasSubstr("wanted at most 4194304"));
+}
+
 TEST(TableTimes, LeavingRowsOutCostsWhatTheDocumentSays) {
     for (const LeaveOutError& error : h100_tables().leave_out_errors()) {
         SCOPED_TRACE(error.table);

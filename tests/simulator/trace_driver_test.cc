@@ -385,6 +385,24 @@ TEST(TraceDriver, ARowThatIsToRunBesideOneThatIsOverIsAnError) {
     EXPECT_THAT(report.error().message, HasSubstr("can never start"));
 }
 
+// Each think time alone is one that a trace may have.
+TEST(TraceDriver, ThinkTimesThatTheClockCannotHoldAreAnError) {
+    Scene scene;
+    RowIndex previous = scene.add(scene.row("a"), 10);
+    for (int i = 0; i < 5; ++i) {
+        Row next = scene.row("a");
+        next.from = next.wait_for = previous;
+        next.take = Take::kAll;
+        next.start = Start::kAfterAnswer;
+        next.think_ns = int64_t{1} << 61;
+        previous = scene.add(next, 5);
+    }
+    const auto report = scene.run();
+    ASSERT_FALSE(report.has_value());
+    EXPECT_THAT(report.error().message, HasSubstr("can come 6917529027641081856 ns after the begin"));
+    EXPECT_THAT(report.error().message, HasSubstr("goes to 4611686018427387904: are think times too long?"));
+}
+
 TEST(TraceDriver, ARowWhoseExecutorFailedIsSentAgainToAFreshOne) {
     Scene scene;
     const RowIndex first = scene.add(scene.row("a"), 20);

@@ -10,6 +10,7 @@
 #include "traces/read.h"
 #include "traces/requests.h"
 #include "traces/spaces.h"
+#include "traces/transform.h"
 #include "traces/verbatim_csv.h"
 
 namespace verbatim::traces {
@@ -338,6 +339,16 @@ TEST(Options, TheSeedMovesTheStartsAndNothingElse) {
     EXPECT_EQ(first->trace, again->trace);
     EXPECT_NE(written(first->trace), written(other->trace));
     EXPECT_EQ(first->trace.rows.size(), other->trace.rows.size());
+}
+
+TEST(Options, ThinkTimesAreScaledToTheLongestOneAtMost) {
+    Trace trace;
+    trace.rows.resize(1);
+    trace.rows[0].think_ns = int64_t{1} << 60;
+    scale_times(trace, 1, 1.5);
+    EXPECT_EQ(trace.rows[0].think_ns, 3 * (int64_t{1} << 59));
+    scale_times(trace, 1, 1e6);
+    EXPECT_EQ(trace.rows[0].think_ns, int64_t{1} << 61);
 }
 
 TEST(Options, RateAndThinkScaleTimes) {

@@ -128,7 +128,7 @@ void check_with_reference(const Model& model, reference::NumericExecutor& execut
     sequences.step();
     sequences.compute(0, count - count / 2, true);
     sequences.step();
-    const reference::ReferenceModel reference_model(model.config, model.weights);
+    reference::ReferenceModel reference_model(model.config, model.weights);
     reference::ReferenceSequence reference(reference_model);
     reference.append(tokens.to_vector(), reference::LogitRows::kLast);
     const auto logits = reference.logits();

@@ -117,6 +117,12 @@ Status has_two_arithmetics(const std::string& name) {
     return error("--policy: the executor {} has one arithmetic for all requests; cpu has two", name);
 }
 
+std::optional<cpu::Isa> isa_to_record(const std::string& name, const ExecutorOptions& options) {
+    const bool is_fast = options.profile == Profile::kFast || options.ordinary_profile == Profile::kFast;
+    if (options.isa || name != "cpu" || !is_fast) return options.isa;
+    return cpu::matmul_choice({}, Profile::kFast).many.ops->isa;
+}
+
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model) {
     ChosenExecutor chosen;

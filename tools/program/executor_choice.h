@@ -69,6 +69,10 @@ constexpr reference::Profile witness_profile(reference::Profile profile) {
 // Whether the executor of that name has an arithmetic of its own for ordinary requests (--policy).
 Status has_two_arithmetics(const std::string& name);
 
+// What a record of such a run names: what the options say, or where bits depend on it and they do not, the one that is
+// fastest here. Whoever records computes with that one alone. None: bits do not depend on it.
+[[nodiscard]] std::optional<cpu::Isa> isa_to_record(const std::string& name, const ExecutorOptions& options);
+
 // Borrows the model. Errors: no such name, no such device, a model or a profile that it cannot take.
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model);

@@ -55,6 +55,72 @@ void set_policy(SchedulerConfig& scheduler, Policy policy, int32_t max_window, d
 
 // --- loads
 
+namespace {
+
+// Places among the deterministic requests, in order of submission.
+using DeterministicPlaces = std::map<RequestId, size_t>;
+
+struct LoadDraw {
+    int32_t deterministic_percent = 0;
+    uint64_t seed = 0;  // of the prompts
+};
+
+Result<DeterministicPlaces> submit_load(const PolicyLoad& load, const LoadDraw& draw, Engine& engine,
+                                        TokenStore& store) {
+    DeterministicPlaces deterministic;
+    for (int64_t i = 0; i < load.num_requests; ++i) {
+        const uint64_t space = kPromptSpace + draw.seed * 1'000'003 + static_cast<uint64_t>(i);
+        ChatRequest request;
+        request.conversation.conversation_id = std::to_string(i);
+        request.messages.push_back({store.derive(space, 0, load.prompt_tokens), false});
+        request.max_tokens = load.output_tokens;
+        request.seed = static_cast<uint64_t>(i);
+        request.ignore_stop = true;
+        // Spread evenly, whatever the share.
+        request.deterministic = (i + 1) * draw.deterministic_percent / 100 > i * draw.deterministic_percent / 100;
+        const bool is_deterministic = request.deterministic;
+        auto accepted = engine.submit(std::move(request));
+        if (!accepted) return error("{}", accepted.error().message);
+        if (is_deterministic) deterministic.emplace(accepted->request, deterministic.size());
+    }
+    return deterministic;
+}
+
+// REQUIRES: one time at least.
+void take_ttft(const std::map<RequestId, double>& first_tokens, PolicyFigures& figures) {
+    std::vector<double> ttft;
+    for (const auto& [request, seconds] : first_tokens) {
+        ttft.push_back(seconds);
+        figures.mean_ttft_s += seconds / static_cast<double>(first_tokens.size());
+    }
+    std::ranges::sort(ttft);
+    figures.p99_ttft_s = ttft[(ttft.size() * 99 + 99) / 100 - 1];
+}
+
+// Steps until everybody is answered.
+Result<PolicyFigures> run_dry(Engine& engine, const DeterministicPlaces& deterministic) {
+    PolicyFigures figures;
+    figures.deterministic_answers.resize(deterministic.size());
+    std::map<RequestId, double> first_tokens;
+    while (!engine.idle()) {
+        ASSIGN_OR_RETURN(const bool stepped, engine.step());
+        CHECK(stepped);
+        figures.seconds += static_cast<double>(engine.elapsed_ns()) * kNanosecond;
+        for (const EngineEvent& event : engine.take_events()) {
+            if (event.kind != EngineEvent::Kind::kToken) continue;
+            first_tokens.try_emplace(event.request, figures.seconds);
+            const auto found = deterministic.find(event.request);
+            if (found != deterministic.end()) figures.deterministic_answers[found->second].push_back(event.token);
+        }
+    }
+    figures.stats = engine.stats();
+    figures.tokens_per_s = static_cast<double>(figures.stats.generated_tokens) / figures.seconds;
+    take_ttft(first_tokens, figures);
+    return figures;
+}
+
+}  // namespace
+
 PolicyRunner::PolicyRunner(const reference::Model& model, cpu::CpuExecutorConfig cpu, const PolicyLoad& load,
                            int32_t max_window, uint64_t seed)
     : model_(model),
@@ -98,46 +164,10 @@ Result<PolicyFigures> PolicyRunner::run(Policy policy, int32_t deterministic_per
     LruEviction eviction;
     RecorderList nobody({});
     Engine engine(config, timed, eviction, store, nobody);
-    std::map<RequestId, size_t> deterministic;
-    for (int64_t i = 0; i < load_.num_requests; ++i) {
-        ChatRequest request;
-        request.conversation.conversation_id = std::to_string(i);
-        request.messages.push_back(
-            {store.derive(kPromptSpace + seed_ * 1'000'003 + static_cast<uint64_t>(i), 0, load_.prompt_tokens), false});
-        request.max_tokens = load_.output_tokens;
-        request.seed = static_cast<uint64_t>(i);
-        request.ignore_stop = true;
-        // Spread evenly, whatever the share.
-        request.deterministic = (i + 1) * deterministic_percent / 100 > i * deterministic_percent / 100;
-        const bool is_deterministic = request.deterministic;
-        auto accepted = engine.submit(std::move(request));
-        if (!accepted) return error("{}", accepted.error().message);
-        if (is_deterministic) deterministic.emplace(accepted->request, deterministic.size());
-    }
-    PolicyFigures figures;
-    figures.deterministic_answers.resize(deterministic.size());
-    std::map<RequestId, double> first_tokens;
-    while (!engine.idle()) {
-        ASSIGN_OR_RETURN(const bool stepped, engine.step());
-        CHECK(stepped);
-        figures.seconds += static_cast<double>(engine.elapsed_ns()) * kNanosecond;
-        for (const EngineEvent& event : engine.take_events()) {
-            if (event.kind != EngineEvent::Kind::kToken) continue;
-            first_tokens.try_emplace(event.request, figures.seconds);
-            const auto found = deterministic.find(event.request);
-            if (found != deterministic.end()) figures.deterministic_answers[found->second].push_back(event.token);
-        }
-    }
+    ASSIGN_OR_RETURN(const DeterministicPlaces deterministic,
+                     submit_load(load_, {deterministic_percent, seed_}, engine, store));
+    ASSIGN_OR_RETURN(PolicyFigures figures, run_dry(engine, deterministic));
     next_step_ = continuing.next_step();
-    figures.stats = engine.stats();
-    figures.tokens_per_s = static_cast<double>(figures.stats.generated_tokens) / figures.seconds;
-    std::vector<double> ttft;
-    for (const auto& [request, seconds] : first_tokens) {
-        ttft.push_back(seconds);
-        figures.mean_ttft_s += seconds / static_cast<double>(first_tokens.size());
-    }
-    std::ranges::sort(ttft);
-    figures.p99_ttft_s = ttft[(ttft.size() * 99 + 99) / 100 - 1];
     return figures;
 }
 

@@ -56,6 +56,19 @@ records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& f
     };
 }
 
+// Where bits depend on it, what was recorded. Ordinary requests may do without: then they are not compared.
+Result<std::optional<cpu::Isa>> isa_again(const RecordedRun& run, const RerunFlags& flags) {
+    const records::RunDescription& recorded = run.record.run;
+    const bool is_fast = run.profile == Profile::kFast;
+    if (flags.isa || (!is_fast && recorded.policy.empty())) return flags.isa;
+    const std::optional<cpu::Isa> isa = isa_by_name(recorded.isa);
+    if (!isa && is_fast && run.executor == "cpu" && !recorded.isa.empty()) {
+        return error("{}: was computed with '{}', which this processor lacks: --isa says what computes instead",
+                     run.path, recorded.isa);
+    }
+    return isa;
+}
+
 }  // namespace
 
 void add_rerun_options(CLI::App& verb, RerunFlags& flags) {
@@ -90,7 +103,7 @@ Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, 
 bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule) {
     const records::RunDescription& recorded = run.record.run;
     if (records::requests_under(recorded, schedule).empty() && recorded.policy.empty()) return true;
-    // Unless it is told, an executor chooses instructions by their speed, anew each time.
+    // Unless a record names them, an executor chose instructions by their speed.
     const bool same_isa = run.isa && cpu::isa_name(*run.isa) == recorded.isa;
     return schedule.as_recorded() && run.executor == recorded.executor && same_isa;
 }
@@ -126,7 +139,7 @@ Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, 
     here.numerics = here.ordinary_numerics = std::string(reference::numerics_id(run->profile));
     // Of two arithmetics the deterministic requests' is what must be here.
     if (!recorded.policy.empty()) here.ordinary_numerics = recorded.ordinary_numerics;
-    run->isa = flags.isa || recorded.policy.empty() ? flags.isa : isa_by_name(recorded.isa);
+    ASSIGN_OR_RETURN(run->isa, isa_again(*run, flags));
     const auto differs = records::what_differs(recorded, here);
     if (!differs.empty() || recorded.vocab_size != run->model.config.vocab_size)
         return error("{}: cannot be compared with what is here: {}", path, fmt::join(differs, "; "));
@@ -143,6 +156,7 @@ Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, 
     };
     run->again.digests = recorded.digests;
     run->again.executor = run->executor;
+    if (run->isa) run->again.isa = cpu::isa_name(*run->isa);
     return run;
 }
 

@@ -38,7 +38,7 @@ struct RecordedRun {
     reference::Model model;
     reference::Profile profile = reference::Profile::kExact;
     std::string executor;
-    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
+    std::optional<cpu::Isa> isa;  // of "cpu", as recorded where bits depend on it; none: the best here
     std::unique_ptr<records::RunIndex> index;
     std::unique_ptr<records::WalkPoints> points;
     records::RunAgainOptions again;  // an executor as the flags say, the record's schedule and digests

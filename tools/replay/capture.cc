@@ -148,65 +148,65 @@ void CapturingExecutor::capture_walk() {
 }
 
 // One row for each token that was drawn: what follows a wrong draft was not.
-void CapturingExecutor::capture_draws(const StepPlan& plan, const StepResult& result) {
-    struct Row {
-        const SlotTable& table;
-        SequenceSlot slot;
-        int32_t draw;
-        int64_t end;  // the tokens before the one that is drawn
-    };
-    std::vector<Row> rows;
-    int64_t max_prompt = 0;
-    int64_t max_generated = 0;
+std::vector<CapturingExecutor::DrawnRow> CapturingExecutor::drawn_rows(const StepPlan& plan,
+                                                                       const StepResult& result) const {
+    std::vector<DrawnRow> rows;
     size_t next = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.num_draws == 0) continue;
         const DrawnTokens& drawn = result.drawn[next++];
         const SlotTable& table = numeric_.tables().at(sequence.slot);
-        for (int32_t draw = 0; draw < static_cast<int32_t>(drawn.tokens.count); ++draw) {
-            const int64_t end = sequence.end() - sequence.num_draws + draw + 1;
-            rows.push_back({table, sequence.slot, draw, end});
-            max_prompt = std::max(max_prompt, table.num_prompt_tokens);
-            max_generated = std::max(max_generated, end - table.num_prompt_tokens);
-        }
+        for (int32_t draw = 0; draw < static_cast<int32_t>(drawn.tokens.count); ++draw)
+            rows.push_back({table, sequence.slot, draw, sequence.end() - sequence.num_draws + draw + 1});
     }
+    return rows;
+}
+
+void CapturingExecutor::capture_draws(const StepPlan& plan, const StepResult& result) {
+    const std::vector<DrawnRow> rows = drawn_rows(plan, result);
     if (rows.empty()) return;
-    const auto count = std::ssize(rows);
+    PrefixWidths widths;
+    for (const DrawnRow& row : rows) {
+        widths.prompt = std::max(widths.prompt, row.table.num_prompt_tokens);
+        widths.generated = std::max(widths.generated, row.num_generated());
+    }
+    const Sizes sizes = {std::ssize(rows), model_.config.vocab_size, widths.prompt, widths.generated};
     const std::vector<int64_t> item_rows(rows.size(), 1);
-    const int64_t vocab = model_.config.vocab_size;
-    sample_.add(step_.number, 0, {{count, vocab, max_prompt, max_generated}, item_rows, {}}, [&] {
-        Captured captured{item_rows, {}, {}};
-        std::vector<float> logits;
-        std::vector<verbatim_draw> draws;
-        std::vector<int32_t> num_prompt, num_generated;
-        std::vector<int32_t> prompt(static_cast<size_t>(count * max_prompt));
-        std::vector<int32_t> generated(static_cast<size_t>(count * max_generated));
-        for (size_t r = 0; r < rows.size(); ++r) {
-            const auto& [table, slot, draw, end] = rows[r];
-            const SamplingParams& params = table.sampling;
-            draws.push_back({params.temperature, params.top_k, params.top_p, params.repetition_penalty,
-                             params.presence_penalty, params.frequency_penalty, params.seed,
-                             static_cast<uint64_t>(end)});
-            num_prompt.push_back(static_cast<int32_t>(table.num_prompt_tokens));
-            num_generated.push_back(static_cast<int32_t>(end - table.num_prompt_tokens));
-            const auto begin = table.tokens.begin();
-            std::copy(begin, begin + table.num_prompt_tokens, prompt.begin() + static_cast<int64_t>(r) * max_prompt);
-            std::copy(begin + table.num_prompt_tokens, begin + end,
-                      generated.begin() + static_cast<int64_t>(r) * max_generated);
-            const std::span<const float> row = numeric_.logits(slot, draw);
-            if (count * vocab * 4 <= static_cast<int64_t>(kMostTensorBytes)) {
-                logits.insert(logits.end(), row.begin(), row.end());
-            }
-        }
-        put_values<float>(captured, "logits", logits);
-        const auto* words = reinterpret_cast<const uint64_t*>(draws.data());
-        put_values<uint64_t>(captured, "draws", {words, draws.size() * sizeof(verbatim_draw) / 8}, /*is_place=*/true);
-        put_values<int32_t>(captured, "prompt", prompt, true);
-        put_values<int32_t>(captured, "num_prompt", num_prompt, true);
-        put_values<int32_t>(captured, "generated", generated, true);
-        put_values<int32_t>(captured, "num_generated", num_generated, true);
-        return captured;
-    });
+    sample_.add(step_.number, 0, {sizes, item_rows, {}}, [&] { return captured_draws(rows, widths); });
+}
+
+Captured CapturingExecutor::captured_draws(const std::vector<DrawnRow>& rows, const PrefixWidths& widths) {
+    Captured captured{std::vector<int64_t>(rows.size(), 1), {}, {}};
+    const int64_t count = std::ssize(rows);
+    const bool keeps_logits = count * model_.config.vocab_size * 4 <= static_cast<int64_t>(kMostTensorBytes);
+    std::vector<float> logits;
+    std::vector<verbatim_draw> draws;
+    std::vector<int32_t> num_prompt, num_generated;
+    std::vector<int32_t> prompt(static_cast<size_t>(count * widths.prompt));
+    std::vector<int32_t> generated(static_cast<size_t>(count * widths.generated));
+    for (int64_t r = 0; r < count; ++r) {
+        const DrawnRow& row = rows[static_cast<size_t>(r)];
+        const SlotTable& table = row.table;
+        const SamplingParams& params = table.sampling;
+        draws.push_back({params.temperature, params.top_k, params.top_p, params.repetition_penalty,
+                         params.presence_penalty, params.frequency_penalty, params.seed,
+                         static_cast<uint64_t>(row.end)});
+        num_prompt.push_back(static_cast<int32_t>(table.num_prompt_tokens));
+        num_generated.push_back(static_cast<int32_t>(row.num_generated()));
+        const auto begin = table.tokens.begin();
+        std::copy(begin, begin + table.num_prompt_tokens, prompt.begin() + r * widths.prompt);
+        std::copy(begin + table.num_prompt_tokens, begin + row.end, generated.begin() + r * widths.generated);
+        const std::span<const float> scores = numeric_.logits(row.slot, row.draw);
+        if (keeps_logits) logits.insert(logits.end(), scores.begin(), scores.end());
+    }
+    put_values<float>(captured, "logits", logits);
+    const auto* words = reinterpret_cast<const uint64_t*>(draws.data());
+    put_values<uint64_t>(captured, "draws", {words, draws.size() * sizeof(verbatim_draw) / 8}, /*is_place=*/true);
+    put_values<int32_t>(captured, "prompt", prompt, true);
+    put_values<int32_t>(captured, "num_prompt", num_prompt, true);
+    put_values<int32_t>(captured, "generated", generated, true);
+    put_values<int32_t>(captured, "num_generated", num_generated, true);
+    return captured;
 }
 
 // A call for each of a head's tensors: a row for each token, or one for a state.

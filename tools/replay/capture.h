@@ -61,7 +61,22 @@ private:
     void begin(const StepPlan& plan);
     void read_states();
     void capture_walk();
+    // A token that was drawn in the step in progress.
+    struct DrawnRow {
+        const SlotTable& table;
+        SequenceSlot slot;
+        int32_t draw;
+        int64_t end;  // the tokens before the one that is drawn
+        [[nodiscard]] int64_t num_generated() const { return end - table.num_prompt_tokens; }
+    };
+    // Tokens that a row has room for.
+    struct PrefixWidths {
+        int64_t prompt = 0;
+        int64_t generated = 0;
+    };
     void capture_draws(const StepPlan& plan, const StepResult& result);
+    [[nodiscard]] std::vector<DrawnRow> drawn_rows(const StepPlan& plan, const StepResult& result) const;
+    [[nodiscard]] Captured captured_draws(const std::vector<DrawnRow>& rows, const PrefixWidths& widths);
 
     Executor& inner_;
     reference::NumericExecutor& numeric_;

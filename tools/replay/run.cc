@@ -197,100 +197,177 @@ private:
     std::unique_ptr<CapturingExecutor> executor_;
 };
 
-// What the flags say of a run before its first step.
-ReplayRun run_of(const ReplayConfig& config, const PoolSizes& pools, const UnitBytes& unit) {
-    ReplayRun run;
-    run.has_witness = config.beside != "none";
-    run.has_windows = config.max_window > 1;
-    run.seed = config.seed;
-    run.all_counters = config.all_counters;
-    if (config.policy) run.policy = name(*config.policy);
-    run.kv.capacity = pools.num_blocks * unit.kv_block;
-    run.state.capacity = pools.num_state_rows * unit.state_row;
-    return run;
+// What is replayed. `right`: what an adversary knows; null: nothing.
+struct Replayed {
+    const ReplayConfig& config;
+    const Model& model;
+    const std::string& model_name;
+    const std::string& trace_name;
+    const traces::Trace& trace;
+    const OutputLog* right = nullptr;
+};
+
+// One trace from end to end, once. Borrows what is replayed.
+class SingleRun {
+public:
+    static Result<std::unique_ptr<SingleRun>> create(const Replayed& replayed) {
+        ASSIGN_OR_RETURN(const EngineConfig settings, engine_config(replayed.config, replayed.model.config));
+        std::unique_ptr<SingleRun> made(new SingleRun(replayed, settings));
+        RETURN_IF_ERROR(made->make_executors());
+        if (made->config_.fail_executor_at) made->executors_->fail_at(*made->config_.fail_executor_at);
+        RETURN_IF_ERROR(made->make_engine());
+        made->begin_report();
+        return made;
+    }
+    // REQUIRES: has not run yet.
+    Result<ReplayRun> run();
+
+private:
+    SingleRun(const Replayed& replayed, const EngineConfig& settings)
+        : replayed_(replayed),
+          config_(replayed.config),
+          model_(replayed.model),
+          settings_(settings),
+          options_(executor_options(config_, settings)),
+          unit_(unit_bytes(geometry(model_.config), settings.cache.pools.block_size)),
+          store_(model_.config.vocab_size),
+          view_(config_.block_size),
+          capture_(config_, model_) {}
+
+    Status make_executors();
+    Status make_engine();
+    Result<ChosenDrafter> make_drafter();
+    void begin_report();
+    void measure_pools();
+    Status recover(const Error& failure);
+    Status end_record(const std::string& failure);
+    Result<ReplayRun> end_report();
+
+    const Replayed replayed_;
+    const ReplayConfig& config_;
+    const Model& model_;
+    const EngineConfig settings_;
+    const ExecutorOptions options_;
+    const UnitBytes unit_;
+    std::unique_ptr<Executors> executors_;
+    TokenStore store_;
+    LruEviction policy_;
+    DigestRecorder recorder_;
+    DvrView view_;
+    Digest weights_{};
+    std::unique_ptr<RunRecording> recording_;  // null: nobody asked
+    std::unique_ptr<RecorderList> recorders_;
+    Capture capture_;
+    std::unique_ptr<Engine> engine_;
+    ChosenDrafter drafter_;
+    ReplayRun run_;
+};
+
+Status SingleRun::make_executors() {
+    executors_.reset();  // their memory is needed
+    ASSIGN_OR_RETURN(executors_, Executors::create(config_, options_, model_));
+    if (config_.policy == Policy::kVerify && config_.mismatch_ppm)
+        executors_->mismatch(*config_.mismatch_ppm, config_.seed);
+    return {};
 }
 
-// One trace from end to end. `right`: what an adversary knows.
-Result<ReplayRun> replay_once(const ReplayConfig& config, const Model& model, const std::string& model_name,
-                              const std::string& trace_name, const traces::Trace& trace, const OutputLog* right) {
-    ASSIGN_OR_RETURN(const EngineConfig engine_settings, engine_config(config, model.config));
-    const ExecutorOptions options = executor_options(config, engine_settings);
-    const auto fresh_executors = [&]() -> Result<std::unique_ptr<Executors>> {
-        ASSIGN_OR_RETURN(auto made, Executors::create(config, options, model));
-        if (config.policy == Policy::kVerify && config.mismatch_ppm) made->mismatch(*config.mismatch_ppm, config.seed);
-        return made;
-    };
-    ASSIGN_OR_RETURN(std::unique_ptr<Executors> executors, fresh_executors());
-    if (config.fail_executor_at) executors->fail_at(*config.fail_executor_at);
+Status SingleRun::make_engine() {
+    ASSIGN_OR_RETURN(weights_, model_digest(model_));
+    ASSIGN_OR_RETURN(recording_, start_recording(config_, settings_, executors_->executor(), model_, weights_,
+                                                 replayed_.model_name, replayed_.trace_name));
+    std::vector<Recorder*> told{&recorder_};
+    if (config_.show_dvr) told.push_back(&view_);
+    if (recording_) told.push_back(&recording_->recorder());
+    recorders_ = std::make_unique<RecorderList>(std::move(told));
+    Executor& watched = recording_ ? recording_->watch(executors_->executor(), executors_->primary())
+                                   : capture_.watch(executors_->executor(), executors_->primary());
+    engine_ = std::make_unique<Engine>(settings_, watched, policy_, store_, *recorders_);
+    ASSIGN_OR_RETURN(drafter_, make_drafter());
+    engine_->draft_with(drafter_.drafter.get());
+    return {};
+}
 
-    TokenStore store(model.config.vocab_size);
-    LruEviction policy;
-    DigestRecorder recorder;
-    DvrView view(config.block_size);
-    ASSIGN_OR_RETURN(const Digest weights, model_digest(model));
-    ASSIGN_OR_RETURN(const auto recording, start_recording(config, engine_settings, executors->executor(), model,
-                                                           weights, model_name, trace_name));
-    std::vector<Recorder*> told{&recorder};
-    if (config.show_dvr) told.push_back(&view);
-    if (recording) told.push_back(&recording->recorder());
-    RecorderList recorders(std::move(told));
-    Capture capture(config, model);
-    const auto watched = [&]() -> Executor& {
-        return recording ? recording->watch(executors->executor(), executors->primary())
-                         : capture.watch(executors->executor(), executors->primary());
-    };
-    Engine engine(engine_settings, watched(), policy, store, recorders);
-    ASSIGN_OR_RETURN(const ChosenDrafter drafter, choose_drafter({.name = config.draft,
-                                                                  .max_window = config.max_window,
-                                                                  .max_num_sequences = config.max_num_sequences,
-                                                                  .memory_bytes = drafter_bytes(config),
-                                                                  .mismatch_ppm = config.mismatch_ppm,
-                                                                  .right = right,
-                                                                  .num_threads = config.num_threads,
-                                                                  .seed = config.seed},
-                                                                 model, engine));
-    engine.draft_with(drafter.drafter.get());
-    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
-    TraceDriver driver({.step_ns = config.step_ns}, trace, requests, engine, store);
+Result<ChosenDrafter> SingleRun::make_drafter() {
+    return choose_drafter({.name = config_.draft,
+                           .max_window = config_.max_window,
+                           .max_num_sequences = config_.max_num_sequences,
+                           .memory_bytes = drafter_bytes(config_),
+                           .mismatch_ppm = config_.mismatch_ppm,
+                           .right = replayed_.right,
+                           .num_threads = config_.num_threads,
+                           .seed = config_.seed},
+                          model_, *engine_);
+}
 
-    const UnitBytes unit = unit_bytes(geometry(model.config), engine_settings.cache.pools.block_size);
-    ReplayRun run = run_of(config, engine_settings.cache.pools, unit);
-    run.trace = trace_name;
-    run.model = model_name;
-    run.numerics = executors->executor().numerics_id();
-    run.fingerprint = fingerprint_of(config, engine_settings, weights, executors->executor(), trace);
-    ProgressBar progress(fmt::format("{}, {}", trace_name, model_name), trace.rows.size());
+// What is known before the first step.
+void SingleRun::begin_report() {
+    run_.trace = replayed_.trace_name;
+    run_.model = replayed_.model_name;
+    run_.numerics = executors_->executor().numerics_id();
+    run_.fingerprint = fingerprint_of(config_, settings_, weights_, executors_->executor(), replayed_.trace);
+    run_.has_witness = config_.beside != "none";
+    run_.has_windows = config_.max_window > 1;
+    run_.seed = config_.seed;
+    run_.all_counters = config_.all_counters;
+    if (config_.policy) run_.policy = name(*config_.policy);
+    run_.kv.capacity = settings_.cache.pools.num_blocks * unit_.kv_block;
+    run_.state.capacity = settings_.cache.pools.num_state_rows * unit_.state_row;
+}
+
+void SingleRun::measure_pools() {
+    measure(run_.kv, engine_->cache().kv().pool().num_used(), unit_.kv_block);
+    measure(run_.state, engine_->cache().state().pool().num_used(), unit_.state_row);
+}
+
+// A record ends with the executor that it began with.
+Status SingleRun::end_record(const std::string& failure) {
+    if (!recording_ || recording_->is_finished()) return {};
+    return recording_->finish(failure);
+}
+
+Status SingleRun::recover(const Error& failure) {
+    if (!executors_->told_to_fail()) run_.failures.push_back("an executor failed and was replaced: " + failure.message);
+    ++run_.replaced_executors;
+    executors_->report(run_);
+    RETURN_IF_ERROR(end_record(failure.message));
+    if (recording_) recording_->look_away();
+    capture_.look_away();
+    RETURN_IF_ERROR(make_executors());
+    engine_->replace_executor(capture_.watch(executors_->executor(), executors_->primary()));
+    return {};
+}
+
+Result<ReplayRun> SingleRun::end_report() {
+    RETURN_IF_ERROR(end_record(""));
+    RETURN_IF_ERROR(capture_.write(fmt::format("{}, {}", replayed_.trace_name, replayed_.model_name)));
+    engine_->verify();
+    run_.stats = engine_->stats();
+    run_.digest = recorder_.digest();
+    if (config_.show_dvr) run_.dvr_picture = view_.picture();
+    executors_->report(run_);
+    if (executors_->told_to_fail()) {
+        run_.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config_.fail_executor_at));
+    }
+    return std::move(run_);
+}
+
+Result<ReplayRun> SingleRun::run() {
+    ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(replayed_.trace, store_));
+    TraceDriver driver({.step_ns = config_.step_ns}, replayed_.trace, requests, *engine_, store_);
+    ProgressBar progress(fmt::format("{}, {}", replayed_.trace_name, replayed_.model_name),
+                         replayed_.trace.rows.size());
     const auto after_step = [&](int64_t rows_over) {
-        measure(run.kv, engine.cache().kv().pool().num_used(), unit.kv_block);
-        measure(run.state, engine.cache().state().pool().num_used(), unit.state_row);
+        measure_pools();
         progress.update(static_cast<uint64_t>(rows_over));
     };
-    // The old executors go first: their memory is needed.
-    const auto recover = [&](const Error& failure) -> Status {
-        if (!executors->told_to_fail())
-            run.failures.push_back("an executor failed and was replaced: " + failure.message);
-        ++run.replaced_executors;
-        executors->report(run);
-        if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish(failure.message));
-        if (recording) recording->look_away();
-        capture.look_away();
-        executors.reset();
-        ASSIGN_OR_RETURN(executors, fresh_executors());
-        engine.replace_executor(capture.watch(executors->executor(), executors->primary()));
-        return {};
-    };
-    ASSIGN_OR_RETURN(run.driver, driver.run(after_step, recover));
-    if (recording && !recording->is_finished()) RETURN_IF_ERROR(recording->finish());
-    RETURN_IF_ERROR(capture.write(fmt::format("{}, {}", trace_name, model_name)));
-    engine.verify();
-    run.stats = engine.stats();
-    run.digest = recorder.digest();
-    if (config.show_dvr) run.dvr_picture = view.picture();
-    executors->report(run);
-    if (executors->told_to_fail()) {
-        run.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config.fail_executor_at));
-    }
-    return run;
+    const auto replace = [this](const Error& failure) { return recover(failure); };
+    ASSIGN_OR_RETURN(run_.driver, driver.run(after_step, replace));
+    return end_report();
+}
+
+Result<ReplayRun> replay_once(const Replayed& replayed) {
+    ASSIGN_OR_RETURN(const auto run, SingleRun::create(replayed));
+    return run->run();
 }
 
 }  // namespace
@@ -307,9 +384,13 @@ Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, cons
         fmt::print(stderr, "verbatim: {}: {}\n", model_name, choice.why);
         config.policy = choice.policy;
     }
-    if (config.draft != "adversary") return replay_once(config, model, model_name, trace_name, trace, nullptr);
+    if (!config.record.path.empty()) config.isa = isa_to_record(config.executor, executor_options(config, {}));
+    Replayed replayed{
+        .config = config, .model = model, .model_name = model_name, .trace_name = trace_name, .trace = trace};
+    if (config.draft != "adversary") return replay_once(replayed);
     ASSIGN_OR_RETURN(const OutputLog answers, answers_of(config, model, trace));
-    return replay_once(config, model, model_name, trace_name, trace, &answers);
+    replayed.right = &answers;
+    return replay_once(replayed);
 }
 
 }  // namespace verbatim::tools

@@ -99,7 +99,7 @@ public:
                          look);
     }
 
-    Result<Arguments> call() const {
+    Result<Arguments> call() {
         switch (point().op) {
             case WalkOp::kNorm:
             case WalkOp::kFinalNorm: return rms_norm();
@@ -417,7 +417,7 @@ private:
     }
 
     // The table's first rows are those of the rows' positions.
-    [[nodiscard]] Arguments rope() const {
+    [[nodiscard]] Arguments rope() {
         const AttentionConfig& attention = *layer().attention;
         const int64_t pairs = attention.rope.n_rotary_dims / 2;
         const int64_t heads = point().buffer == Buffer::kQ ? attention.n_heads : attention.n_kv_heads;

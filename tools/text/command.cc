@@ -95,7 +95,7 @@ int run_template(const TextOptions& options) {
     WordCache cache;
     return run_lines([&](const json&, const std::string& line) -> Result<json> {
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-        ASSIGN_OR_RETURN(const text::ChatRequest request, parse_chat_request(object));
+        ASSIGN_OR_RETURN(const text::TemplateInput request, parse_template_input(object));
         ASSIGN_OR_RETURN(const RenderedChat rendered, chat->render(request, cache));
         return json{{"ids", rendered.ids}, {"text", rendered.text}};
     });

@@ -39,7 +39,7 @@ Result<int64_t> answer_length(const std::vector<TokenId>& prompt, const std::vec
 Result<std::vector<ChatTurn>> turns_of(const Json& messages, text::Chat& chat, const std::vector<TokenId>& stop_tokens,
                                        text::WordCache& cache) {
     std::vector<ChatTurn> turns;
-    text::ChatRequest request;
+    text::TemplateInput request;
     request.messages = Json::array();
     for (const Json& message : messages) {
         if (message.value("role", Json()) == "assistant" && !request.messages.empty()) {
@@ -99,7 +99,7 @@ Result<traces::Trace> read_chat_log(const std::string& path, const std::string& 
         const std::string where = fmt::format("{}:{}", path, ++number);
         RETURN_IF_ERROR(reference::parse_strict_json(line, where));
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-        const auto request = text::parse_chat_request(object);
+        const auto request = text::parse_template_input(object);
         if (!request) return error("{}: {}", where, request.error().message);
         const auto turns = turns_of(request->messages, chat, options.stop_tokens, cache);
         if (!turns) return error("{}: {}", where, turns.error().message);

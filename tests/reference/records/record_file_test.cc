@@ -117,6 +117,8 @@ TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {
     EXPECT_EQ(with("\"format\": 1", "\"format\": 2"), "format version 2, this program reads 1");
     EXPECT_THAT(with("\"keep_turn_heads\"", "\"keep_nothing\""), HasSubstr("run.engine.cache.\"keep_nothing\""));
     EXPECT_THAT(with("\"vocab_size\": 9", "\"vocab_size\": 0"), HasSubstr("vocab_size is 0"));
+    EXPECT_THAT(with("\"max_num_sequences\": 256", "\"max_num_sequences\": 2147483647"),
+                HasSubstr("max_num_sequences: 2147483647 is not <= 524288"));
     EXPECT_THAT(with("\"num_threads\": 1", "\"num_threads\": \"x\""), HasSubstr("run.num_threads is"));
     EXPECT_EQ(with("  \"num_threads\": 1,\n", ""), "fine");  // it has its default
     EXPECT_THAT(with("\"admission\": 0", "\"admission\": 2"), HasSubstr("admission is 2, wanted one of its values"));

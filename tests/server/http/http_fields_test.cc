@@ -158,7 +158,9 @@ TEST(HttpFields, AHintOfABusyConversationIsPassedOver) {
     scene.gate().close();
     const HttpClient first(scene.port());
     first.send(post("/v1/chat/completions", hello({{"stream", true}, {"conversation_id", "c"}}).dump()));
-    (void)first.read_until("assistant");
+    const std::string begun = first.read_until("assistant");
+    const size_t id_at = begun.find("chatcmpl-");
+    const std::string running = begun.substr(id_at, begun.find('"', id_at) - id_at);
     const HttpClient named(scene.port());
     named.send(post("/v1/chat/completions", hello({{"conversation_id", "c"}}).dump()));
     const HttpClient second(scene.port());
@@ -168,6 +170,8 @@ TEST(HttpFields, AHintOfABusyConversationIsPassedOver) {
     const HttpAnswer busy = named.read_answer();
     EXPECT_EQ(busy.status, 409);
     EXPECT_EQ(busy.json()["error"]["code"], "busy");
+    EXPECT_EQ(busy.json()["error"]["message"],
+              "conversation 'c': answer " + running + " runs (lease 1): one writer at a time");
     const HttpAnswer answer = second.read_answer();
     EXPECT_EQ(answer.status, 200) << answer.body;
     EXPECT_THAT(answer.head, Not(HasSubstr("X-Conversation-Id")));

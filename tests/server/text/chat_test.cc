@@ -143,9 +143,9 @@ TEST(UserText, EverySpecialTokenHasAPivotAndPunctuationComesFirst) {
     EXPECT_THAT(choose_pivots({"abc"}), testing::SizeIs(1));
 }
 
-TEST(ChatRequest, WhatIsNotUnderstoodIsNamed) {
+TEST(TemplateInput, WhatIsNotUnderstoodIsNamed) {
     const auto refusal = [](const char* text) {
-        const auto request = parse_chat_request(Json::parse(text));
+        const auto request = parse_template_input(Json::parse(text));
         return request ? std::string("accepted") : request.error().message;
     };
     EXPECT_THAT(refusal(R"({"messages": []})"), HasSubstr("messages is []"));

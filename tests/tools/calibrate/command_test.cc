@@ -22,7 +22,7 @@ Outcome calibrate_to(const std::string& path) {
 }
 
 TEST(CalibrateCommand, LeavesADeviceThatSimulateReads) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string device = files.path("device.json");
     const Outcome calibrated = calibrate_to(device);
     ASSERT_EQ(calibrated.exit_code, kExitOk) << calibrated.err;
@@ -43,7 +43,7 @@ TEST(CalibrateCommand, LeavesADeviceThatSimulateReads) {
 }
 
 TEST(CalibrateCommand, BrokenStepsAreSaidToBe) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     ASSERT_EQ(calibrate_to(files.path("device.json")).exit_code, kExitOk);
     json device = json::parse(file_bytes(files.path("device.json")));
     const auto problem_of = [&](const json& broken) {
@@ -69,7 +69,7 @@ TEST(CalibrateCommand, BrokenStepsAreSaidToBe) {
 }
 
 TEST(FidelityCommand, SetsRealRunsBesideTheSimulation) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     ASSERT_EQ(calibrate_to(files.path("device.json")).exit_code, kExitOk);
     const char* trace = VERBATIM_SOURCE_DIR "/traces/data/AzureLLMInferenceTrace2023_conv.csv.gz";
     const Outcome outcome = run_verbatim({"fidelity", "--trace", trace, "--limit", "8", "--context", "120", "--device",

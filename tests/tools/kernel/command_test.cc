@@ -55,7 +55,7 @@ TEST(KernelCommand, TheHeaderNamesNoOtherOperations) {
 }
 
 TEST(KernelCommand, TheHeaderCompilesAloneInCAndCpp) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string file =
         scratch.write("alone.txt", "#include \"" VERBATIM_SOURCE_DIR "/kernels/sandbox/kernel.h\"\n");
     for (const std::string language : {"gcc -std=c99 -x c", "g++ -std=c++11 -x c++"}) {
@@ -80,7 +80,7 @@ TEST(KernelCommand, JunitHasATestCaseForEveryProperty) {
 }
 
 TEST(KernelCommand, ATimingHasTheOutputsOfTheContract) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string path = scratch.write(
         "case.json", R"({"op": "rope", "sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80},)"
                      R"("values": "normal"})");
@@ -127,7 +127,7 @@ TEST(KernelCommand, AWorkloadBesideACaseIsAWrongFlag) {
 
 // Two kernels fail, and the case is the first one's.
 TEST(KernelCommand, OfSeveralKernelsTheFirstFailureIsKept) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
     const size_t exported = source.find("VERBATIM_EXPORT");
     source.erase(exported);
@@ -172,7 +172,7 @@ TEST(KernelCommand, AnUnknownKernelIsAWrongFlagAndTheNamesAreListed) {
 
 // Structs and operations come behind those that there were: what was compiled with an older header is taken.
 TEST(KernelCommand, AKernelOfAnEarlierAbiIsTakenAndOneOfALaterIsNot) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string naive = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
     const auto check = [&](const std::string& abi) {
         std::string source = naive;
@@ -189,7 +189,7 @@ TEST(KernelCommand, AKernelOfAnEarlierAbiIsTakenAndOneOfALaterIsNot) {
 }
 
 TEST(KernelCommand, AKernelWithoutANameIsNotTaken) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
     const std::string field = ".name = \"naive\"";
     for (const std::string name : {"nullptr", "\"\""}) {
@@ -229,7 +229,7 @@ TEST(KernelCommand, AFileThatIsNotThereIsSaid) {
 }
 
 TEST(KernelCommand, AFileThatDoesNotCompileShowsTheCompilersWords) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const Outcome outcome = run_kernel({"check", "matmul", "--file", scratch.write("my.cc", "int x = y;\n")});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("g++ -std=c++20"));
@@ -237,7 +237,7 @@ TEST(KernelCommand, AFileThatDoesNotCompileShowsTheCompilersWords) {
 }
 
 TEST(KernelCommand, ALibraryWithoutKernelsIsSaid) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const Outcome outcome = run_kernel({"check", "matmul", "--file", scratch.write("my.cc", "int x;\n")});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("verbatim_kernel_at"));
@@ -251,7 +251,7 @@ TEST(KernelCommand, AKernelOfAnotherOperationIsSaid) {
 }
 
 TEST(KernelCommand, ABadCaseFileIsSaid) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const auto expect = [&](const std::string& text, const std::string& what) {
         const Outcome outcome = run_kernel({"check", "rope", "--case", scratch.write("case.json", text)});
         EXPECT_EQ(outcome.exit_code, kExitBadInput) << text;
@@ -271,7 +271,7 @@ TEST(KernelCommand, ABadCaseFileIsSaid) {
 }
 
 TEST(KernelCommand, AFileThatIsThereIsNotOverwritten) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string path = scratch.write("mine.cc", "mine\n");
     const Outcome outcome = run_kernel({"new", "scan", "--out", path});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);

@@ -45,7 +45,7 @@ class HostileKernels : public testing::TestWithParam<HostileKernel> {};
 TEST_P(HostileKernels, AreALineInTheReport) {
     if (tests::kSanitized && std::string_view(GetParam().name) == "TakesGigabytes")
         GTEST_SKIP() << "a sanitizer's own memory leaves no room for a limit";
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string file = scratch.write("mine.cc", rms_norm_that(GetParam().statements));
     const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--effort", "short", "--file", file,
                                           "--time-limit", "2", "--memory-limit", "256MiB", "--format", "json"});
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Words and names that are no UTF-8 stand in every format, with U+FFFD for what cannot be shown.
 TEST(HostileKernel, SaysBytesThatAreNoText) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = rms_norm_that("std::fprintf(stderr, \"bad \\xff\\xfe words\\n\"); std::abort();");
     const std::string field = ".name = \"naive\"";
     source.replace(source.find(field), field.size(), ".name = \"n\\xff\"");
@@ -115,7 +115,7 @@ TEST(HostileKernel, SaysBytesThatAreNoText) {
 // On the CPU and on the emulator.
 TEST(HostileKernel, AsksForNegativeBytes) {
     for (const std::string ending : {"cc", "cu"}) {
-        const ScratchFiles scratch;
+        const tests::ScratchFolder scratch;
         std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm." + ending);
         const std::string field = ".workspace_bytes = nullptr";
         source.replace(source.find(field), field.size(),
@@ -140,7 +140,7 @@ struct HostileTiming {
 class HostileTimings : public testing::TestWithParam<HostileTiming> {};
 
 TEST_P(HostileTimings, AreALineInTheReport) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string file = scratch.write("mine.cc", rms_norm_that(GetParam().statements));
     const std::string plot = scratch.path("roof.svg");
     for (const bool plots : {false, true}) {
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(RmsNorm, HostileTimings,
 
 // Timed all the same, and told.
 TEST(HostileTiming, WrongOutputsAreTheFirstFailure) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = rms_norm_that("");
     source.replace(source.find("* scale"), 7, "* -scale");
     const std::string one = scratch.write("case.json", R"({"op": "rms_norm", "sizes": {"rows": 2, "width": 70},)"
@@ -191,7 +191,7 @@ TEST(HostileTiming, WrongOutputsAreTheFirstFailure) {
 
 // The emulator's calls are told in the same way.
 TEST(HostileTiming, ACudaKernelThatFailsIsALineInTheReport) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu");
     const std::string done = "return 0;";
     source.replace(source.rfind(done), done.size(), "return 7;");
@@ -205,7 +205,7 @@ TEST(HostileTiming, ACudaKernelThatFailsIsALineInTheReport) {
 
 // A file of its own does not fill the disk, whatever is written into it.
 TEST(HostileKernel, WritesNoGigabytes) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string filled = scratch.path("filled");
     const std::string file = scratch.write(
         "mine.cc",
@@ -230,7 +230,7 @@ std::string state_of(int pid) {
 TEST(HostileKernel, LeavesNoProcessBehind) {
     for (const std::string leaving : {"", "setsid(); if (fork() != 0) _exit(0);"}) {
         SCOPED_TRACE(leaving);
-        const ScratchFiles scratch;
+        const tests::ScratchFolder scratch;
         const std::string numbers = scratch.path("numbers");
         const std::string file = scratch.write(
             "mine.cc", rms_norm_that(fmt::format("if (fork() == 0) {{\n    {}\n    FILE* file = std::fopen(\"{}\", "

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The folder that a compiler is pointed at; "": nothing was installed.
-std::string installed_headers(const ScratchFiles& scratch) {
+std::string installed_headers(const tests::ScratchFolder& scratch) {
     const std::string prefix = scratch.path("installed");
     const std::string command =
         fmt::format("cmake --install {} --prefix {} > {}", VERBATIM_BINARY_DIR, prefix, scratch.path("said"));
@@ -28,7 +28,7 @@ bool compiles(const std::string& compiler, const std::string& headers, const std
 }
 
 TEST(InstalledHeaders, TheHeaderCompilesAloneInCAndCpp) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string headers = installed_headers(scratch);
     ASSERT_NE(headers, "");
     // Away from everything else that is installed.
@@ -49,7 +49,7 @@ TEST(InstalledHeaders, TheHeaderCompilesAloneInCAndCpp) {
 
 // The naive kernels include the numerics and CUDA's vocabulary: with nothing of the source tree.
 TEST(InstalledHeaders, TheNaiveKernelsNeedNothingElse) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string headers = installed_headers(scratch);
     ASSERT_NE(headers, "");
     for (const std::string name : {"scan.cc", "sampling.cc", "attention.cc", "rms_norm.cu", "experts.cu"}) {

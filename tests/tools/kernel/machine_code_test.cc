@@ -96,7 +96,7 @@ TEST(MachineCode, EachKernelHasItsOwnCode) {
 // --- `kernel perf` of a CUDA kernel
 
 TEST(EmulatedPerf, CountsWhatTheAccessesOfARealKernelMove) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string one = scratch.write(
         "case.json", R"({"op": "activation", "sizes": {"rows": 2, "width": 64, "kind": 1}, "values": "normal"})");
     const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/activation.cu";
@@ -122,7 +122,7 @@ TEST(EmulatedPerf, CountsWhatTheAccessesOfARealKernelMove) {
 
 // Ours takes elements in pairs, 8 bytes apart, and leaves them rounded to bf16, too.
 TEST(EmulatedPerf, CountsWhatOursMoves) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string one = scratch.write(
         "case.json", R"({"op": "activation", "sizes": {"rows": 2, "width": 64, "kind": 1}, "values": "normal"})");
     const Outcome outcome =

@@ -25,7 +25,7 @@ WorkloadJson json_of(const std::string& operation) {
 }
 
 TEST(Workload, IsReadAsItWasWrittenForEveryOperation) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     for (const Operation& operation : operations()) {
         const Workload workload = one_call(operation, 11);
         const auto read = read_workload(scratch.write("w.json", workload_json(workload)), operation);
@@ -64,7 +64,7 @@ protected:
         expect_call(
             operation, [&](WorkloadJson& json) { change(json["captured"]["tensors"]); }, what);
     }
-    ScratchFiles scratch_;
+    tests::ScratchFolder scratch_;
 };
 
 TEST_F(HostileWorkload, IsNoWorkload) {
@@ -173,7 +173,7 @@ TEST_F(HostileWorkload, HasValuesThatTheContractDoesNotAdmit) {
 // A kernel that is wrong on one value that no generator makes: the failure is the captured call, taken apart, and its
 // case file repeats it.
 TEST(WorkloadFailure, IsTakenApartAndRepeated) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cc");
     const size_t end = source.rfind("return 0;");
     ASSERT_NE(end, std::string::npos);

@@ -25,7 +25,7 @@ int exit_code_of(std::vector<const char*> arguments) {
 }
 
 // A checkpoint of few positions.
-std::string small_checkpoint(const ScratchFiles& files, int64_t positions) {
+std::string small_checkpoint(const tests::ScratchFolder& files, int64_t positions) {
     std::string folder = files.path("model");
     EXPECT_EQ(run_verbatim({"model", "init", "--preset", "tiny-llama", "--out", folder}).exit_code, kExitOk);
     json config = json::parse(file_bytes(folder + "/config.json"));
@@ -52,7 +52,7 @@ TEST(HostileShell, WithNobodyBehindStderrTheExitCodeTells) {
 }
 
 TEST(HostileShell, NamesThatAreNoTextAreShownInJson) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.write("a\xff.csv", file_bytes(scenario_file()));
     for (const std::vector<std::string>& verb : {std::vector<std::string>{"trace", "stats", trace},
                                                  {"simulate", "--trace", trace},
@@ -108,7 +108,7 @@ TEST(HostileShell, AFileThatCannotBeWrittenIsSaidAtOnce) {
 }
 
 TEST(HostileShell, AModelOfFewPositionsIsSaidToBe) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string model = small_checkpoint(files, 16);
     const Outcome calibrated = run_verbatim({"calibrate", "--model", model});
     EXPECT_EQ(calibrated.exit_code, kExitBadInput);

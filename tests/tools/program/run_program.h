@@ -2,16 +2,15 @@
 // stderr out.
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
 #include "tools/program/cli.h"
 
 namespace verbatim::tools {
@@ -35,30 +34,6 @@ inline Outcome run_verbatim(std::vector<std::string> arguments) {
     outcome.err = testing::internal::GetCapturedStderr();
     return outcome;
 }
-
-// A folder of its own for every test, gone when the test is over.
-class ScratchFiles {
-public:
-    ScratchFiles() {
-        const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-        folder_ = std::filesystem::path(testing::TempDir()) /
-                  fmt::format("verbatim_{}_{}", test->test_suite_name(), test->name());
-        std::filesystem::remove_all(folder_);
-        std::filesystem::create_directories(folder_);
-    }
-    ~ScratchFiles() { std::filesystem::remove_all(folder_); }
-    ScratchFiles(const ScratchFiles&) = delete;
-    ScratchFiles& operator=(const ScratchFiles&) = delete;
-
-    [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
-    [[nodiscard]] std::string write(const std::string& name, const std::string& bytes) const {
-        std::ofstream(path(name), std::ios::binary) << bytes;
-        return path(name);
-    }
-
-private:
-    std::filesystem::path folder_;
-};
 
 inline std::string file_bytes(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -248,7 +248,7 @@ TEST(CallSample, AWorkloadHasNoMoreValuesThanAFileMayHave) {
 // --- from replay to kernel check
 
 TEST(ReplayCapture, WhatIsCapturedIsTriedBesideWhatIsMade) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     for (const std::string draft : {"none", "ngram"}) {
         const std::string file = scratch.path(draft + ".json");
         const Outcome ran = run_replay({"--trace", scenario(), "--limit", "6", "--beside", "none", "--draft", draft,
@@ -270,7 +270,7 @@ TEST(ReplayCapture, WhatIsCapturedIsTriedBesideWhatIsMade) {
 // The emulated GPU computes the same batches from memory of its own: what is read back from it is the same, byte for
 // byte.
 TEST(ReplayCapture, TheSameRunOnAnotherMachineIsTheSameFile) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     for (const std::string operation : {"scan", "attention"}) {
         std::vector<std::string> files;
         for (const std::string executor : {"cpu", "cuda-emulated"}) {

@@ -106,7 +106,7 @@ struct PackedReplay : testing::Test {
         more.insert(more.end(), {"--model", model, "--packed", packed});
         return run_replay(pressed_scenario(std::move(more)));
     }
-    ScratchFiles scratch;
+    tests::ScratchFolder scratch;
     std::string model;
     std::string packed;
 };
@@ -158,7 +158,7 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
 #endif
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     for (const auto& [model, profile] : {std::pair{"tiny-granite", "exact"},
                                          {"tiny-falcon-h1", "exact"},
@@ -182,7 +182,7 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
 
 // The fast profile promises no bits: the other side is exact, and the first difference is told like any other.
 TEST(ReplayCommand, FastBesideExactTellsTheFirstDifference) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome alone = run_replay({"--profile", "fast", "--beside", "none", "--trace", trace, "--format", "json"});
     ASSERT_EQ(alone.exit_code, kExitOk) << alone.err << alone.out;
@@ -209,7 +209,7 @@ TEST(ReplayCommand, AProfileThatAnExecutorLacksIsRefused) {
 }
 
 TEST(ReplayCommand, WithoutAGpuTheCudaExecutorSaysWhatIsMissing) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome ran = run_replay({"--executor", "cuda", "--trace", files.write("two.csv", kTwoConversations)});
     if (ran.exit_code == kExitOk) GTEST_SKIP() << "there is a GPU: tests_gpu looks at it";
     EXPECT_EQ(ran.exit_code, kExitMachine);
@@ -243,7 +243,7 @@ TEST(ReplayCommand, WrongInputEndsWithExitCode3AndSaysWhatAndWhere) {
     const Outcome no_room = run_replay({"--trace", scenario(), "--kv-bytes", "100"});
     EXPECT_EQ(no_room.exit_code, kExitBadInput);
     EXPECT_THAT(no_room.err, HasSubstr("one block takes 2048"));
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string whole = file_bytes(repository_path("traces/data/agentic_slice.jsonl.gz"));
     const Outcome truncated = run_replay({"--trace", files.write("truncated.jsonl.gz", whole.substr(0, 1000))});
     EXPECT_EQ(truncated.exit_code, kExitBadInput);
@@ -268,7 +268,7 @@ TEST(ReplayReport, AFirstDifferenceIsAProblemWithItsPlace) {
 
 // Every request was too long: a cache that was never used is not shown to be right.
 TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome ran = run_replay({"--trace", trace, "--context", "8"});
     EXPECT_EQ(ran.exit_code, kExitDifference) << ran.err << ran.out;
@@ -284,7 +284,7 @@ TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
 }
 
 TEST(ReplayReport, TheSummaryHasALineForEveryRunAndOneDigestOfAll) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome one = run_replay({"--trace", trace});
     EXPECT_EQ(one.exit_code, kExitOk) << one.err;

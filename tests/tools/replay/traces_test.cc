@@ -69,7 +69,7 @@ TEST(ReplayTraces, AzureIsIdenticalAndHasNothingToReuse) {
 }
 
 TEST(ReplayTraces, BurstGptSessionsAreIdenticalAndReused) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     std::string log = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n";
     for (int turn = 0; turn < 4; ++turn) {
         for (int session = 0; session < 3; ++session) {
@@ -82,7 +82,7 @@ TEST(ReplayTraces, BurstGptSessionsAreIdenticalAndReused) {
 }
 
 TEST(ReplayTraces, AMadeUpTraceIsIdenticalInItsOwnFormatAndCompressed) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.path("made.csv.zst");
     const Outcome made = run_verbatim({"trace",
                                        "generate",
@@ -127,7 +127,7 @@ TEST(ReplayTraces, AMadeUpTraceIsIdenticalInItsOwnFormatAndCompressed) {
 
 // A converted trace is the trace.
 TEST(ReplayTraces, ConvertingFirstChangesNoBit) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::vector<std::string> read = {"--tokens-per-id", "1", "--sessions", "0..2", "--think-scale", "0.1"};
     std::vector<std::string> convert = {"trace", "convert", data(kSlice), "--to", files.path("slice.csv.gz")};
     convert.insert(convert.end(), read.begin(), read.end());
@@ -188,7 +188,7 @@ TEST(ReplayFlags, RowsOverTheContextAreRejectedAndCountedDroppedOrScaled) {
 
 // --max-context without --context means the model's own: of tiny-llama 131 072 positions.
 TEST(ReplayFlags, TheContextIsTheModelsOwnUnlessGiven) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = files.write("long.csv",
                                           "# verbatim-trace 1\nevent,conversation,tokens,max_tokens,ignore_stop\n"
                                           "history,short,1:0+20,4,1\nhistory,long,1:0+131070,4,1\n");

@@ -78,7 +78,7 @@ TEST(SimulateCommand, SaysTheSameEveryTime) {
 }
 
 TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const json result = simulate({"--requests-csv", files.path("r.csv"), "--steps-csv", files.path("s.csv")});
     const std::string requests = file_bytes(files.path("r.csv"));
     EXPECT_EQ(std::ranges::count(requests, '\n'), 1 + 300);
@@ -89,7 +89,7 @@ TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
 }
 
 TEST(SimulateCommand, WritesATraceOfStepsAndAPage) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     simulate({"--perfetto", files.path("p.json"), "--html", files.path("p.html"), "--steps-csv", files.path("s.csv")});
     const json trace = json::parse(file_bytes(files.path("p.json")));
     const std::string steps = file_bytes(files.path("s.csv"));
@@ -243,7 +243,7 @@ struct WrongFlag {
 };
 
 TEST(SimulateCommand, SaysWhatIsWrong) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string half = files.write("half.json", R"({"name": "half", "memory_bytes": "many", "speed": 3})");
     for (const WrongFlag& wrong :
          std::vector<WrongFlag>{{{"--memory", "1GB"}, kExitBadInput, "nothing is left for the cache"},

@@ -25,7 +25,7 @@ Outcome sweep(const std::string& to, std::vector<std::string> more = {}) {
 }
 
 TEST(SweepCommand, AnyNumberOfThreadsGivesTheSameBytes) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome one = sweep(files.path("one"), {"--threads", "1"});
     EXPECT_EQ(one.exit_code, kExitOk) << one.err;
     EXPECT_EQ(sweep(files.path("three"), {"--threads", "3"}).exit_code, kExitOk);
@@ -46,7 +46,7 @@ TEST(SweepCommand, AnyNumberOfThreadsGivesTheSameBytes) {
 }
 
 TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("points")).exit_code, kExitOk);
     const Outcome plotted = run_verbatim({"sweep", "plot", files.path("points"), "--to", files.path("page")});
     ASSERT_EQ(plotted.exit_code, kExitOk) << plotted.err;
@@ -83,7 +83,7 @@ TEST(SweepCommand, OrdersOfAdmissionArePoints) {
 }
 
 TEST(SweepCommand, AnInterruptedSweepGoesOn) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("whole")).exit_code, kExitOk);
     const std::string bytes = file_bytes(files.path("whole"));
     // Some points are there, in another order, and the last line is cut off.
@@ -104,7 +104,7 @@ TEST(SweepCommand, AnInterruptedSweepGoesOn) {
 }
 
 TEST(SweepCommand, ShardsMakeTheSamePoints) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("whole")).exit_code, kExitOk);
     for (const char* shard : {"1/3", "2/3", "3/3"}) {
         ASSERT_EQ(sweep(files.path(std::string("s") + shard[0]), {"--shard", shard}).exit_code, kExitOk);
@@ -120,7 +120,7 @@ TEST(SweepCommand, ShardsMakeTheSamePoints) {
 }
 
 TEST(SweepCommand, AFileWithoutPointsIsNobodysResults) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string to = files.path("points");
     EXPECT_EQ(sweep(to, {"--model", "qwen3-next-80b"}).exit_code, kExitBadInput) << "no room for the weights";
     EXPECT_EQ(sweep(to).exit_code, kExitOk) << "with another model";
@@ -134,7 +134,7 @@ TEST(SweepCommand, AFileWithoutPointsIsNobodysResults) {
 }
 
 TEST(SweepCommand, SaysWhatIsWrong) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("a")).exit_code, kExitOk);
     const Outcome other = sweep(files.path("a"), {"--seed", "5"});
     EXPECT_EQ(other.exit_code, kExitBadInput);

@@ -78,7 +78,7 @@ TEST(TextCommand, TheFirstBadLineEndsTheRunWithItsNumber) {
 }
 
 TEST(TextCommand, AFolderWithoutATokenizerIsAnError) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome outcome = run_with_input({"text", "encode", files.path("")}, "");
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("tokenizer.json"));
@@ -86,7 +86,7 @@ TEST(TextCommand, AFolderWithoutATokenizerIsAnError) {
 }
 
 TEST(ConvertChat, PromptsAreRealTokensAndGoOnFromThePromptBefore) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string log = files.write(
         "chats.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},)"
                        R"( {"role": "user", "content": "c"}, {"role": "assistant", "content": "dd"}]})");
@@ -103,7 +103,7 @@ TEST(ConvertChat, PromptsAreRealTokensAndGoOnFromThePromptBefore) {
 }
 
 TEST(ConvertChat, WhatIsNoConversationIsAnErrorWithItsLine) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const auto refusal = [&](const std::string& text) {
         const Outcome outcome = run_verbatim({"trace", "convert-chat", files.write("log", text), "--model",
                                               tiny_python(), "--to", files.path("out.csv")});

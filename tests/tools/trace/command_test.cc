@@ -65,7 +65,7 @@ std::string converted(const std::string& from, const std::string& to) {
 }
 
 TEST(TraceConvert, ConvertingWhatWasConvertedIsTheIdentityInEveryFormatAndCompression) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     for (const auto& [format, text] : traces_of_every_format()) {
         const std::string csv = converted(files.write(format + ".in", text), files.path(format + ".csv"));
         EXPECT_THAT(csv, testing::StartsWith("# verbatim-trace 1\n")) << format;
@@ -80,7 +80,7 @@ TEST(TraceConvert, ConvertingWhatWasConvertedIsTheIdentityInEveryFormatAndCompre
 }
 
 TEST(TraceConvert, RecognisesTheFormatAndPrintsTheInferredCounts) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     for (const auto& [format, text] : traces_of_every_format()) {
         const Outcome outcome = run_verbatim(
             {"trace", "convert", files.write(format, text), "--to", files.path("out.csv"), "--format", "json"});
@@ -99,7 +99,7 @@ TEST(TraceConvert, RecognisesTheFormatAndPrintsTheInferredCounts) {
 }
 
 TEST(TraceConvert, FlagsChangeWhatIsWritten) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const auto rows = [&](std::vector<std::string> flags) -> json {
         std::vector<std::string> arguments = {"trace",    "convert", data(kSlice), "--to", files.path("out.csv"),
                                               "--format", "json"};
@@ -132,7 +132,7 @@ TEST(TraceConvert, FlagsChangeWhatIsWritten) {
 }
 
 TEST(TraceConvert, WritesOverItsOwnInputOnlyWhenItHasReadIt) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string file = files.write("log", kBurstGpt);
     const std::string elsewhere = converted(file, files.path("elsewhere.csv"));
     EXPECT_EQ(converted(file, file), elsewhere);
@@ -164,7 +164,7 @@ TEST(TraceStats, TheTableNamesEverythingThatTheJsonCounts) {
 }
 
 TEST(TraceStats, APictureIsOneWholeFileThatNeedsNoOther) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     for (const auto& [format, text] : traces_of_every_format()) {
         const Outcome outcome =
             run_verbatim({"trace", "stats", files.write(format, text), "--picture", files.path("picture.svg")});
@@ -179,7 +179,7 @@ TEST(TraceStats, APictureIsOneWholeFileThatNeedsNoOther) {
 // --- generate
 
 TEST(TraceGenerate, TheSeedDecidesTheBytesAndTheFlagsTheShape) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const auto generated = [&](std::vector<std::string> flags) {
         std::vector<std::string> arguments = {"trace", "generate", "--to", files.path("made.csv")};
         arguments.insert(arguments.end(), flags.begin(), flags.end());
@@ -230,7 +230,7 @@ struct Wrong {
 };
 
 TEST(TraceCommand, WrongUseAndWrongInputGetTheirExitCodeAndSayWhatToDo) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string to = files.path("out.csv");
     const std::string slice = data(kSlice);
     const std::string broken = files.write(

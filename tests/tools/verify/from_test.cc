@@ -25,7 +25,7 @@ TEST(ReplayFrom, AStepIsShownWithItsPlanItsBatchAndTheCache) {
 }
 
 TEST(ReplayFrom, PicturesAreWrittenAndStandAlone) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome shown = run_verbatim({"replay", "--from", golden_record(), "--cache-svg", files.path("c.svg"),
                                         "--cache-graph", files.path("c.dot"), "--timeline", files.path("t.json")});
     ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
@@ -70,7 +70,7 @@ TEST(RecordFormat, VersionOneStaysReadable) {
 }
 
 TEST(ShrinkCommand, WhatIsRightIsNotShrunk) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome shrunk = run_verbatim({"shrink", golden_record(), "--to", files.path("small.rec")});
     EXPECT_EQ(shrunk.exit_code, kExitOk) << shrunk.err;
     EXPECT_THAT(shrunk.out, HasSubstr("there is nothing to shrink"));

@@ -53,7 +53,7 @@ std::vector<float> of_call(const reference::WalkPoint& point, const std::vector<
 std::set<std::string> expect_cases(const reference::Model& model) {
     std::set<std::string> names;
     const records::WalkPoints points(model.config);
-    const reference::ReferenceModel reference(model.config, model.weights);
+    reference::ReferenceModel reference(model.config, model.weights);
     const std::vector<TokenId> tokens = some_tokens(model.config.vocab_size);
     for (size_t i = 0; i < 2 * points.size(); ++i) {
         const size_t op = i / 2;
@@ -160,7 +160,7 @@ TEST(OperationCase, WhatAKernelWouldFollowSomewhereElseIsRefused) {
 
 // A run in the fast profile leaves the definition: `shrink` says in which operation, and leaves it alone in a file.
 TEST(OperationCase, ShrinkWritesWhatReplayTries) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string record = files.path("fast.rec");
     ASSERT_EQ(run_verbatim({"replay", "--trace", repository_path("traces/scenario.csv"), "--beside", "none",
                             "--profile", "fast", "--record", record})
@@ -197,7 +197,7 @@ TEST(OperationCase, ShrinkWritesWhatReplayTries) {
 }
 
 TEST(OperationCase, WhatCannotBeTriedIsExitThree) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     EXPECT_EQ(run_verbatim({"replay", "--case", files.path("none.json")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"replay", "--case", files.write("a.json", "[]")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"replay", "--case", "/dev/zero"}).exit_code, kExitBadInput);

@@ -80,7 +80,7 @@ private:
 };
 
 TEST(ServeRecord, WhatClientsAskedIsMadeAgain) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("served.rec");
     const Served served({"--threads", "1", "--cache", "32MiB", "--record", path, "--digests", "layers"});
     ASSERT_GT(served.port(), 0);

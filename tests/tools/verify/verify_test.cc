@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "reference/records/record_file.h"
 #include "tests/tools/program/run_program.h"
+#include "tools/program/isa_option.h"
 
 namespace verbatim::tools {
 namespace {
@@ -30,7 +32,7 @@ std::vector<std::string> recording(const std::string& path, std::vector<std::str
 std::string last_line(const std::string& text) { return text.substr(text.rfind('\n', text.size() - 2) + 1); }
 
 TEST(RecordCommands, ARunWithItsRecordIsTheRunWithout) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     std::vector<std::string> without = recording("x");
     without.resize(without.size() - 2);
     const Outcome plain = run_verbatim(without);
@@ -48,7 +50,7 @@ TEST(RecordCommands, ARunWithItsRecordIsTheRunWithout) {
 }
 
 TEST(RecordCommands, VerifyHasTheKeysThatOthersScriptAgainst) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const Outcome verified = run_verbatim({"verify", path, "--executor", "reference", "--threads", "1", "--format",
@@ -62,7 +64,7 @@ TEST(RecordCommands, VerifyHasTheKeysThatOthersScriptAgainst) {
 }
 
 TEST(RecordCommands, EveryScheduleVerifies) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const Outcome verified = run_verbatim({"verify", path, "--all-schedules", "--format", "json"});
@@ -81,7 +83,7 @@ TEST(RecordCommands, EveryScheduleVerifies) {
 }
 
 TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     for (const char* model : {"tiny-granite-moe", "tiny-nemotron-moe", "tiny-qwen3.5", "tiny-qwen3.5-moe"}) {
         SCOPED_TRACE(model);
@@ -116,7 +118,7 @@ TEST(RecordCommands, ARunIsMadeAgainInItsOrderOfAdmissionAndInTheOther) {
 
 // Drafts are in the record: the run is made again with them.
 TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     for (const char* level : {"none", "layers"}) {
         ASSERT_EQ(run_verbatim(recording(path, {"--inject-mismatch", "0.3", "--digests", level})).exit_code, kExitOk);
@@ -127,7 +129,8 @@ TEST(RecordCommands, ARunWithDraftsIsMadeAgainWithThem) {
 }
 
 // Half of the conversations ordinary.
-std::vector<std::string> policy_recording(const ScratchFiles& files, const std::string& policy, bool names_isa) {
+std::vector<std::string> policy_recording(const tests::ScratchFolder& files, const std::string& policy,
+                                          bool names_isa) {
     const std::string trace = files.path("t.csv");
     EXPECT_EQ(run_verbatim({"trace",
                             "generate",
@@ -171,7 +174,7 @@ json verified_json(std::vector<std::string> arguments) {
 
 // Deterministic requests are the same whatever computes the others; these are compared where their arithmetic is known.
 TEST(RecordCommands, RunsOfTwoArithmeticsAreRecorded) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     for (const char* policy : {"exact", "verify"}) {
         for (const char* level : {"none", "ops"}) {
@@ -196,15 +199,67 @@ TEST(RecordCommands, RunsOfTwoArithmeticsAreRecorded) {
     }
 }
 
+// The record at `path` as if it had been made by those instructions.
+std::string retold(const tests::ScratchFolder& files, const std::string& path, const std::string& isa) {
+    auto record = records::read_record(path);
+    EXPECT_TRUE(record) << record.error().message;
+    record->run.isa = isa;
+    const std::string other = files.path("retold.rec");
+    auto writer = records::RecordWriter::create(other, record->run);
+    EXPECT_TRUE(writer) << writer.error().message;
+    for (const records::Entry& entry : record->entries) (*writer)->add(entry);
+    (*writer)->finish(*record->end);
+    EXPECT_TRUE((*writer)->close());
+    return other;
+}
+
+std::string recorded_isa(const std::string& path) {
+    const auto record = records::read_record(path);
+    EXPECT_TRUE(record) << record.error().message;
+    return record->run.isa;
+}
+
+// Which instructions win a race may be another matter the next time.
+TEST(RecordCommands, ARecordOfAFastRunNamesItsInstructions) {
+    const tests::ScratchFolder files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
+    EXPECT_EQ(recorded_isa(path), "") << "exact bits do not depend on them";
+    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast"})).exit_code, kExitOk);
+    EXPECT_TRUE(parse_isa(recorded_isa(path))) << recorded_isa(path);
+    EXPECT_GT(verified_json({path})["compared"]["logits"], 900);
+    for (const char* policy : {"exact", "verify"}) {
+        ASSERT_EQ(run_verbatim(with(policy_recording(files, policy, false), {"--record", path})).exit_code, kExitOk);
+        EXPECT_TRUE(parse_isa(recorded_isa(path))) << recorded_isa(path);
+        EXPECT_FALSE(verified_json({path}).contains("ordinary_not_compared")) << policy;
+    }
+}
+
+TEST(RecordCommands, AFastRunIsMadeAgainWithItsInstructionsOrNot) {
+    const tests::ScratchFolder files;
+    const std::string path = files.path("a.rec");
+    ASSERT_EQ(run_verbatim(recording(path, {"--profile", "fast", "--isa", "portable"})).exit_code, kExitOk);
+    EXPECT_EQ(recorded_isa(path), "portable");
+    EXPECT_GT(verified_json({path})["compared"]["logits"], 900) << "whatever is fastest here";
+    const std::string elsewhere = retold(files, path, "sse9");
+    const Outcome refused = run_verbatim({"verify", elsewhere});
+    EXPECT_EQ(refused.exit_code, kExitBadInput) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("was computed with 'sse9', which this processor lacks: --isa"));
+    EXPECT_GT(verified_json({elsewhere, "--isa", "portable"})["compared"]["logits"], 900);
+}
+
 TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(with(policy_recording(files, "auto", false), {"--record", path})).exit_code, kExitOk);
-    EXPECT_GT(verified_json({path})["ordinary_not_compared"], 2);
-    const Outcome diff = run_verbatim({"diff", path, path, "--format", "json"});
-    EXPECT_EQ(diff.exit_code, kExitOk) << diff.out;
-    EXPECT_GT(json::parse(diff.out)["requests"]["ordinary"], 2);
-    EXPECT_THAT(run_verbatim({"verify", path}).out, HasSubstr("ordinary requests were not compared"));
+    for (const char* isa : {"", "sse9"}) {
+        const std::string unknown = retold(files, path, isa);
+        EXPECT_GT(verified_json({unknown})["ordinary_not_compared"], 2) << isa;
+        const Outcome diff = run_verbatim({"diff", path, unknown, "--format", "json"});
+        EXPECT_EQ(diff.exit_code, kExitOk) << diff.out;
+        EXPECT_GT(json::parse(diff.out)["requests"]["ordinary"], 2) << isa;
+        EXPECT_THAT(run_verbatim({"verify", unknown}).out, HasSubstr("ordinary requests were not compared")) << isa;
+    }
     EXPECT_EQ(run_verbatim(with(policy_recording(files, "verify", false), {"--record", path, "--inject-mismatch", "1"}))
                   .exit_code,
               kExitBadUsage);
@@ -216,7 +271,7 @@ TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
 
 // `bench` runs an engine where it speculates: what it did is recorded, and the same again.
 TEST(RecordCommands, ABenchWithItsRecordDoesTheSame) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     const std::vector<std::string> plain = {
         "bench",     "--preset", "tiny-granite", "--speculate", "--drafts",  "ngram", "--mismatch", "0.3",
@@ -243,7 +298,7 @@ TEST(RecordCommands, ABenchWithItsRecordDoesTheSame) {
 }
 
 TEST(RecordCommands, ARecordOfAnotherModelOrArithmeticIsRefusedWithWhatDiffers) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const Outcome other = run_verbatim({"verify", path, "--model", "tiny-bamba"});
@@ -265,7 +320,7 @@ TEST(RecordCommands, WhatCannotBeWrittenIsExitFour) {
 }
 
 TEST(RecordCommands, WhatCannotBeReadIsExitThree) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     EXPECT_EQ(run_verbatim({"verify", files.path("none.rec")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"verify", files.write("x.rec", "something else")}).exit_code, kExitBadInput);
     EXPECT_EQ(run_verbatim({"diff", files.path("none.rec"), files.path("none.rec")}).exit_code, kExitBadInput);
@@ -274,7 +329,7 @@ TEST(RecordCommands, WhatCannotBeReadIsExitThree) {
 }
 
 TEST(RecordCommands, ARunThatWasCutOffVerifiesAsFarAsItGoes) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const std::string bytes = file_bytes(path);
@@ -286,7 +341,7 @@ TEST(RecordCommands, ARunThatWasCutOffVerifiesAsFarAsItGoes) {
 
 // Cut off behind its head: neither identical nor different.
 TEST(RecordCommands, WhereNothingIsComparedItSaysSo) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     ASSERT_EQ(run_verbatim(recording(path)).exit_code, kExitOk);
     const std::string bytes = file_bytes(path);
@@ -308,7 +363,7 @@ TEST(RecordCommands, WhereNothingIsComparedItSaysSo) {
 }
 
 TEST(RecordCommands, DiffSaysWhatDiffersAndUnderWhichSchedules) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string a = files.path("a.rec");
     const std::string b = files.path("b.rec");
     const std::string fast = files.path("fast.rec");

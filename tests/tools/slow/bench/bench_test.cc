@@ -129,7 +129,7 @@ TEST(BenchCommand, StepsOfAnySizeMeasureTheSameWork) {
 }
 
 TEST(BenchCommand, TheTableShowsOperationsAndThePictureIsWritten) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string plot = scratch.path("bench.svg");
     const Outcome ran = tiny_bench({"--operations", "--plot", plot});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;

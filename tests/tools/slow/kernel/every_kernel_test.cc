@@ -26,7 +26,7 @@ class NewKernels : public testing::TestWithParam<std::string> {};
 
 // What `new` writes compiles and passes, for both machines.
 TEST_P(NewKernels, AreRightAsTheyAre) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     for (const std::string machine : {"cpu", "cuda"}) {
         const std::string file = scratch.path(machine == "cpu" ? "mine.cc" : "mine.cu");
         const Outcome made = run_kernel({"new", GetParam(), "--for", machine, "--out", file});
@@ -44,7 +44,7 @@ TEST_P(NewKernels, AreRightAsTheyAre) {
 
 // For CUDA there is no race in them, and no barrier that nobody misses.
 TEST_P(NewKernels, NeedTheirBarriers) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string file = scratch.path("mine.cu");
     ASSERT_EQ(run_kernel({"new", GetParam(), "--for", "cuda", "--out", file}).exit_code, kExitOk);
     const Outcome race = run_kernel({"race", GetParam(), "--mutate", "--file", file, "--format", "json"});
@@ -115,7 +115,7 @@ TEST_P(OurKernels, HaveNoRaces) {
 
 // Timed or counted, with the right outputs, and drawn.
 TEST_P(OurKernels, AreMeasured) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const Operation& operation = *find_operation(GetParam());
     Failure usual;
     for (size_t i = 0; i < operation.sizes.size(); ++i) usual.one.sizes[i] = operation.sizes[i].usual;

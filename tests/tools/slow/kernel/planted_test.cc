@@ -157,7 +157,7 @@ TEST(PlantedKernels, AScanOfEvenRowsThatKnowsItsChunk) {
 }
 // It begins every sequence from zeros, and so continues no chunk.
 TEST(PlantedKernels, APropertyThatNothingShowsIsNotTriedAndDoesNotPass) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/scan.cc");
     const std::string field = ".supports = nullptr";
     source.replace(source.find(field), field.size(),
@@ -220,7 +220,7 @@ TEST(PlantedKernels, UselessBarriersAndWaitsOfEveryKindAreNamed) {
 
 // A barrier in a header of one's own is left out like another one, and what no case reaches is named.
 TEST(PlantedKernels, BarriersThatNoCaseReachesAreNamed) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu");
     const std::string barrier = "simt::sync_block();";
     source.replace(source.find(barrier), barrier.size(), "meet(x.width);");
@@ -268,7 +268,7 @@ TEST(PlantedKernels, BarriersOfALibraryAndOfOurKernelsAreLeftOut) {
 
 // What nobody could try has not passed.
 TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string file = planted_file("rope_takes_nothing.cc");
     const std::vector<std::vector<std::string>> commands = {
         {"check", "rope", "--file", file},
@@ -285,7 +285,7 @@ TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
 
 // A failure that is written as a case fails again, with the same verdict, and alone.
 TEST(PlantedKernels, ACaseFileRepeatsTheFailure) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     const std::string path = scratch.path("case.json");
     const std::string file = planted_file("scan_wide_state.cc");
     kernel_json({"check", "scan", "--file", file, "--case-out", path}, kExitDifference);

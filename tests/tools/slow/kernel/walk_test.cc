@@ -91,7 +91,7 @@ std::string comparable(const std::string& text) {
 class Walk : public testing::TestWithParam<size_t> {};
 
 TEST_P(Walk, SaysWhatIsWritten) {
-    const ScratchFiles scratch;
+    const tests::ScratchFolder scratch;
     fs::create_directory(scratch.path("empty"));
     const fs::path here = fs::current_path();
     fs::current_path(scratch.path("empty"));

@@ -18,7 +18,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 // Short conversations, half of them deterministic, several at a time.
-std::string mixed_trace(const ScratchFiles& files) {
+std::string mixed_trace(const tests::ScratchFolder& files) {
     const std::string path = files.path("mixed.csv");
     const Outcome made = run_verbatim({"trace",
                                        "generate",
@@ -56,7 +56,7 @@ json replayed(std::vector<std::string> arguments) {
 }
 
 TEST(ReplayPolicy, DeterministicRequestsAreIdenticalUnderEveryPolicy) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string trace = mixed_trace(files);
     for (const char* model : {"tiny-granite", "tiny-bamba"}) {
         const json exact = replayed({"--trace", trace, "--model", model, "--policy", "exact"});
@@ -82,7 +82,7 @@ TEST(ReplayPolicy, DeterministicRequestsAreIdenticalUnderEveryPolicy) {
 }
 
 TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome ran = run_replay({"--trace", mixed_trace(files), "--policy", "auto", "--format", "json"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("half of them deterministic, verify takes"));
@@ -91,7 +91,7 @@ TEST(ReplayPolicy, AutoMeasuresAndSaysWhy) {
 }
 
 TEST(ReplayPolicy, ThePictureShowsDraftsVerifyingAndRollback) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const Outcome ran = run_replay({"--trace", mixed_trace(files), "--policy", "verify", "--inject-mismatch", "0.3",
                                     "--window", "5", "--show-dvr"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
