@@ -68,7 +68,7 @@ TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
 }
 
 TEST(SweepCommand, OrdersOfAdmissionArePoints) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string one = files.path("one");
     ASSERT_EQ(sweep(one).exit_code, kExitOk);
     EXPECT_THAT(file_bytes(one), ::testing::Not(HasSubstr("admission"))) << "as it was before there were others";

@@ -101,7 +101,7 @@ TEST(RecordCommands, ModelsWithExpertsAndDeltaNetsVerify) {
 }
 
 TEST(RecordCommands, ARunIsMadeAgainInItsOrderOfAdmissionAndInTheOther) {
-    const ScratchFiles files;
+    const tests::ScratchFolder files;
     const std::string path = files.path("a.rec");
     std::vector<std::string> by_arrival = recording(path, {"--step-tokens", "64"});
     ASSERT_EQ(run_verbatim(by_arrival).exit_code, kExitOk);
