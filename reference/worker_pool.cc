@@ -18,6 +18,7 @@ constexpr uint64_t kOnePart = uint64_t{1} << kPartBits;  // taken from the front
 
 constexpr uint64_t begin_of(uint64_t share) { return share >> kPartBits & kPartMask; }
 constexpr uint64_t end_of(uint64_t share) { return share & kPartMask; }
+constexpr uint64_t without_parts(uint64_t share) { return share >> (2 * kPartBits); }
 constexpr uint64_t share_of(uint32_t loop, int64_t begin, int64_t end) {
     return uint64_t{loop} << (2 * kPartBits) | static_cast<uint64_t>(begin) << kPartBits | static_cast<uint64_t>(end);
 }
@@ -83,7 +84,7 @@ void WorkerPool::run_side_by_side(int64_t num_parts) {
     }
     loop_.store(loop);
     loop_.notify_all();
-    while (take_part()) {
+    while (take_part(loop)) {
     }
     int looks = 0;
     for (uint32_t done = num_done_.load(std::memory_order_acquire); done != num_parts;
@@ -92,19 +93,21 @@ void WorkerPool::run_side_by_side(int64_t num_parts) {
     }
 }
 
-// One part of the loop in progress, if any is left: a thread's own ones from the first on, others' from their end.
-bool WorkerPool::take_part() {
+// One part of the loop, if any is left: own ones from the first on, others' from their end. Parts of the next
+// loop are not taken before all of them are there.
+bool WorkerPool::take_part(uint32_t loop) {
     const auto num_shares = static_cast<int32_t>(shares_.size());
     for (int32_t i = 0; i < num_shares; ++i) {
-        if (take_part_of(shares_[(this_thread_index + i) % num_shares], i == 0)) return true;
+        if (take_part_of(shares_[(this_thread_index + i) % num_shares], loop, i == 0)) return true;
     }
     return false;
 }
 
-bool WorkerPool::take_part_of(Share& share, bool own) {
+bool WorkerPool::take_part_of(Share& share, uint32_t loop, bool own) {
     uint64_t left = share.left.load(std::memory_order_acquire);
     do {
-        if (begin_of(left) == end_of(left)) return false;
+        const bool of_loop = without_parts(left) == without_parts(share_of(loop, 0, 0));
+        if (!of_loop || begin_of(left) == end_of(left)) return false;
     } while (!share.left.compare_exchange_weak(left, own ? left + kOnePart : left - 1, std::memory_order_acquire));
     function_(body_, first_part_ + static_cast<int64_t>(own ? begin_of(left) : end_of(left) - 1));
     const uint32_t num_parts = num_parts_;  // before the loop may end
@@ -123,9 +126,12 @@ void WorkerPool::wait_for_loop(uint32_t seen) {
 void WorkerPool::work(int32_t index) {
     assert_float_environment();
     this_thread_index = index;
+    uint32_t seen = 0;
     while (!stop_) {
-        const uint32_t seen = loop_.load(std::memory_order_acquire);
-        if (!take_part()) wait_for_loop(seen);
+        wait_for_loop(seen);
+        seen = loop_.load(std::memory_order_acquire);
+        while (take_part(seen)) {
+        }
     }
 }
 

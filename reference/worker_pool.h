@@ -54,8 +54,8 @@ private:
 
     void run(int64_t num_parts, PartFunction function, const void* body);
     void run_side_by_side(int64_t num_parts);
-    bool take_part();
-    bool take_part_of(Share& share, bool own);
+    bool take_part(uint32_t loop);
+    bool take_part_of(Share& share, uint32_t loop, bool own);
     void wait_for_loop(uint32_t seen);
     void work(int32_t index);
     void stop();
