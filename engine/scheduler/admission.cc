@@ -40,7 +40,7 @@ const char* name(AdmissionOrder order) {
 }
 
 std::optional<AdmissionOrder> admission_order_by_name(std::string_view wanted) {
-    for (const AdmissionOrder order : {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens}) {
+    for (const AdmissionOrder order : kAdmissionOrders) {
         if (name(order) == wanted) return order;
     }
     return std::nullopt;

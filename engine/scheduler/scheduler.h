@@ -44,6 +44,8 @@ enum class AdmissionOrder : uint8_t {
     kFewestTokens,  // left to compute; the mean wait is shorter, and whoever asks for much waits longer
     kCount,
 };
+inline constexpr std::array kAdmissionOrders = {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens};
+static_assert(kAdmissionOrders.size() == static_cast<size_t>(AdmissionOrder::kCount));
 [[nodiscard]] const char* name(AdmissionOrder order);
 [[nodiscard]] std::optional<AdmissionOrder> admission_order_by_name(std::string_view wanted);
 

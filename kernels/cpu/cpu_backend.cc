@@ -269,21 +269,20 @@ RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, f
     Pair* words = holds_pairs(form) ? rounded_pairs_.ensure(num_words) : nullptr;
     if (wanted != rounded_ && shape) round_to_bands(form, x, multiplier, floats, words);
     if (wanted != rounded_ && !shape) {
-        for_rows(x.num_rows, [&](int64_t r) {
-            form == RowForm::kPairs ? row_ops().round_to_pairs(x.row(r), width, multiplier, words + r * pairs)
-                                    : row_ops().round_to_floats(x.row(r), width, multiplier, floats + r * pairs * 2);
-        });
+        for_rows(x.num_rows, [&](int64_t r) { round_row(row_ops(), form, x, multiplier, r, floats, words); });
     }
     rounded_ = wanted;
     return rounded_in(form, floats, words, x.num_rows, pairs);
 }
 
 void CpuBackend::round_to_bands(RowForm form, ConstFloatRows x, float multiplier, float* floats, Pair* words) {
-    const BandShape shape = *bands_of(form);
+    int64_t* first_rows = band_rows_.ensure(x.num_rows);
+    int64_t num_bands = 0;
+    bands_of(form)->for_each_band(x.num_rows, [&](int64_t first, int64_t) { first_rows[num_bands++] = first; });
     const int64_t parts = (x.width + kBandColumns - 1) / kBandColumns;
-    pool_.for_each(shape.num_bands(x.num_rows) * parts, [&](int64_t part) {
+    pool_.for_each(num_bands * parts, [&](int64_t part) {
         const int64_t first = part % parts * kBandColumns;
-        round_band(row_ops(), form, x, multiplier, shape.first_row(part / parts, x.num_rows), first,
+        round_band(row_ops(), form, x, multiplier, first_rows[part / parts], first,
                    std::min(kBandColumns, x.width - first), floats, words);
     });
 }

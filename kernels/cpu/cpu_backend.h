@@ -220,6 +220,7 @@ private:
     Rounded rounded_;
     AlignedArray<float> rounded_floats_;
     AlignedArray<Pair> rounded_pairs_;
+    AlignedArray<int64_t> band_rows_;        // where the bands begin that are being rounded
     AlignedArray<float> time_steps_;         // [num_rows, 2, n_heads]: dt, decay; or beta, decay
     std::vector<int32_t> finite_draws_;      // [num_sequences, n_heads]: the first ones, whose state is finite
     std::vector<uint8_t> window_is_finite_;  // by logit row, behind it

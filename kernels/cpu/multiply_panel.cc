@@ -45,20 +45,23 @@ void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, fl
                        .pairs = holds_pairs(form) ? pairs + begin / 2 : nullptr});
 }
 
+void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r, float* floats,
+               Pair* pairs) {
+    const int64_t begin = r * num_pairs(x.width);
+    holds_pairs(form) ? ops.round_to_pairs(x.row(r), x.width, multiplier, pairs + begin)
+                      : ops.round_to_floats(x.row(r), x.width, multiplier, floats + 2 * begin);
+}
+
 RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, float* floats,
                        Pair* pairs) {
-    const int64_t pairs_per_row = num_pairs(x.width);
-    const std::optional<BandShape> shape = bands_of(form);
-    for (int64_t r = 0; r < x.num_rows; r += shape ? shape->width(r, x.num_rows) : 1) {
-        if (shape) {
-            round_band(ops, form, x, multiplier, r, 0, x.width, floats, pairs);
-        } else if (holds_pairs(form)) {
-            ops.round_to_pairs(x.row(r), x.width, multiplier, pairs + r * pairs_per_row);
-        } else {
-            ops.round_to_floats(x.row(r), x.width, multiplier, floats + r * 2 * pairs_per_row);
-        }
+    if (const std::optional<BandShape> shape = bands_of(form)) {
+        shape->for_each_band(x.num_rows, [&](int64_t first, int64_t) {
+            round_band(ops, form, x, multiplier, first, 0, x.width, floats, pairs);
+        });
+    } else {
+        for (int64_t r = 0; r < x.num_rows; ++r) round_row(ops, form, x, multiplier, r, floats, pairs);
     }
-    return rounded_in(form, floats, pairs, x.num_rows, pairs_per_row);
+    return rounded_in(form, floats, pairs, x.num_rows, num_pairs(x.width));
 }
 
 void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,

@@ -21,6 +21,10 @@ RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_row
 void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t first_row,
                 int64_t first_column, int64_t count, float* floats, Pair* pairs);
 
+// Row r of x alone. REQUIRES: a form without bands.
+void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r, float* floats,
+               Pair* pairs);
+
 // The rows in a form, by one thread, into `floats` or, if the form holds pairs, into `pairs`: both have room for
 // kMaxBandRows rows beyond x's.
 RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, float* floats,

@@ -12,9 +12,7 @@ namespace verbatim::tools {
 
 inline Choices<AdmissionOrder> admission_choices() {
     Choices<AdmissionOrder> choices;
-    for (const AdmissionOrder order : {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens}) {
-        choices.emplace_back(name(order), order);
-    }
+    for (const AdmissionOrder order : kAdmissionOrders) choices.emplace_back(name(order), order);
     return choices;
 }
 

@@ -73,10 +73,9 @@ void band_chunk(const BandArgs& args) {
     for (int r = 0; r < width; ++r) {
         if (r >= args.num_rows) break;
         for (int v = 0; v < kVectors; ++v) {
-            float* out = args.out + r * args.out_stride + v * Lanes::kCount;
-            auto sum = args.first ? acc[r][v] : Lanes::add(Lanes::load(out), acc[r][v]);
-            if (args.bias != nullptr) sum = Lanes::add(sum, Lanes::load(args.bias + v * Lanes::kCount));
-            Lanes::store(out, sum);
+            const int64_t lane = v * Lanes::kCount;
+            add_to_total<Lanes>(acc[r][v], args.first, args.bias != nullptr ? args.bias + lane : nullptr,
+                                args.out + r * args.out_stride + lane);
         }
     }
 }

@@ -125,15 +125,23 @@ inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count
     }
 }
 
+// Adds a chunk's sum to a total of the panel, or is the first; and the bias, behind the last.
+template <typename Lanes>
+inline __attribute__((always_inline)) void add_to_total(typename Lanes::Floats sum, bool first, const float* bias,
+                                                        float* out) {
+    if (!first) sum = Lanes::add(Lanes::load(out), sum);
+    if (bias != nullptr) sum = Lanes::add(sum, Lanes::load(bias));
+    Lanes::store(out, sum);
+}
+
 template <typename Lanes, int num>
 inline void store_totals(const ChunkArgs<Lanes>& args,
                          const typename Lanes::Floats (&total)[num][kVectorsOf<Lanes, num>]) {
     for (int r = 0; r < num; ++r) {
         for (int v = 0; v < kVectorsOf<Lanes, num>; ++v) {
-            float* out = args.out + r * args.out_stride + v * Lanes::kCount;
-            auto sum = args.first ? total[r][v] : Lanes::add(Lanes::load(out), total[r][v]);
-            if (args.bias != nullptr) sum = Lanes::add(sum, Lanes::load(args.bias + v * Lanes::kCount));
-            Lanes::store(out, sum);
+            const int64_t lane = v * Lanes::kCount;
+            add_to_total<Lanes>(total[r][v], args.first, args.bias != nullptr ? args.bias + lane : nullptr,
+                                args.out + r * args.out_stride + lane);
         }
     }
 }

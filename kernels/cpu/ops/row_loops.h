@@ -64,25 +64,25 @@ inline void put_side_by_side(const Element* rows, int64_t stride, int64_t count,
     }
 }
 
-VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
+// `per_pair`: elements of a pair of K.
+template <int64_t per_pair, typename Element, typename Round>
+inline void round_side_by_side(const RoundBandArgs& args, Element* out, const Round& round) {
     constexpr int64_t kBlock = 64;  // of K, rounded at a time
-    float floats[kMaxBandRows][kBlock] = {};
-    Pair pairs[kMaxBandRows][kBlock / 2] = {};
+    constexpr int64_t kStride = kBlock / 2 * per_pair;
+    Element rounded[kMaxBandRows][kStride] = {};
     for (int64_t first = 0; first < args.count; first += kBlock) {
         const int64_t count = args.count - first < kBlock ? args.count - first : kBlock;
-        const float* x = args.x + first;
-        if (args.pairs != nullptr) {
-            for (int64_t r = 0; r < args.num_rows; ++r) {
-                round_to_pairs(x + r * args.stride, count, args.multiplier, pairs[r]);
-            }
-            put_side_by_side(pairs[0], kBlock / 2, num_pairs(count), args.width, args.pairs + first / 2 * args.width);
-        } else {
-            for (int64_t r = 0; r < args.num_rows; ++r) {
-                round_to_floats(x + r * args.stride, count, args.multiplier, floats[r]);
-            }
-            put_side_by_side(floats[0], kBlock, 2 * num_pairs(count), args.width, args.out + first * args.width);
+        for (int64_t r = 0; r < args.num_rows; ++r) {
+            round(args.x + r * args.stride + first, count, args.multiplier, rounded[r]);
         }
+        put_side_by_side(rounded[0], kStride, num_pairs(count) * per_pair, args.width,
+                         out + first / 2 * per_pair * args.width);
     }
+}
+
+VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
+    if (args.pairs != nullptr) return round_side_by_side<1>(args, args.pairs, round_to_pairs);
+    round_side_by_side<2>(args, args.out, round_to_floats);
 }
 
 VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {

@@ -29,16 +29,14 @@ struct BandShape {
         if (most > 0 && left <= kFewRows && left % rows != 0) return share(left, share(left, most));
         return std::clamp(share(left, step) * step, least, rows);
     }
-    [[nodiscard]] constexpr int64_t num_bands(int64_t num_rows) const {
-        int64_t bands = 0;
-        for (int64_t first = 0; first < num_rows; first += width(first, num_rows)) ++bands;
-        return bands;
-    }
-    // REQUIRES: band < num_bands(num_rows).
-    [[nodiscard]] constexpr int64_t first_row(int64_t band, int64_t num_rows) const {
-        int64_t first = 0;
-        for (int64_t i = 0; i < band; ++i) first += width(first, num_rows);
-        return first;
+    // band(first row, width) for each of them.
+    template <typename Band>
+    constexpr void for_each_band(int64_t num_rows, const Band& band) const {
+        for (int64_t first = 0, next = 0; first < num_rows; first = next) {
+            const int64_t its_width = width(first, num_rows);
+            band(first, its_width);
+            next = first + its_width;
+        }
     }
 
 private:

@@ -62,6 +62,17 @@ bool all_ordered(uint32_t lanes, uint32_t last_epoch, const Now& now) {
     return true;
 }
 
+// What each of four elements has met, one behind another from `offset` on.
+template <typename Access>
+Memory::Clashes of_four(size_t offset, size_t element_bytes, const Access& access) {
+    Memory::Clashes clashes{};
+    for (Clash& clash : clashes) {
+        clash = access(offset);
+        offset += element_bytes;
+    }
+    return clashes;
+}
+
 }  // namespace
 
 bool comes_before(const Moment& before, const Now& now) { return ordered(before, now, true); }
@@ -166,21 +177,11 @@ Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
 }
 
 Memory::Clashes Memory::read4(size_t offset, size_t element_bytes, const Now& now) {
-    Clashes clashes{};
-    for (Clash& clash : clashes) {
-        clash = read(offset, element_bytes, now);
-        offset += element_bytes;
-    }
-    return clashes;
+    return of_four(offset, element_bytes, [&](size_t at) { return read(at, element_bytes, now); });
 }
 
 Memory::Clashes Memory::write4(size_t offset, size_t element_bytes, const Now& now) {
-    Clashes clashes{};
-    for (Clash& clash : clashes) {
-        clash = write(offset, element_bytes, now);
-        offset += element_bytes;
-    }
-    return clashes;
+    return of_four(offset, element_bytes, [&](size_t at) { return write(at, element_bytes, now); });
 }
 
 // Who comes after all lanes that have read so far stands for them.

@@ -46,10 +46,11 @@ struct RowForms {
           pair_bands(rows * pairs) {
         // Element k of row r, of `num_k` in all.
         const auto place = [&](const BandShape& shape, int64_t r, int64_t k, int64_t num_k) {
-            int64_t band = 0;
-            while (band + 1 < shape.num_bands(rows) && shape.first_row(band + 1, rows) <= r) ++band;
-            const int64_t first = shape.first_row(band, rows);
-            return first * num_k + k * shape.width(first, rows) + r - first;
+            int64_t found = -1;
+            shape.for_each_band(rows, [&](int64_t first, int64_t width) {
+                if (first <= r && r < first + width) found = first * num_k + k * width + r - first;
+            });
+            return found;
         };
         for (int64_t r = 0; r < rows; ++r) {
             for (int64_t k = 0; k < num_k; ++k) {
@@ -118,9 +119,8 @@ TEST(Bands, CoverAllRowsAndDoNotCrossFromBlockToBlock) {
     for (const BandShape& shape : {kWideBands, kNarrowBands, kPairBands}) {
         for (int64_t num_rows = 1; num_rows <= 3 * kMatmulRows; ++num_rows) {
             int64_t first = 0;
-            for (int64_t band = 0; band < shape.num_bands(num_rows); ++band) {
-                ASSERT_EQ(shape.first_row(band, num_rows), first) << num_rows << " rows, band " << band;
-                const int64_t width = shape.width(first, num_rows);
+            shape.for_each_band(num_rows, [&](int64_t begin, int64_t width) {
+                ASSERT_EQ(begin, first) << num_rows << " rows";
                 ASSERT_GE(width, shape.least);
                 ASSERT_LE(width, std::max(shape.rows, shape.most));
                 const int64_t real = std::min(width, num_rows - first);
@@ -129,7 +129,8 @@ TEST(Bands, CoverAllRowsAndDoNotCrossFromBlockToBlock) {
                 const int64_t block = first / kMatmulRows * kMatmulRows;
                 ASSERT_EQ(shape.width(first - block, std::min(kMatmulRows, num_rows - block)), width) << num_rows;
                 first += width;
-            }
+            });
+            if (HasFatalFailure()) return;
             ASSERT_GE(first, num_rows);
         }
     }

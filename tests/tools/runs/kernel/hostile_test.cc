@@ -129,15 +129,8 @@ TEST(HostileKernel, AsksForNegativeBytes) {
     }
 }
 
-struct HostileTiming {
-    const char* name;
-    const char* statements;
-    const char* verdict;
-    const char* detail;
-};
-
 // `perf` and `roofline` tell how a kernel ends as `check` does, and wait no longer for it.
-class HostileTimings : public testing::TestWithParam<HostileTiming> {};
+class HostileTimings : public testing::TestWithParam<HostileKernel> {};
 
 TEST_P(HostileTimings, AreALineInTheReport) {
     const tests::ScratchFolder scratch;
@@ -163,10 +156,10 @@ TEST_P(HostileTimings, AreALineInTheReport) {
 }
 
 INSTANTIATE_TEST_SUITE_P(RmsNorm, HostileTimings,
-                         testing::Values(HostileTiming{"Crashes", "std::memset(nullptr, run != nullptr, 8);", "crash",
+                         testing::Values(HostileKernel{"Crashes", "std::memset(nullptr, run != nullptr, 8);", "crash",
                                                        "Segmentation fault"},
-                                         HostileTiming{"Hangs", "for (;;) pause();", "hang", "no answer after 1 s"},
-                                         HostileTiming{"Fails", "return 7;", "fails", "returns 7"}),
+                                         HostileKernel{"Hangs", "for (;;) pause();", "hang", "no answer after 1 s"},
+                                         HostileKernel{"Fails", "return 7;", "fails", "returns 7"}),
                          [](const auto& info) { return info.param.name; });
 
 // Timed all the same, and told.
