@@ -18,9 +18,13 @@ auto place_of(Held& held, int32_t end) {
 template <typename Held>
 bool add_place(std::vector<Held>& held, int32_t end) {
     const auto at = place_of(held, end);
-    if (at != held.end() && at->end == end) return ++at->count == 1;
-    held.insert(at, {end, 1});
-    return true;
+    const bool is_new = at == held.end() || at->end != end;
+    if (is_new) {
+        held.insert(at, {end, 1});
+    } else {
+        ++at->count;
+    }
+    return is_new;
 }
 
 }  // namespace

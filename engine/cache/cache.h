@@ -106,6 +106,7 @@ public:
     // (EvictionOrder::expect).
     void expect(HeadId head) { order_.expect(head); }
     void unexpect(HeadId head) { order_.unexpect(head); }
+    void verify_expected(std::span<const HeadId> expected) const { order_.verify_expected(expected); }
 
     struct Room {
         int32_t kv_blocks = 0;

@@ -1,6 +1,7 @@
 #include "engine/cache/eviction.h"
 
 #include <algorithm>
+#include <map>
 
 #include "engine/base/check.h"
 
@@ -171,6 +172,15 @@ void EvictionOrder::verify(std::span<const Head* const> heads) {
     }
     CHECK_EQ(num_unpinned, all_.size());
     CHECK(tops == tops_, "{} heads may go for blocks, {} are offered", tops.size(), tops_.size());
+}
+
+void EvictionOrder::verify_expected(std::span<const HeadId> expected) const {
+    std::map<HeadId, int64_t> times;
+    for (const HeadId head : expected) ++times[head];
+    for (const auto& [head, checked] : entries_) {
+        const auto found = times.find(head);
+        CHECK_EQ(checked.num_expected, found == times.end() ? 0 : found->second);
+    }
 }
 
 }  // namespace verbatim

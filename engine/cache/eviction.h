@@ -79,6 +79,8 @@ public:
     [[nodiscard]] int64_t num_visits() const { return num_visits_; }
     // V1, V2 from scratch; `heads` are all there are.
     void verify(std::span<const Head* const> heads);
+    // That each head is expected as often as it is listed; what is gone may be listed.
+    void verify_expected(std::span<const HeadId> expected) const;
 
 private:
     struct Key {

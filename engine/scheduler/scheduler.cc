@@ -392,10 +392,13 @@ void Scheduler::verify() const {
         taken.push_back(sequence->slot);
         if (sequence->draft_path) taken.push_back(sequence->draft_path->slot);
     }
+    std::vector<HeadId> expected;
     for (const auto& [id, sequence] : waiting_) {
         CHECK(id == sequence->id && sequence->status == SequenceStatus::kWaiting && sequence->slot == kNoSlot);
         CHECK(sequence->memory.blocks.num_blocks == 0 && sequence->memory.state == kNoState);
+        if (sequence->expected_head != kNoHead) expected.push_back(sequence->expected_head);
     }
+    cache_.verify_expected(expected);
     std::ranges::sort(taken);
     CHECK(std::ranges::adjacent_find(taken) == taken.end(), "a slot has two owners");
     CHECK_LE(taken.size(), static_cast<size_t>(num_slots_));

@@ -88,6 +88,21 @@ TEST(SchedulerDeathTest, VerifySeesAWaitingSequenceThatGotYounger) {
     EXPECT_DEATH(scene.scheduler.verify(), "request 3 came in step -1, one before it in 0");
 }
 
+TEST(SchedulerDeathTest, VerifySeesAHeadThatIsSparedForNobody) {
+    SlotScene scene;
+    auto memory = scene.cache.attach(kNoHead);
+    ASSERT_TRUE(memory && scene.cache.grow(*memory, 3));
+    PendingMemory pending = scene.cache.hand_over(*memory, scene.store.derive(9, 0, 3));
+    scene.cache.release(*memory);
+    const HeadId head = scene.cache.publish({{{}, "h"}, HeadKind::kTurn, "a/1", std::move(pending)}, {});
+    scene.scheduler.verify();
+    scene.cache.expect(head);
+    EXPECT_DEATH(scene.scheduler.verify(), "1 vs 0");
+    scene.cache.unexpect(head);
+    scene.sequences[2].expected_head = head;
+    EXPECT_DEATH(scene.scheduler.verify(), "0 vs 1");
+}
+
 TEST(SchedulerDeathTest, VerifySeesARunningSequenceWithoutASlotAndAWaitingOneWithMemory) {
     SlotScene scene;
     const SequenceSlot own = std::exchange(scene.sequences[0].slot, kNoSlot);
