@@ -69,6 +69,7 @@ EngineHost::~EngineHost() {
     changed_.notify_all();
     thread_.join();
     ledger_->close();
+    for (const Command& command : commands_) give_up(command, "the server ends");
 }
 
 std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
@@ -83,7 +84,8 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
         num_prompt_tokens_ += num_tokens;
         for (Job& job : jobs) {
             tickets.push_back(Ticket{next_ticket_++});
-            commands_.push_back({tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr});
+            commands_.push_back(
+                {tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr, ""});
         }
     }
     changed_.notify_all();
@@ -100,7 +102,7 @@ std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
 void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
-        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr});
+        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr, ""});
         ++num_aborts_;
     }
     changed_.notify_all();
@@ -109,8 +111,8 @@ void EngineHost::abort(Ticket ticket) {
 bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply)> told) {
     {
         const std::lock_guard lock(mutex_);
-        if (stopping_ || commands_.size() >= config_.max_requests) return false;
-        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), std::move(told)});
+        if (stopping_ || commands_.size() + num_waiting_calls_ >= config_.max_requests) return false;
+        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), std::move(told), ""});
     }
     changed_.notify_all();
     return true;
@@ -127,9 +129,11 @@ int64_t EngineHost::num_aborts() const {
 }
 
 HostView EngineHost::view() const {
-    const auto num_conversations = static_cast<int64_t>(ledger_->num_conversations());
+    const int64_t num_conversations = ledger_->num_conversations();
+    const int64_t num_commits = ledger_->num_commits();
     const std::lock_guard lock(mutex_);
     HostView view = view_;
+    view.num_commits += num_commits;
     view.num_waiting = static_cast<int64_t>(num_requests_) - view.num_running;
     view.num_conversations = num_conversations;
     return view;
@@ -216,13 +220,67 @@ void EngineHost::try_again(FailedTurn turn) {
 }
 
 void EngineHost::carry_out(Command command) {
+    if (!command.request && !command.call) return abort_now(command.ticket);
+    const auto waited = waiting_.find(command.ticket);
+    const bool is_aborted = waited != waiting_.end() && waited->second;
+    if (waited != waiting_.end()) waiting_.erase(waited);
+    if (is_aborted) return end_aborted(command);
+    if (!command.problem.empty()) return give_up(command, command.problem);
+    if (!is_kept(command)) return wait_for_ledger(std::move(command));
     if (command.request) return submit_now(std::move(command));
-    if (command.call) return server::carry_out(*command.call, engine_, *ledger_, std::move(command.told));
-    const auto found = requests_.find(command.ticket);
+    server::carry_out(*command.call, engine_, *ledger_, std::move(command.told));
+}
+
+// Whether the ledger has kept all of the conversations that the command names.
+bool EngineHost::is_kept(const Command& command) const {
+    if (command.request) {
+        const auto& id = command.request->conversation_id;
+        return !id || ledger_->is_kept({command.request->salt, *id});
+    }
+    const ConversationCall& call = *command.call;
+    return ledger_->is_kept(call.key) &&
+           (call.kind != ConversationCall::Kind::kFork || ledger_->is_kept({call.key.salt, call.to}));
+}
+
+// The command comes again when the ledger has kept what there is, or cannot.
+void EngineHost::wait_for_ledger(Command command) {
+    if (command.request) waiting_[command.ticket] = false;
+    const auto waiting = std::make_shared<Command>(std::move(command));
+    {
+        const std::lock_guard lock(mutex_);
+        num_waiting_calls_ += waiting->call ? 1 : 0;
+    }
+    ledger_->when_kept([this, waiting](const std::string& problem) {
+        waiting->problem = problem;
+        {
+            const std::lock_guard lock(mutex_);
+            num_waiting_calls_ -= waiting->call ? 1 : 0;
+            commands_.push_back(std::move(*waiting));
+        }
+        changed_.notify_all();
+    });
+}
+
+void EngineHost::give_up(const Command& command, const std::string& problem) {
+    if (command.call) return command.told({.problem = problem});
+    if (!command.request) return;
+    command.sink({.kind = Kind::kNotKept, .failure = problem});
+    end_one(static_cast<int64_t>(command.request->prompt.size()));
+}
+
+void EngineHost::abort_now(Ticket ticket) {
+    if (const auto waiting = waiting_.find(ticket); waiting != waiting_.end()) waiting->second = true;
+    const auto found = requests_.find(ticket);
     if (found == requests_.end()) return;
     engine_.abort(found->second);
     show();  // before it is counted as over: what runs is never more than there is
     deliver();
+}
+
+void EngineHost::end_aborted(const Command& command) {
+    const EngineEvent end{.kind = EngineEvent::Kind::kFinished, .reason = FinishReason::kAborted};
+    command.sink({.kind = Kind::kFinished, .end = end});
+    end_one(static_cast<int64_t>(command.request->prompt.size()));
 }
 
 void EngineHost::submit_now(Command command) {
@@ -304,21 +362,15 @@ HostUpdate EngineHost::refusal_of(const HostRequest& request, const Conversation
     return {};
 }
 
-// What was answered once is told again, when it is certain to be kept.
+// What was answered once, and is kept.
 void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens) {
-    ledger_->when_kept([this, answer, sink, num_prompt_tokens](const std::string& problem) {
-        if (!problem.empty()) {
-            sink({.kind = Kind::kNotKept, .failure = problem});
-            return end_one(num_prompt_tokens);
-        }
-        sink({.kind = Kind::kAccepted, .in_conversation = true, .recorded = answer});
-        for (const TokenId token : answer->output) sink({.kind = Kind::kToken, .token = token});
-        EngineEvent end{.kind = EngineEvent::Kind::kFinished, .reason = answer->finish, .committed = true};
-        end.num_output_tokens = answer->num_output_tokens;
-        end.num_reused_tokens = answer->num_cached_tokens;
-        sink({.kind = Kind::kFinished, .end = end, .head = answer->head});
-        end_one(num_prompt_tokens);
-    });
+    sink({.kind = Kind::kAccepted, .in_conversation = true, .recorded = answer});
+    for (const TokenId token : answer->output) sink({.kind = Kind::kToken, .token = token});
+    EngineEvent end{.kind = EngineEvent::Kind::kFinished, .reason = answer->finish, .committed = true};
+    end.num_output_tokens = answer->num_output_tokens;
+    end.num_reused_tokens = answer->num_cached_tokens;
+    sink({.kind = Kind::kFinished, .end = end, .head = answer->head});
+    end_one(num_prompt_tokens);
 }
 
 // What the engine tells goes to whom it belongs to, in order.
@@ -362,6 +414,7 @@ void EngineHost::finish(const EngineEvent& event) {
     live_.erase(event.request);
     requests_.erase(live->ticket);
     if (live->is_unnamed) forget(*live);
+    if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
     if (live->is_unnamed || !event.committed) {
         live->sink({.kind = Kind::kFinished, .end = event});
         return end_one(live->num_prompt_tokens);
@@ -424,6 +477,7 @@ void EngineHost::show() {
     const HostView view{.stats = engine_.stats(),
                         .num_running = static_cast<int64_t>(engine_.scheduler().running().size()),
                         .num_heads = static_cast<int64_t>(cache.num_heads()),
+                        .num_commits = num_unnamed_commits_,
                         .num_blocks = pools.num_blocks,
                         .num_used_blocks = cache.kv().pool().num_used(),
                         .num_state_rows = pools.num_state_rows,

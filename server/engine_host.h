@@ -5,7 +5,9 @@
 //   O3  every request that was taken in gets one last update, whatever becomes of it
 //   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
 //       twice, and is the same
-//   O5  a turn of a conversation has its last update when the ledger has kept it, or says why it cannot
+//   O5  a turn of a conversation has its last update when the ledger has kept it, or says why it cannot; what names a
+//       conversation is begun when the ledger has kept all that the conversation has committed, so that no answer and
+//       no refusal says what a kill would take back
 //   O6  what nobody has named is kept while its states can be found by their tokens, and bounded
 #pragma once
 
@@ -97,7 +99,8 @@ struct HostView {
     int64_t num_running = 0;
     int64_t num_waiting = 0;
     int64_t num_heads = 0;
-    int64_t num_conversations = 0;
+    int64_t num_conversations = 0;  // that are kept
+    int64_t num_commits = 0;        // that are kept, and those that no conversation has
     int64_t num_blocks = 0;
     int64_t num_used_blocks = 0;
     int64_t num_state_rows = 0;
@@ -130,7 +133,7 @@ public:
     // What clients do with conversations beside turns; `told` is called as a sink is. False when there is no room.
     bool ask(ConversationCall call, std::function<void(ConversationReply)> told);
 
-    [[nodiscard]] const ConversationLedger& ledger() const { return *ledger_; }
+    [[nodiscard]] ConversationLedger& ledger() const { return *ledger_; }
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
     [[nodiscard]] size_t max_requests() const { return config_.max_requests; }
     [[nodiscard]] size_t num_requests() const;
@@ -146,6 +149,7 @@ private:
         Sink sink;
         std::optional<ConversationCall> call;
         std::function<void(ConversationReply)> told;
+        std::string problem;  // of the ledger, which it waited for
     };
     struct Live {
         Ticket ticket{};
@@ -171,6 +175,11 @@ private:
     void recover(const std::string& why);
     void try_again(FailedTurn turn);
     void carry_out(Command command);
+    [[nodiscard]] bool is_kept(const Command& command) const;
+    void wait_for_ledger(Command command);
+    void give_up(const Command& command, const std::string& problem);
+    void abort_now(Ticket ticket);
+    void end_aborted(const Command& command);
     void submit_now(Command command);
     [[nodiscard]] HostUpdate refusal_of(const HostRequest& request, const ConversationKey& key) const;
     void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
@@ -195,6 +204,7 @@ private:
     size_t num_requests_ = 0;
     int64_t num_prompt_tokens_ = 0;
     int64_t num_aborts_ = 0;
+    size_t num_waiting_calls_ = 0;  // for the ledger
     int64_t next_ticket_ = 0;
     bool stopping_ = false;
     std::string failure_;
@@ -205,12 +215,14 @@ private:
     StepResult result_;
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
+    std::unordered_map<Ticket, bool> waiting_;  // for the ledger; true: aborted meanwhile
     struct Unnamed {
         ConversationKey key;
         int64_t num_tokens = 0;
     };
     std::deque<Unnamed> unnamed_;  // those first that were not looked at for longest
     int64_t num_unnamed_tokens_ = 0;
+    int64_t num_unnamed_commits_ = 0;
     int64_t num_replaced_executors_ = 0;
     int64_t num_retried_turns_ = 0;
 

@@ -107,6 +107,8 @@ private:
         int64_t num_prompt_tokens = 0;
     };
     [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind) const;
+    void look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& tell);
+    asio::awaitable<ApiResult<Asked>> read_with_history(const Call& call, ApiKind kind);
     [[nodiscard]] std::optional<ApiError> make_jobs(Asked& asked);
     asio::awaitable<ApiResult<Asked>> prepare(const Call& call, ApiKind kind);
     asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);

@@ -17,7 +17,7 @@ double seconds_now() { return std::chrono::duration<double>(steady_clock::now().
 
 }  // namespace
 
-// What a request asks, and what is known of its conversation; all that can be wrong without looking at the text.
+// What a request asks; all that can be wrong without looking at its conversation or its text.
 ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) const {
     auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
     if (!parsed) return tl::unexpected(parsed.error());
@@ -27,9 +27,6 @@ ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) cons
     });
     asked.salt = salt_of(call.tenant, asked.request.cache_salt);
     if (auto wrong = conversation_problem(asked.request, asked.conversation)) return tl::unexpected(*std::move(wrong));
-    auto history = history_of(*service_, asked.request, asked.conversation, asked.salt);
-    if (!history) return tl::unexpected(history.error());
-    asked.history = *std::move(history);
     return asked;
 }
 
@@ -47,26 +44,51 @@ std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
     return std::nullopt;
 }
 
-// Read on one thread and put into tokens on the other one; the sockets' hears of it once, at the end.
-asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, ApiKind kind) {
-    using Prepared = ApiResult<Asked>;
-    const auto delivery = std::make_shared<Delivery<Prepared>>();
-    const auto asked = std::make_shared<Prepared>();  // of the thread that works on it
-    const auto tell = [this, delivery, asked] { Delivery<Prepared>::hand_in(*loop_, delivery, std::move(*asked)); };
-    const auto encode = [this, asked, tell] {
-        const std::function<std::optional<ApiError>()> work = [this, &asked] { return make_jobs(**asked); };
-        if (auto wrong = outcome_of(work)) *asked = tl::unexpected(*std::move(wrong));
-        tell();
+// What the ledger has kept of the conversation; `tell` is called here or on the ledger's thread.
+void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& tell) {
+    const LookQuestion question{{asked->salt, *asked->conversation.id}, asked->request.turn_id, asked->request.content};
+    service_->host->ledger().look(question, [asked, tell](Look look) {
+        auto history = history_of(asked->request, *asked->conversation.id, std::move(look));
+        if (!history) return tell(tl::unexpected(history.error()));
+        asked->history = *std::move(history);
+        tell(std::move(*asked));
+    });
+}
+
+// Read on its thread, with what the ledger has kept of the conversation.
+asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const Call& call, ApiKind kind) {
+    using Read = ApiResult<Asked>;
+    const auto delivery = std::make_shared<Delivery<Read>>();
+    const auto tell = [weak = std::weak_ptr(loop_), delivery](Read made) {
+        if (const auto loop = weak.lock()) Delivery<Read>::hand_in(*loop, delivery, std::move(made));
     };
-    asio::post(json_thread_, [this, asked, &call, kind, encode, tell] {
-        const std::function<Prepared()> reading = [this, &call, kind] { return read(call, kind); };
-        *asked = outcome_of(reading);
-        if (!*asked) return tell();
-        const bool has_text = !(*asked)->request.prompt_is_ids || (*asked)->conversation.id;
-        if (!has_text) return encode();
-        asio::post(text_thread_, encode);
+    asio::post(json_thread_, [this, &call, kind, tell] {
+        const std::function<std::optional<ApiError>()> reading = [this, &call, kind,
+                                                                  &tell]() -> std::optional<ApiError> {
+            Read read = this->read(call, kind);
+            if (!read) return read.error();
+            const auto asked = std::make_shared<Asked>(*std::move(read));
+            if (asked->conversation.id)
+                look(asked, tell);
+            else
+                tell(std::move(*asked));
+            return std::nullopt;
+        };
+        if (auto wrong = outcome_of(reading)) tell(tl::unexpected(*std::move(wrong)));
     });
     co_return co_await delivery->take();
+}
+
+// Read on one thread and put into tokens on another one.
+asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, ApiKind kind) {
+    auto read = co_await read_with_history(call, kind);
+    if (!read) co_return read;
+    const auto asked = std::make_shared<Asked>(*std::move(read));
+    const bool has_text = !asked->request.prompt_is_ids || asked->conversation.id;
+    std::function<std::optional<ApiError>()> encode = [this, asked] { return make_jobs(*asked); };
+    const std::optional<ApiError> wrong = co_await on_thread(has_text ? text_thread_ : json_thread_, std::move(encode));
+    if (wrong) co_return tl::unexpected(*wrong);
+    co_return std::move(*asked);
 }
 
 // Everything up to the engine: an error, or a turn.

@@ -84,7 +84,7 @@ void memory(Page& page, const HostView& host) {
     page.gauge("verbatim:heads", "Heads of conversations.", static_cast<double>(host.num_heads));
     page.gauge("verbatim:conversations", "Conversations with a ledger.", static_cast<double>(host.num_conversations));
     page.counter("verbatim:evictions", "Heads that made room.", host.stats.evictions);
-    page.counter("verbatim:commits", "Turns that were committed.", host.stats.commits);
+    page.counter("verbatim:commits", "Turns that were committed.", host.num_commits);
     page.counter("verbatim:discards", "Turns that ended without a commit.", host.stats.discards);
     page.counter("verbatim:aborts", "Turns that were aborted.", host.stats.aborts);
     page.counter("verbatim:steps", "Steps of the engine.", host.stats.steps);

@@ -117,23 +117,16 @@ std::optional<ApiError> conversation_problem(const GenerateRequest& request, con
                     "missing_required_parameter"};
 }
 
-ApiResult<History> history_of(const Service& service, const GenerateRequest& request,
-                              const ConversationHint& conversation, const CacheSalt& salt) {
-    History history;
-    if (!conversation.id) return history;
-    const ConversationKey key{salt, *conversation.id};
-    const ConversationLedger& ledger = service.host->ledger();
-    if (request.turn_id) {
-        const auto known = ledger.recorded(key, *request.turn_id, request.content);
-        if (!known) return tl::unexpected(api_error(known.error()));
-        history.is_answered = *known != nullptr;
-    }
-    history.conversation = ledger.view(key);
+ApiResult<History> history_of(const GenerateRequest& request, const std::string& conversation_id, Look look) {
+    if (!look.problem.empty())
+        return tl::unexpected(ApiError{503, "the ledger cannot be written: " + look.problem, "", "ledger_unavailable"});
+    if (!look.recorded) return tl::unexpected(api_error(look.recorded.error()));
+    History history{.conversation = std::move(look.view), .is_answered = *look.recorded != nullptr};
     if (request.suffix_only && !history.conversation && !history.is_answered) {
         return tl::unexpected(api_error({RefusalReason::kUnknownConversation,
                                          fmt::format("conversation '{}' has no committed turn that a suffix could go "
                                                      "on from",
-                                                     *conversation.id),
+                                                     conversation_id),
                                          std::nullopt}));
     }
     return history;

@@ -47,9 +47,10 @@ struct History {
     std::optional<ConversationView> conversation;
     bool is_answered = false;
 };
-// Errors: a suffix of nothing, a turn_id that stands for something else.
-[[nodiscard]] ApiResult<History> history_of(const Service& service, const GenerateRequest& request,
-                                            const ConversationHint& conversation, const CacheSalt& salt);
+// Out of a look at the conversation that a request names. Errors: a suffix of nothing, a turn_id that stands for
+// something else, a ledger that cannot be written.
+[[nodiscard]] ApiResult<History> history_of(const GenerateRequest& request, const std::string& conversation_id,
+                                            Look look);
 
 // The tokens that a request asks the engine to go on from; none when it is answered.
 struct Prompt {

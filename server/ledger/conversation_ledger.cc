@@ -92,6 +92,7 @@ Status ConversationLedger::open(const LedgerIdentity& identity) {
     if (!store_) return {};
     CHECK(!writer_, "{} is open", where());
     ASSIGN_OR_RETURN(contents_, store_->open(identity));
+    at_once_.num_new_conversations = std::ssize(contents_.conversations);
     writer_ = std::make_unique<LedgerWriter>(*store_, config_);
     return {};
 }
@@ -102,6 +103,24 @@ void ConversationLedger::restore(Engine& engine) const {
         const bool restored = engine.restore(key, parts_of(conversation, engine.token_store()), conversation.version);
         CHECK(restored, "'{}' is there", key.conversation_id);
     }
+}
+
+void ConversationLedger::look(const LookQuestion& question, std::function<void(Look)> looked) {
+    Look look;
+    if (question.turn_id) look.recorded = recorded(question.key, *question.turn_id, question.request);
+    look.view = view(question.key);
+    if (is_kept(question.key)) return looked(std::move(look));
+    when_kept([looked = std::move(looked), look = std::move(look)](const std::string& problem) mutable {
+        look.problem = problem;
+        looked(std::move(look));
+    });
+}
+
+bool ConversationLedger::is_kept(const ConversationKey& key) const {
+    if (!writer_) return true;
+    const std::lock_guard lock(mutex_);
+    const auto last = last_changes_.find(key);
+    return last == last_changes_.end() || last->second <= writer_->kept().num_changes;
 }
 
 std::optional<ConversationView> ConversationLedger::view(const ConversationKey& key) const {
@@ -136,9 +155,14 @@ OrRefusal<AnswerPtr> ConversationLedger::recorded(const ConversationKey& key, co
 std::string ConversationLedger::problem() const { return writer_ ? writer_->problem() : ""; }
 std::string ConversationLedger::where() const { return store_ ? store_->where() : ""; }
 
-size_t ConversationLedger::num_conversations() const {
+int64_t ConversationLedger::num_conversations() const {
     const std::lock_guard lock(mutex_);
-    return contents_.conversations.size();
+    return at_once_.num_new_conversations + (writer_ ? writer_->kept().num_new_conversations : 0);
+}
+
+int64_t ConversationLedger::num_commits() const {
+    const std::lock_guard lock(mutex_);
+    return at_once_.num_commits + (writer_ ? writer_->kept().num_commits : 0);
 }
 
 void ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
@@ -183,23 +207,41 @@ void ConversationLedger::removed(const ConversationKey& key, Told told) {
          [told = std::move(told)](const std::string& problem, const std::string&) { told(problem); });
 }
 
-void ConversationLedger::when_kept(Told told) { write({}, std::move(told)); }
+void ConversationLedger::when_kept(Told told) {
+    if (!writer_) return told("");
+    writer_->write({}, std::move(told));
+}
 
-// In memory at once; whoever is told of it, when it is kept.
+// In memory at once; answers of it, when it is kept.
 void ConversationLedger::take(Change change, const ConversationKey& of, const HeadTold& told) {
     std::string head;
     {
         const std::lock_guard lock(mutex_);
+        const auto num_before = std::ssize(contents_.conversations);
         apply_change(change, contents_);
+        change.num_new_conversations = std::ssize(contents_.conversations) - num_before;
         const auto found = contents_.conversations.find(of);
         if (found != contents_.conversations.end()) head = head_name(found->second);
+        if (writer_) {
+            const auto told_head = [told, head](const std::string& problem) { told(problem, head); };
+            return note_change(of, writer_->write(std::move(change), told_head));
+        }
+        at_once_.num_commits += change.kind == Change::Kind::kCommit ? 1 : 0;
+        at_once_.num_new_conversations += change.num_new_conversations;
     }
-    write(std::move(change), [told, head](const std::string& problem) { told(problem, head); });
+    told("", head);
 }
 
-void ConversationLedger::write(Change change, Told told) {
-    if (!writer_) return told("");
-    writer_->write(std::move(change), std::move(told));
+// What is kept by now is forgotten.
+void ConversationLedger::note_change(const ConversationKey& key, int64_t number) {
+    last_changes_[key] = number;
+    in_order_.emplace_back(number, key);
+    for (const int64_t num_kept = writer_->kept().num_changes; in_order_.front().first <= num_kept;) {
+        const auto last = last_changes_.find(in_order_.front().second);
+        if (last != last_changes_.end() && last->second <= num_kept) last_changes_.erase(last);
+        in_order_.pop_front();
+        if (in_order_.empty()) break;
+    }
 }
 
 size_t ConversationLedger::close() { return writer_ ? writer_->close() : 0; }

@@ -14,13 +14,21 @@ LedgerWriter::LedgerWriter(LedgerStore& store, LedgerWriterConfig config)
 
 LedgerWriter::~LedgerWriter() { close(); }
 
-void LedgerWriter::write(Change change, Told told) {
+int64_t LedgerWriter::write(Change change, Told told) {
+    int64_t number = 0;
     {
         const std::lock_guard lock(mutex_);
         CHECK(!closing_, "a change comes after the last one");
         waiting_.push_back({std::move(change), std::move(told)});
+        number = ++num_given_;
     }
     changed_.notify_all();
+    return number;
+}
+
+KeptCounts LedgerWriter::kept() const {
+    const std::lock_guard lock(mutex_);
+    return kept_;
 }
 
 std::string LedgerWriter::problem() const {
@@ -49,6 +57,7 @@ void LedgerWriter::run() {
             waiting_.erase(waiting_.begin(), waiting_.begin() + count);
         }
         if (!write_batch()) return;
+        count_batch();
         for (const Entry& entry : batch_) {
             if (entry.told) entry.told("");
         }
@@ -56,10 +65,22 @@ void LedgerWriter::run() {
     }
 }
 
+void LedgerWriter::count_batch() {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : batch_) {
+        ++kept_.num_changes;
+        kept_.num_commits += entry.change.kind == Change::Kind::kCommit ? 1 : 0;
+        kept_.num_new_conversations += entry.change.num_new_conversations;
+    }
+}
+
 // The same changes until they are kept. False: there is no time left.
 bool LedgerWriter::write_batch() {
     std::vector<Change> changes;
-    for (const Entry& entry : batch_) changes.push_back(entry.change);
+    for (const Entry& entry : batch_) {
+        if (entry.change.kind != Change::Kind::kNothing) changes.push_back(entry.change);
+    }
+    if (changes.empty()) return true;  // all that came before is kept
     for (int64_t failures = 1;; ++failures) {
         const Status applied = store_.apply(changes);
         if (applied) {

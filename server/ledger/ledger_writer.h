@@ -25,6 +25,13 @@ struct LedgerWriterConfig {
     int64_t max_pause_ms = 1000;
 };
 
+// What a store has kept of the changes that it was given.
+struct KeptCounts {
+    int64_t num_changes = 0;
+    int64_t num_commits = 0;
+    int64_t num_new_conversations = 0;  // less those that were removed
+};
+
 class LedgerWriter {
 public:
     // Called on the writer's thread. Empty: the change is kept; else what is in the way.
@@ -36,7 +43,9 @@ public:
     LedgerWriter& operator=(const LedgerWriter&) = delete;
     ~LedgerWriter();
 
-    void write(Change change, Told told);       // from any thread
+    // From any thread. The change's number, from 1: every change up to kept().num_changes is kept.
+    int64_t write(Change change, Told told);
+    [[nodiscard]] KeptCounts kept() const;
     [[nodiscard]] std::string problem() const;  // what is in the way; empty when nothing is
     // Tries what is left once more, and ends the thread: how many changes are not kept.
     size_t close();
@@ -48,6 +57,7 @@ private:
     };
     void run();
     bool write_batch();
+    void count_batch();
     bool pause(int64_t failures);
     void tell_of(const std::string& problem);
 
@@ -58,6 +68,8 @@ private:
     std::condition_variable changed_;
     std::vector<Entry> waiting_;
     std::string problem_;
+    int64_t num_given_ = 0;
+    KeptCounts kept_;
     bool closing_ = false;
 
     std::vector<Entry> batch_;  // of the writer's thread: what is tried now

@@ -91,9 +91,10 @@ struct Change {
     ConversationKey key;
     Version version = kNoVersion;  // afterwards; kFork: of `to`
     int64_t num_turns = 0;
-    TurnPtr turn;      // kCommit
-    AnswerPtr answer;  // kCommit of a turn with a turn_id
-    std::string to;    // kFork
+    TurnPtr turn;                       // kCommit
+    AnswerPtr answer;                   // kCommit of a turn with a turn_id
+    std::string to;                     // kFork
+    int64_t num_new_conversations = 0;  // 1: there was none of the name; -1: there is none afterwards
 };
 
 // All that a ledger keeps.

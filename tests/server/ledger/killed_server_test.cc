@@ -10,11 +10,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <random>
 #include <thread>
 
-#include "server/ledger/ledger_address.h"
+#include "server/ledger/sql_ledger_store.h"
 #include "tests/server/http/http_scene.h"
+#include "tests/server/ledger/held_database.h"
 #include "tests/server/ledger/ledger_places.h"
 #include "tests/support/sanitized.h"
 
@@ -29,11 +32,13 @@ constexpr int kTurnsOfAConversation = 60;
 // A server in a process of its own.
 class KillableServer {
 public:
-    explicit KillableServer(const std::string& ledger) {
+    using Databases = std::function<std::unique_ptr<SqlDatabase>()>;
+    // `gate`: is closed when the server is ready, so that its store keeps nothing.
+    KillableServer(const Databases& ledger, StoreGate* gate = nullptr) {
         int ends[2];
         EXPECT_EQ(pipe(ends), 0);
         process_ = fork();
-        if (process_ == 0) serve(ledger, ends[1]);
+        if (process_ == 0) serve(ledger, gate, ends[1]);
         close(ends[1]);
         const ssize_t got = read(ends[0], &port_, sizeof port_);
         EXPECT_EQ(got, static_cast<ssize_t>(sizeof port_)) << "the server did not start";
@@ -50,13 +55,14 @@ public:
     [[nodiscard]] uint16_t port() const { return port_; }
 
 private:
-    [[noreturn]] static void serve(const std::string& ledger, int port_to) {
+    [[noreturn]] static void serve(const Databases& ledger, StoreGate* gate, int port_to) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         HttpSceneConfig config;
         config.has_template = false;
-        config.ledger = [&] { return *server::make_ledger_store(ledger); };
+        config.ledger = [&] { return std::make_unique<server::SqlLedgerStore>(ledger()); };
         const HttpScene scene(std::move(config));
         if (testing::Test::HasFailure()) _exit(1);
+        if (gate != nullptr) gate->close();
         const uint16_t port = scene.port();
         if (write(port_to, &port, sizeof port) != sizeof port) _exit(1);
         while (true) pause();
@@ -138,10 +144,46 @@ class KilledServer : public EveryStore {};
 INSTANTIATE_TEST_SUITE_P(Ledgers, KilledServer, testing::Values("sqlite", "postgres"),
                          [](const auto& named) { return named.param; });
 
+TEST_P(KilledServer, HasShownNoTurnThatTheKillTakesBack) {
+    StoreGate gate;
+    static_cast<void>(address("held"));  // is made here, and not in the servers' processes
+    const auto held = [&] { return std::make_unique<HeldDatabase>(database("held"), gate); };
+    TurnClient asking(0);
+    std::vector<std::unique_ptr<HttpClient>> looks;
+    {
+        KillableServer server(held, &gate);
+        const HttpClient turn(server.port());
+        turn.send(post("/v1/completions", asking.request(0).dump()));
+        for (int i = 0; i < 12; ++i) {
+            json unnamed = asking.request(0);
+            unnamed.erase("conversation_id");
+            unnamed.erase("turn_id");
+            const HttpClient another(server.port());
+            another.send(post("/v1/completions", unnamed.dump()));
+            EXPECT_EQ(another.read_answer().status, 200);
+            looks.push_back(std::make_unique<HttpClient>(server.port()));
+            looks.back()->send(get("/v1/conversations/" + asking.conversation()));
+        }
+        server.kill();
+    }
+    // Those before the turn's end find nothing, the others wait.
+    int last_status = 0;
+    for (const auto& look : looks) {
+        last_status = look->read_answer().status;
+        EXPECT_NE(last_status, 200);
+    }
+    EXPECT_EQ(last_status, 0) << "the turn was not over when it was looked for";
+    const KillableServer next([&] { return database("held"); });
+    const HttpClient client(next.port());
+    client.send(get("/v1/conversations/" + asking.conversation()));
+    EXPECT_EQ(client.read_answer().status, 404);
+}
+
 TEST_P(KilledServer, HasEveryTurnThatItHasAnswered) {
     const char* const wanted = std::getenv("VERBATIM_KILLS");
     const int num_kills = wanted != nullptr ? std::atoi(wanted) : (kSanitized ? 20 : 100);
-    const std::string ledger = address("killed");
+    static_cast<void>(address("killed"));
+    const KillableServer::Databases ledger = [&] { return database("killed"); };
     std::vector<TurnClient> clients;
     for (int i = 0; i < kNumClients; ++i) clients.emplace_back(i);
     std::mt19937 random(1);
