@@ -1,8 +1,8 @@
-// kernels/cuda/compiled_for.h: owns what follows from the architectures that the kernels are compiled for, as CMake
-// names them ("80", "90a", "90a-real"), separated by commas.
+// kernels/cuda/compiled_for.h: owns what follows from the compiled architectures, a comma-separated list as in CMake
+// ("80", "90a", "90a-real").
 //
-//   A1  warpgroups are in code for 90a alone: the same kernels for 80 or 90 compile them to nothing, and a device of
-//       capability 9.0 would run those without a word
+//   A1  only code for 90a contains warpgroups: code for 80 or 90 compiles these kernels to nothing, and a device of
+//       compute capability 9.0 would run the empty kernels without an error
 #pragma once
 
 #include <string_view>

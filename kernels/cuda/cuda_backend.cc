@@ -18,11 +18,11 @@ using reference::StateTensor;
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kLeastRuns = 64;      // that attention's workspace has room for
-constexpr int64_t kMaxGraphRows = 512;  // of a step that is run as a graph
-constexpr int64_t kSectorBytes = 32;    // what one access to memory brings at least: state tensors begin there
+constexpr int64_t kLeastRuns = 64;      // capacity of attention's workspace
+constexpr int64_t kMaxGraphRows = 512;  // of a step that runs as a graph
+constexpr int64_t kSectorBytes = 32;    // the smallest memory access: state tensors are aligned to it
 
-// Numbers of sequences and of rows that have graphs: powers of two and what lies halfway.
+// The numbers of sequences and rows that graphs exist for: powers of two and the midpoints between them.
 int64_t round_up(int64_t count) {
     int64_t power = 1;
     while (2 * power < count) power *= 2;
@@ -30,13 +30,13 @@ int64_t round_up(int64_t count) {
     return count <= power / 2 * 3 ? power / 2 * 3 : 2 * power;
 }
 
-// Whether every row draws: a token each, or windows.
+// Whether every row draws: one token per sequence, or windows.
 bool is_decode(const PooledStep& step) {
     const int64_t num_rows = step.batch.num_rows();
     return num_rows > 0 && num_rows <= kMaxGraphRows && !step.is_observed() && step.batch.num_logit_rows() == num_rows;
 }
 
-// Who fills a step up has a row at least.
+// A padding sequence has at least one row.
 GraphShape graph_shape(int64_t num_sequences, int64_t num_rows) {
     if (num_rows == num_sequences) return {round_up(num_rows), round_up(num_rows)};
     const auto shape_from = [&](int64_t sequences) {
@@ -55,7 +55,7 @@ AttentionShape shape_of(const reference::AttentionConfig& attention, float scale
     return {attention.n_heads, attention.n_kv_heads, attention.head_dim, scale};
 }
 
-// How many rows may attend together in every layer.
+// The number of rows that may attend in one CTA in every layer.
 int64_t query_rows(const reference::ModelConfig& config) {
     int64_t rows = kAttendColumns;
     for (const reference::LayerConfig& layer : config.layers) {
@@ -72,14 +72,14 @@ bool attends_by_tiles(const Device& device, reference::Profile profile, const re
     });
 }
 
-// Matrices of one shape, one behind the other: of experts.
+// Number of matrices of one shape that lie one after another: experts.
 int64_t copies_of(const reference::ModelConfig& config, MatrixId id) {
     const bool of_expert =
         id.matrix == Matrix::kExpertGate || id.matrix == Matrix::kExpertUp || id.matrix == Matrix::kExpertDown;
     return of_expert ? config.layers[id.layer].moe->n_experts : 1;
 }
 
-// Whether the device has a place for it: in the rows whatever there is, in the blocks K and V.
+// Whether the device stores this tensor: all of a state row, of the blocks K and V.
 bool has_room(const StateTensor& tensor) {
     return tensor.per == StatePer::kSequence || tensor.kind == StateKind::kK || tensor.kind == StateKind::kV;
 }
@@ -118,7 +118,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
     return problems;
 }
 
-// --- what stays on the device
+// --- data that stays on the device
 
 CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
                          const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads)
@@ -142,7 +142,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
     pack_matrices(num_threads);
     if (row_layout_.row_bytes > 0)
         state_pool_ = DeviceArray<float>(device, pools_.num_state_rows * row_layout_.row_bytes / kFloatBytes);
-    // For the longest head there can be: taken later, it would end every graph.
+    // Sized for the longest possible head: a later allocation would invalidate every graph.
     head_blocks_ = DeviceArray<int32_t>(device, pools_.num_blocks);
     head_sums_ = DeviceArray<uint64_t>(device, 2 * std::ssize(tensors));
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
@@ -195,7 +195,7 @@ void CudaBackend::upload_mixer(int32_t i) {
         layer.dt_bias = floats_of(device_, weights.mamba.dt_bias);
     }
     if (const auto& delta = config().layers[i].delta) {
-        std::vector<float> norm;  // a head's, once for each
+        std::vector<float> norm;  // one head's, repeated for each head
         for (int32_t head = 0; head < delta->n_value_heads; ++head) {
             norm.insert(norm.end(), weights.delta.norm.begin(), weights.delta.norm.end());
         }
@@ -227,7 +227,7 @@ DevicePages CudaBackend::pages(int32_t layer, const reference::AttentionConfig& 
             attention.head_dim};
 }
 
-// Where a tensor of a state row lies.
+// The address of a tensor of a state row.
 float* CudaBackend::row_of(size_t place, StateIndex row) const {
     CHECK_GE(row_layout_.offsets[place], 0);
     return state_pool_.data() + (index(row) * row_layout_.row_bytes + row_layout_.offsets[place]) / kFloatBytes;
@@ -258,7 +258,7 @@ void CudaBackend::run(const PooledStep& step) {
     status_ = device_.synchronize();
 }
 
-// With sequences that neither attend nor leave anything behind, up to numbers of sequences and rows that have graphs.
+// Pads the step to a size that has a graph, with sequences that neither attend nor write.
 PooledStep CudaBackend::pad(const PooledStep& step) {
     padded_.tokens.assign(step.batch.tokens.begin(), step.batch.tokens.end());
     padded_.parts.assign(step.batch.sequences.begin(), step.batch.sequences.end());
@@ -321,7 +321,7 @@ void CudaBackend::draw() {
                   .ids = ids_.ensure(device_, num_parts)});
 }
 
-// The first step of its kind runs by itself and takes the memory it needs, the second one is recorded.
+// The first step of a shape runs launch by launch and allocates its memory; the second one records the graph.
 void CudaBackend::run_graph(const PooledStep& step) {
     Bucket& bucket = buckets_[{std::ssize(step.sequences), step.batch.num_rows()}];
     if (bucket.num_allocations != device_.counts().allocations) {
@@ -361,7 +361,7 @@ std::optional<int32_t> CudaBackend::fault_layer(int64_t logit_row) const {
     return layer == StepLists::kNoFault ? std::nullopt : std::optional(layer);
 }
 
-// --- reading what is kept
+// --- reading pools and logits
 
 std::span<const std::byte> CudaBackend::read_row(const StateTensor& tensor, StateIndex row) {
     host_floats_.resize(static_cast<size_t>((tensor.num_bytes() + kFloatBytes - 1) / kFloatBytes));
@@ -402,14 +402,14 @@ bool CudaBackend::sums_heads() const {
     });
 }
 
-// Every part by a kernel, one transfer for all sums.
+// One kernel per part, one transfer for all sums.
 bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
     std::vector<int32_t> blocks;
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count; ++i) blocks.push_back(index(run.first) + i);
     }
     const auto parts = digester.parts();
-    std::vector<uint64_t> sums(2 * parts.size());  // low, high of each
+    std::vector<uint64_t> sums(2 * parts.size());  // low and high half of each
     head_blocks_.ensure(device_, static_cast<int64_t>(blocks.size()));
     head_blocks_.upload(blocks);
     head_sums_.ensure(device_, static_cast<int64_t>(sums.size()));
@@ -418,7 +418,7 @@ bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& dige
         const StateTensor& tensor = *parts[i].tensor;
         if (tensor.per == StatePer::kSequence) {
             device_.sum_floats(row_of(i, image.state), tensor.num_elements(), head_sums_.data() + 2 * i);
-        } else if (tensor.kind == StateKind::kK && parts[i].num_elements > 0) {  // and V, the next part
+        } else if (tensor.kind == StateKind::kK && parts[i].num_elements > 0) {  // also V, the next part
             device_.sum_kv(head_blocks_.data(), image.length,
                            pages(tensor.layer, *config().layers[tensor.layer].attention), head_sums_.data() + 2 * i);
         }
@@ -478,14 +478,14 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
                      eps, out, rounded_to(final ? Buffer::kHead : Buffer::kNormed, config().hidden_size));
 }
 
-// Where an operation that writes this buffer leaves it rounded, too: for matmuls that do not multiply what they read.
+// The buffer for a rounded copy of what an operation writes to `buffer`, for matmuls that do not read the original.
 uint32_t* CudaBackend::rounded_to(Buffer buffer, int64_t width) {
     rounded_from_ = buffer;
     rounded_multiplier_ = 1.0F;
     return rounded_.ensure(device_, num_rows(buffer) * row_pairs_of(width));
 }
 
-// Inputs of several matmuls are rounded once.
+// Inputs that several matmuls read are rounded once.
 const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier) {
     const Floats x = rows(in, width);
     uint32_t* pairs = rounded_.ensure(device_, x.num_rows * row_pairs_of(width));
@@ -509,7 +509,7 @@ void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
     device_.scale(columns(rows(buffer, buffers_[static_cast<size_t>(buffer)].width), part), multiplier);
 }
 
-// Heads are rows, `step` elements apart: with an output gate, those of kQGate that are q's.
+// Heads are rows, `step` elements apart: with an output gate, q's heads in kQGate.
 void CudaBackend::head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) {
     const auto heads = [&](const Floats& x, int64_t n_heads, int64_t step) {
         return Floats{x.data, x.num_rows * n_heads, attention.head_dim, step};
@@ -554,7 +554,7 @@ void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& att
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
     if (waiting_.num_products > 0) {
         waiting_.gate_multiplier = static_cast<float>(mlp.gate_multiplier);
-        if (!waiting_.input.is_normed) std::swap(rounded_, other_rounded_);  // the input's is read meanwhile
+        if (!waiting_.input.is_normed) std::swap(rounded_, other_rounded_);  // rounded_ is still read as input
         waiting_.pairs = rounded_to(Buffer::kUp, mlp.d_ff);
         return end_matvec(mlp.kind == reference::MlpKind::kReluSquared ? MatvecEnd::kReluSquared : MatvecEnd::kSwiglu);
     }

@@ -1,16 +1,17 @@
-// kernels/cuda/cuda_backend.h: the walk's operations over a batch of sequences on a device: weights packed once, KV
-// pages and state rows in pools of its own, a step's lists uploaded before its walk.
+// kernels/cuda/cuda_backend.h: owns a batch's data on a device and runs the walk's operations on it: packed weights, KV
+// pages, state rows, and the step's lists, which it uploads before the walk.
 //
-//   B1  but for kFast, bit-equal to the uncached reference of the same profile, whatever the batch and the block size,
-//       on whatever Device
-//   B2  a sequence's state goes from its source row (none: zeros), through the log behind it, to its own, and on the
-//       way to the rows of its StateWrites; drafts go beyond it, and leave nothing but the log
-//   B3  the host waits once in a step, for its results; a step like one before allocates nothing on the device
-//   B4  in a step of few rows that nobody observes an operation may wait for those it is launched with, and leave out
-//       buffers that only they read (cuda_few_rows.cc)
-//   B5  a step in which every row draws, and which nobody observes, is a graph's launch: of a token each or of windows,
-//       whether rows are written or logs go on. It is made once for a number of sequences and rows, rounded up with
-//       sequences that write nothing, and good as long as the device's memory stays where it is
+//   B1  except for kFast, results are bit-equal to the uncached reference of the same profile, for every batch, block
+//       size and Device
+//   B2  a sequence's state starts at its source row (none: zeros), replays the log, and ends in its destination row;
+//       each StateWrite stores it on the way. Drafts come after that and leave only log entries
+//   B3  the host waits once per step, for the results; a step with the shape of an earlier one allocates no device
+//       memory
+//   B4  in an unobserved step of few rows an operation may be deferred until the operations that it is fused with, and
+//       may skip buffers that only these read (cuda_few_rows.cc)
+//   B5  an unobserved step in which every row draws (one token per sequence, or windows; rows written or logs
+//       continued) is one graph launch. A graph is recorded once per number of sequences and rows, both rounded up by
+//       padding sequences that write nothing, and is valid until the device's memory moves
 #pragma once
 
 #include <array>
@@ -31,7 +32,7 @@
 
 namespace verbatim::cuda {
 
-// What the graph of a step is made for.
+// The shape that a step's graph is recorded for.
 struct GraphShape {
     int64_t num_sequences = 0;
     int64_t num_rows = 0;
@@ -40,14 +41,14 @@ struct GraphShape {
 
 class CudaBackend final : public PooledWalk {
 public:
-    // Borrows model, list and device for its life. `pooled.pools`: those that the model uses. REQUIRES: unsupported(
-    // model.config(), pooled.pools, device.limits()) is empty, the device computes in the profile. num_threads: that
-    // pack the weights.
+    // Borrows model, tensor list and device for its lifetime. `pooled.pools`: the pools that the model uses. REQUIRES:
+    // unsupported(model.config(), pooled.pools, device.limits()) is empty, the device computes in the profile.
+    // num_threads: threads that pack the weights.
     CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
                 const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads);
 
     void run(const PooledStep& step) override;
-    // The device's, after the last step.
+    // The device's status after the last step.
     [[nodiscard]] const Status& status() const { return status_; }
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<TokenId> drawn(int64_t logit_row) const override;
@@ -92,38 +93,38 @@ protected:
 
 private:
     struct Matrix {
-        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them; of experts, all of them by id
+        DeviceArray<uint32_t> words;  // packed as the profile's matmul reads them; for experts all matrices, by id
         DeviceArray<float> bias;
         int64_t num_outputs = 0;
         int64_t num_k = 0;
     };
-    // Operations of a layer that are one launch when rows are few; norms, when they are fewer (kMatvecNormRows).
+    // The parts of a layer that are one launch when rows are few; norms need still fewer rows (kMatvecNormRows).
     struct FewRows {
-        bool mixer_norm = false;  // with the one mixer's first matmuls
-        bool gated_norm = false;  // with out_proj
-        bool mlp = false;         // its norm with gate, up and the activation; down with the residual stream
+        bool mixer_norm = false;  // fused with the first matmuls of the layer's only mixer
+        bool gated_norm = false;  // fused with out_proj
+        bool mlp = false;         // norm, gate, up and activation fused; down and residual add fused
     };
     struct Layer {
         DeviceArray<float> mixer_norm, mlp_norm, q_norm, k_norm;
-        DeviceArray<float> gate_norm;  // as wide as a row
+        DeviceArray<float> gate_norm;  // one row wide
         DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
         DeviceArray<float> router, choice_bias;
         DeviceArray<uint32_t> k_pages;
         DeviceArray<uint16_t> v_pages;
-        size_t angles = 0;  // in angles_
+        size_t angles = 0;  // offset in angles_
         FewRows few_rows;
     };
-    // A rotary table, for every position that the pools can hold; layers share it.
+    // A rotary table with an entry for every position that fits the pools; layers share it.
     struct Angles {
         const RotaryTable* table = nullptr;
         DeviceArray<float> cos, sin;
     };
-    // The graph of a number of sequences and rows.
+    // The graph for a number of sequences and rows.
     struct Bucket {
-        std::unique_ptr<DeviceGraph> graph;  // null: the next step like it records one
-        int64_t num_allocations = -1;        // the device's, when it was last known to need no more
+        std::unique_ptr<DeviceGraph> graph;  // null: the next step of this shape records it
+        int64_t num_allocations = -1;        // device.counts() when the shape last ran without allocating
     };
-    // Decode sequences and others that write nothing.
+    // A decode step's sequences with padding sequences that write nothing.
     struct Padded {
         std::vector<TokenId> tokens;
         std::vector<reference::WalkSequence> parts;
@@ -133,13 +134,13 @@ private:
     };
     struct Activations {
         DeviceArray<float> floats;
-        int64_t width = 0;  // of what was written last: rows are dense
+        int64_t width = 0;  // of the last write: rows are dense
     };
-    // What a layer's experts work in.
+    // Workspace of a layer's experts.
     struct ExpertRows {
         DeviceArray<int32_t> rows, entries;
         DeviceArray<DeviceExpertPart> parts;
-        DeviceArray<uint32_t> pairs;  // that entries multiply
+        DeviceArray<uint32_t> pairs;  // inputs of the entries' matmuls
         DeviceArray<float> gate, up, results;
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
@@ -196,36 +197,37 @@ private:
     StateLog log_;
     int64_t run_floats_ = 0;  // of attention's workspace, in the widest layer
 
-    // Of the step in progress.
+    // State of the step in progress.
     Status status_;
     DeviceBatch step_;
     StepLists lists_;
     Padded padded_;
     std::map<GraphShape, Bucket> buckets_;
-    DeviceArray<float> scaled_, scores_;  // of draws
+    DeviceArray<float> scaled_, scores_;  // scratch of draw()
     DeviceArray<int32_t> ids_;
     DeviceArray<uint64_t> lowest_;
     std::array<Activations, reference::kNumBuffers> buffers_;
     DeviceArray<uint32_t> rounded_;
-    std::optional<reference::Buffer> rounded_from_;  // what rounded_ holds
+    std::optional<reference::Buffer> rounded_from_;  // the buffer whose rounded copy rounded_ holds
     float rounded_multiplier_ = 1.0F;
-    DeviceArray<uint32_t> other_rounded_;  // B4: as rounded_, where an operation reads that and leaves what is next
-    bool is_few_rows_ = false;             // B4
-    bool takes_norms_ = false;             // B4
-    Matvec waiting_;                       // B4: with its input or its first matrices
+    // B4: second buffer, for operations that read rounded_ while they write the next input
+    DeviceArray<uint32_t> other_rounded_;
+    bool is_few_rows_ = false;  // B4
+    bool takes_norms_ = false;  // B4
+    Matvec waiting_;            // B4: a deferred launch with its input or its first matrices
     DeviceArray<float> dt_, decay_, workspace_;
     ExpertRows experts_;
     DeviceArray<int32_t> head_blocks_;  // of sum_head: [pools_.num_blocks]
     DeviceArray<uint64_t> head_sums_;   // of sum_head, by layer and part
-    int64_t max_runs_ = 0;              // that workspace_ has room for
-    std::vector<float> host_logits_;    // of the last step, once somebody has asked
+    int64_t max_runs_ = 0;              // capacity of workspace_
+    std::vector<float> host_logits_;    // of the last step, downloaded on request
     bool has_host_logits_ = false;
-    std::vector<float> host_floats_;    // of host_rows and read_row
-    std::vector<uint32_t> host_pairs_;  // of read_block
+    std::vector<float> host_floats_;    // staging for host_rows and read_row
+    std::vector<uint32_t> host_pairs_;  // staging for read_block
     std::vector<uint16_t> host_values_;
 };
 
-// What of the model and its pools the kernels cannot hold, one problem each.
+// What the kernels cannot hold of a model and its pools, one problem per entry.
 [[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const PoolSizes& pools,
                                                    const CudaLimits& limits);
 

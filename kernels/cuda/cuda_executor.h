@@ -1,10 +1,10 @@
-// kernels/cuda/cuda_executor.h: every profile on a Device: paged KV, pooled state rows, every sequence of a step in one
-// batch.
+// kernels/cuda/cuda_executor.h: owns an executor on a Device: every profile, paged KV, pooled state rows, all sequences
+// of a step in one batch.
 //
-//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference of the profile, bit for bit,
-//       for any plan that the engine may make
-//   X2  a device's error is the step's error, and with it the slots are forgotten; the conversations are not
-//   X3  tokens are drawn on the device; logits come to the host when somebody asks
+//   X1  exact, tensor.sm90: logits, tokens and heads equal the profile's uncached reference bit for bit, for every plan
+//       that the engine may make
+//   X2  a device error is the step's error and clears the slots; conversations survive it
+//   X3  tokens are drawn on the device; logits are downloaded on request only
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
@@ -16,7 +16,7 @@ namespace verbatim::cuda {
 class CudaExecutor final : public PooledExecutor {
 public:
     // Borrows config, weights and device. REQUIRES: unsupported(config, pooled.pools, device.limits()) is empty, the
-    // device computes in the profile. num_threads: that pack the weights.
+    // device computes in the profile. num_threads: threads that pack the weights.
     CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
                  const PooledExecutorConfig& pooled, reference::Profile profile = reference::Profile::kExact,
                  int32_t num_threads = 1);

@@ -56,7 +56,7 @@ void CudaBackend::choose(int32_t layer, const MoeConfig& moe) {
                    fresh(Buffer::kChosen, 2 * int64_t{moe.n_chosen}));
 }
 
-// With room for as many entries as the batch has.
+// Entries with capacity for the whole batch.
 DeviceEntries CudaBackend::entries_of(const MoeConfig& moe) {
     const ExpertCounts counts{batch().num_rows(), moe.n_experts, moe.n_chosen};
     return {counts, experts_.rows.ensure(device_, counts.num_entries()),
@@ -75,7 +75,7 @@ void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
     const DeviceEntries of = entries_of(moe);
     const int64_t num_entries = of.counts.num_entries();
     const uint32_t* const from = rounded(in, width, 1.0F);
-    // First what a row is multiplied by, then what comes of it, take the same place.
+    // The inputs of a row's experts and then their results use the same memory.
     uint32_t* const pairs =
         experts_.pairs.ensure(device_, num_entries * std::max(row_pairs_of(width), row_pairs_of(moe.d_ff)));
     const Floats up = dense(experts_.up.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);

@@ -1,8 +1,8 @@
-// The walk's operations in a step of few rows: a matmul waits for the norm before it and for the activation or the
-// residual stream behind it, and they are one launch (Device::matvec).
+// The walk's operations in a step of few rows. The norm before a matmul and the activation or residual add after it are
+// deferred and fused with the matmul into one launch (Device::matvec).
 //
-// A norm that waits is taken up by the matmuls that follow it, and nobody else reads what it would have written: so
-// only where one launch has all of them. The residual stream, which it is computed from, stays as it is until then.
+// A deferred norm is never written to its buffer. It is deferred only where a single launch contains all matmuls that
+// read it. Its input, the residual stream, does not change until then.
 #include "engine/base/check.h"
 #include "kernels/cuda/cuda_backend.h"
 
@@ -38,7 +38,7 @@ bool CudaBackend::joins(MatrixId id) const {
     }
 }
 
-// The norm of a matvec whose matrices are still to come.
+// Defers a norm until the matrices that follow it.
 void CudaBackend::begin_matvec(const MatvecInput& input) {
     CHECK_EQ(waiting_.num_products, 0);
     CHECK(!waiting_.input.is_normed, "a norm waits already");

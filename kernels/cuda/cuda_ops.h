@@ -1,10 +1,10 @@
-// kernels/cuda/cuda_ops.h: the walk's operations on a device, in plain pointers into its memory: what a backend asks
-// for, whoever runs it (nvcc's kernels on a GPU, or the same kernels in the emulator). Contracts: reference/ops/.
+// kernels/cuda/cuda_ops.h: owns the device interface: the walk's operations in plain pointers into device memory, as a
+// backend calls them. nvcc's kernels on a GPU and the same kernels in the emulator implement it. Contracts:
+// reference/ops/.
 //
-//   D1  operations and transfers run in the order of the calls; the host waits in synchronize(), download() and
-//       upload() alone
+//   D1  operations and transfers execute in call order; the host waits only in synchronize(), download() and upload()
 //   D2  bit-equal to reference/ops on every shape that limits() allows
-//   D3  an error is sticky: the first one is kept and told by synchronize(), with the name of the operation
+//   D3  errors are sticky: synchronize() returns the first one, with the name of the operation
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace verbatim::cuda {
 
-// Rows in device memory, `stride` elements apart.
+// Rows in device memory; consecutive rows are `stride` elements apart.
 template <typename T>
 struct DeviceRows {
     T* data = nullptr;
@@ -30,36 +30,36 @@ struct DeviceRows {
 };
 using Floats = DeviceRows<float>;
 
-// One sequence's part of a step, on the device. Its last num_draws rows draw; those but the first are drafts.
+// One sequence's part of a step, on the device. Its last num_draws rows draw; all but the first of these are drafts.
 struct alignas(64) DeviceSequence {
     int32_t first_row = 0;
     int32_t num_rows = 0;
     int32_t first_position = 0;
-    int32_t first_block = 0;  // of the step's list of blocks; -1: its KV is not kept
+    int32_t first_block = 0;  // index into the step's block list; -1: its KV is not kept
     int32_t state_src = -1;   // -1: the zero state
-    int32_t state_dst = -1;   // behind the last row that is no draft; -1: no row is written
-    int32_t first_write = 0;  // of the step's list of state writes
+    int32_t state_dst = -1;   // written after the last row that is no draft; -1: no row is written
+    int32_t first_write = 0;  // index into the step's state writes
     int32_t num_writes = 0;
-    int32_t first_draw = 0;  // of the step's logit rows
+    int32_t first_draw = 0;  // index into the step's logit rows
     int32_t num_draws = 0;
-    int32_t num_logged = 0;   // tokens that state_src has not taken in, before the first row
-    int32_t log = -1;         // the slot's; -1: nothing is replayed or logged
-    int32_t first_entry = 0;  // of what was logged, in the slot's ring
+    int32_t num_logged = 0;   // tokens between state_src and the first row, replayed from the log
+    int32_t log = -1;         // the slot's log; -1: nothing is replayed or logged
+    int32_t first_entry = 0;  // of the logged tokens, in the slot's ring
 };
-// When `length` tokens have been scanned, the state is also written to row `dst`.
+// After `length` scanned tokens the state is also written to row `dst`.
 struct DeviceStateWrite {
     int32_t length = 0;
     int32_t dst = 0;
 };
-// Consecutive rows of a sequence whose queries attend together. Their work is one item per run of KV tiles (NUMERICS
-// N5) that the last of them sees.
+// Consecutive rows of a sequence whose queries attend in one CTA. Their work is one item per run of KV tiles (NUMERICS
+// N5) that the last of the rows sees.
 struct alignas(16) DeviceQueries {
     int32_t first_row = 0;
     int32_t num_rows = 0;
-    int32_t first_item = 0;  // of the step's; first_item of the next ones: its end
+    int32_t first_item = 0;  // index into the step's items; the next entry's first_item is the end
     int32_t sequence = 0;
 };
-// What a token is drawn with (reference/ops/sampling.h).
+// The sampling parameters of one draw (reference/ops/sampling.h).
 struct alignas(64) DeviceDraw {
     uint64_t seed = 0;
     uint64_t position = 0;
@@ -69,49 +69,49 @@ struct alignas(64) DeviceDraw {
     float repetition = 1;
     float presence = 0;
     float frequency = 0;
-    int32_t first_count = 0;  // of the step's list of counts: the tokens that penalties look at
-    int32_t num_counts = 0;   // 0 when no penalty is on
+    int32_t first_count = 0;  // index into the step's counts: the tokens that penalties apply to
+    int32_t num_counts = 0;   // 0 when no penalty is set
 };
-// A token of a prefix, once.
+// One distinct token of a prefix.
 struct DeviceTokenCount {
     int32_t id = 0;
-    int32_t count = 0;  // how often it was generated; 0: it is in the prompt
+    int32_t count = 0;  // number of times it was generated; 0: it only occurs in the prompt
 };
-// The step that runs. All in device memory. What is counted here is a parameter of kernels: rows, sequences, and the
-// room that lists have, never how long a sequence is.
+// The step in progress; all pointers are device memory. The counts here are kernel parameters: rows, sequences and list
+// capacities, never a sequence length.
 struct DeviceBatch {
     const int32_t* tokens = nullptr;         // [num_rows]
     const int32_t* positions = nullptr;      // [num_rows]
     const int32_t* row_sequences = nullptr;  // [num_rows]
     const DeviceQueries* queries = nullptr;  // [num_queries + 1]
-    const DeviceQueries* tiles = nullptr;    // [num_tiles + 1]: the same of rows that attend by tiles
+    const DeviceQueries* tiles = nullptr;    // [num_tiles + 1]: likewise, for rows that attend by tiles
     const int32_t* first_runs = nullptr;     // [num_rows + 1]: row r's runs are [first_runs[r], first_runs[r + 1])
-    const int32_t* blocks = nullptr;         // room for max_blocks
+    const int32_t* blocks = nullptr;         // capacity max_blocks
     const DeviceSequence* sequences = nullptr;
-    const DeviceStateWrite* writes = nullptr;  // room for max_writes
+    const DeviceStateWrite* writes = nullptr;  // capacity max_writes
     const int32_t* logit_rows = nullptr;       // [num_logit_rows]
     const DeviceDraw* draws = nullptr;         // [num_logit_rows]
-    const DeviceTokenCount* counts = nullptr;  // room for max_counts
-    int32_t* faults = nullptr;                 // [num_logit_rows], the lowest faulty layer
-    int32_t* drawn = nullptr;                  // [num_logit_rows], the tokens
+    const DeviceTokenCount* counts = nullptr;  // capacity max_counts
+    int32_t* faults = nullptr;                 // [num_logit_rows], the lowest layer with a fault
+    int32_t* drawn = nullptr;                  // [num_logit_rows], the drawn tokens
     int64_t num_rows = 0;
     int64_t num_sequences = 0;
     int64_t num_logit_rows = 0;
     int64_t num_queries = 0;
     int64_t num_tiles = 0;
-    int64_t query_rows = 1;  // that attend together, at most
+    int64_t query_rows = 1;  // most rows that attend in one CTA
     int64_t max_blocks = 0;
     int64_t max_writes = 0;
     int64_t max_counts = 0;
-    int64_t max_runs = 0;  // that attention's workspace has room for
+    int64_t max_runs = 0;  // capacity of attention's workspace
 };
-// The runs of tiles that a row at this position sees (NUMERICS N5).
+// The number of runs of KV tiles that a row at this position sees (NUMERICS N5).
 [[nodiscard]] constexpr int64_t runs_of(int64_t position) { return position / reference::kRunPositions + 1; }
 
-// The bf16 pairs of a row of K inputs, as round_rows leaves them: whole groups of 16, padded with +0.
+// bf16 pairs in a row of K inputs, as round_rows writes them: whole groups of 16, padded with +0.
 [[nodiscard]] constexpr int64_t row_pairs_of(int64_t num_k) { return (num_k + 15) / 16 * 8; }
-// For matmul, bf16 pairs [ceil(N/64)][ceil(K/2)][64]: the odd input's weight in the upper half; outputs beyond N are
-// zero. For tensor_matmul, kernels/cuda/fragments.h.
+// For matmul: bf16 pairs [ceil(N/64)][ceil(K/2)][64], the odd input's weight in the upper half, zeros for outputs
+// beyond N. For tensor_matmul: kernels/cuda/fragments.h.
 struct DeviceMatrix {
     const uint32_t* words = nullptr;
     const float* bias = nullptr;  // [N] or null
@@ -119,8 +119,8 @@ struct DeviceMatrix {
     int64_t num_k = 0;
 };
 
-// A layer's pages. K: [num_blocks][n_kv_heads][ceil(head_dim/2)][block_size] pairs; V: [num_blocks][n_kv_heads]
-// [block_size][head_dim] bf16.
+// A layer's KV pages. K: [num_blocks][n_kv_heads][ceil(head_dim/2)][block_size] pairs; V:
+// [num_blocks][n_kv_heads][block_size][head_dim] bf16.
 struct DevicePages {
     uint32_t* k = nullptr;
     uint16_t* v = nullptr;
@@ -130,20 +130,20 @@ struct DevicePages {
     int64_t head_dim = 0;
 };
 
-// A layer's part of the state pool: row i at data + i · row_floats.
+// A layer's part of the state pool: row i is at data + i · row_floats.
 struct DeviceStates {
     float* data = nullptr;
     int64_t num_rows = 0;
     int64_t row_floats = 0;
-    int64_t size = 0;  // floats of this tensor in a row
+    int64_t size = 0;  // floats of this tensor per row
     int32_t layer = 0;
 };
 
-// A layer's part of the logs behind state rows: what tokens gave to the conv and to the scan. Slot s's ring lies at
-// data + s · slot_floats, an entry per token: the conv's inputs [conv_dim]; at scan_at x and B as the scan reads them,
-// of a delta net k and v; at steps_at dt and decay [n_heads] each, of a delta net beta and decay.
+// A layer's part of the logs behind state rows: the conv and scan inputs of logged tokens. Slot s's ring is at data + s
+// · slot_floats, one entry per token: the conv inputs [conv_dim]; at scan_at the scan's x and B, for a delta net k and
+// v; at steps_at dt and decay [n_heads] each, for a delta net beta and decay.
 struct DeviceLog {
-    float* data = nullptr;  // null: nothing is ever logged
+    float* data = nullptr;  // null: the model logs nothing
     int64_t num_slots = 0;
     int64_t slot_floats = 0;
     int64_t num_entries = 0;
@@ -191,28 +191,28 @@ struct AttentionShape {
     int64_t n_kv_heads = 0;
     int64_t head_dim = 0;
     float scale = 1;
-    // Attention heads of a KV head.
+    // Attention heads per KV head.
     [[nodiscard]] int64_t group() const { return n_heads / n_kv_heads; }
 };
-// A block of attention takes up to so many pairs of a query row and an attention head of one KV head: the columns of
-// one mma.
+// A CTA of attention takes at most this many columns; a column is a query row with one attention head, and all columns
+// share one KV head. It is the number of columns of one mma.
 inline constexpr int64_t kAttendColumns = 8;
 [[nodiscard]] inline int64_t attend_heads(const AttentionShape& shape) {
     return shape.group() < kAttendColumns ? shape.group() : kAttendColumns;
 }
-// Rows that may attend together.
+// Rows that may attend in one CTA.
 [[nodiscard]] inline int64_t attend_rows(const AttentionShape& shape) { return kAttendColumns / attend_heads(shape); }
-// Where Device::attends_by_tiles(): so many rows of a sequence attend together, one head at a time. Fewer rows than a
-// warp has in mma are no tile.
+// Where Device::attends_by_tiles(): this many rows of a sequence attend in one CTA, one attention head at a time. Fewer
+// rows than one warp's mma has do not make a tile.
 inline constexpr int64_t kAttendTileRows = 64;
 inline constexpr int64_t kLeastTileRows = 16;
-// A mixture of experts. Weights of a router, binary32: [ceil(n_experts / 8)][K, even][8], +0 elsewhere.
-inline constexpr int kRouteExperts = 8;  // side by side
+// A mixture of experts. Router weights, binary32: [ceil(n_experts / 8)][K, even][8], +0 elsewhere.
+inline constexpr int kRouteExperts = 8;  // side by side in a panel
 struct DeviceRouter {
     const float* weight = nullptr;
     int64_t num_k = 0;
 };
-// reference/ops/router.h's choose(); RouterKind as reference/model/model_config.h has it.
+// As choose() in reference/ops/router.h; RouterKind of reference/model/model_config.h.
 enum class RouterScore : uint8_t { kSigmoidBias, kSoftmaxAll, kSoftmaxChosen };
 inline constexpr int kMaxExperts = 512;
 struct ChooseShape {
@@ -225,14 +225,14 @@ struct ChooseShape {
     float sum_epsilon = 0;
     float scale = 1;
 };
-// Entries [first_entry, first_entry + num_entries), of one expert. None: the part is nobody's.
+// Entries [first_entry, first_entry + num_entries) of one expert. num_entries 0: an unused part.
 struct DeviceExpertPart {
     int32_t expert = 0;
     int32_t first_entry = 0;
     int32_t num_entries = 0;
 };
-// A row and one of its experts are an entry (ops/experts.h). How many parts they make at most, and what a part holds,
-// follow from the number of rows: every expert is at most once in a row.
+// An entry is a row with one of its experts (ops/experts.h). The number and the size of parts have bounds that follow
+// from the number of rows, because a row chooses an expert at most once.
 struct ExpertCounts {
     int64_t num_rows = 0;
     int64_t n_experts = 0;
@@ -259,17 +259,17 @@ struct DeviceEntries {
 
 enum class GateKind : uint8_t { kGateOnly, kGateThenNorm, kNormThenGate };
 
-// Matmuls of a few rows, with what comes before and behind them, as one operation.
+// at most
 inline constexpr int64_t kMatvecRows = 4;          // at most
-inline constexpr int64_t kTensorMatvecRows = 8;    // likewise, on tensor cores
-inline constexpr int64_t kMatvecNormRows = 4;      // with a norm, at most: every block computes it
-inline constexpr int64_t kMatvecNormWidth = 4096;  // of rows whose norm they begin with, at most
+inline constexpr int64_t kTensorMatvecRows = 8;    // at most, on tensor cores
+inline constexpr int64_t kMatvecNormRows = 4;      // at most, with a fused norm: every CTA computes the norm
+inline constexpr int64_t kMatvecNormWidth = 4096;  // at most: width of rows with a fused norm
 [[nodiscard]] constexpr int64_t matvec_rows(reference::Profile profile) {
     return profile == reference::Profile::kExact ? kMatvecRows : kTensorMatvecRows;
 }
-inline constexpr int64_t kMatvecNormGroups = 8;  // likewise
+inline constexpr int64_t kMatvecNormGroups = 8;  // at most, with a fused norm
 inline constexpr int64_t kMatvecMatrices = 3;    // at most
-// What they multiply: pairs, as matmul() does, or a norm of x: rms_norm, with a z gated_norm.
+// The input: pairs, as matmul() reads them, or a norm of x: rms_norm, or gated_norm when z is given.
 struct MatvecInput {
     const uint32_t* pairs = nullptr;
     bool is_normed = false;
@@ -280,20 +280,20 @@ struct MatvecInput {
     const float* weight = nullptr;
     float eps = 0;
 };
-// Whether such a norm is one that they may begin with.
+// Whether a norm of this shape can be fused.
 [[nodiscard]] constexpr bool takes_norm(int64_t width, int64_t n_groups) {
     return width <= kMatvecNormWidth && n_groups <= kMatvecNormGroups && (n_groups == 1 || width / n_groups % 2 == 0);
 }
 enum class MatvecEnd : int32_t {
-    kWrite,        // each matrix's products to its out
-    kAddBranch,    // add_branch of the one matrix's products
-    kSwiglu,       // the first matrix is the gates', the second up; left in `pairs`
-    kReluSquared,  // of the one matrix's products; left in `pairs`
+    kWrite,        // stores each matrix's products in its `out`
+    kAddBranch,    // add_branch of the only matrix's products
+    kSwiglu,       // matrix 0 is gate, matrix 1 is up; the result goes to `pairs`
+    kReluSquared,  // of the only matrix's products; the result goes to `pairs`
 };
 struct Matvec {
     struct Product {
         DeviceMatrix matrix;
-        Floats out;  // of kWrite
+        Floats out;  // for kWrite
     };
     reference::Profile profile = reference::Profile::kExact;
     int64_t num_rows = 0;
@@ -305,11 +305,11 @@ struct Matvec {
     float residual_multiplier = 1;
     Floats residual;
     float gate_multiplier = 1;
-    uint32_t* pairs = nullptr;  // [num_rows, row_pairs_of(num_outputs)]; not the input's
+    uint32_t* pairs = nullptr;  // [num_rows, row_pairs_of(num_outputs)]; must not alias the input
 };
 
-// Memory that a draw needs.
-inline constexpr int64_t kDrawPart = 1024;  // tokens whose best one block finds
+// Scratch memory of draw().
+inline constexpr int64_t kDrawPart = 1024;  // tokens per CTA that searches for a best score
 [[nodiscard]] constexpr int64_t draw_parts(int64_t vocab_size) { return (vocab_size + kDrawPart - 1) / kDrawPart; }
 struct DrawScratch {
     float* scaled = nullptr;     // [num_logit_rows, vocab_size]
@@ -324,18 +324,17 @@ struct alignas(16) DeviceCopy {
     int32_t num_slots = 0;
 };
 
-// The greatest shapes that the kernels hold in registers and shared memory.
+// The largest shapes that fit the kernels' registers and shared memory.
 struct CudaLimits {
     int64_t head_dim = 256;
     int64_t d_state = 256;
     int64_t d_conv = 4;
     int64_t key_dim = 128;  // of a delta net
     int64_t experts = kMaxExperts;
-    int64_t mamba_heads = 65535;  // blocks of a grid
-    int64_t state_floats =
-        65535 * 64;  // of a layer and sequence: n_heads · d_state · head_dim. Places in it have 32 bits
+    int64_t mamba_heads = 65535;        // at most, CTAs of a grid
+    int64_t state_floats = 65535 * 64;  // per layer and sequence: n_heads · d_state · head_dim; offsets have 32 bits
     int64_t kv_slots =
-        INT32_MAX;  // of a layer: num_blocks · block_size · n_kv_heads, which attention numbers in 32 bits
+        INT32_MAX;  // per layer: num_blocks · block_size · n_kv_heads; attention's slot numbers have 32 bits
 };
 
 // A step in a delta net's layer.
@@ -345,19 +344,19 @@ struct DeltaBatch {
     DeviceLog log;
 };
 
-// Who asks tensor cores for a multiplication: a warp (mma), or on Hopper a warpgroup (wgmma).
+// How a multiplication reaches the tensor cores: by a warp (mma), or on Hopper by a warpgroup (wgmma).
 enum class TensorCaller : uint8_t { kWarp, kGroup };
 
-// What has been asked of a device so far.
+// Counts of the calls to a device so far.
 struct DeviceCounts {
-    int64_t allocations = 0;  // of its memory
-    int64_t launches = 0;     // one by one
+    int64_t allocations = 0;  // of device memory
+    int64_t launches = 0;     // launches outside graphs
     int64_t graph_launches = 0;
-    int64_t uploads = 0;  // that nobody waited for
-    int64_t waits = 0;    // of the host for the device
+    int64_t uploads = 0;  // asynchronous
+    int64_t waits = 0;    // by the host, for the device
 };
 
-// Operations with their parameters, to be run again and again.
+// Recorded operations with their parameters, launched any number of times.
 class DeviceGraph {
 public:
     virtual ~DeviceGraph() = default;
@@ -367,17 +366,17 @@ class Device {
 public:
     virtual ~Device() = default;
 
-    // `cell_bytes`: of the smallest element that is written on its own. Null, and synchronize() says why, when there is
-    // no room.
+    // `cell_bytes`: the smallest element that is written alone. Null when memory runs out; synchronize() then returns
+    // the reason.
     virtual void* allocate(size_t bytes, size_t cell_bytes) = 0;
     virtual void release(void* memory) = 0;
     virtual void upload(void* to, const void* from, size_t bytes) = 0;
     virtual void download(void* to, const void* from, size_t bytes) = 0;
-    virtual Status synchronize() = 0;  // everything asked for is done
+    virtual Status synchronize() = 0;  // waits until all calls are done
     [[nodiscard]] virtual std::string description() const = 0;
     [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
-    // What grant_tensor_cores (kernels/cuda/tensor_self_test.h) has found: tensor.sm90 is granted by it. What it has
-    // asked for is not counted. `remark` is said wherever the device is described.
+    // Stores the result of grant_tensor_cores (kernels/cuda/tensor_self_test.h), which grants tensor.sm90 or not. The
+    // test's calls are not counted. `remark` becomes part of the device's description.
     void keep_self_test(Status tested, std::string remark = "") {
         tensor_cores_ = std::move(tested);
         remark_ = std::move(remark);
@@ -385,68 +384,71 @@ public:
     }
     [[nodiscard]] CudaLimits limits() const { return {}; }
     [[nodiscard]] const DeviceCounts& counts() const { return counts_; }
-    // Blocks of 256 threads that it runs side by side: the grid of a kernel that takes its work from a list.
+    // Resident CTAs of 256 threads: the grid of a kernel that takes its items from a list.
     [[nodiscard]] virtual int64_t resident_blocks() const = 0;
 
-    // The host's memory for transfers that nobody waits for. What is uploaded from it stays as it is, and what is
-    // downloaded to it is not there, before synchronize().
+    // Pinned host memory for asynchronous transfers. Until synchronize(), an upload's source must not change, and a
+    // download's destination is not valid.
     virtual void* allocate_pinned(size_t bytes) = 0;
     virtual void release_pinned(void* memory) = 0;
     virtual void upload_later(void* to, const void* pinned, size_t bytes) = 0;
     virtual void download_later(void* pinned, const void* from, size_t bytes) = 0;
 
-    // Between the two, operations are recorded instead of run, and nothing else is asked for. A graph holds its
-    // operations' parameters as they were: the memory they name outlives it.
+    // Between the two, operations are recorded instead of executed, and no other calls are allowed. A graph contains
+    // the operations' parameters by value: the memory that they name must outlive it.
     virtual void begin_graph() = 0;
     virtual std::unique_ptr<DeviceGraph> end_graph() = 0;
     virtual void launch_graph(DeviceGraph& graph) = 0;
 
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                        Floats out) = 0;
-    // Of this and other operations: `pairs`, [num_rows, row_pairs_of(width)], is what round_rows of the result would
-    // leave; null here: nothing. Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
+    // Here and below: `pairs`, [num_rows, row_pairs_of(width)], also receives the result as round_rows would leave it;
+    // null: no copy. Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out,
                           uint32_t* pairs) = 0;
     virtual void gated_norm(GateKind kind, int64_t n_groups, Floats z, const float* weight, float eps, Floats y,
                             uint32_t* pairs) = 0;
-    // Inputs rounded to bf16 pairs, once for all the matmuls that read them.
+    // Rounds inputs to bf16 pairs, once for all matmuls that read them.
     virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
-    // NUMERICS N3's dot products.
+    // The dot products of NUMERICS N3.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
-    // Of a few rows, with what comes before and behind; the bits are those of one operation after another. REQUIRES:
-    // num_rows <= matvec_rows() of the profile; with a norm, one that takes_norm(), of kMatvecNormRows rows at most.
+    // A matmul of few rows, fused with the operations before and after it; the bits equal those of the separate
+    // operations. REQUIRES: num_rows <= matvec_rows() of the profile; with a norm, takes_norm() and at most
+    // kMatvecNormRows rows.
     virtual void matvec(const Matvec& of) = 0;
-    // Those of kTensorSm90, or for kFast in any order.
+    // The dot products of kTensorSm90, or of kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,
                                Floats out) = 0;
-    // Single multiplications of 16 x 16 by 16 x 8 on tensor cores: sums = c + a · b, pairs of k in a word.
-    // a: [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8]. REQUIRES: for kGroup
+    // Single 16 x 16 by 16 x 8 multiplications on tensor cores: sums = c + a · b, two values of k per word. a:
+    // [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8]. REQUIRES: for kGroup
     // multiplies_by_groups().
     virtual void multiply_tiles(TensorCaller caller, const uint32_t* a, const uint32_t* b, const float* c, float* sums,
                                 int64_t num_tiles) = 0;
     // Whether large matmuls run on warpgroups.
     [[nodiscard]] virtual bool multiplies_by_groups() const = 0;
-    // Whether attention in this profile takes what batch.tiles lists; otherwise there must be nothing in it.
+    // Whether attention in this profile reads batch.tiles; otherwise batch.tiles must be empty.
     [[nodiscard]] virtual bool attends_by_tiles(reference::Profile profile, const AttentionShape& shape,
                                                 int32_t block_size) const = 0;
     virtual void scale(Floats x, float multiplier) = 0;
-    // conv and scan lower a logit row's fault to the states' layer when what they would go on from behind it is not
-    // finite (N8). They begin by replaying what a sequence has logged, and log what its own row does not take in.
+    // conv and scan lower the fault of a logit row to the state's layer when the state or window that they continue
+    // from behind that row is not finite (N8). They first replay the sequence's log, and log the tokens that its own
+    // row does not take in.
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, const DeviceLog& log, Floats out) = 0;
-    // conv, and of each row and head what scan() goes by, in one launch.
+    // conv, and dt and decay of each row and head for scan(), in one launch.
     virtual void conv_and_steps(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
                                 Floats x, const DeviceStates& windows, const DeviceLog& log, Floats out, Floats dt_raw,
                                 float* dt, float* decay) = 0;
-    // dt, decay: scratch [num_rows, n_heads] each; without a dt_raw conv_and_steps has left them.
+    // dt, decay: scratch [num_rows, n_heads] each; without dt_raw, conv_and_steps has already filled them.
     virtual void scan(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats conv,
                       Floats dt_raw, float* dt, float* decay, const DeviceStates& states, const DeviceLog& log,
                       Floats y) = 0;
-    // Of sequences without rows: their own rows take in what was logged.
+    // For sequences without rows: replays the log into their state rows.
     virtual void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
                              const DeviceStates& windows, const DeviceStates& states, const DeviceLog& log) = 0;
-    // Those of a delta net: beta and decay in place of b and a; q and k of conv's rows to length 1, in place; the delta
-    // rule. The first, the second and the third log what conv's rows are replayed with.
+    // The same for a delta net: delta_gates computes beta and decay from b and a; delta_norm scales q and k of conv's
+    // rows to length 1 in place; then the delta rule. The first three calls log what a later replay of these rows
+    // needs.
     virtual void delta_conv(const DeltaBatch& of, const DeltaWeights& weights, Floats x, const DeviceStates& windows,
                             Floats out) = 0;
     virtual void delta_gates(const DeltaBatch& of, const DeltaWeights& weights, Floats b, Floats a) = 0;
@@ -458,43 +460,44 @@ public:
     virtual void rope(const DeviceBatch& batch, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
                       int64_t num_positions, int64_t n_pairs, Floats x) = 0;
     virtual void store_kv(const DeviceBatch& batch, Floats k, Floats v, const DevicePages& pages) = 0;
-    // workspace: attention_floats(batch.max_runs, shape) of them. REQUIRES: batch.query_rows <= attend_rows(shape);
-    // every row is in batch.queries or in batch.tiles. The dot products on tensor cores in tensor.sm90.
+    // workspace: attention_floats(batch.max_runs, shape) floats. REQUIRES: batch.query_rows <= attend_rows(shape);
+    // every row is in batch.queries or in batch.tiles. In tensor.sm90 the dot products run on tensor cores.
     virtual void attention(reference::Profile profile, const DeviceBatch& batch, const AttentionShape& shape, Floats q,
                            const DevicePages& pages, float* workspace, Floats out, uint32_t* pairs) = 0;
-    // x [num_rows, heads · head_dim] by the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], gates second.
+    // x [num_rows, heads · head_dim] times the sigmoid of its gates. gate: [num_rows, heads, 2, head_dim], gates
+    // second.
     virtual void sigmoid_gate(int64_t head_dim, Floats gate, Floats x, uint32_t* pairs) = 0;
     virtual void swiglu(Floats gate, float gate_multiplier, Floats up, uint32_t* pairs) = 0;
     virtual void relu_squared(Floats up, uint32_t* pairs) = 0;
     virtual void add_branch(Floats branch, float branch_multiplier, float residual_multiplier, Floats residual) = 0;
-    // N3's dot products over binary32 weights, in every profile.
+    // The dot products of N3 over binary32 weights, in every profile.
     virtual void route(const uint32_t* pairs, const DeviceRouter& router, Floats out) = 0;
     virtual void choose(const ChooseShape& shape, Floats logits, const float* choice_bias, Floats out) = 0;
-    // Entries by expert, for what follows, from what choose() left.
+    // Sorts the entries that choose() left by expert.
     virtual void list_entries(Floats chosen, const DeviceEntries& of) = 0;
-    // Pairs of rows as entries stand.
+    // Gathers the pairs of each entry's row, in entry order.
     virtual void gather_entries(const DeviceEntries& of, const uint32_t* pairs, int64_t num_k, uint32_t* out) = 0;
-    // Every entry by its expert's matrix; `matrix`: the first of n_experts, one behind the other, as the profile's
-    // matmul reads them, without biases.
+    // Multiplies every entry by its expert's matrix. `matrix`: the first of n_experts consecutive matrices, packed as
+    // the profile's matmul reads them, without biases.
     virtual void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
                                   const DeviceMatrix& matrix, Floats out) = 0;
-    // `pairs` may be null here, too.
+    // `pairs` may be null here too.
     virtual void combine(const DeviceEntries& of, Floats chosen, Floats results, Floats out, uint32_t* pairs) = 0;
-    // gate.data is null without one.
+    // gate.data is null when there is no gate.
     virtual void add_routed(Floats routed, Floats gate, Floats branch) = 0;
     virtual void scale_logits(Floats logits, float multiplier, float divisor) = 0;
     virtual void check_logits(const DeviceBatch& batch, int32_t num_layers, Floats logits) = 0;
-    // reference/ops/sampling.h, into batch.drawn. A row that is not finite draws anything.
+    // As reference/ops/sampling.h, into batch.drawn. A row that is not finite draws an arbitrary token.
     virtual void draw(const DeviceBatch& batch, Floats logits, const DrawScratch& scratch) = 0;
     virtual void copy_tails(const DeviceCopy* copies, int64_t num_copies, const DevicePages& pages) = 0;
-    // Adds the ElementSum of `count` floats to sum[0], low, and sum[1], high.
+    // Adds the ElementSum of `count` floats to sum[0] (low) and sum[1] (high).
     virtual void sum_floats(const float* values, int64_t count, uint64_t* sum) = 0;
-    // Those of the first `length` positions of a block table: of K to sums[0] and [1], of V to sums[2] and [3]; places
-    // are those of reference/head_digest.h. blocks: [ceil(length / block_size)].
+    // Adds the sums of the first `length` positions of a block table: K to sums[0] and [1], V to sums[2] and [3];
+    // element indices are those of reference/head_digest.h. blocks: [ceil(length / block_size)].
     virtual void sum_kv(const int32_t* blocks, int64_t length, const DevicePages& pages, uint64_t* sums) = 0;
 
-    // Whether large matmuls of kTensorSm90 and kFast may run on Hopper's warpgroups, where there are some. Without them
-    // they run by mma, their second witness: of kTensorSm90 the bits are the same.
+    // Whether large matmuls of kTensorSm90 and kFast may use Hopper's warpgroups, if available. Otherwise they use mma;
+    // in kTensorSm90 the bits are the same, so mma is a second witness.
     void use_warpgroups(bool use) { uses_warpgroups_ = use; }
 
 protected:
@@ -504,7 +507,7 @@ protected:
     std::string remark_;
 };
 
-// Floats of workspace that attention() needs: per run of a row and attention head a softmax state.
+// Floats of workspace that attention() needs: a softmax state per run of a row and attention head.
 [[nodiscard]] inline int64_t attention_floats(int64_t num_runs, const AttentionShape& shape) {
     return num_runs * shape.n_heads * (shape.head_dim + 2);
 }

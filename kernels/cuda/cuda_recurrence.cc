@@ -46,7 +46,7 @@ DeltaBatch CudaBackend::delta_batch(const DeviceBatch& batch, int32_t i) const {
         batch, {delta.n_key_heads, delta.n_value_heads, delta.key_dim, delta.value_dim, delta.d_conv}, log_.layer(i)};
 }
 
-// Sequences without rows: before all others, of which none reads what they write.
+// Sequences without rows come first: no other sequence reads what they write.
 void CudaBackend::move_states() {
     const DeviceBatch moves = lists_.moves_batch();
     for (size_t i = 0; i < layers_.size(); ++i) {
@@ -62,7 +62,7 @@ void CudaBackend::move_states() {
     }
 }
 
-// The time steps, which scan goes by, come with it.
+// Also computes the time steps that scan needs.
 void CudaBackend::conv(int32_t layer, const reference::MambaConfig& mamba) {
     const reference::ProjectedColumns parts = reference::projected_columns(mamba);
     const Floats projected = rows(Buffer::kProjected, mamba.in_rows());
@@ -79,7 +79,7 @@ void CudaBackend::scan(int32_t layer, const reference::MambaConfig& mamba) {
                  fresh(Buffer::kMixed, mamba.d_inner()));
 }
 
-// conv and scan have looked at the states as they passed.
+// conv and scan check the states while they pass.
 void CudaBackend::check_state(int32_t) {}
 
 void CudaBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) {

@@ -1,4 +1,4 @@
-// kernels/cuda/device_array.h: arrays in a device's memory, and in the host's for its transfers.
+// kernels/cuda/device_array.h: owns arrays in device memory, and pinned host memory for transfers.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace verbatim::cuda {
 
-// Owns its memory. T is what one thread writes on its own.
+// Owns its memory. T: the smallest element that one thread writes alone.
 template <typename T>
 class DeviceArray {
 public:
@@ -36,14 +36,13 @@ public:
 
     [[nodiscard]] T* data() const { return data_; }
     [[nodiscard]] int64_t count() const { return count_; }
-    // At least `count` elements; new ones when they are more than before, and then nothing is kept. Half again as many
-    // as before at least: who asks for a little more each time is moved seldom, and a move ends the graphs that name
-    // the old place.
+    // Returns room for at least `count` elements; growing discards the content. It grows by half at least: moves are
+    // rare, and each move invalidates the graphs that contain the old address.
     T* ensure(Device& device, int64_t count) {
         if (count > count_) *this = DeviceArray(device, std::max(count, count_ + count_ / 2));
         return data_;
     }
-    // As ensure(), and what is there is kept: it moves through the host, which waits for it.
+    // As ensure(), and keeps the content: it moves through the host, which waits for it.
     T* grow(Device& device, int64_t count) {
         if (count <= count_) return data_;
         std::vector<T> kept(static_cast<size_t>(count_));
@@ -68,7 +67,7 @@ private:
     int64_t count_ = 0;
 };
 
-// Pinned memory of the host; grows without keeping its content.
+// Pinned host memory; growing discards the content.
 class PinnedBytes {
 public:
     explicit PinnedBytes(Device& device) : device_(device) {}
@@ -76,7 +75,7 @@ public:
     PinnedBytes& operator=(const PinnedBytes&) = delete;
     ~PinnedBytes() { device_.release_pinned(data_); }
 
-    // Null when the device has failed.
+    // Null after a device error.
     std::byte* ensure(int64_t size) {
         if (size <= size_) return data_;
         size = std::max(size, size_ + size_ / 2);

@@ -1,11 +1,11 @@
-// kernels/cuda/device_on.h: Device over a machine that launches kernels: grids and blocks of every operation, said once
-// for the GPU and the emulator. A Machine has
+// kernels/cuda/device_on.h: owns the launch configuration (grids and blocks) of every operation of Device, for any
+// machine that launches kernels, GPU or emulator. A Machine has
 //
-//   view(T* data, int64_t count) -> simt::Global<T>      of device memory; null gives an empty view
+//   view(T* data, int64_t count) -> simt::Global<T>      a view of device memory; null gives an empty view
 //   launch(const char* name, Dim3 grid, Dim3 block, const Kernel& kernel)
-//   has_warpgroups() -> bool                             runs what simt/simt.h says of Hopper
+//   has_warpgroups() -> bool                             it executes the Hopper operations of simt/simt.h
 //
-// and what remains of Device: memory, transfers, graphs, synchronize, description, profiles.
+// and the rest of Device: memory, transfers, graphs, synchronize, description, profiles.
 #pragma once
 
 #include <algorithm>
@@ -238,7 +238,7 @@ public:
         const bool has_ring = this->has_warpgroups() && takes_ring(pages);
         if (batch.num_tiles > 0) attend_tiles(batch, shape, parameters);
         if (batch.num_queries == 0) {
-            // all rows are in tiles
+            // tiles cover all rows
         } else if (profile == reference::Profile::kTensorSm90) {
             has_ring ? launch_attention<TensorAttendRing>("tensor_attend_ring", groups, parameters)
                      : launch_attention<TensorAttendRun>("tensor_attend_run", groups, parameters);
@@ -338,13 +338,13 @@ private:
     KernelLog logs(const MambaShape& shape, const DeviceLog& log) {
         return logs(log, {.conv_end = static_cast<int32_t>(shape.scan_width())});
     }
-    // k is logged as l2_norm leaves it.
+    // The log gets k as l2_norm leaves it.
     KernelLog logs(const DeltaShape& shape, const DeviceLog& log) {
         return logs(log, {.scan_column = static_cast<int32_t>(shape.key_rows()),
                           .conv_first = static_cast<int32_t>(2 * shape.key_rows()),
                           .conv_end = static_cast<int32_t>(shape.conv_dim())});
     }
-    // What of the conv's outputs lies where in an entry (ops/states.h).
+    // Which columns of the conv's outputs a log entry contains, and where (ops/states.h).
     struct LoggedColumns {
         int32_t scan_column = 0;
         int32_t conv_first = 0;
@@ -416,14 +416,14 @@ private:
                     parts(parameters.x.width, kConvChannels)),
                {kConvChannels, kConvGroups}, Kernel{{parameters}});
     }
-    // Whether every head's x, B and C, or q, k and v, begin and end at multiples of four floats. Those of a log's
-    // entries do where a head's do.
+    // Whether x, B and C (or q, k and v) of every head start and end at multiples of four floats. Log entries are then
+    // aligned too.
     static bool takes_four(Floats conv, int64_t state_dim, int64_t head_dim) {
         return reinterpret_cast<uintptr_t>(conv.data) % 16 == 0 && conv.stride % 4 == 0 && head_dim % 4 == 0 &&
                state_dim % 4 == 0;
     }
-    // Whether two channels for a thread, so that B and C are read once for both, are there and leave blocks for more
-    // than half of the processors.
+    // Whether a thread can take two channels, which reads B and C once for both, and the grid still covers more than
+    // half of the SMs.
     bool takes_two_channels(const DeviceBatch& batch, const MambaShape& shape) const {
         const int64_t blocks = batch.num_sequences * shape.n_heads * parts(shape.head_dim, Scan::kBlockChannels);
         return shape.head_dim > NarrowScan::kBlockChannels && 2 * blocks > num_processors();
@@ -471,12 +471,12 @@ private:
         return grid(parts(parameters.num_tiles, Kernel::kBlockTiles),
                     parts(parameters.out.num_rows, Kernel::kBlockRows));
     }
-    // One for each of four elements, in whole turns of N4's partial sums.
+    // One thread for four elements, rounded up to whole groups of N4's partial sums.
     static int32_t norm_threads(int64_t width) {
         const int64_t turns = parts(width, int64_t{kNormAhead} * kPartials);
         return static_cast<int32_t>(std::clamp<int64_t>(turns * kPartials, kPartials, kMaxNormThreads));
     }
-    // For rows that are too many for weights to be read once for all of them.
+    // For more rows than one pass over the weights can take.
     template <typename Kernel>
     bool fills_device(const TensorParameters& parameters) const {
         return parameters.out.num_rows > 32 && fills_device(blocks_of<Kernel>(parameters));
@@ -489,8 +489,8 @@ private:
     void launch_blocks(const char* name, const TensorParameters& parameters) {
         launch(name, blocks_of<Kernel>(parameters), {simt::kWarpSize, Kernel::kWarps}, Kernel{{parameters}});
     }
-    // As many blocks as are resident take items from the list, and not one more: it would begin when the others have
-    // finished theirs.
+    // The grid has the resident CTAs, which take items from a list, and no more: a further CTA would start after the
+    // first ones have emptied the list.
     template <typename Kernel>
     void launch_attention(const char* name, int64_t groups, const AttendParameters& parameters) {
         const int64_t resident = num_processors() * resident_blocks_of<Kernel>(parameters.pages.head_dim);
@@ -511,11 +511,11 @@ private:
             launch_attention<TensorAttendTile128>(kName, shape.n_heads, parameters);
         }
     }
-    // Pages that bulk copies bring whole.
+    // Whether bulk copies can move whole pages.
     static bool takes_ring(const DevicePages& pages) {
         return pages.block_size == kUsualBlockSize && pages.head_dim % 2 == 0 && pages.head_dim <= kRingHeadDim;
     }
-    // Of a processor: rings of long heads leave room for one.
+    // CTAs per SM: rings for wide heads leave room for one.
     template <typename Kernel>
     static int64_t resident_blocks_of(int64_t head_dim) {
         if constexpr (requires { Kernel::kRingWarps; }) return head_dim <= 64 ? Kernel::kResidentBlocks : 1;

@@ -16,13 +16,13 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int32_t kMostBlocks = 65535;  // of a grid in y and z: CUDA's limits
+constexpr int32_t kMostBlocks = 65535;  // of a grid in y and z: CUDA's limit
 
 struct RecordedLaunch {
     const char* kernel_name;
     simt::Dim3 grid;
     simt::Dim3 block;
-    std::function<void()> kernel;  // with the parameters that it was recorded with
+    std::function<void()> kernel;  // with its recorded parameters
     simt::LaunchLimits limits;
 };
 struct EmulatedGraph : DeviceGraph {
@@ -68,7 +68,7 @@ public:
 
     void* allocate_pinned(size_t bytes) override { return std::malloc(bytes); }
     void release_pinned(void* memory) override { std::free(memory); }
-    // Arrives at once, as what was asked for before has run; that the source stays as it is shows when somebody waits.
+    // Copies at once, since all earlier calls have run; synchronize() checks that the source did not change meanwhile.
     void upload_later(void* to, const void* pinned, size_t bytes) override {
         check_not_recording("a transfer");
         if (error_) return;
@@ -77,7 +77,7 @@ public:
         const auto* source = static_cast<const std::byte*>(pinned);
         under_way_.push_back({source, {source, source + bytes}});
     }
-    // What is there now arrives when somebody waits, and not before.
+    // Takes the values of now and delivers them when the host waits, not before.
     void download_later(void* pinned, const void* from, size_t bytes) override {
         check_not_recording("a transfer");
         if (error_) return;
@@ -117,7 +117,7 @@ protected:
     }
 
 private:
-    // With how many blocks of so many threads are there at once.
+    // Launches with the number of resident CTAs for this block size.
     template <typename Kernel>
     [[nodiscard]] simt::LaunchLimits limits_of(simt::Dim3 block) const {
         simt::LaunchLimits limits = simt::limits_of<Kernel>();

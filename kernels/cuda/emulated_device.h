@@ -1,6 +1,6 @@
-// kernels/cuda/emulated_device.h: the CUDA kernels on a machine without a GPU. Slow, and every access is looked at:
-// what the emulator finds is the device's error. A transfer that nobody waits for lands when somebody waits, the last
-// legal moment; a graph is a list of launches with the parameters that they were recorded with.
+// kernels/cuda/emulated_device.h: owns the Device that runs the CUDA kernels in the emulator, without a GPU. It is slow
+// and checks every access: an emulator finding is the device's error. An asynchronous transfer completes when the host
+// waits for it, the last legal moment; a graph is a list of launches with their recorded parameters.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace verbatim::cuda {
 
 struct EmulatedDeviceConfig {
-    // Counted from 1; from there on every synchronize() says so. 0: never
+    // The launch, counted from 1, from which on every synchronize() returns an error. 0: never
     int64_t fail_at_launch = 0;
-    int64_t fail_at_allocation = 0;  // there is no room
-    // Of the self-test that grants tensor.sm90 (tensor_self_test.h); fail_at_launch counts it in. 0: granted unasked,
-    // as the emulator's tensor cores are the model itself
+    int64_t fail_at_allocation = 0;  // likewise: this allocation returns null
+    // Tiles of the self-test that grants tensor.sm90 (tensor_self_test.h); fail_at_launch counts its launches too. 0:
+    // granted without a test, because the emulator's tensor cores are the model itself
     int64_t num_self_test_tiles = 0;
-    int64_t resident_blocks = 4;  // few, so that a block takes several items of a list
+    int64_t resident_blocks = 4;  // few, so that each CTA takes several items of a list
 };
 
-// `emulator` is borrowed for the device's life.
+// Borrows `emulator` for the device's lifetime.
 std::unique_ptr<Device> make_emulated_device(simt::Emulator& emulator, const EmulatedDeviceConfig& config = {});
 
 }  // namespace verbatim::cuda

@@ -1,5 +1,5 @@
-// kernels/cuda/experts_on.h: grids and blocks of a mixture's operations (kernels/cuda/device_on.h). They follow the
-// number of rows, never what the rows have chosen, so that a graph holds for every choice.
+// kernels/cuda/experts_on.h: owns the launch configuration of a mixture's operations (kernels/cuda/device_on.h). Grids
+// depend on the number of rows and never on the chosen experts, so one graph fits every choice.
 #pragma once
 
 #include <algorithm>
@@ -114,14 +114,14 @@ private:
                    {simt::kWarpSize, Matmul::kWarps}, kernel_of<ExpertMatmul>({all}, of, words));
         }
     }
-    // A block a tile: parts keep the device busy.
+    // One CTA per tile: the parts alone keep the device busy.
     template <typename Kernel>
     void launch_tiles(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
         const MatmulItems items = this->whole_tiles(all.num_pairs);
         launch("expert_matmul", grid(parts(all.out.width, kPanel), 1, of.counts.num_parts()),
                {simt::kWarpSize, items.block_warps}, kernel_of<Kernel>({{all, items}}, of, words));
     }
-    // As many chunks side by side as a row has, up to 32, and 16 quads of outputs: parts keep the device busy.
+    // As many chunks in parallel as a row has, up to 32, and 16 quads of outputs: the parts alone keep the device busy.
     template <typename Kernel>
     void launch_entries(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
         int32_t chunks = 1;
@@ -167,7 +167,7 @@ private:
                    {simt::kWarpSize, TensorMatmul::kWarps}, kernel_of<TensorExpertMatmul>({all}, of, words));
         }
     }
-    // All chunks of a panel are a block's: parts keep the device busy.
+    // One CTA takes all chunks of a panel: the parts alone keep the device busy.
     template <typename Kernel>
     void launch_expert_items(const DeviceEntries& of, const TensorParameters& all, int64_t words) {
         constexpr int32_t kWarps = TensorItems32::kWarps;

@@ -12,7 +12,7 @@ using simt::kWarpSize;
 
 namespace {
 
-// Weights k and k + 1 of output n; those that do not exist are +0.
+// Weights k and k + 1 of output n; +0 outside the matrix.
 uint32_t pair_at(const reference::MatrixView& weight, int64_t n, int64_t k) {
     if (n >= weight.rows || k >= weight.cols) return 0;
     const uint16_t* row = weight.data + n * weight.cols;

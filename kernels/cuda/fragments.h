@@ -1,4 +1,4 @@
-// kernels/cuda/fragments.h: weights as a device's matmuls read them.
+// kernels/cuda/fragments.h: owns the packing of weights into the layouts that the device's matmuls read.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace verbatim::cuda {
 // For Device::matmul (DeviceMatrix).
 std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight, reference::WorkerPool& threads);
 
-// For Device::tensor_matmul: [ceil(N/16)][ceil(K/16)][32 lanes][4 words]: of 16 outputs and 16 of K, a lane's part of
-// mma's A (kernels/cuda/simt/types.h). Outputs beyond N and what is beyond K are +0.
+// For Device::tensor_matmul: [ceil(N/16)][ceil(K/16)][32 lanes][4 words]. A fragment is 16 outputs by 16 of K; each
+// lane's four words are its part of mma's A (kernels/cuda/simt/types.h). Outputs beyond N and elements beyond K are +0.
 std::vector<uint32_t> pack_fragments(const reference::MatrixView& weight, reference::WorkerPool& threads);
 
 // For Device::route (DeviceRouter). router: [n_experts, num_k].

@@ -14,7 +14,7 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800, 900: there is code for them
+constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800, 900: architectures with code
 constexpr int kLeastMajor = 8;                          // compute capability: cp.async, mma of bf16
 constexpr bool kHasWarpgroups = has_warpgroup_code(VERBATIM_CUDA_ARCHITECTURES);  // CMake's list
 
@@ -22,8 +22,8 @@ template <typename Kernel>
 __global__ void run(const Kernel kernel) {
     kernel();
 }
-// Of a kernel that says how many blocks a processor of Hopper is to hold: the compiler keeps to the registers that are
-// then left for each thread.
+// For a kernel that declares how many CTAs a Hopper SM is to hold: the compiler limits the registers per thread
+// accordingly.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 template <typename Kernel>
 constexpr int kResidentBlocks = 1;
@@ -43,7 +43,7 @@ constexpr auto entry_of() {
         return &run<Kernel>;
 }
 
-// Of SIMT_LARGE_SHARED.
+// The size of SIMT_LARGE_SHARED.
 template <typename Kernel>
 constexpr int shared_bytes() {
     if constexpr (requires { Kernel::kSharedBytes; }) return Kernel::kSharedBytes;
@@ -58,7 +58,7 @@ struct GpuGraph : DeviceGraph {
     ~GpuGraph() override {
         if (executable != nullptr) cudaGraphExecDestroy(executable);
     }
-    cudaGraphExec_t executable = nullptr;  // null: it could not be made
+    cudaGraphExec_t executable = nullptr;  // null: instantiation failed
 };
 
 class GpuMachine : public Device {
@@ -67,9 +67,9 @@ public:
         : properties_(properties), stream_(stream), resets_after_errors_(resets_after_errors) {
         ++num_machines_;
     }
-    // After an error nothing of the process's context works any more: who asked for it finds a fresh one with the next
-    // device. A reset takes away what other machines still have to release, so the last one makes it. A kernel's error
-    // that nobody has asked for is this device's still.
+    // After an error the process's CUDA context is unusable; if the program asked for it, a reset gives the next device
+    // a fresh context. A reset also frees what other machines still have to release, so the last machine performs it.
+    // An unreported kernel error still belongs to this device.
     ~GpuMachine() override {
         wait("the device's end");
         cudaStreamDestroy(stream_);
@@ -89,7 +89,7 @@ public:
     void upload(void* to, const void* from, size_t bytes) override {
         if (!first_error_.empty()) return;
         keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload of " + std::to_string(bytes));
-        wait("upload");  // the source is pageable and may go
+        wait("upload");  // the source is pageable and may be freed
     }
     void download(void* to, const void* from, size_t bytes) override {
         if (!first_error_.empty()) return;
@@ -184,21 +184,20 @@ protected:
         last_name_ = kernel_name;
         last_grid_ = grid;
         last_block_ = block;
-        // A launch says itself what is wrong with it: cudaGetLastError would also tell what a device before this one
-        // has met.
+        // The launch returns its own error; cudaGetLastError would also return errors of an earlier device.
         if (const auto status = cudaLaunchKernelEx(&config, entry_of<Kernel>(), kernel); status != cudaSuccess) {
             keep(status, last_launch());
         }
     }
 
 private:
-    // Whether the code for this device has its waits (wait_previous): that for 8.0, which later ones run, too, has
+    // Whether the code for this device contains wait_previous(): code for 8.0, which later devices run too, contains
     // none.
     [[nodiscard]] bool kernels_wait() const {
         const int own = 100 * properties_.major + 10 * properties_.minor;
         return own >= 900 && std::ranges::find(kArchitectures, own) != std::end(kArchitectures);
     }
-    // Compute capabilities differ: 99 KiB for a block on 8.6, 8.9 and 12.0, 163 on 8.0, 227 on 9.0.
+    // Shared memory per CTA differs: 99 KiB on 8.6, 8.9 and 12.0, 163 on 8.0, 227 on 9.0.
     [[nodiscard]] Status has_room_for_fast() const {
         if (properties_.sharedMemPerBlockOptin >= size_t{TensorFastMatmul::kSharedBytes}) return {};
         return tl::unexpected(Error{"fast needs " + std::to_string(TensorFastMatmul::kSharedBytes) +
@@ -209,7 +208,7 @@ private:
     [[nodiscard]] std::string last_launch() const {
         return std::string(last_name_) + " over " + text_of(last_grid_) + " blocks of " + text_of(last_block_);
     }
-    // The error may be that of any kernel before.
+    // The error may come from any earlier kernel.
     void wait(const char* call) {
         ++counts_.waits;
         if (const auto status = cudaStreamSynchronize(stream_); status != cudaSuccess) {
@@ -223,18 +222,19 @@ private:
     cudaDeviceProp properties_;
     cudaStream_t stream_;
     bool resets_after_errors_;
-    const char* last_name_ = "nothing";  // of the launches
+    const char* last_name_ = "nothing";  // last launch
     simt::Dim3 last_grid_;
     simt::Dim3 last_block_;
     std::string first_error_;  // sticky (D3)
     bool is_recording_ = false;
-    std::set<const void*> kernels_with_shared_;  // for which it was asked; until a reset, which outlives no machine
-    // Of this process: they share CUDA's context.
+    // Attribute already set; valid until a reset, which no machine outlives
+    std::set<const void*> kernels_with_shared_;
+    // Per process: all machines share CUDA's context.
     static inline int num_machines_ = 0;
-    static inline bool one_has_failed_ = false;  // of those that reset
+    static inline bool one_has_failed_ = false;  // among machines that reset
 };
 
-// Other families are other arithmetics, whatever their sums may be: they are refused by name, unasked.
+// Other architectures have other arithmetics, whatever their sums: refused by name, without a test.
 void grant_tensor_cores_of(Device& device, const cudaDeviceProp& properties, int64_t num_tiles) {
     if (properties.major == 9 && num_tiles > 0) return grant_tensor_cores(device, num_tiles);
     if (properties.major == 9) {

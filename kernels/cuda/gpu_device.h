@@ -1,5 +1,5 @@
-// kernels/cuda/gpu_device.h: the CUDA kernels on a GPU, on one stream. Errors name the CUDA call, the operation and its
-// shape.
+// kernels/cuda/gpu_device.h: owns the Device that runs the CUDA kernels on a GPU, on one stream. Errors name the CUDA
+// call, the operation and its shape.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace verbatim::cuda {
 
 struct GpuDeviceConfig {
     int ordinal = 0;
-    // Of the self-test that grants tensor.sm90 where compute capability is 9; 0: there is none, and it is refused
+    // Tiles of the self-test that grants tensor.sm90 on compute capability 9. 0: no test, and tensor.sm90 is refused
     int64_t num_self_test_tiles = kSelfTestTiles;
-    // After an error the process's last device to end takes CUDA's context away, so that the next finds a fresh one:
-    // for a program that is alone with CUDA. Another's memory and streams would go along
+    // After an error, the last device of the process to be destroyed resets the CUDA context, so that the next device
+    // starts with a fresh one. Only for a program without other uses of CUDA: the reset frees all memory and streams
     bool resets_after_errors = false;
 };
 
-// An error when there is no device, or its driver or architecture does not fit.
+// Returns an error when there is no device, or when its driver or architecture does not fit.
 Result<std::unique_ptr<Device>> make_gpu_device(const GpuDeviceConfig& config = {});
 
-// That the kernels were compiled for, as compiled_for.h reads them.
+// The architectures that the kernels were compiled for, in the form that compiled_for.h reads.
 std::string_view compiled_architectures();
 
 }  // namespace verbatim::cuda

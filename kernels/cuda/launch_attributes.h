@@ -1,9 +1,9 @@
-// kernels/cuda/launch_attributes.h: owns what a launch tells CUDA of a kernel beside its size, by what the kernel says
-// of itself (simt/simt.h):
+// kernels/cuda/launch_attributes.h: owns the launch attributes that follow from a kernel's declarations (simt/simt.h):
 //
-//   L1  kDependent: it may begin before the kernels before it have ended, where its code waits for them
-//   L2  kBlocksMeet: all of its blocks are there at once. CUDA refuses a grid of more blocks than it can hold; without
-//       being told, it would let the first ones wait for the others for ever
+//   L1  kDependent: programmatic dependent launch: the kernel may start before the previous kernels have ended, and its
+//       code waits for them where it must
+//   L2  kBlocksMeet: cooperative launch: all CTAs are resident at once. CUDA refuses a grid that does not fit; without
+//       the attribute the first CTAs would wait forever for the later ones
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +23,7 @@ constexpr bool blocks_meet() {
 
 class LaunchAttributes {
 public:
-    // kernels_wait: the device's code has wait_previous().
+    // kernels_wait: the device's code contains wait_previous().
     template <typename Kernel>
     static LaunchAttributes of(bool kernels_wait) {
         static_assert(!is_dependent<Kernel>() || !blocks_meet<Kernel>(), "blocks of one that begins early may not fit");
@@ -39,7 +39,7 @@ public:
         }
         return attributes;
     }
-    // Borrowed: until the launch is asked for.
+    // Borrowed until the launch call returns.
     void put_into(cudaLaunchConfig_t& config) {
         config.attrs = count_ > 0 ? &only_ : nullptr;
         config.numAttrs = count_;

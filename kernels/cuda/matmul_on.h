@@ -1,8 +1,8 @@
-// kernels/cuda/matmul_on.h: owns the memory in which blocks leave the chunks of tiles that several of them have
-// (ops/matmul_items.h), and says the grids and blocks of Device::matmul over a machine that launches kernels.
+// kernels/cuda/matmul_on.h: owns the memory for partial sums of tiles that several CTAs share (ops/matmul_items.h), and
+// the launch configuration of Device::matmul.
 //
-//   M1  the memory is taken when a matmul divides its tiles for the first time, as much as any may ask for, and stays
-//       where it is: graphs name it
+//   M1  the memory is allocated when a matmul divides its tiles for the first time, in the largest size that any matmul
+//       may need, and never moves: graphs contain its address
 //   M2  arrivals_ are 0 between launches
 #pragma once
 
@@ -54,27 +54,27 @@ public:
     }
 
 protected:
-    // Whether large blocks, one a processor, keep half of the processors busy.
+    // Whether large blocks, one per SM, keep half of the SMs busy.
     bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }
-    // Blocks whose warps are as many as a row has chunks, up to 8.
+    // One warp per chunk of a row, up to 8.
     static int32_t item_warps(int64_t num_pairs) {
         int32_t warps = 1;
         while (warps < Matmul8::kWarps && warps * kChunkPairs < num_pairs) warps *= 2;
         return warps;
     }
-    // A block has all chunks of its tiles.
+    // A CTA computes all chunks of its tiles.
     static MatmulItems whole_tiles(int64_t num_pairs) {
         return {static_cast<int32_t>(parts(num_pairs, kChunkPairs)), item_warps(num_pairs), {}, {}};
     }
 
-    // All chunks of a panel are an item.
+    // An item is all chunks of a panel.
     static TensorItemList whole_panels(const TensorParameters& parameters, int64_t warps, int64_t row_blocks) {
         const auto panels = static_cast<int32_t>(parts(parameters.num_tiles, warps));
         const auto chunks = static_cast<int32_t>(parts(parameters.num_groups, kChunkGroups));
         return {false, chunks, panels, static_cast<int32_t>(panels * row_blocks), {}, {}};
     }
-    // On tensor cores, some rows. Panels are divided into chunks, unless they are many, and of fewer warps, when there
-    // are too few items still.
+    // Some rows on tensor cores. Panels are divided into chunks unless there are many panels; CTAs have fewer warps
+    // while there are too few items.
     template <typename Kernel>
     void launch_tensor_items(const char* name, const TensorParameters& parameters) {
         const int64_t row_blocks = parts(parameters.out.num_rows, Kernel::kRows);
@@ -83,7 +83,7 @@ protected:
         for (; warps > 1 && !keeps_busy(int64_t{items.num_items} * items.num_chunks); warps /= 2) {
             items = whole_panels(parameters, warps / 2, row_blocks);
         }
-        // Blocks of fewer warps are not as many more: the inputs take as much of a processor's memory in each.
+        // CTAs with fewer warps do not raise occupancy in proportion: each CTA holds the same inputs in shared memory.
         const int64_t by_memory = kProcessorShared / (Kernel{{parameters, items, warps}}.shared_bytes() + kBlockShared);
         const int64_t resident =
             num_processors() * std::min<int64_t>(Kernel::kResidentBlocks * Kernel::kWarps / warps, by_memory);
@@ -107,10 +107,11 @@ protected:
     using Views::view;
 
 private:
-    static constexpr int64_t kProcessorShared = 228 << 10;  // bytes, of 9.0
-    static constexpr int64_t kBlockShared = 2 << 10;  // a block's own beside its rings: CUDA's, arrays of few words
-    // As many blocks as the device holds at once, or as there are items. Tiles that are too few for its processors are
-    // divided, into items of as many chunks as a block has warps: fewer warps, when there are too few items, still.
+    static constexpr int64_t kProcessorShared = 228 << 10;  // bytes per SM, compute capability 9.0
+    // A CTA's fixed part besides its rings: CUDA's own and small arrays
+    static constexpr int64_t kBlockShared = 2 << 10;
+    // The grid is the resident CTAs, or the items when these are fewer. When the tiles are too few for the SMs, they
+    // are divided into items of one chunk per warp; CTAs have fewer warps while there are still too few items.
     template <typename Kernel>
     void launch_items(const char* name, const MatmulParameters& parameters) {
         const int64_t tiles = parts(parameters.out.width, kPanel) * parts(parameters.out.num_rows, Kernel::kBlockRows);
@@ -126,11 +127,11 @@ private:
         launch(name, grid(std::min(tiles * parts(chunks, items.item_chunks), resident)),
                {simt::kWarpSize, items.block_warps}, Kernel{{parameters, items}});
     }
-    // Blocks of several warps, for three quarters of the processors at least.
+    // Whether CTAs of several warps cover at least three quarters of the SMs.
     [[nodiscard]] bool keeps_busy(int64_t blocks) const { return 4 * blocks >= 3 * num_processors(); }
-    // Tiles or panels, so that each has its arrivals.
+    // The most tiles or panels that can be divided: each has an arrival counter.
     [[nodiscard]] int64_t most_divided() const { return num_processors() * 64; }
-    // Floats: four chunks of the largest tile for each of the blocks that may be resident.
+    // Floats: four chunks of the largest tile per resident CTA.
     [[nodiscard]] int64_t room_for_sums() const { return this->resident_blocks() * 4 * Matmul32::kSums; }
     template <typename Items>
     void share_sums(Items& items) {

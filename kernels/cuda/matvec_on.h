@@ -1,4 +1,4 @@
-// kernels/cuda/matvec_on.h: what device_on.h shares with it, and Device::matvec over a machine that launches kernels.
+// kernels/cuda/matvec_on.h: owns what device_on.h shares with it, and the launch configuration of Device::matvec.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// Grids, and what is passed to kernels, as they have it.
+// Grid arithmetic and views that all parts of the device share.
 template <typename Machine>
 class ViewsOn : public Machine {
 public:
@@ -39,9 +39,9 @@ protected:
     KernelPairs pairs_of(Floats x, uint32_t* pairs) {
         return {view(pairs, x.num_rows * row_pairs_of(x.width)), row_pairs_of(x.width)};
     }
-    // Of 256 threads each.
+    // resident_blocks() counts blocks of 256 threads, eight per SM.
     [[nodiscard]] int64_t num_processors() const { return std::max<int64_t>(this->resident_blocks() / 8, 1); }
-    // Blocks of 64 threads along the pairs of each of x's rows, with those that pad it.
+    // Blocks of 64 threads along the pairs of each of x's rows, padding included.
     template <typename Kernel>
     void launch_pairs(const char* name, Floats x, const Kernel& kernel) {
         launch(name, grid(x.num_rows, parts(row_pairs_of(x.width), kRowThreads)), {kRowThreads}, kernel);
@@ -74,7 +74,7 @@ public:
     }
 
 protected:
-    // Side by side, as many as a row of so many groups has chunks, and a power of two up to `most`.
+    // Chunks in parallel: as many as a row of num_groups groups has, a power of two up to `most`.
     static int32_t chunk_warps_of(int64_t num_groups, int32_t most) {
         int32_t warps = 1;
         while (warps < most && warps * kChunkGroups < num_groups) warps *= 2;
@@ -92,7 +92,7 @@ protected:
     using Views::view;
 
 private:
-    // Until a launch is known a matrix's blocks are quads of outputs, or tiles.
+    // num_blocks counts quads of outputs (exact) or tiles here; the launch turns it into CTAs.
     MatvecMatrix matvec_matrix(const Matvec& of, int64_t i) {
         const DeviceMatrix& matrix = of.products[i].matrix;
         const bool exact = of.profile == reference::Profile::kExact;
@@ -137,11 +137,11 @@ private:
                 of.gate_multiplier,
                 pairs_of({nullptr, of.num_rows, first.num_outputs, 0}, of.pairs)};
     }
-    // As many chunks side by side as a row has, up to 32, and blocks for every processor, of at least 64 bytes of
-    // weights in a row.
+    // As many chunks in parallel as a row has, up to 32, and CTAs for every SM that read at least 64 consecutive bytes
+    // of weights each.
     template <typename Kernel>
     void launch_matvec(MatvecParameters parameters) {
-        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices in a block
+        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices per CTA
         if (beside == 2) parameters.second.num_blocks = 0;
         int32_t chunks = 1;
         while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
@@ -154,10 +154,10 @@ private:
         }
         launch("matvec", grid(all_quads / quads), {quads * beside, chunks}, Kernel{{{parameters}}});
     }
-    // Warps for the chunks that a row has, up to 8, and for tiles.
+    // One warp per chunk of a row, up to 8; the remaining warps take further tiles.
     template <typename Kernel>
     void launch_on_tensor_cores(MatvecParameters parameters) {
-        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices in a block
+        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices per CTA
         if (beside == 2) parameters.second.num_blocks = 0;
         const int32_t chunk_warps = chunk_warps_of(parameters.row_pairs / kGroupPairs, Kernel::kWarps / beside);
         int64_t blocks = 0;

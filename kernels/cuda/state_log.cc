@@ -7,10 +7,10 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int64_t kSectorFloats = 8;  // what one access to memory brings at least
+constexpr int64_t kSectorFloats = 8;  // the smallest memory access
 constexpr int64_t kLeastSlots = 4;
 
-// Floats of a token in a layer's log.
+// Floats per token in a layer's log.
 struct LoggedToken {
     int64_t conv_in = 0;  // 0: the layer has no log
     int64_t scan_in = 0;

@@ -1,10 +1,10 @@
-// kernels/cuda/state_log.h: owns the logs behind state rows on the device: what a slot's Mamba layers and delta
-// nets took in since its row was written. Replaying them is a part of conv, scan and the delta rule (ops/states.h);
-// here is where they lie.
+// kernels/cuda/state_log.h: owns the state logs on the device: per slot, the inputs that the Mamba layers and delta
+// nets have taken in since the slot's state row was written. It places the entries; conv, scan and the delta rule
+// replay them (ops/states.h).
 //
-//   G1  a slot's log is a ring, twice as long as a log may be, and begins at one place in all layers: what a step logs
-//       lies behind what it replays, so that kernels may write the one while others read the other
-//   G2  room is made when a slot logs something for the first time, and kept
+//   G1  a slot's log is a ring buffer of twice the maximal log length and starts at the same entry in all layers: a
+//       step writes behind the entries that it replays, so some CTAs may write while others still read
+//   G2  a slot's memory is allocated when the slot first logs a token, and kept
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace verbatim::cuda {
 class StateLog {
 public:
     struct Place {
-        int32_t log = -1;         // the slot's; -1: nothing is replayed or logged
+        int32_t log = -1;         // the slot's log; -1: nothing is replayed or logged
         int32_t first_entry = 0;  // in the slot's ring
     };
 
-    // Borrows the device. max_tokens: of a slot; 0: nothing is ever logged.
+    // Borrows the device. max_tokens: log length per slot; 0: nothing is ever logged.
     StateLog(Device& device, const reference::ModelConfig& config, int32_t max_tokens);
 
-    // Where a sequence of the step to come finds its log, and goes on with it. Once a step: when its row is written,
-    // the next step's log begins behind what this one replays.
+    // Places a sequence's log entries for the next step. Call once per step: when the step writes the state row, the
+    // log of the step after it starts behind the entries that this step replays.
     [[nodiscard]] Place place_of(const PooledSequence& sequence, int32_t num_rows);
     // REQUIRES: a Mamba layer or a delta net.
     [[nodiscard]] DeviceLog layer(int32_t layer) const;
@@ -36,7 +36,7 @@ public:
 
 private:
     struct Layer {
-        int64_t first = 0;  // floats, in a slot's memory
+        int64_t first = 0;  // floats, offset in a slot's memory
         int64_t scan_at = 0, steps_at = 0, entry_floats = 0;
     };
     [[nodiscard]] int32_t num_entries() const { return 2 * max_tokens_; }

@@ -8,7 +8,7 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int64_t kPlaceBytes = 64;  // every list begins at a multiple
+constexpr int64_t kPlaceBytes = 64;  // alignment of every list
 constexpr int64_t kLeastRoom = 64;   // elements
 
 template <typename T>
@@ -75,7 +75,7 @@ void StepLists::describe_sequence(const PooledSequence& sequence, const referenc
                                 .first_entry = logged.first_entry});
     num_drawing_ += sequence.num_draws;
     describe_rows(part, number, !writes_nothing);
-    // Most of what goes up: one by one they would take longer than on their way (docs/cuda.md, A step).
+    // Most of the upload: one transfer per table would take longer than the bytes do (docs/cuda.md, A step).
     const auto first_block = static_cast<std::ptrdiff_t>(blocks.values.size());
     blocks.values.resize(blocks.values.size() + sequence.blocks.size());
     std::ranges::transform(sequence.blocks, blocks.values.begin() + first_block, [](BlockId b) { return index(b); });
@@ -105,7 +105,7 @@ void StepLists::describe_rows(const reference::WalkSequence& part, int32_t seque
     }
 }
 
-// As many queries as rows, the last ones without items; any number of rows together.
+// As many queries as rows, the last ones without items; any division of rows into queries fits.
 void StepLists::fix_queries() {
     if (tokens.values.size() == sequences.values.size()) return;
     queries.values.resize(tokens.values.size() + 1, {.first_item = queries.values.back().first_item});
@@ -141,7 +141,7 @@ void StepLists::describe_draw(const reference::SamplingArgs& draw) {
                             .num_counts = static_cast<int32_t>(listed.size()) - first});
 }
 
-// Room for twice of what did not fit, and places for all.
+// Doubles the capacity of lists that did not fit, and places all lists.
 void StepLists::make_room() {
     bool fits = true;
     each(*this, [&](auto& list) {
@@ -165,7 +165,7 @@ void StepLists::make_room() {
 
 void StepLists::upload() {
     make_room();
-    if (pinned_.data() == nullptr || memory_.data() == nullptr) return;  // the device has failed
+    if (pinned_.data() == nullptr || memory_.data() == nullptr) return;  // after a device error
     each(*this, [&](const auto& list) {
         if (list.values.empty()) return;
         std::memcpy(pinned_.data() + list.offset, list.values.data(), static_cast<size_t>(bytes_of(list.values)));
@@ -173,7 +173,7 @@ void StepLists::upload() {
     device_.upload_later(memory_.data(), pinned_.data(), static_cast<size_t>(upload_bytes()));
 }
 
-// Up to the end of the last list that has anything.
+// Up to the end of the last list that is not empty.
 int64_t StepLists::upload_bytes() const {
     int64_t end = 0;
     each(*this, [&](const auto& list) {
@@ -214,7 +214,7 @@ DeviceBatch StepLists::moves_batch() const {
 }
 
 void StepLists::download_results() {
-    if (results_.data() == nullptr || memory_.data() == nullptr) return;  // the device has failed
+    if (results_.data() == nullptr || memory_.data() == nullptr) return;  // after a device error
     device_.download_later(results_.data(), memory_.data(), static_cast<size_t>(drawn.offset + bytes_of(drawn.values)));
 }
 

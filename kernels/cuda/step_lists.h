@@ -1,9 +1,10 @@
-// kernels/cuda/step_lists.h: owns the lists of a step (tokens, positions, sequences, blocks, ...) on the device, and
-// what comes back of it.
+// kernels/cuda/step_lists.h: owns a step's lists (tokens, positions, sequences, blocks, ...) on the device, and the
+// step's results.
 //
-//   S1  all lists go up in one transfer from pinned memory, and nobody waits for it
-//   S2  a list keeps its place and its room until some list outgrows its room: so a graph's parameters stay true
-//   S3  what comes back of a step lies in front, and comes in one transfer
+//   S1  one asynchronous transfer from pinned memory uploads all lists
+//   S2  a list keeps its address and capacity until one list outgrows its capacity: recorded graphs stay valid till
+//       then
+//   S3  the results are first in memory, and one transfer downloads them
 #pragma once
 
 #include <cstdint>
@@ -20,45 +21,44 @@ namespace verbatim::cuda {
 template <typename T>
 struct StepList {
     std::vector<T> values;  // of the step to come
-    int64_t room = 0;       // elements
-    int64_t offset = 0;     // bytes, of its place
+    int64_t room = 0;       // capacity in elements
+    int64_t offset = 0;     // bytes from the start of the memory
 };
 
 class StepLists {
 public:
     static constexpr int32_t kNoFault = std::numeric_limits<int32_t>::max();
 
-    // The device is borrowed. query_rows: how many rows of a sequence may attend together; has_tiles: many rows attend
-    // by tiles.
+    // Borrows the device. query_rows: most rows of a sequence that attend in one CTA; has_tiles: many rows attend by
+    // tiles.
     StepLists(Device& device, int32_t vocab_size, int64_t query_rows, bool has_tiles);
 
-    // What the kernels of this step will read. A sequence without a slot (kNoSlot) neither attends nor writes.
-    // `log` gives logs their places. fixed: nothing that batch() counts depends on how rows are divided among
-    // sequences.
+    // Fills the lists for a step. A sequence without a slot (kNoSlot) neither attends nor writes. `log` places the log
+    // entries. fixed: no count in batch() depends on how rows are divided among sequences.
     void describe(const PooledStep& step, StateLog& log, bool fixed);
-    // REQUIRES: the device has done the step before.
+    // REQUIRES: the device has completed the previous step.
     void upload();
-    // That upload() brings; REQUIRES: it came before.
+    // The bytes that upload() transfers; REQUIRES: a call of upload().
     [[nodiscard]] int64_t upload_bytes() const;
-    // All of it on the device, but for the room of attention's workspace. REQUIRES: upload() came before.
+    // The batch on the device, except for the capacity of attention's workspace. REQUIRES: a call of upload().
     [[nodiscard]] DeviceBatch batch() const;
-    // The sequences without rows alone.
+    // Only the sequences without rows.
     [[nodiscard]] DeviceBatch moves_batch() const;
     template <typename T>
     [[nodiscard]] T* place(const StepList<T>& list) const {
         return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(memory_.data()) + list.offset);
     }
-    // Asks for what the step leaves in `faults` and `drawn`; after the device's next synchronize() result() shows it.
+    // Starts the download of `faults` and `drawn`; result() returns them after the device's next synchronize().
     void download_results();
     [[nodiscard]] int32_t result(const StepList<int32_t>& list, int64_t i) const {
         return reinterpret_cast<const int32_t*>(results_.data() + list.offset)[i];
     }
 
-    StepList<int32_t> faults;                            // [num_logit_rows], before the step: none
-    StepList<int32_t> drawn;                             // [num_logit_rows], before the step: anything
+    StepList<int32_t> faults;                            // [num_logit_rows]; uploaded as "none"
+    StepList<int32_t> drawn;                             // [num_logit_rows]; uploaded with any value
     StepList<int32_t> tokens, positions, row_sequences;  // [num_rows]
     StepList<int32_t> first_runs;                        // [num_rows + 1]
-    StepList<DeviceQueries> queries, tiles;              // and one more, where they end
+    StepList<DeviceQueries> queries, tiles;              // one more at the end
     StepList<int32_t> logit_rows;
     StepList<DeviceSequence> sequences, moves;
     StepList<DeviceDraw> draws;  // [num_logit_rows]
@@ -88,10 +88,10 @@ private:
     PinnedBytes pinned_;
     PinnedBytes results_;
     DeviceArray<int32_t> memory_;
-    std::vector<int32_t> times_generated_;  // by token; -1, as between draws: it is not in the prefix
+    std::vector<int32_t> times_generated_;  // by token; -1, as between draws: not in the prefix
     std::vector<TokenId> in_prefix_;
-    int32_t num_drawing_ = 0;    // rows of the sequences described so far
-    int32_t rows_together_ = 1;  // that attend together, at most
+    int32_t num_drawing_ = 0;    // drawing rows of the sequences described so far
+    int32_t rows_together_ = 1;  // most rows that attend in one CTA
 };
 
 }  // namespace verbatim::cuda

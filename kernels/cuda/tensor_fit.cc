@@ -22,12 +22,12 @@ using reference::kTensorGroup;
 using reference::TensorTerm;
 
 constexpr int32_t kLeastExponent = -126;
-constexpr size_t kFitTiles = 512;  // of a difference: some seconds would go by for thousands
+constexpr size_t kFitTiles = 512;  // tiles used to describe a difference: thousands would take seconds
 constexpr int kTermBits = 30;      // fraction bits of a term's significand here: more than any model keeps
 
 struct Terms {
     TensorTerm terms[kTensorGroup + 1];
-    int32_t exponents[kTensorGroup + 1];  // that the alignment sees
+    int32_t exponents[kTensorGroup + 1];  // input of the alignment
 };
 
 int32_t exponent_of(float x) {
@@ -58,8 +58,8 @@ float rounded(const TensorModel& model, int64_t sum, int32_t exponent) {
     if (sum == 0) return 0.0F;
     const bool negative = sum < 0;
     auto magnitude = static_cast<uint64_t>(negative ? -sum : sum);
-    int32_t unit = exponent - model.fraction_bits;  // of magnitude's last bit
-    // The last bit that the result keeps.
+    int32_t unit = exponent - model.fraction_bits;  // weight of magnitude's last bit
+    // Weight of the last bit that the result keeps.
     const int32_t top = unit + static_cast<int32_t>(std::bit_width(magnitude)) - 1;
     const int32_t last = std::max(top, kLeastExponent) - 23;
     if (const int32_t lost = last - unit; lost > 0) {
@@ -70,7 +70,7 @@ float rounded(const TensorModel& model, int64_t sum, int32_t exponent) {
         if (model.rounding == TensorRounding::kNearest && up) ++magnitude;
         unit = last;
     }
-    const double value = std::ldexp(static_cast<double>(magnitude), unit);  // at most 25 bits, or an exact sum: exact
+    const double value = std::ldexp(static_cast<double>(magnitude), unit);  // exact: at most 25 bits, or an exact sum
     return static_cast<float>(negative ? -value : value);
 }
 
@@ -116,7 +116,7 @@ int64_t num_same(const TensorModel& model, std::span<const TensorTile> tiles, st
     return same;
 }
 
-// What a tile is drawn with: stored values and accumulators as groups before leave them (multiples of 2^-126).
+// Draws a tile's stored values and its accumulators (results of earlier groups: multiples of 2^-126).
 class TileMaker {
 public:
     explicit TileMaker(uint64_t seed) : prng_(seed) {}
@@ -163,7 +163,7 @@ private:
     void wide() { draw(below(41) - 20, 8 + below(16)); }
     void tiny() { draw(-56 + below(8), 8); }
     void huge() { draw(56 + below(8), 8); }
-    // Products 8 to 15 take 0 to 7 away again: what is left is what the alignment has left of the accumulator.
+    // Products 8 to 15 cancel 0 to 7: the result is what the alignment kept of the accumulator.
     void cancel() {
         draw(below(21) - 10, 4);
         for (int k = 0; k < 8; ++k) {
@@ -171,14 +171,14 @@ private:
             for (auto& column : tile_.b) column[k + 8] = column[k];
         }
     }
-    // Terms around the last bits that are kept beside one that is far greater: fraction bits and rounding.
+    // Terms near the last kept bits beside a far greater term: shows fraction bits and rounding.
     void round() {
         draw(-7, 6);
         for (auto& row : tile_.c) {
             for (float& x : row) x = accumulator(0, 4);
         }
     }
-    // Of two products a third is there, the others are zeros beside the greatest.
+    // Every third product is tiny, the others are 0 times a huge value.
     void zero_beside_huge() {
         draw(-54, 2);
         for (int k = 0; k < 16; ++k) {
@@ -190,7 +190,7 @@ private:
             for (float& x : row) x = accumulator(-103, -80);
         }
     }
-    // Products beyond binary32 cancel in pairs; of some a little is left.
+    // Products beyond binary32 cancel in pairs; some leave a small rest.
     void overflow() {
         draw(90, 30);
         for (int k = 0; k < 16; k += 2) {
@@ -219,7 +219,7 @@ float sum_by(const TensorModel& model, const uint16_t* a, const uint16_t* b, flo
     if (special != 0) return float_from_bits(special);
     for (int first = 0; first < kTensorGroup; first += model.group) {
         acc = sum_of_group(model, a, b, acc, first);
-        if (!std::isfinite(acc)) return acc;  // the products that follow are finite
+        if (!std::isfinite(acc)) return acc;  // the remaining products are finite
     }
     return acc;
 }

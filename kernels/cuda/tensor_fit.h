@@ -1,9 +1,9 @@
-// kernels/cuda/tensor_fit.h: owns the question which arithmetic tensor cores have, asked of what they made of tiles.
-// One sum, acc + Σ a[i] · b[i] over 16 products, is reference/numerics/tensor_sm90.h's or that of a near relation:
+// kernels/cuda/tensor_fit.h: owns the fit of an arithmetic model to the results of tensor cores. One sum, acc + Σ a[i]
+// · b[i] over 16 products, follows reference/numerics/tensor_sm90.h or a variant of it:
 //
 //   F1  a model is a few parameters; kHopper's is reference::tensor_group, bit by bit
-//   F2  the fit is the model with which most sums agree; every NaN is one NaN
-//   F3  it looks at bits alone: who computed them, a device or a test that plants another one, is not asked
+//   F2  the fit is the model that most sums agree with; all NaN count as equal
+//   F3  the fit depends on bits alone, whether a device or a test's planted arithmetic computed them
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace verbatim::cuda {
 
-// What one mma of m16n8k16 takes and gives: bf16 and binary32.
+// Inputs and outputs of one mma.m16n8k16: bf16 and binary32.
 struct TensorTile {
     uint16_t a[16][16] = {};
-    uint16_t b[8][16] = {};  // a column of B each
+    uint16_t b[8][16] = {};  // one column of B each
     float c[16][8] = {};
 };
 struct TensorSums {
@@ -24,14 +24,14 @@ struct TensorSums {
     float d[16][8] = {};
 };
 
-enum class TensorRounding : uint8_t { kCut, kNearest };  // of a sum to binary32
-// What a zero has to say to the alignment: nothing, or the least exponent, -126, so that 0 · 2^127 cuts what lies
-// below 2^-24 (as in the published simulator of arXiv 2511.10909).
+enum class TensorRounding : uint8_t { kCut, kNearest };  // how a sum becomes binary32
+// How zero products take part in the alignment: not at all, or with the least exponent, -126, so that 0 · 2^127 cuts
+// what lies below 2^-24 (as in the published simulator of arXiv 2511.10909).
 enum class TensorZeros : uint8_t { kTakeNoPart, kHaveTheLeastExponent };
 
 struct TensorModel {
     int32_t fraction_bits = 25;
-    int32_t group = 16;  // products that are summed at once; what follows takes the sum as its accumulator
+    int32_t group = 16;  // products that are summed at once; the next group takes the sum as its accumulator
     TensorRounding rounding = TensorRounding::kCut;
     TensorZeros zeros = TensorZeros::kTakeNoPart;
     bool operator==(const TensorModel&) const = default;
@@ -45,18 +45,18 @@ std::string describe(const TensorModel& model);
 
 struct TensorFit {
     int64_t num_sums = 0;
-    int64_t num_same = 0;             // with the best
-    std::vector<TensorModel> models;  // all that are as good
+    int64_t num_same = 0;             // sums that agree with the best model
+    std::vector<TensorModel> models;  // all models that agree equally well
 };
 // Over 23 to 27 fraction bits, groups of 8 and 16, both roundings, both zeros. REQUIRES: as many sums as tiles.
 TensorFit fit_tensor_cores(std::span<const TensorTile> tiles, std::span<const TensorSums> sums);
 
-// Tiles of stored values (NUMERICS N2), no two models of the fit alike on all of them from some twenty on: narrow and
-// wide spreads, tiny, huge and cancelling ones, sums that leave nothing but the accumulator, zeros beside the greatest,
-// products beyond binary32 that cancel, infinities and NaN. The same ones each time.
+// Tiles of stored values (NUMERICS N2); some twenty of them tell any two models of the fit apart: narrow and wide
+// spreads, tiny, huge and cancelling values, sums that leave only the accumulator, zeros beside the greatest value,
+// products beyond binary32 that cancel, infinities and NaN. Every call returns the same tiles.
 std::vector<TensorTile> tensor_tiles(int64_t count);
 
-// Empty when every sum is reference::tensor_group's. Else how many are not, the first of them, and the fit.
+// Empty when every sum is reference::tensor_group's. Otherwise the number of differing sums, the first, and the fit.
 std::string difference_from_hopper(std::span<const TensorTile> tiles, std::span<const TensorSums> sums);
 
 }  // namespace verbatim::cuda

@@ -12,7 +12,7 @@
 namespace verbatim::cuda {
 namespace {
 
-// `part` of every tile, as words: pairs of bf16 have the lower k in the lower half.
+// `part` of every tile as words: a bf16 pair has the lower k in the lower half.
 template <typename Word, typename Part>
 std::vector<Word> words_of(std::span<const TensorTile> tiles, const Part& part) {
     constexpr size_t kWords = sizeof(part(tiles.front())) / sizeof(Word);
@@ -21,7 +21,7 @@ std::vector<Word> words_of(std::span<const TensorTile> tiles, const Part& part) 
     return words;
 }
 
-// How each of the two ways differs from the model; empty: it does not, or is not there.
+// For each of the two ways, how it differs from the model; empty: equal, or not available.
 struct Differences {
     std::string by_warps;
     std::string by_groups;

@@ -1,6 +1,6 @@
-// kernels/cuda/tensor_self_test.h: what tensor.sm90 is granted by: a device multiplies tiles in each way that its
-// matmuls do, by a warp's mma and by warpgroups, and every sum is the integer model's
-// (reference/numerics/tensor_sm90.h). A name or a compute capability grants nothing.
+// kernels/cuda/tensor_self_test.h: owns the test that grants tensor.sm90: a device multiplies tiles in each way that
+// its matmuls use (mma by warps, wgmma by warpgroups), and every sum must equal the integer model's
+// (reference/numerics/tensor_sm90.h). A device name or a compute capability is no proof.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,19 @@
 
 namespace verbatim::cuda {
 
-// Of a GPU: half a million sums, 5 MiB, a launch for each way.
+// For a GPU: half a million sums, 5 MiB, one launch per way.
 inline constexpr int64_t kSelfTestTiles = 4096;
-// Of the emulator, whose arithmetic is the model's unless somebody plants another: each kind of tile (tensor_fit.h)
-// twice.
+// For the emulator, whose arithmetic is the model unless a test plants another: each kind of tile (tensor_fit.h) twice.
 inline constexpr int64_t kEmulatedSelfTestTiles = 18;
 
-// What the device makes of tiles in one way. REQUIRES: for kGroup device.multiplies_by_groups().
+// Multiplies the tiles in one way. REQUIRES: for kGroup device.multiplies_by_groups().
 [[nodiscard]] Result<std::vector<TensorSums>> multiply_on(Device& device, TensorCaller caller,
                                                           std::span<const TensorTile> tiles);
-// An error says in which way how many sums are others, and which arithmetic they fit best. What the device cannot do at
-// all is its own error.
+// The error says which way differs, in how many sums, and which arithmetic fits best. An error of the device itself is
+// returned as it is.
 [[nodiscard]] Status test_tensor_cores(Device& device, int64_t num_tiles);
-// The device keeps what it says. One whose warps alone compute the model's sums goes on without warpgroups, and its
-// description says why.
+// Runs the test and stores the result in the device. If only warpgroups differ, the device continues without them, and
+// its description gives the reason.
 void grant_tensor_cores(Device& device, int64_t num_tiles);
 
 }  // namespace verbatim::cuda

@@ -1,6 +1,6 @@
-// kernels/cuda/ops/attention.h: N5's attention. Its work is a list of items, a run of 8 tiles for a few neighbouring
-// query rows each: a fixed number of blocks takes item after item for the heads of a KV head, however long the
-// sequences are, and a second kernel merges a row's runs left to right.
+// kernels/cuda/ops/attention.h: owns N5's attention as split-K over the context. The work is a list of items, a run of
+// 8 KV tiles for a few consecutive query rows each: a fixed number of CTAs takes item after item for the attention
+// heads of a KV head, for any sequence lengths, and a second kernel merges a row's runs left to right.
 #pragma once
 
 #include "kernels/cuda/ops/matmul.h"
@@ -16,7 +16,7 @@ inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kAttendWarps = static_cast<int>(kAttendColumns);
 inline constexpr int kAttendThreads = kAttendWarps * simt::kWarpSize;
 inline constexpr int kUsualBlockSize = 16;
-inline constexpr int kPartDims = 2 * simt::kWarpSize;  // of o, that a warp computes for a tile
+inline constexpr int kPartDims = 2 * simt::kWarpSize;  // dims of o that a warp computes for a tile
 
 // Softmax states [run of a row][attention head]: m, l, o[head_dim].
 struct Workspace {
@@ -28,16 +28,16 @@ struct Workspace {
     }
 };
 
-// A run of a few rows.
+// A run for a few rows.
 struct AttendItem {
     DeviceQueries rows;
     int32_t run;
     int32_t kv_head;
-    int32_t first_block;   // of the sequence
-    int32_t row_position;  // of the first row
-    int32_t num_visible;   // of the run's positions, to the last row
+    int32_t first_block;   // index of the sequence's first block
+    int32_t row_position;  // position of the first row
+    int32_t num_visible;   // positions of the run that the last row sees
     [[nodiscard]] SIMT_FUNCTION int num_tiles() const { return (num_visible + kTile - 1) / kTile; }
-    // How many positions of a tile of the run a row at this position sees.
+    // The number of positions in a tile of the run that a row at this position sees.
     [[nodiscard]] SIMT_FUNCTION int seen_of(int tile, int32_t position) const {
         const int32_t count = position + 1 - run * kRun - tile * kTile;
         return count < 0 ? 0 : count < kTile ? count : kTile;
@@ -54,16 +54,16 @@ struct AttendParameters {
     simt::Global<const int32_t> first_runs;     // [num_rows + 1]
     int32_t num_queries;
     float scale;
-    int32_t group;      // attention heads of a KV head
-    int32_t heads;      // of them in a block: columns are [rows][heads]
-    int32_t num_parts;  // blocks that share a KV head's attention heads
+    int32_t group;      // attention heads per KV head
+    int32_t heads;      // of these, per CTA: columns are [rows][heads]
+    int32_t num_parts;  // CTAs that share a KV head's attention heads
     KernelRows<const float> q;
     KernelPages pages;
     Workspace workspace;
 
-    // The i-th of the step's, of this block's KV head.
+    // The i-th item of the step, for this CTA's KV head.
     SIMT_FUNCTION AttendItem item_of(int32_t i) const {
-        int32_t found = 0;  // whose item it is: the last ones whose first item is not after it
+        int32_t found = 0;  // the query whose item it is: the last one whose first item is not greater
         int32_t end = num_queries;
         while (end - found > 1) {
             const int32_t middle = (found + end) / 2;
@@ -88,22 +88,22 @@ struct AttendColumn {
     bool is_there;
     int32_t row;
     int32_t head;
-    int32_t position;  // -1, which sees nothing, when it is not there
+    int32_t position;  // -1, which sees nothing, for an unused column
 };
 
-// What a block shares. Columns that are not there have a q and p of +0.
+// A CTA's shared memory. Unused columns have q and p of +0.
 struct AttendMemory {
-    simt::Shared<int32_t> places;  // [2][512], of the run's positions: the slot's number among all, and in its page
-    simt::Shared<float> q;         // [columns][256]: bf16 values, +0 from head_dim to a whole 16
+    simt::Shared<int32_t> places;  // [2][512], for the run's positions: the slot's number in the pool, and in its page
+    simt::Shared<float> q;         // [columns][256]: bf16 values, padded with +0 to a multiple of 16
     simt::Shared<float> s;         // [columns][512]: scores, then p, rounded to bf16
-    simt::Shared<float> keep;      // [columns][8]: what of o is kept when a tile is added
+    simt::Shared<float> keep;      // [columns][8]: factor that rescales o when a tile is added
     simt::Shared<float> pv;        // [tiles of a pass][columns][head_dim]
 };
 
-// Items block_x, block_x + number of blocks, ... Blocks of (32, 8) threads. A run's scores are computed by all warps,
-// then warp c weighs them for column c; p·v is computed tile by tile, as many tiles in a pass as there are warps for,
-// and warp c adds them in order to the o of column c. Dots is whose products these are: scores<kBlockSize>() and
-// values() of up to kColumns columns. kBlockSize is 0 but for the usual one, which makes K's places constants.
+// Takes items block_x, block_x + gridDim.x, ... CTAs of (32, 8) threads. All warps compute a run's scores, then warp c
+// applies the softmax for column c. p·v is computed tile by tile, as many tiles per pass as the warps cover, and warp c
+// adds them in order to the o of column c. Dots supplies the products, scores<kBlockSize>() and values(), for up to
+// kColumns columns. kBlockSize is 0 except for the usual block size, which makes K's offsets constants.
 template <typename Dots>
 struct AttendItems : AttendParameters {
     static constexpr int kColumns = Dots::kColumns;
@@ -112,7 +112,7 @@ struct AttendItems : AttendParameters {
     static constexpr int kLaneDims = kMaxHeadDim / simt::kWarpSize;
     static_assert(kColumns <= kAttendWarps);
 
-    // Of warp c's column, over the run's tiles so far, in each of its lanes; its own dims of o.
+    // Warp c's column over the run's tiles so far: m and l in every lane; each lane holds its dims of o.
     struct Softmax {
         float m = 0.0F;
         float l = 0.0F;
@@ -153,7 +153,7 @@ struct AttendItems : AttendParameters {
         simt::sync_block();
         if (column < kColumns) weigh(item, own.position, memory, softmax);
         simt::sync_block();
-        const int parts = (pages.head_dim + kPartDims - 1) / kPartDims;  // of o's dims
+        const int parts = (pages.head_dim + kPartDims - 1) / kPartDims;  // parts of o's dims
         const int tiles_at_once = kAttendWarps / parts;
         for (int first = 0; first < item.num_tiles(); first += tiles_at_once) {
             const int in_pass = column / parts;
@@ -173,7 +173,7 @@ struct AttendItems : AttendParameters {
         }
     }
 
-    // Of the positions that somebody sees.
+    // For the visible positions of the run.
     SIMT_FUNCTION void find_places(const AttendItem& item, const AttendMemory& memory) const {
         for (int j = simt::thread_y() * simt::kWarpSize + simt::thread_x(); j < item.num_visible; j += kAttendThreads) {
             const int32_t position = item.run * kRun + j;
@@ -185,7 +185,7 @@ struct AttendItems : AttendParameters {
     }
     SIMT_FUNCTION void stage_q(const AttendColumn& column, const simt::Shared<float>& out) const {
         const int end =
-            (pages.head_dim + simt::kMmaK - 1) / simt::kMmaK * simt::kMmaK;  // as far as pairs of K are multiplied
+            (pages.head_dim + simt::kMmaK - 1) / simt::kMmaK * simt::kMmaK;  // K is multiplied in whole groups of 16
         for (int dim = simt::thread_x(); dim < end; dim += simt::kWarpSize) {
             float value = 0.0F;
             if (column.is_there && dim < pages.head_dim) {
@@ -195,9 +195,9 @@ struct AttendItems : AttendParameters {
         }
     }
 
-    // Warp c for column c: its scores become p, rounded to bf16; m and l over the run. A lane has positions 32 apart of
-    // every tile, so that N4's halving is a sum over lanes, 16 apart, then 8, 4, 2, 1; a sum or maximum is the same in
-    // every lane.
+    // Warp c for column c: turns scores into p, rounded to bf16, and computes m and l over the run. A lane has
+    // positions 32 apart in every tile, so N4's halving is a butterfly sum over lanes at distances 16, 8, 4, 2, 1; sums
+    // and maxima are equal in all lanes.
     SIMT_FUNCTION void weigh(const AttendItem& item, int32_t position, const AttendMemory& memory,
                              Softmax& softmax) const {
         const simt::Shared<float> scores = memory.s.slice(simt::thread_y() * kRun, kRun);
@@ -226,7 +226,7 @@ struct AttendItems : AttendParameters {
         }
         return over_lanes(top, [](float a, float b) { return reference::max_f32(a, b); });
     }
-    // The sum of the unrounded ones; what is not seen is +0.
+    // Returns the sum of the unrounded p; unseen positions have +0.
     SIMT_FUNCTION static float leave_p(const simt::Shared<float>& scores, int tile, int seen, float m) {
         float sum = 0.0F;
         SIMT_UNROLL
@@ -274,13 +274,13 @@ struct AttendItems : AttendParameters {
     }
 };
 
-// N3's: a thread computes the scores of two positions for all columns, and two dims of a tile's p·v for all of them, so
-// that K and V are read and taken apart once.
+// N3's products on CUDA cores: a thread computes the scores of two positions for all columns, and two dims of a tile's
+// p·v for all columns, so that K and V are loaded and unpacked once.
 template <int kNumColumns>
 struct ExactDots {
     static constexpr int kColumns = kNumColumns;
-    static constexpr int kAhead = 8;      // words of K or V whose loads are under way at once, for each position or dim
-    static constexpr int kPositions = 2;  // of a thread
+    static constexpr int kAhead = 8;      // words of K or V in flight at once, per position or dim
+    static constexpr int kPositions = 2;  // per thread
     static_assert(kPositions * kAttendThreads == kRun && kMaxHeadDim <= reference::kDotChunk);
 
     template <int kBlockSize>
@@ -304,7 +304,7 @@ struct ExactDots {
         }
         leave_scores(of, j, acc, memory);
     }
-    // Of positions j[n] of the run; the last may be the first once more.
+    // For positions j[n] of the run; the last may repeat the first.
     SIMT_FUNCTION static void leave_scores(const AttendParameters& of, const int (&j)[kPositions],
                                            const float (&acc)[kPositions][kColumns], const AttendMemory& memory) {
         SIMT_UNROLL
@@ -314,7 +314,7 @@ struct ExactDots {
             for (int c = 0; c < kColumns; ++c) memory.s[c * kRun + j[n]] = (0.0F + acc[n][c]) * of.scale;
         }
     }
-    // Pairs of K from `dim` on, for all columns.
+    // Adds pairs of K from `dim` on, for all columns.
     SIMT_FUNCTION static void add_pairs(const simt::Shared<float>& q, int dim,
                                         const uint32_t (&words)[kPositions][kAhead],
                                         float (&acc)[kPositions][kColumns]) {
@@ -363,8 +363,9 @@ struct ExactDots {
             if (dim + 1 < of.pages.head_dim) pv[c * of.pages.head_dim + dim + 1] = 0.0F + acc[c][1];
         }
     }
-    // Pairs of positions in order, the odd one first. kAllSeen: by every column. Otherwise what a column does not see
-    // adds nothing, whatever it is, and what nobody sees is not read. v_pair(position): two dims of V, of the tile.
+    // Adds pairs of positions in order, the odd one first. kAllSeen: every column sees the positions. Otherwise a
+    // position adds nothing to a column that does not see it, whatever its V, and positions that no column sees are not
+    // read. v_pair(position): two dims of V in the tile.
     template <bool kAllSeen, typename Pair>
     SIMT_FUNCTION static void add_positions(const AttendParameters& of, const AttendItem& item, int tile,
                                             const AttendMemory& memory, float (&acc)[kColumns][2], const Pair& v_pair) {
@@ -404,15 +405,15 @@ struct AttendRun4 : AttendItems<ExactDots<4>> {};
 struct AttendRun5 : AttendItems<ExactDots<5>> {};
 struct AttendRun8 : AttendItems<ExactDots<8>> {};
 
-// Runs left to right; out = o / l, +0 for a row without any. One block per row and attention head, a thread per pair of
-// dims; the last head's leaves what pads a row, too. Pairs are left when head_dim is even.
+// Merges runs left to right; out = o / l, +0 for a row without runs. One CTA per row and attention head, one thread per
+// pair of dims; the last head's CTA also writes the row's padding. Writes pairs when head_dim is even.
 struct MergeRuns {
     simt::Global<const int32_t> first_runs;
     Workspace workspace;
     KernelRows<float> out;
     KernelPairs pairs;
     SIMT_FUNCTION void operator()() const {
-        simt::release_next();  // o's matvec
+        simt::release_next();  // the dependent kernel: o's matvec
         const int64_t row = simt::block_x();
         const int64_t head = simt::block_y();
         const int32_t begin = first_runs[row];
@@ -431,7 +432,7 @@ struct MergeRuns {
         }
     }
 
-    // Two dims, or the last one.
+    // Merges two dims, or the last one.
     SIMT_FUNCTION void merge(int32_t begin, int32_t end, int64_t head, int64_t dim, float (&o)[2]) const {
         const int num = dim + 1 < workspace.head_dim ? 2 : 1;
         float m = workspace.state(begin, head)[0];

@@ -1,6 +1,6 @@
-// kernels/cuda/ops/conv.h: the convolution of Mamba-2 and delta nets: rows run side by side. Its window is read from a
-// sequence's source row and the log behind it, and written to its own row behind the last token that is no draft, and
-// on the way to its snapshots.
+// kernels/cuda/ops/conv.h: owns the causal convolution of Mamba-2 and delta nets; rows run in parallel. The window is
+// read from the sequence's source row and the log behind it. It is written to the sequence's own row behind the last
+// token that is no draft, and to each snapshot that the rows pass.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -11,13 +11,12 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 inline constexpr int kConvChannels = 64;  // threads_x
-inline constexpr int kConvGroups = 4;     // threads_y: neighbouring parts of the rows
-inline constexpr int kConvTaps = 4;       // at most
+inline constexpr int kConvGroups = 4;     // threads_y: consecutive parts of the rows
+inline constexpr int kConvTaps = 4;       // most taps
 
-// What the convolution goes on from: the inputs before a row, in registers. Those that d_conv - 1 does not reach are
-// not there.
+// The window before a row in registers: d_conv - 1 inputs; unused entries come first.
 struct ConvWindows {
-    static constexpr int kPast = kConvTaps - 1;  // inputs before a row's own; there are d_conv - 1
+    static constexpr int kPast = kConvTaps - 1;  // most inputs before a row's own; d_conv - 1 are used
     KernelBatch batch;
     int32_t d_conv;
     int32_t num_channels;
@@ -25,7 +24,7 @@ struct ConvWindows {
     KernelLog log;
 
     SIMT_FUNCTION int first_tap() const { return kConvTaps - d_conv; }
-    // Before a sequence's first row: what was logged, and before that the source row's.
+    // The window before a sequence's first row: logged inputs, and before these the source row's.
     SIMT_FUNCTION void read(const DeviceSequence& sequence, int64_t c, float (&inputs)[kConvTaps]) const {
         SIMT_UNROLL
         for (int j = 0; j < kPast; ++j) {
@@ -46,7 +45,7 @@ struct ConvWindows {
     }
 };
 
-// A sequence without rows: its own window takes in the log. One thread per channel.
+// For a sequence without rows: replays the log into its window. One thread per channel.
 struct MoveWindows : ConvWindows {
     SIMT_FUNCTION void operator()() const {
         const int64_t c = int64_t{simt::block_y()} * simt::threads_x() + simt::thread_x();
@@ -67,14 +66,15 @@ struct ConvParameters : ConvWindows {
     KernelRows<float> out;
 };
 
-// reference/ops/conv1d.h. A thread computes a channel of kRows neighbouring rows. What most rows look back at are rows
-// of x, so they depend on nothing. A sequence's first d_conv - 1 rows look into its window too, which may be the one
-// that it writes: the thread of the first one computes them all, and then writes windows, which are rows of x again.
-// Who computes a row looks at what it leaves behind, too: rows that draw or are logged go one by one.
+// reference/ops/conv1d.h. A thread computes one channel of kRows consecutive rows. Most rows read only rows of x, so
+// they are independent. A sequence's first d_conv - 1 rows also read its window, whose row the same step may overwrite:
+// therefore the thread of the first row computes all of them and then writes the windows, which it reads from x again.
+// The thread of a row also checks what the row leaves behind, so rows that draw or are logged take the path for single
+// rows.
 template <int kRows>
 struct ConvRows : ConvParameters {
     static constexpr int kThreadRows = kRows;
-    // Taps and inputs of fewer than four are the last ones of an array.
+    // With fewer than four taps, the last entries of the arrays are used.
     struct Filter {
         float taps[kConvTaps];
         float bias;
@@ -102,7 +102,7 @@ struct ConvRows : ConvParameters {
         return filter;
     }
 
-    // inputs: the row's own and those before it, oldest first.
+    // inputs: those before the row, oldest first, and the row's own.
     SIMT_FUNCTION float write(int64_t row, int64_t c, const Filter& filter, const float* inputs) const {
         float acc = filter.bias;
         SIMT_UNROLL
@@ -121,7 +121,7 @@ struct ConvRows : ConvParameters {
         const int32_t draw = r - (sequence.num_rows - sequence.num_draws);
         if (draw >= 0 && !is_window_finite(inputs)) windows.mark(sequence.first_draw + draw);
     }
-    // Its input, and what comes of it where a replay looks at that as it is.
+    // Logs the row's input, and its output in columns that a replay reads as outputs.
     SIMT_FUNCTION void keep(const DeviceSequence& sequence, int32_t r, int64_t c, float input, float value) const {
         const int32_t number = log.entry_of_row(sequence, r);
         if (number < 0) return;
@@ -129,7 +129,7 @@ struct ConvRows : ConvParameters {
         entry[c] = input;
         if (c >= log.conv_first && c < log.conv_end) entry[log.scan_at + c - log.scan_column] = value;
     }
-    // Of the window behind a row, all but the oldest of its inputs; what is not there is 0.
+    // Checks the window behind the row: all inputs but the oldest. Unused entries are 0.
     SIMT_FUNCTION bool is_window_finite(const float* inputs) const {
         bool finite = true;
         SIMT_UNROLL
@@ -139,8 +139,7 @@ struct ConvRows : ConvParameters {
         return finite;
     }
 
-    // Whether there are kRows of them, all of one sequence, none of its first ones, and none that leaves more than its
-    // output.
+    // Whether [first, end) are kRows rows of one sequence, none of them a first, logged or drawing row.
     SIMT_FUNCTION bool all_inside(int64_t first, int64_t end) const {
         if (end - first < kRows) return false;
         const DeviceSequence of = batch.sequences[row_sequences[first]];
@@ -171,7 +170,7 @@ struct ConvRows : ConvParameters {
         write_last(sequence, row, c, filter, inputs);
     }
 
-    // A sequence's first rows, and every window that it writes.
+    // Computes a sequence's first rows and writes all of its windows.
     SIMT_FUNCTION void begin(const DeviceSequence& sequence, int64_t c, const Filter& filter) const {
         float inputs[kConvTaps] = {};
         read(sequence, c, inputs);
@@ -203,7 +202,7 @@ struct ConvRows : ConvParameters {
         look_back(int64_t{sequence.first_row} + num_known, c, inputs);
         store(inputs, sequence.state_dst, c);
     }
-    // The inputs of the d_conv - 1 rows before one.
+    // Loads the inputs of the d_conv - 1 rows before `row`.
     SIMT_FUNCTION void look_back(int64_t row, int64_t c, float (&inputs)[kConvTaps]) const {
         SIMT_UNROLL
         for (int j = 0; j < kPast; ++j) {
@@ -212,7 +211,7 @@ struct ConvRows : ConvParameters {
     }
 };
 struct Conv : ConvRows<8> {};
-struct ConvStep : ConvRows<1> {};  // one row for each of the sequences
+struct ConvStep : ConvRows<1> {};  // decode: one row per sequence
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

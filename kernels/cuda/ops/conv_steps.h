@@ -1,5 +1,5 @@
-// kernels/cuda/ops/conv_steps.h: Mamba-2's convolution and time steps side by side in one launch: neither reads what
-// the other writes.
+// kernels/cuda/ops/conv_steps.h: owns the launch of Mamba-2's convolution together with its time steps: neither reads
+// what the other writes.
 #pragma once
 
 #include "kernels/cuda/ops/conv.h"
@@ -8,7 +8,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// The convolution's blocks, and behind them, in y, blocks that take heads for channels.
+// The convolution's CTAs, followed in y by CTAs that take heads in place of channels.
 template <typename ConvKernel>
 struct WithSteps {
     static constexpr int kThreadRows = ConvKernel::kThreadRows;

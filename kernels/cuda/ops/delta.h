@@ -1,6 +1,7 @@
-// kernels/cuda/ops/delta.h: what a gated delta net has of its own (reference/ops/delta.h): its gates, keys and queries
-// of length 1, and the strict recurrence. State is read from a sequence's source row and the log behind it, and written
-// to its own row behind the last token that is no draft, and on the way to its snapshots.
+// kernels/cuda/ops/delta.h: owns the operations of a gated delta net (reference/ops/delta.h): its gates, the L2 norm of
+// queries and keys, and the strict recurrence. State is read from the sequence's source row and the log behind it. It
+// is written to the sequence's own row behind the last token that is no draft, and to each snapshot that the tokens
+// pass.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -13,7 +14,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// beta and decay of every row and value head, in place; logged where the row is.
+// beta and decay of every row and value head, in place; logged if the row is.
 struct DeltaGates {
     KernelBatch batch;
     simt::Global<const int32_t> row_sequences;
@@ -40,8 +41,8 @@ struct DeltaGates {
     }
 };
 
-// q and k of every head to length 1, in place, q by its scale; k is logged where the row is. One block of 64 threads,
-// one for each of N4's partial sums, per row and head of q and of k.
+// Scales q and k of every head to length 1 in place, q also by its scale; k is logged if the row is. One CTA of 64
+// threads, one per partial sum of N4, for each row and head of q and of k.
 struct L2Norm {
     KernelBatch batch;
     simt::Global<const int32_t> row_sequences;
@@ -49,7 +50,7 @@ struct L2Norm {
     int32_t n_key_heads;
     int32_t key_dim;
     float q_scale;
-    KernelRows<float> x;  // q and k first
+    KernelRows<float> x;  // q and k come first
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(float, partials, kPartials + 1);
         const int64_t row = simt::block_x();
@@ -75,11 +76,11 @@ struct L2Norm {
 
 struct DeltaParameters {
     KernelBatch batch;
-    int32_t n_heads;  // of v
+    int32_t n_heads;  // value heads
     int32_t values_per_key;
     int32_t key_dim;
     int32_t value_dim;
-    bool by_four;  // every head's q, k and v begin and end at multiples of 16 bytes
+    bool by_four;  // q, k and v of every head are aligned to 16 bytes at both ends
     int32_t conv_stride, y_stride;
     KernelRows<const float> conv;  // q, k, v
     simt::Global<const float> beta;
@@ -89,34 +90,35 @@ struct DeltaParameters {
     KernelRows<float> y;
 };
 
-// One sequence and 64 columns of one value head; a thread holds a column of the state in registers over all tokens,
-// first those that were logged, of which only the state is of use, and then the rows. N11 adds along a column in
-// ascending order, so a column is one thread's; what a pass over it computes goes side by side: the state behind a
-// token, o of it, and u of the token behind it.
+// One sequence and 64 columns of one value head. A thread holds one column of the state in registers over all tokens:
+// first the logged ones, which only update the state, then the rows. N11 adds along a column in ascending order, so a
+// column belongs to one thread. One pass over the column computes three things: the state behind a token, the token's
+// o, and u of the next token.
 //
-// Tokens come in tiles, which copies bring to shared memory while the tile before is computed: beta and decay of its
-// tokens, then a row per token, of q, k and v of the columns. What is beyond key_dim or value_dim is +0 there.
+// Tokens come in tiles, which asynchronous copies bring to shared memory while the previous tile is computed: beta and
+// decay of the tokens, then one row per token with q, k and v of the columns, padded with +0 beyond key_dim or
+// value_dim.
 struct DeltaUpdate : DeltaParameters {
     static constexpr int kWarps = 2;
-    static constexpr int kColumns = kWarps * simt::kWarpSize;  // of a block
-    static constexpr int kState = 128;                         // the longest key
-    static constexpr int kTokens = 8;                          // of a tile
-    static constexpr int kTiles = 2;                           // one comes, one is computed
-    static constexpr int kK = kState;                          // places in a row
+    static constexpr int kColumns = kWarps * simt::kWarpSize;  // per CTA
+    static constexpr int kState = 128;                         // longest key
+    static constexpr int kTokens = 8;                          // per tile
+    static constexpr int kTiles = 2;                           // double buffer
+    static constexpr int kK = kState;                          // offsets in a row
     static constexpr int kV = 2 * kState;
     static constexpr int kRowFloats = kV + kColumns;
-    static constexpr int kRows = 2 * kTokens;  // in a tile
+    static constexpr int kRows = 2 * kTokens;  // offset in a tile
     static constexpr int kTileFloats = kRows + kTokens * kRowFloats;
     static constexpr int kThreads = kColumns;
     static constexpr int kResidentBlocks = 4;
     using State = float[kState];
 
-    // Of a block and thread.
+    // A CTA's and thread's part.
     struct Part {
         DeviceSequence sequence;
         int32_t head;
-        int32_t column;   // its own
-        int32_t q, k, v;  // the block's, in a row of conv
+        int32_t column;   // the thread's
+        int32_t q, k, v;  // the CTA's, in a row of conv
         int32_t num_columns;
     };
 
@@ -124,7 +126,7 @@ struct DeltaUpdate : DeltaParameters {
         SIMT_SHARED(float, shared, kTiles* kTileFloats);
         const Part part = this_part();
         State h = {};
-        if (part.sequence.state_src >= 0) load(part, h);  // first: a decode step is little else
+        if (part.sequence.state_src >= 0) load(part, h);  // first: most of a decode step
         stage(shared, part, 0);
         StateStop stop = stop_behind(batch, part.sequence, -1, part.sequence.first_write);
         if (stop.num_tokens == 0) stop = leave(part, stop, h);
@@ -159,13 +161,13 @@ struct DeltaUpdate : DeltaParameters {
     SIMT_FUNCTION static simt::Shared<float> tile_of(const simt::Shared<float>& shared, int32_t tile) {
         return shared.from(tile % kTiles * kTileFloats);
     }
-    // Tokens of a tile; below 0 behind the last one.
+    // The number of tokens of a tile; negative behind the last one.
     SIMT_FUNCTION static int32_t tokens_of(const Part& part, int32_t tile) {
         const int32_t left = part.sequence.num_logged + part.sequence.num_rows - tile * kTokens;
         return left < kTokens ? left : kTokens;
     }
 
-    // A warp brings whole tokens, the first one beta and decay of all.
+    // Each warp copies whole tokens; the first one also beta and decay of all.
     SIMT_FUNCTION void stage(const simt::Shared<float>& shared, const Part& part, int32_t tile) const {
         const simt::Shared<float> to = tile_of(shared, tile);
         const int32_t num_tokens = tokens_of(part, tile);
@@ -199,7 +201,7 @@ struct DeltaUpdate : DeltaParameters {
             simt::copy_async(to, lane, lane % 2 == 0 ? beta : decay, row * n_heads + part.head, 1);
         }
     }
-    // q_width: 0 for a token whose y nobody asks for.
+    // q_width: 0 for a token whose y is not needed.
     SIMT_FUNCTION void stage_row(const simt::Shared<float>& row, const simt::Global<const float>& from, int32_t q_width,
                                  int32_t q, int32_t k, int32_t v, int32_t v_width) const {
         if (by_four) {
@@ -213,7 +215,7 @@ struct DeltaUpdate : DeltaParameters {
         }
     }
 
-    // A tile's tokens, with its stops. kWhole: keys are as long as they may be.
+    // Processes a tile's tokens and its stops. kWhole: keys have the full length.
     template <bool kWhole>
     SIMT_FUNCTION void compute(const simt::Shared<float>& shared, const Part& part, int32_t tile, StateStop& stop,
                                State& h) const {
@@ -235,7 +237,7 @@ struct DeltaUpdate : DeltaParameters {
             if (before + t + 1 == stop.num_tokens) stop = leave(part, stop, h);
         }
     }
-    // Of a tile's first token.
+    // u of a tile's first token.
     template <bool kWhole>
     SIMT_FUNCTION float first_u(const simt::Shared<float>& in, const State& h) const {
         const simt::Shared<float> k = in.from(kRows + kK);
@@ -253,7 +255,7 @@ struct DeltaUpdate : DeltaParameters {
         }
         return u;
     }
-    // The state behind token t of a tile; its o. kNext: u becomes that of the token behind it.
+    // Computes the state behind token t of a tile, and its o. kNext: also u of the next token.
     template <bool kWhole, bool kNext>
     SIMT_FUNCTION float advance(const simt::Shared<float>& in, int32_t t, float d, float& u, State& h) const {
         const simt::Shared<float> row = in.from(kRows + t * kRowFloats);
@@ -278,7 +280,7 @@ struct DeltaUpdate : DeltaParameters {
         }
         return o;
     }
-    // What is left at a stop; the next one.
+    // Stores the state at a stop, and returns the next stop.
     SIMT_FUNCTION StateStop leave(const Part& part, StateStop stop, const State& h) const {
         const DeviceSequence& of = part.sequence;
         if (stop.write < of.first_write + of.num_writes && snapshot_at(batch, of, stop.write) == stop.num_tokens) {
@@ -292,8 +294,8 @@ struct DeltaUpdate : DeltaParameters {
         return stop_behind(batch, of, stop.num_tokens, stop.write);
     }
 
-    // This thread's elements of a state: element n at first + n · stride, up to `count`. Computed where it is needed:
-    // kept over the tokens, the places of 128 elements would push the state itself out of the registers.
+    // This thread's elements of a state: element n at first + n · stride, up to `count`. The addresses are recomputed
+    // where they are used: kept across tokens, 128 addresses would spill the state from the registers.
     struct Column {
         int32_t first, stride, count;
     };

@@ -1,5 +1,5 @@
-// kernels/cuda/ops/digest.h: a head's ElementSums (reference/head_digest.h) where it lies: every thread sums what it
-// comes by, in no order that matters.
+// kernels/cuda/ops/digest.h: owns the ElementSums of a head's data in place (reference/head_digest.h): each thread sums
+// its share; the order does not matter.
 #pragma once
 
 #include "kernels/cuda/ops/attention.h"
@@ -10,7 +10,7 @@ inline namespace SIMT_MACHINE {
 
 inline constexpr int kSumThreads = 256;
 
-// Adds what the block's threads have summed to two words. Every thread of the block comes here once.
+// Adds the sums of a CTA's threads to two words. Every thread of the CTA calls it once.
 SIMT_FUNCTION void add_up(const reference::ElementSum& mine, const simt::Global<uint64_t>& sum) {
     SIMT_SHARED(uint64_t, total, 2);
     if (simt::thread_x() < 2) total[simt::thread_x()] = 0;
@@ -35,8 +35,8 @@ struct SumFloats {
     }
 };
 
-// K, from blocks of threads with y = 0, and V, y = 1, of a sequence's first positions: elements of [length, n_kv_heads,
-// head_dim]. Pages are read as they lie.
+// Sums of a sequence's first positions, elements of [length, n_kv_heads, head_dim]: CTAs with y = 0 sum K, y = 1 V.
+// Pages are read in their layout.
 struct SumKv {
     simt::Global<const int32_t> blocks;  // [num_blocks]
     int64_t num_blocks;
@@ -52,7 +52,7 @@ struct SumKv {
         add_up(mine, sums.slice(2 * simt::block_y(), 2));
     }
 
-    // Of the table's block i.
+    // For the table's block i.
     SIMT_FUNCTION void sum_keys(int64_t i, reference::ElementSum& mine) const {
         const int64_t page_pairs = int64_t{pages.num_pairs()} * pages.block_size;
         for (int64_t e = simt::thread_x(); e < pages.n_kv_heads * page_pairs; e += simt::threads_x()) {

@@ -1,8 +1,8 @@
-// kernels/cuda/ops/experts.h: the experts that rows have chosen (reference/ops/experts.h). A row and one of its experts
-// are an entry; entries stand by expert, a row's in ascending order, so that an expert's weights are read once for many
-// rows. Up to part_rows entries of an expert are a part, which a row of blocks multiplies as a matmul of its own: an
-// entry's result does not depend on who stands beside it. How many parts there are at most follows from the number of
-// rows alone; those that the choice leaves empty have no entries.
+// kernels/cuda/ops/experts.h: owns the multiplication of rows by their chosen experts (reference/ops/experts.h). An
+// entry is a row with one of its experts. Entries are sorted by expert, and by row within an expert, so that an
+// expert's weights are read once for many rows. Up to part_rows entries of one expert form a part, which a row of CTAs
+// multiplies like a separate matmul: an entry's result does not depend on the other entries. The maximal number of
+// parts follows from the number of rows alone; parts that a choice leaves unused have no entries.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -24,14 +24,14 @@ SIMT_FUNCTION int32_t count_bits(uint32_t bits) {
     return static_cast<int32_t>(((bits + (bits >> 4)) & 0x0F0F0F0FU) * 0x01010101U >> 24);
 }
 
-// A block an expert: it counts the entries of the experts before it, and lists its own, in the order of rows. Up to 8
+// One CTA per expert: counts the entries of all lower experts and lists the expert's own entries in row order. Up to 8
 // warps.
 inline constexpr int kListWarps = 8;
 struct ListEntries {
     KernelRows<const float> chosen;
     int32_t n_chosen;
     int32_t part_rows;
-    bool parts_by_entry;            // a part's place is its first entry's
+    bool parts_by_entry;            // a part's index is its first entry's
     simt::Global<int32_t> rows;     // [entries]
     simt::Global<int32_t> entries;  // [num_rows, n_chosen]
     simt::Global<DeviceExpertPart> parts;
@@ -72,7 +72,7 @@ struct ListEntries {
         for (int i = 0; i < num; ++i) sum += counts[first + i];
         return sum;
     }
-    // By tiles of a slot each: who stands before this one.
+    // Processes one slot per thread at a time: a prefix sum over the threads gives each entry's index.
     SIMT_FUNCTION void list_own(int32_t next, int32_t num_entries, const simt::Shared<int32_t>& counts) const {
         const int warp = simt::thread_x() / simt::kWarpSize;
         const int lane = simt::thread_x() % simt::kWarpSize;
@@ -91,7 +91,8 @@ struct ListEntries {
             next += sum_of(counts, 0, simt::threads_x() / simt::kWarpSize);
         }
     }
-    // Where the parts of an expert begin whose first entry this is. Those of the next one come behind them all.
+    // The first part of an expert whose first entry is `entry`. The formula leaves room for all parts of the expert
+    // before it.
     SIMT_FUNCTION int32_t first_part(int32_t expert, int32_t entry) const {
         return parts_by_entry ? entry : entry / part_rows + expert;
     }
@@ -107,7 +108,7 @@ struct ListEntries {
     }
 };
 
-// What entries multiply, side by side. One thread per pair.
+// Gathers the entries' inputs into consecutive rows. One thread per pair.
 struct GatherEntries {
     simt::Global<const uint32_t> x;  // [num_rows, row_pairs]
     int64_t row_pairs;
@@ -120,7 +121,7 @@ struct GatherEntries {
     }
 };
 
-// A part's rows and its expert's weights.
+// Replaces a matmul's parameters by a part's rows and its expert's weights.
 SIMT_FUNCTION void take_part(MatmulParameters& own, const DeviceExpertPart& part, int64_t matrix_words) {
     own.x = own.x.from(part.first_entry * own.row_pairs);
     own.weight = own.weight.from(part.expert * matrix_words);
@@ -140,10 +141,10 @@ SIMT_FUNCTION void take_part(TensorParameters& own, const DeviceExpertPart& part
     own.out.num_rows = part.num_entries;
 }
 
-// A matmul's kernel for the part of the block's z.
+// Runs a matmul kernel for part block_z.
 template <typename Multiply>
 struct OfExperts {
-    Multiply all;  // entries; weights of all experts, one behind the other
+    Multiply all;  // entries; consecutive weights of all experts
     simt::Global<const DeviceExpertPart> parts;
     int64_t matrix_words;
     SIMT_FUNCTION void operator()() const {
@@ -178,11 +179,11 @@ struct TensorExpertMatvec8 : OfExpertsResident<TensorMatvec8> {};
 struct TensorExpertItems16 : OfExpertsInLargeSharedResident<TensorItems16> {};
 struct TensorExpertItems32 : OfExpertsInLargeSharedResident<TensorItems32> {};
 struct TensorExpertMatmul : OfExpertsInLargeShared<TensorMatmul> {};
-// 128 outputs by a part's 128 rows.
+// 128 outputs by the 128 rows of a part.
 struct HopperPart : HopperBlocks<128, 6, true> {};
 struct HopperExpertMatmul : OfExpertsInLargeSharedResident<HopperPart> {};
 
-// A row's experts in ascending id, from +0. One thread per pair.
+// Adds a row's experts in ascending id, from +0. One thread per pair.
 struct Combine {
     KernelRows<const float> chosen;
     int32_t n_chosen;
@@ -204,7 +205,7 @@ struct Combine {
     }
 };
 
-// The shared expert's branch beside the routed ones, in place.
+// Adds the routed experts to the shared expert's branch, in place.
 struct AddRouted {
     KernelRows<const float> routed;
     bool gated;

@@ -1,16 +1,16 @@
-// kernels/cuda/ops/hopper_matmul.h: the matmuls of ops/tensor_matmul.h for many rows, on Hopper: a block's first
-// warpgroup brings stages, two others multiply them behind the threads' backs. Sums are those of mma, group by group:
-// the weights, which lie as mma takes them, are loaded from shared memory into the fragments of the warpgroup's warps,
-// and the inputs' rows are a swizzled tile:
+// kernels/cuda/ops/hopper_matmul.h: owns the matmuls of ops/tensor_matmul.h for many rows on Hopper, warp-specialised:
+// one producer warpgroup loads stages, two consumer warpgroups issue asynchronous wgmma. Sums are those of mma, group
+// by group: weights are stored as mma fragments, which the consumers load from shared memory into registers as wgmma's
+// A, and the inputs' rows are a swizzled tile, wgmma's B:
 //
 //   stage  [kBlockTiles tiles of 16 outputs][kStageGroups][128 words] of fragments, [kColumns rows][32 words] of x
 //
-// Weights come by bulk copies, a tile's stage at a time; rows by copies of 16 bytes, which put zeros where there is
-// none, and which others than threads see behind a fence.
+// Bulk copies bring the weights, one tile's stage each. 16-byte cp.async copies bring the rows, with zeros for rows
+// that do not exist; a proxy fence makes them visible to wgmma.
 //
-// Blocks that run at the same time share what L2 holds: in the order in which a device begins with them they go through
-// up to kBeside blocks of outputs, then the same of the next rows. 132 of them are 11 by 12, at K = 8192 some 60 MB of
-// weights and rows; row by row of a grid of 64 by 43 they were 140.
+// CTAs that run concurrently share data in L2. The rasterisation order goes through up to kBeside blocks of outputs,
+// then through the same outputs for the next rows: 132 CTAs cover 11 by 12 blocks, at K = 8192 some 60 MB of weights
+// and rows. In row-major order of a grid of 64 by 43 they would cover 140 MB.
 #pragma once
 
 #include "kernels/cuda/ops/tensor_matmul.h"
@@ -25,19 +25,19 @@ struct HopperBlocks : TensorParameters {
     static constexpr int kWarps = (1 + kConsumers) * kGroupWarps;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = 1;
-    static constexpr int kBlockTiles = kConsumers * kGroupWarps;  // of 16 outputs, one for each warp that multiplies
+    static constexpr int kBlockTiles = kConsumers * kGroupWarps;  // tiles of 16 outputs, one per consumer warp
     static constexpr int kBlockRows = kColumns;
     static constexpr int kStageGroups = 4;
     static constexpr int kStagePairs = kStageGroups * kGroupPairs;
-    static constexpr int kTileWords = kStageGroups * kFragmentWords;  // of 16 outputs' weights in a stage
+    static constexpr int kTileWords = kStageGroups * kFragmentWords;  // weights of 16 outputs in a stage
     static constexpr int kWeightWords = kBlockTiles * kTileWords;
     static constexpr int kStageWords = kWeightWords + kColumns * kStagePairs;
     static constexpr int kSharedBytes = kStages * kStageWords * 4;
-    static constexpr int kRowVectors = kStagePairs / 4;  // of 16 bytes
-    static constexpr int kLag = 2;              // stages whose rows are on their way while others are asked for
-    static constexpr int kBeside = 12;          // blocks of outputs, at most
-    static constexpr int kFewRegisters = 40;    // of a thread that brings
-    static constexpr int kManyRegisters = 232;  // of one that multiplies
+    static constexpr int kRowVectors = kStagePairs / 4;  // 16-byte vectors
+    static constexpr int kLag = 2;              // stages whose rows are in flight while further ones are requested
+    static constexpr int kBeside = 12;          // most blocks of outputs per raster group
+    static constexpr int kFewRegisters = 40;    // per producer thread
+    static constexpr int kManyRegisters = 232;  // per consumer thread
     static_assert(kStagePairs == simt::kTileRowWords && kWeightWords * 4 % simt::kTileBytes == 0);
     static_assert(kChunkGroups % kStageGroups == 0 && kLag < kStages);
     static_assert((kFewRegisters + kConsumers * kManyRegisters) * simt::kWarpgroupSize <= 65536);
@@ -47,8 +47,8 @@ struct HopperBlocks : TensorParameters {
 
     SIMT_FUNCTION void operator()() const {
         SIMT_LARGE_SHARED(uint32_t, memory, kStages * kStageWords);
-        SIMT_BARRIERS(full, kStages);   // each producer's rows, and the weights' bytes
-        SIMT_BARRIERS(empty, kStages);  // each warp that multiplies
+        SIMT_BARRIERS(full, kStages);   // rows of each producer thread, and the weights' bytes
+        SIMT_BARRIERS(empty, kStages);  // one arrival per consumer warp
         const int warp = simt::thread_y();
         const Place place = this_place();
         const auto num_stages = static_cast<int>((num_groups + kStageGroups - 1) / kStageGroups);
@@ -77,7 +77,7 @@ struct HopperBlocks : TensorParameters {
         const auto rows = static_cast<int>((out.num_rows + kBlockRows - 1) / kBlockRows);
         return place_of(simt::block_y() * simt::blocks_x() + simt::block_x(), simt::blocks_x(), rows);
     }
-    // Of a grid of so many blocks of outputs and of rows.
+    // The output and row block of CTA `number` in a grid of `outputs` by `rows` blocks.
     SIMT_FUNCTION static Place place_of(int number, int outputs, int rows) {
         const int parts = (outputs + kBeside - 1) / kBeside;
         const int whole = (outputs + parts - 1) / parts;
@@ -88,7 +88,7 @@ struct HopperBlocks : TensorParameters {
         return {int64_t{first + in_group % beside} * kBlockTiles, int64_t{in_group / beside} * kBlockRows};
     }
 
-    // --- who brings
+    // --- producer
 
     SIMT_FUNCTION void produce(const Place& block, const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
                                const simt::Barriers& empty, int num_stages) const {
@@ -112,7 +112,7 @@ struct HopperBlocks : TensorParameters {
         }
         simt::wait_async<0>();
     }
-    // One thread: of each tile of the block that exists, the stage's groups that do.
+    // Called by one thread: the existing groups of a stage, for each existing tile of the CTA.
     SIMT_FUNCTION void bring_weights(const Place& block, const simt::Shared<uint32_t>& to, int stage,
                                      const simt::Barrier& full) const {
         const int64_t first_group = int64_t{stage} * kStageGroups;
@@ -128,7 +128,7 @@ struct HopperBlocks : TensorParameters {
                             ((first_tile + i) * num_groups + first_group) * kFragmentWords, words, full);
         }
     }
-    // [block's rows][stage's pairs], a swizzled tile: a warpgroup takes 16 rows at a time.
+    // [block's rows][stage's pairs], a swizzled tile: a warpgroup copies 16 rows at a time.
     SIMT_FUNCTION void bring_rows(const Place& block, const simt::Shared<uint32_t>& to, int64_t first_pair) const {
         constexpr int kRowsAtOnce = simt::kWarpgroupSize / kRowVectors;
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
@@ -144,7 +144,7 @@ struct HopperBlocks : TensorParameters {
         }
     }
 
-    // --- who multiplies
+    // --- consumers
 
     SIMT_FUNCTION void consume(const Place& block, const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
                                const simt::Barriers& empty, int num_stages) const {
@@ -181,7 +181,7 @@ struct HopperBlocks : TensorParameters {
             return acc[i];
         }
     }
-    // A stage's groups, in order. Of what no copy has brought the weights are zeros.
+    // Multiplies a stage's groups in order. Weights that no copy has brought are zeros.
     SIMT_FUNCTION static void multiply(const simt::Shared<uint32_t>& memory, int slot, int64_t groups_left, int warp,
                                        bool begins, Sums& acc) {
         const simt::Shared<uint32_t> weights = memory.slice(slot * kStageWords + warp * kTileWords, kTileWords);
@@ -209,9 +209,9 @@ struct HopperBlocks : TensorParameters {
     }
 };
 
-// 128 outputs by 192 rows; sums and totals fill the registers of those who multiply.
+// 128 outputs by 192 rows; sums and totals fill the consumers' registers.
 struct HopperMatmul : HopperBlocks<192, 5, true> {};
-// 128 outputs by 256 rows: one chunk needs no totals.
+// 128 outputs by 256 rows: a single chunk needs no totals.
 struct HopperFastMatmul : HopperBlocks<256, 4, false> {};
 
 }  // namespace SIMT_MACHINE

@@ -1,7 +1,7 @@
-// kernels/cuda/ops/matmul.h: N3's dot products: a lane owns outputs and adds a chunk's pairs in order, one accumulator
-// per output and chunk; chunk sums are added in order. Weights come as in DeviceMatrix, 64 outputs side by side. Which
-// kernel, this one or those of ops/matvec.h and ops/matmul_items.h, computes an output is a matter of speed: how many
-// rows there are, and how many blocks keep a device busy.
+// kernels/cuda/ops/matmul.h: owns N3's dot products for many rows. A lane computes whole outputs: one accumulator per
+// output and chunk takes the chunk's pairs in order, and chunk sums are added in order. Weights have the layout of
+// DeviceMatrix, 64 outputs side by side. The choice between this kernel and those of ops/matvec.h and
+// ops/matmul_items.h affects only the speed; it depends on the number of rows and on how many CTAs fill the device.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -11,7 +11,7 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 inline constexpr int kPanel = 64;               // outputs side by side
-inline constexpr int kPanelQuads = kPanel / 4;  // that 16 bytes hold of a pair
+inline constexpr int kPanelQuads = kPanel / 4;  // 16-byte vectors per pair
 inline constexpr int kChunkPairs = static_cast<int>(reference::kDotChunk / 2);
 
 SIMT_FUNCTION float even_half(uint32_t pair) { return reference::float_from_bits(pair << 16); }
@@ -25,7 +25,7 @@ SIMT_FUNCTION float add_pair(uint32_t a, uint32_t b, float acc) {
 
 struct MatmulParameters {
     simt::Global<const uint32_t> x;       // [num_rows, row_pairs]
-    int64_t row_pairs;                    // row_pairs_of: +0 beyond num_pairs
+    int64_t row_pairs;                    // row_pairs_of; +0 beyond num_pairs
     simt::Global<const uint32_t> weight;  // [panels, num_pairs, 64]
     simt::Global<const float> bias;       // used when has_bias
     bool has_bias;
@@ -39,9 +39,9 @@ struct MatmulParameters {
     }
 };
 
-// 16 of K of some outputs and rows, as binary32 in shared memory, in the order in which they are multiplied: slot 2j is
-// the odd half of pair j, slot 2j + 1 the even one. kThreads bring it, each its share through registers, so that the
-// next stage's loads are under way while one is multiplied.
+// A stage: 16 of K for some outputs and rows as binary32 in shared memory, in multiplication order: slot 2j is the odd
+// half of pair j, slot 2j + 1 the even one. kThreads threads copy it through registers, so that the next stage's loads
+// are in flight while a stage is multiplied.
 template <int kNumOutputs, int kNumRows, int kThreads>
 struct MatmulStage {
     static constexpr int kOutputs = kNumOutputs;
@@ -49,7 +49,7 @@ struct MatmulStage {
     static constexpr int kPairs = 8;
     static constexpr int kSlots = 2 * kPairs;
     static constexpr int kWords = kSlots * (kOutputs + kRows);
-    static constexpr int kWeightQuads = kOutputs * kPairs / 4 / kThreads;  // of 16 bytes that a thread brings
+    static constexpr int kWeightQuads = kOutputs * kPairs / 4 / kThreads;  // 16-byte vectors per thread
     static constexpr int kAllInputQuads = kRows * kPairs / 4;
     static constexpr int kInputQuads = (kAllInputQuads + kThreads - 1) / kThreads;
     static_assert(kChunkPairs % kPairs == 0 && kWeightQuads * kThreads * 4 == kOutputs * kPairs);
@@ -58,7 +58,7 @@ struct MatmulStage {
         simt::Four<uint32_t> weights[kWeightQuads];
         simt::Four<uint32_t> inputs[kInputQuads];
     };
-    // What does not exist is +0.
+    // Elements outside the matrix are +0.
     SIMT_FUNCTION static Fetched fetch(const MatmulParameters& of, int thread, int64_t first_panel, int64_t first_row,
                                        int64_t first_pair) {
         Fetched fetched = {};
@@ -106,14 +106,13 @@ struct MatmulStage {
             }
         }
     }
-    // [slots][kRows], behind the weights' [slots][kOutputs].
+    // [slots][kRows], after the weights' [slots][kOutputs].
     SIMT_FUNCTION static simt::Shared<float> inputs_of(const simt::Shared<float>& memory) {
         return memory.slice(kSlots * kOutputs, kSlots * kRows);
     }
 };
 
-// The outputs and rows of a lane: quads of them, so that a warp covers 64 outputs. Lanes that differ in the outputs are
-// neighbours.
+// The outputs and rows of a lane, in quads: a warp covers 64 outputs. Neighbouring lanes have different outputs.
 template <int kRowLanes, int kRowsEach>
 struct MatmulLane {
     static constexpr int kLaneRows = kRowsEach;
@@ -123,13 +122,13 @@ struct MatmulLane {
     static_assert(kLaneOutputs % 4 == 0 && kLaneRows % 4 == 0);
     using Sums = float[kLaneRows][kLaneOutputs];
 
-    // In the warp: of a lane's i-th row or output.
+    // Index in the warp's part of a lane's i-th row or output.
     SIMT_FUNCTION static int row(int lane, int i) { return (i / 4 * kRowLanes + lane / kOutputLanes) * 4 + i % 4; }
     SIMT_FUNCTION static int output(int lane, int i) {
         return (i / 4 * kOutputLanes + lane % kOutputLanes) * 4 + i % 4;
     }
 
-    // A stage's slots in order; the warp's part of it begins at the two places.
+    // Multiplies a stage's slots in order; the warp's part of the stage begins at the two offsets.
     template <typename Stage>
     SIMT_FUNCTION static void multiply(const simt::Shared<float>& memory, int lane, int first_output, int first_row,
                                        Sums& acc) {
@@ -159,8 +158,8 @@ struct MatmulLane {
     }
 };
 
-// Many rows: 128 outputs by 128 rows per block of (32, 8) threads, 8 by 8 a thread, sums and accumulators in registers.
-// Two stages take turns in shared memory.
+// Many rows: 128 outputs by 128 rows per CTA of (32, 8) threads, 8 by 8 per thread, with sums and accumulators in
+// registers. Two stages in shared memory alternate.
 struct Matmul : MatmulParameters {
     static constexpr int kWarps = 8;
     static constexpr int kOutputWarps = 2;
@@ -168,7 +167,7 @@ struct Matmul : MatmulParameters {
     using Lane = MatmulLane<4, 8>;
     static constexpr int kBlockRows = kWarps / kOutputWarps * Lane::kWarpRows;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
-    static constexpr int kResidentBlocks = 1;  // registers for a stage that is fetched while one is multiplied
+    static constexpr int kResidentBlocks = 1;  // leaves registers to fetch a stage while one is multiplied
     using Stage = MatmulStage<kBlockOutputs, kBlockRows, kThreads>;
 
     SIMT_FUNCTION void operator()() const {
@@ -191,7 +190,7 @@ struct Matmul : MatmulParameters {
             Lane::multiply<Stage>(stage, lane, warp_output, warp_row, acc);
             if ((pair + Stage::kPairs) % kChunkPairs == 0) end_chunk(total, acc);
         }
-        end_chunk(total, acc);  // the last one; after a whole one it is +0
+        end_chunk(total, acc);  // the last, partial chunk; +0 after a whole one
         SIMT_UNROLL
         for (int r = 0; r < Lane::kLaneRows; ++r) {
             SIMT_UNROLL

@@ -1,6 +1,6 @@
-// kernels/cuda/ops/matmul_items.h: N3's dot products of some rows: more than ops/matvec.h takes, and too few for the
-// large blocks of ops/matmul.h. A tile is 64 outputs by all of a kernel's rows. Work is a list of items, each some
-// chunks of a tile, a tile's items one behind the other; blocks take items from it until none are left.
+// kernels/cuda/ops/matmul_items.h: owns N3's dot products for a medium number of rows: more than ops/matvec.h takes,
+// and too few for the large blocks of ops/matmul.h. A tile is 64 outputs by all rows of a kernel. The work is a list of
+// items, each some chunks of a tile; a tile's items are consecutive. CTAs take items from the list until it is empty.
 #pragma once
 
 #include "kernels/cuda/ops/matmul.h"
@@ -8,18 +8,18 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// An item has all chunks of its tile, or some. Then every chunk's sums go to memory, and who is the last of a tile to
-// arrive there adds them up in ascending order, whoever computed them: nobody waits.
+// An item has all chunks of its tile or some of them. In the second case every chunk's sums go to memory, and the CTA
+// whose item arrives last at a tile adds them in ascending order, so no CTA waits.
 struct MatmulItems {
     int32_t item_chunks;             // at most
-    int32_t block_warps;             // threads_y, as the host says it
-    simt::Global<float> sums;        // [tiles][chunks][rows of a tile][64], where items have some chunks
-    simt::Global<int32_t> arrivals;  // [tiles], items so far; 0 before every launch and behind it
+    int32_t block_warps;             // threads_y, set by the host
+    simt::Global<float> sums;        // [tiles][chunks][rows of a tile][64], if items have some chunks
+    simt::Global<int32_t> arrivals;  // [tiles], items arrived; 0 before and after every launch
 };
 
-// Blocks of (32, up to kWarps) threads: a warp computes a chunk of 64 outputs by kBlockRows rows. Stages of 16 of K
-// pass through a ring of its own by asynchronous copies, weights as they lie, inputs taken apart into binary32 on
-// arrival. Weights are read once for all rows.
+// CTAs of (32, up to kWarps) threads: a warp computes one chunk of 64 outputs by kBlockRows rows. Asynchronous copies
+// bring stages of 16 of K through a ring buffer per warp: weights stay packed, inputs are unpacked to binary32 once
+// after arrival. Weights are read once for all rows.
 template <int kRowLanes, int kRowsEach, int kRingStages>
 struct MatmulOfItems : MatmulParameters {
     MatmulItems items;
@@ -27,31 +27,32 @@ struct MatmulOfItems : MatmulParameters {
     static constexpr int kWarps = 8;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = 2;
-    static constexpr bool kDependent = true;  // it asks for weights, which no kernel writes, while those before it end
+    // Weights, which no kernel writes, are prefetched while earlier kernels end
+    static constexpr bool kDependent = true;
     using Lane = MatmulLane<kRowLanes, kRowsEach>;
     static constexpr int kBlockRows = Lane::kWarpRows;
-    static constexpr int kSums = kBlockRows * kPanel;  // of a chunk, [rows][64]
-    static constexpr int kPairs = 8;                   // of a stage
+    static constexpr int kSums = kBlockRows * kPanel;  // per chunk, [rows][64]
+    static constexpr int kPairs = 8;                   // per stage
     static constexpr int kWeightWords = kPairs * kPanel;
     static constexpr int kStageWords = kWeightWords + kPairs * kBlockRows;
-    static constexpr int kWeightQuads = kWeightWords / 4 / simt::kWarpSize;  // of 16 bytes that a lane brings
+    static constexpr int kWeightQuads = kWeightWords / 4 / simt::kWarpSize;  // 16-byte vectors that a lane copies
     static constexpr int kInputQuads = (2 * kBlockRows + simt::kWarpSize - 1) / simt::kWarpSize;
     static constexpr int kRingWords = kRingStages * kStageWords;
-    static constexpr int kWarpWords = kRingWords + 2 * kPairs * kBlockRows;  // behind the ring: [16 of K][rows]
-    static constexpr int kWords = kSums + kWarps * kWarpWords;               // totals, and then each warp's own
+    static constexpr int kWarpWords = kRingWords + 2 * kPairs * kBlockRows;  // after the ring: [16 of K][rows]
+    static constexpr int kWords = kSums + kWarps * kWarpWords;               // totals, then each warp's part
     static constexpr int kSharedBytes = kWords * 4;
     [[nodiscard]] int64_t shared_bytes() const { return (kSums + int64_t{items.block_warps} * kWarpWords) * 4; }
-    static constexpr int kAhead = 8;  // chunks whose sums are under way at once
+    static constexpr int kAhead = 8;  // chunks whose sums are in flight at once
     static_assert(kSums <= kWarpWords && kSharedBytes <= 99 << 10, "where a chunk's sums lie; what every GPU has");
     static_assert(kChunkPairs % kPairs == 0);
 
-    // Of a warp.
+    // A warp's chunk.
     struct Chunk {
         int32_t tile;
         int32_t number;
-        int32_t num_pairs;  // 0: there is none
+        int32_t num_pairs;  // 0: no chunk
     };
-    // Of a block: as many chunks of an item as it has warps.
+    // A CTA's iteration: as many chunks of an item as it has warps.
     struct Turn {
         int32_t item;
         int32_t first_chunk;
@@ -96,7 +97,7 @@ struct MatmulOfItems : MatmulParameters {
         simt::wait_async<0>();
     }
 
-    // --- what is whose
+    // --- division of work
 
     [[nodiscard]] SIMT_FUNCTION int32_t num_chunks() const {
         return static_cast<int32_t>((num_pairs + kChunkPairs - 1) / kChunkPairs);
@@ -121,7 +122,7 @@ struct MatmulOfItems : MatmulParameters {
         const int32_t next = turn.first_chunk + simt::threads_y();
         return next < end_of(turn) ? Turn{turn.item, next} : first_of(turn.item + simt::blocks_x());
     }
-    // The warp's.
+    // The warp's chunk of a turn.
     [[nodiscard]] SIMT_FUNCTION Chunk chunk_of(const Turn& turn) const {
         const int32_t tile = tile_of(turn);
         const int32_t number = turn.first_chunk + simt::thread_y();
@@ -136,11 +137,11 @@ struct MatmulOfItems : MatmulParameters {
 
     // --- a chunk
 
-    // What the lane brings, from its own place on.
+    // The data that the lane copies, from the lane's offset on.
     struct Source {
         simt::Global<const uint32_t> weights;
         simt::Global<const uint32_t> inputs[kInputQuads];
-        int32_t weight_pairs;              // that there are from there on; 0 or less: none
+        int32_t weight_pairs;              // pairs that exist from there on; 0 or less: none
         int32_t input_pairs[kInputQuads];  // likewise
     };
     SIMT_FUNCTION Source source_of(const Chunk& chunk) const {
@@ -158,7 +159,7 @@ struct MatmulOfItems : MatmulParameters {
         }
         return source;
     }
-    // [pairs][64] of a stage; in the ring, from `place` on.
+    // Weights [pairs][64] of a stage go to the ring, from `place` on.
     SIMT_FUNCTION static void fetch_weights(const Source& from, int stage, const simt::Shared<uint32_t>& own,
                                             int place) {
         constexpr int kPairsAtOnce = simt::kWarpSize / kPanelQuads;
@@ -169,7 +170,7 @@ struct MatmulOfItems : MatmulParameters {
                               stage * kPairs + i * kPairsAtOnce < from.weight_pairs);
         }
     }
-    // [rows][pairs]; and whatever was asked for is one group of copies.
+    // Inputs [rows][pairs]; commits this and the preceding copies as one group.
     SIMT_FUNCTION static void fetch_inputs(const Source& from, int stage, const simt::Shared<uint32_t>& own,
                                            int place) {
         SIMT_UNROLL
@@ -189,7 +190,7 @@ struct MatmulOfItems : MatmulParameters {
         }
     }
 
-    // Of a chunk whose first stages were asked for.
+    // Multiplies a chunk whose first stages are in flight.
     SIMT_FUNCTION static void multiply(const Source& from, int num_pairs, const simt::Shared<uint32_t>& own,
                                        typename Lane::Sums& acc) {
         const simt::Shared<uint32_t> inputs = own.from(kRingWords);
@@ -257,10 +258,10 @@ struct MatmulOfItems : MatmulParameters {
         }
     }
 
-    // --- a tile that one block has. From here on places are computed anew: kept for all items, they would cost the
-    // loop its registers
+    // --- a tile of one CTA. Offsets are recomputed from here on: kept across items, they would occupy registers of the
+    // main loop
 
-    // Where the warp's stages were: [rows][64].
+    // Stores the warp's sums over its stages: [rows][64].
     SIMT_FUNCTION static void share(const typename Lane::Sums& acc, const simt::Shared<uint32_t>& own) {
         SIMT_UNROLL
         for (int r = 0; r < Lane::kLaneRows; ++r) {
@@ -274,7 +275,7 @@ struct MatmulOfItems : MatmulParameters {
             }
         }
     }
-    // The turn's chunks, in order behind those before.
+    // Adds the turn's chunks in order to the totals.
     SIMT_FUNCTION void add_up(const Turn& turn, bool is_over, const simt::Shared<uint32_t>& all,
                               const simt::Shared<uint32_t>& totals) const {
         const int32_t tile = tile_of(turn);
@@ -293,7 +294,7 @@ struct MatmulOfItems : MatmulParameters {
         }
     }
 
-    // --- a tile that several blocks have
+    // --- a tile divided among CTAs
 
     [[nodiscard]] SIMT_FUNCTION int64_t sums_of(int32_t tile, int32_t number) const {
         return (int64_t{tile} * num_chunks() + number) * kSums;
@@ -311,7 +312,7 @@ struct MatmulOfItems : MatmulParameters {
             }
         }
     }
-    // Behind an item: the last one of a tile finds all of its sums.
+    // Called after an item: the last arrival of a tile sees all sums of the tile.
     SIMT_FUNCTION void arrive(int32_t tile, const simt::Shared<int32_t>& arrived) const {
         const bool speaks = simt::thread_x() == 0 && simt::thread_y() == 0;
         simt::sync_block();  // the whole item is there, and is released with the arrival
@@ -324,7 +325,7 @@ struct MatmulOfItems : MatmulParameters {
         }
         if (speaks) items.arrivals[tile] = 0;
     }
-    // Four outputs of a row.
+    // Finishes four outputs of a row.
     SIMT_FUNCTION void finish(int32_t tile, int quad) const {
         const int64_t row = first_row_of(tile) + quad / kPanelQuads;
         const simt::Global<const float> sums = items.sums;

@@ -1,5 +1,5 @@
-// kernels/cuda/ops/matvec.h: exact matmuls of a few rows, which wait for weights and nothing else, with what comes
-// before and behind them (ops/matvec_parts.h).
+// kernels/cuda/ops/matvec.h: owns exact matmuls of a few rows, which are bound by reading the weights, fused with the
+// operations before and after (ops/matvec_parts.h).
 #pragma once
 
 #include "kernels/cuda/ops/matmul.h"
@@ -10,16 +10,17 @@ inline namespace SIMT_MACHINE {
 
 inline constexpr int kMatvecThreads = 128;
 
-// Weights: [panels, num_pairs, 64]. A thread computes 4 outputs over one chunk, and has the weights of kAhead pairs
-// under way at once. Blocks of (quads of outputs, chunks), kMatvecThreads at most; the chunks' sums are added in order.
-// With a norm every block computes the inputs for itself, while its first weights are on their way.
+// Weights: [panels, num_pairs, 64]. A thread computes 4 outputs over one chunk, with the weights of kAhead pairs in
+// flight at once. CTAs of (quads of outputs, chunks), kMatvecThreads at most; chunk sums are added in order. With a
+// norm, every CTA computes the inputs itself while its first weights are in flight.
 template <int kRows, bool kNormed>
 struct MatvecOf : MatvecParts {
     static constexpr int kAhead = kRows == 1 ? 16 : 8;
     static constexpr int kThreads = kMatvecThreads;
     static constexpr int kResidentBlocks =
-        kRows == 4 ? 2 : 3;                   // so that the compiler asks for all of them before it uses the first
-    static constexpr bool kDependent = true;  // it asks for weights, which no kernel writes, while those before it end
+        kRows == 4 ? 2 : 3;  // limits registers such that the compiler issues all loads before the first use
+    // Weights, which no kernel writes, are prefetched while earlier kernels end
+    static constexpr bool kDependent = true;
     static constexpr int kInputWords = kRows * static_cast<int>(kMatvecNormWidth / 2);
     static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
     using Sums = float[kRows][4];
@@ -60,7 +61,7 @@ struct MatvecOf : MatvecParts {
                 int64_t{simt::block_x()} * quads + simt::thread_x() % quads};
     }
 
-    // Of kAhead pairs of a chunk; what does not exist is +0.
+    // Loads kAhead pairs of a chunk; +0 outside the matrix.
     SIMT_FUNCTION Weights fetch(const Lane& lane, int64_t first_pair) const {
         Weights weights = {};
         const int64_t place = (lane.quad / kPanelQuads * num_pairs + first_pair) * kPanel + lane.quad % kPanelQuads * 4;
@@ -71,11 +72,11 @@ struct MatvecOf : MatvecParts {
         return weights;
     }
 
-    // The sums of every chunk, added in order.
+    // Computes the sums of every chunk and adds them in order.
     template <typename Inputs>
     SIMT_FUNCTION void add_chunks(const Lane& lane, Weights weights, const Inputs& inputs,
                                   const simt::Shared<float>& sums, const simt::Shared<float>& totals) const {
-        const int num_sums = simt::threads_x() * 4 * kRows;  // of a chunk
+        const int num_sums = simt::threads_x() * 4 * kRows;  // per chunk
         const int64_t groups = simt::threads_y();
         for (int64_t turn = 0; turn < num_pairs; turn += groups * kChunkPairs) {
             leave_chunk(lane, turn + int64_t{simt::thread_y()} * kChunkPairs, weights, inputs, sums);
@@ -85,8 +86,8 @@ struct MatvecOf : MatvecParts {
             simt::sync_block();
         }
     }
-    // Those of the chunk that begins at pair `begin`, if there is one: [chunks][kRows][outputs]. `weights` are its
-    // first, and then those of the thread's next chunk.
+    // Stores the sums of the chunk that begins at pair `begin`, if it exists: [chunks][kRows][outputs]. `weights` holds
+    // its first pairs, and on return those of the thread's next chunk.
     template <typename Inputs>
     SIMT_FUNCTION void leave_chunk(const Lane& lane, int64_t begin, Weights& weights, const Inputs& inputs,
                                    const simt::Shared<float>& sums) const {

@@ -1,6 +1,6 @@
-// kernels/cuda/ops/matvec_parts.h: what matmuls of a few rows do before they multiply and behind it, whichever units
-// multiply: a norm of their inputs, the sum of their chunks in order, an activation or the residual stream. The bits
-// are those of the operations one after another (NUMERICS N3, N4 and the contracts of reference/ops/).
+// kernels/cuda/ops/matvec_parts.h: owns the operations that are fused with matmuls of a few rows: before, a norm of the
+// inputs; after, the ordered sum of the chunks, and an activation or the residual add. The bits are those of the
+// separate operations (NUMERICS N3, N4 and the contracts of reference/ops/).
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -10,14 +10,14 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-inline constexpr int kMatvecNormAhead = 8;  // elements of a norm that a thread asks for at once
+inline constexpr int kMatvecNormAhead = 8;  // elements of a norm that a thread loads at once
 
 struct MatvecMatrix {
-    simt::Global<const uint32_t> weight;  // as the kernel takes it
+    simt::Global<const uint32_t> weight;  // in the layout that the kernel reads
     simt::Global<const float> bias;       // used when has_bias
     bool has_bias;
-    KernelRows<float> out;  // of kWrite; its width is known always
-    int32_t num_blocks;     // 0: there is none
+    KernelRows<float> out;  // written for kWrite; its width is always set
+    int32_t num_blocks;     // 0: no matrix
     SIMT_FUNCTION float output(int64_t i, float total) const { return has_bias ? total + bias[i] : total; }
 };
 
@@ -37,7 +37,7 @@ struct MatvecParameters {
     int32_t num_rows;
     int64_t num_pairs;
     int64_t row_pairs;
-    simt::Global<const uint32_t> pairs;  // [num_rows, row_pairs], of a kernel without a norm
+    simt::Global<const uint32_t> pairs;  // [num_rows, row_pairs], for a kernel without a norm
     MatvecNorm norm;
     MatvecMatrix first, second, third;
     MatvecEnd end;
@@ -48,7 +48,7 @@ struct MatvecParameters {
     KernelPairs left;
 };
 
-// A group of a row as its sum takes it.
+// One group of a row, as the norm's sum reads it.
 struct MatvecGroup {
     MatvecNorm of;
     int64_t row;
@@ -75,7 +75,7 @@ struct MatvecParts : MatvecParameters {
     SIMT_FUNCTION static int this_thread() { return simt::thread_y() * simt::threads_x() + simt::thread_x(); }
     SIMT_FUNCTION static int num_threads() { return simt::threads_y() * simt::threads_x(); }
 
-    // Blocks of one matrix follow those of another.
+    // The CTAs of the second matrix follow those of the first, and so on.
     SIMT_FUNCTION int block_matrix() const {
         if (simt::block_x() < first.num_blocks) return 0;
         return simt::block_x() < first.num_blocks + second.num_blocks ? 1 : 2;
@@ -84,13 +84,13 @@ struct MatvecParts : MatvecParameters {
         const int matrix = block_matrix();
         return simt::block_x() - (matrix > 0 ? first.num_blocks : 0) - (matrix > 1 ? second.num_blocks : 0);
     }
-    // Of pointers, one by one: of a struct that is chosen as a whole the compiler forgets where they point to.
+    // For single pointers: when a whole struct is selected, the compiler loses track of the address space.
     template <typename T>
     SIMT_FUNCTION static T one_of(int which, const T& zeroth, const T& one, const T& two) {
         return which == 0 ? zeroth : which == 1 ? one : two;
     }
 
-    // The sums of `count` chunks, [count][num_sums], in order behind those that were added before.
+    // Adds the sums of `count` chunks, [count][num_sums], in order to `totals`.
     SIMT_FUNCTION static void add_in_order(const simt::Shared<float>& sums, int count, int num_sums, bool is_first,
                                            const simt::Shared<float>& totals) {
         for (int i = this_thread(); i < num_sums; i += num_threads()) {
@@ -103,9 +103,9 @@ struct MatvecParts : MatvecParameters {
         }
     }
 
-    // --- before: the inputs
+    // --- before the product: the inputs
 
-    // Row r of the inputs from inputs[r * stride] on.
+    // Writes row r of the normed inputs from inputs[r * stride] on.
     SIMT_FUNCTION void take_norm(const simt::Shared<float>& tile, const simt::Shared<float>& partials,
                                  const simt::Shared<uint32_t>& inputs, int64_t stride) const {
         const auto width = static_cast<int>(norm.group_width);
@@ -129,7 +129,7 @@ struct MatvecParts : MatvecParameters {
             }
         }
     }
-    // By however many threads: N4's sum of the squares in the tile.
+    // N4's sum of the squares in the tile, for any number of threads.
     SIMT_FUNCTION float scale_of(const simt::Shared<float>& tile, const simt::Shared<float>& partials) const {
         const auto width = static_cast<int>(norm.group_width);
         for (int j = this_thread(); j < kPartials; j += num_threads()) {
@@ -149,9 +149,9 @@ struct MatvecParts : MatvecParameters {
         return 1.0F / reference::sqrt_f32(mean + norm.eps);
     }
 
-    // --- behind: what becomes of the sums
+    // --- after the product
 
-    // totals: [num_rows][outputs of the block], with kSwiglu the gates' and then as many of up.
+    // totals: [num_rows][outputs of the CTA]; with kSwiglu the gates', followed by as many of up.
     SIMT_FUNCTION void finish(const simt::Shared<float>& totals, int outputs) const {
         switch (end) {
             case MatvecEnd::kWrite:
@@ -183,7 +183,7 @@ struct MatvecParts : MatvecParameters {
         }
     }
     SIMT_FUNCTION void leave_pairs(const simt::Shared<float>& totals, int outputs) const {
-        const int block_outputs = end == MatvecEnd::kSwiglu ? outputs / 2 : outputs;  // behind the gates
+        const int block_outputs = end == MatvecEnd::kSwiglu ? outputs / 2 : outputs;  // in the gates' half
         const int block_pairs = block_outputs / 2;
         for (int i = this_thread(); i < block_pairs * num_rows; i += num_threads()) {
             const int row = i / block_pairs;

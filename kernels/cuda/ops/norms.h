@@ -1,5 +1,5 @@
-// kernels/cuda/ops/norms.h: rms_norm and gated_norm. A block's threads bring a row, or a group of it, to shared memory;
-// 64 of them add it up, one for each of N4's partial sums, and all write the result.
+// kernels/cuda/ops/norms.h: owns rms_norm and gated_norm. A CTA's threads bring a row, or a group of it, to shared
+// memory; 64 threads add it up, one per partial sum of N4, and all threads write the result.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -11,15 +11,15 @@ inline namespace SIMT_MACHINE {
 inline constexpr int kPartials = static_cast<int>(reference::kNormPartials);
 static_assert(kPartials == 2 * simt::kWarpSize, "halving starts between two warps and goes on inside one");
 
-// Elements that a block holds at a time. Of heads, whose blocks are many, less, so that many live side by side.
+// Elements that a CTA holds at a time. Norms of heads hold fewer, so that more of their many CTAs are resident.
 inline constexpr int kNormTile = 8192;
 inline constexpr int kHeadNormTile = 512;
 static_assert(kNormTile % kPartials == 0 && kHeadNormTile % kPartials == 0, "every tile begins with the first partial");
 inline constexpr int kMaxNormThreads = 512;
-inline constexpr int kNormAhead = 4;  // elements that a thread asks for before it uses the first
+inline constexpr int kNormAhead = 4;  // elements that a thread loads before the first use
 
-// N4's halving of 64 partial sums, one per thread of a block's first 64: the sum, in every thread. `partials` and the
-// block's barrier are the caller's: every thread of the block comes here.
+// N4's halving of 64 partial sums, one in each of the first 64 threads of a CTA; every thread receives the sum. The
+// caller provides `partials`, and every thread of the CTA must call it, because it contains block barriers.
 SIMT_FUNCTION float halve(float partial, const simt::Shared<float>& partials) {
     const int lane = simt::thread_x();
     if (lane < kPartials) partials[lane] = partial;
@@ -36,15 +36,15 @@ SIMT_FUNCTION float halve(float partial, const simt::Shared<float>& partials) {
     return partials[kPartials];
 }
 
-// What a block of a norm shares.
+// The shared memory of a norm's CTA.
 struct NormMemory {
     simt::Shared<float> tile;
     int tile_size;
     simt::Shared<float> partials;  // [kPartials + 1]
 };
 
-// Elements [first, first + count) of a row to `tile`, by num_threads of which this is one. Rows: load(i) is what
-// element i is computed from, value() of that is the element.
+// Copies elements [first, first + count) of a row to `tile`, as one of num_threads threads. Row: load(i) returns the
+// inputs of element i, value() computes the element from them.
 template <int kAhead, typename Row>
 SIMT_FUNCTION void bring(const Row& row, int64_t first, int count, const simt::Shared<float>& tile, int thread,
                          int num_threads) {
@@ -63,7 +63,7 @@ SIMT_FUNCTION void bring(const Row& row, int64_t first, int count, const simt::S
     }
 }
 
-// 1 ÷ sqrt(mean of squares + eps) of a row's `width` elements. Behind it the tile holds them, if it can hold them all.
+// 1 ÷ sqrt(mean of squares + eps) of a row's `width` elements. Afterwards the tile holds them if they fit.
 template <typename Row>
 SIMT_FUNCTION float norm_scale(const Row& row, int64_t width, float eps, const NormMemory& memory) {
     float partial = 0.0F;
@@ -90,11 +90,11 @@ struct PlainRow {
     SIMT_FUNCTION float value(float loaded) const { return loaded; }
 };
 
-// reference/ops/rms_norm.h. One block per row.
+// reference/ops/rms_norm.h. One CTA per row.
 template <int kTile>
 struct RmsNormOf {
     KernelRows<const float> x;
-    simt::Global<const int32_t> rows;  // used when selects
+    simt::Global<const int32_t> rows;  // used when `selects`
     bool selects;
     simt::Global<const float> weight;
     float eps;
@@ -125,7 +125,7 @@ struct RmsNormOf {
 struct RmsNorm : RmsNormOf<kNormTile> {};
 struct HeadRmsNorm : RmsNormOf<kHeadNormTile> {};
 
-// A group of a row before its norm: gated, if the gate comes first.
+// A group of a row before its norm, including the gate when the gate comes first.
 struct GatedRow {
     KernelRows<const float> y;
     KernelRows<const float> z;
@@ -144,8 +144,8 @@ struct GatedRow {
     }
 };
 
-// reference/ops/gated_norm.h, in place. One block per row and group; the last one of a row leaves what pads it, too.
-// Pairs are left when none lies in two groups.
+// reference/ops/gated_norm.h, in place. One CTA per row and group; the last one of a row also writes the padding.
+// Writes pairs when no pair spans two groups.
 template <int kTile>
 struct GatedNormOf {
     bool norms;

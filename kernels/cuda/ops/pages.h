@@ -1,4 +1,4 @@
-// kernels/cuda/ops/pages.h: rotary, and a layer's pages: what is written to them, and their copies.
+// kernels/cuda/ops/pages.h: owns the rotary embedding, and a layer's KV pages: writing them and copying tails.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -7,7 +7,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// reference/ops/rope.h, in place. Elements of a row: pairs of every head.
+// reference/ops/rope.h, in place. An element of a row is a pair of a head.
 struct Rope {
     simt::Global<const int32_t> positions;
     int64_t n_heads;
@@ -30,12 +30,12 @@ struct Rope {
     }
 };
 
-// Of two numbers that are not negative: one multiplication, where 64 bits by 64 are four.
+// For non-negative numbers: one multiplication; a product of two 64-bit numbers takes four.
 SIMT_FUNCTION int64_t wide_product(int32_t a, int32_t b) {
     return static_cast<int64_t>(uint64_t{static_cast<uint32_t>(a)} * static_cast<uint32_t>(b));
 }
 
-// A layer's pages (DevicePages), a page at a time.
+// A layer's pages (DevicePages), addressed by page.
 struct KernelPages {
     simt::Global<uint32_t> k;
     simt::Global<uint16_t> v;
@@ -51,11 +51,11 @@ struct KernelPages {
         const int64_t size = block_size * head_dim;
         return v.slice((block * n_kv_heads + kv_head) * size, size);
     }
-    // The same by the number of a slot among all slots of all pages.
+    // The number of a slot among all slots of all pages.
     SIMT_FUNCTION int32_t slot_number(int64_t block, int64_t kv_head, int32_t slot) const {
         return static_cast<int32_t>((block * n_kv_heads + kv_head) * block_size + slot);
     }
-    // K from a slot on: what lies block_size words further is the next pair of dims.
+    // K from a slot on: the next pair of dims is block_size words further.
     SIMT_FUNCTION simt::Global<uint32_t> k_of(int32_t number, int32_t slot) const {
         return k.slice(wide_product(number - slot, num_pairs()) + slot, num_pairs() * block_size - slot);
     }
@@ -63,7 +63,7 @@ struct KernelPages {
         return v.slice(wide_product(number, head_dim), head_dim);
     }
     [[nodiscard]] SIMT_FUNCTION bool has_v_pairs() const { return head_dim % 2 == 0; }
-    // Dims `dim` and `dim` + 1 of a slot's V, the second one +0 beyond head_dim. kInPairs: has_v_pairs(), and `dim` is
+    // Dims `dim` and `dim` + 1 of a slot's V; the second is +0 beyond head_dim. kInPairs: has_v_pairs(), and `dim` is
     // even.
     template <bool kInPairs>
     SIMT_FUNCTION uint32_t v_pair(const simt::Global<uint16_t>& slot, int32_t dim) const {
@@ -73,7 +73,7 @@ struct KernelPages {
     }
 };
 
-// K and V of the batch's rows, rounded to bf16, into their pages. A thread writes a pair of K and both of V.
+// Rounds K and V of the batch's rows to bf16 and stores them in their pages. A thread writes a pair of K and of V.
 struct StoreKv {
     KernelBatch batch;
     simt::Global<const int32_t> positions;
@@ -106,7 +106,7 @@ struct StoreKv {
     }
 };
 
-// Tail copies of a step, slots [0, num_slots) each. One block per copy and KV head.
+// A step's tail copies, slots [0, num_slots) each. One CTA per copy and KV head.
 struct CopyTails {
     simt::Global<const DeviceCopy> copies;
     KernelPages pages;

@@ -1,13 +1,14 @@
-// kernels/cuda/ops/ring_attention.h: attention's runs (ops/attention.h) where bulk copies are, on Hopper: a warp brings
-// K and V tile by tile into a ring of places in shared memory, ahead of the eight warps that compute, and the sums are
-// theirs. What comes in which order into the ring:
+// kernels/cuda/ops/ring_attention.h: owns attention's runs (ops/attention.h) with bulk copies on Hopper,
+// warp-specialised: a producer warp brings K and V tile by tile into a ring buffer in shared memory, ahead of the eight
+// consumer warps. The sums are those of ops/attention.h. Order and layout of the ring:
 //
-//   fill    all tiles of K of the block's first item, then all of V, then those of the next item; fill n to place n % 8
-//   place   [4 pages][page_words]: a page as it lies in memory, of 16 positions of one KV head, and 16 words of
-//           nothing, so that two neighbouring pages do not meet in the same banks
+//   fill    all tiles of K of the CTA's first item, then all of V, then those of the next item; fill n goes to place n
+//           % 8
+//   place   [4 pages][page_words]: a page as in memory, 16 positions of one KV head, and 16 words of padding, so that
+//           neighbouring pages start in different banks
 //
-// A run has eight tiles, as many as there are places: what a place held before is read by everybody before anybody
-// waits for what it holds next, behind a barrier of those who compute. So the parity of a barrier's phase is enough.
+// A run has eight tiles, as many as the ring has places: a barrier of the consumers ensures that all of them have read
+// a place's old content before any waits for its new content. So the parity of an mbarrier's phase is unambiguous.
 #pragma once
 
 #include "kernels/cuda/ops/attention.h"
@@ -17,23 +18,23 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 inline constexpr int kRingPlaces = kRunTiles;
-inline constexpr int kRingPages = kTile / kUsualBlockSize;  // of a tile
-inline constexpr int kRingHeadDim = 128;                    // at most; it is even
-inline constexpr int kRingPadding = 16;                     // words behind a page
-// Of K, and as many of V.
+inline constexpr int kRingPages = kTile / kUsualBlockSize;  // per tile
+inline constexpr int kRingHeadDim = 128;                    // at most; even
+inline constexpr int kRingPadding = 16;                     // words after a page
+// For K; V has as many.
 VERBATIM_HOST_DEVICE constexpr int ring_page_words(int head_dim) {
     return kUsualBlockSize * head_dim / 2 + kRingPadding;
 }
 VERBATIM_HOST_DEVICE constexpr int ring_tile_words(int head_dim) { return kRingPages * ring_page_words(head_dim); }
 
-// A tile of K or V as it lies in the ring.
+// A tile of K or V in the ring.
 struct RingTile {
     simt::Shared<uint32_t> words;
     int head_dim;
     SIMT_FUNCTION int page(int position) const { return position / kUsualBlockSize * ring_page_words(head_dim); }
-    // K: where pairs of a position begin, kUsualBlockSize words apart.
+    // K: offset of a position's first pair; its pairs are kUsualBlockSize words apart.
     SIMT_FUNCTION int k_place(int position) const { return page(position) + position % kUsualBlockSize; }
-    // V: where dims of a position begin, side by side.
+    // V: offset of a position's dims, which are adjacent.
     SIMT_FUNCTION int place(int position) const { return page(position) + position % kUsualBlockSize * (head_dim / 2); }
     SIMT_FUNCTION uint32_t pair(int place, int dim) const { return words[place + dim / 2]; }
 };
@@ -44,10 +45,10 @@ struct RingExactDots : ExactDots<kNumColumns> {
     using Base::kAhead;
     using Base::kColumns;
     using Base::kPositions;
-    static constexpr int kResidentBlocks = kNumColumns <= 5 ? 2 : 1;  // by registers: 96 a thread, or 168
+    static constexpr int kResidentBlocks = kNumColumns <= 5 ? 2 : 1;  // by registers: 96 per thread, or 168
     static_assert(kPositions * simt::kWarpSize == kTile, "a warp's positions");
 
-    // A warp: of a tile.
+    // Called by a warp, for one tile.
     SIMT_FUNCTION static void scores(const AttendParameters& of, const AttendItem& item, int tile, const RingTile& k,
                                      const AttendMemory& memory) {
         const int num_visible = item.num_visible - tile * kTile;
@@ -69,7 +70,7 @@ struct RingExactDots : ExactDots<kNumColumns> {
         }
         Base::leave_scores(of, {tile * kTile + lane, tile * kTile + second}, acc, memory);
     }
-    // A warp: dims [first_dim, first_dim + 64) of a tile's p·v.
+    // Called by a warp: dims [first_dim, first_dim + 64) of a tile's p·v.
     SIMT_FUNCTION static void values(const AttendParameters& of, const AttendItem& item, int tile, int first_dim,
                                      const RingTile& v, const AttendMemory& memory, const simt::Shared<float>& pv) {
         const int dim = first_dim + 2 * simt::thread_x();
@@ -108,7 +109,7 @@ struct RingTensorDots : TensorDots {
     }
 };
 
-// Blocks of (32, 9) threads: the warps of AttendItems, and one that brings. REQUIRES: pages of kUsualBlockSize
+// CTAs of (32, 9) threads: the consumer warps of AttendItems, and a producer warp. REQUIRES: pages of kUsualBlockSize
 // positions, an even head_dim of at most kRingHeadDim.
 template <typename Dots>
 struct RingItems : AttendItems<Dots> {
@@ -119,8 +120,8 @@ struct RingItems : AttendItems<Dots> {
     static constexpr int kThreads = kRingWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = Dots::kResidentBlocks;
     static constexpr int kSharedBytes = kRingPlaces * ring_tile_words(kRingHeadDim) * 4;
-    static constexpr int kComputing = 1;  // the named barrier of those who compute
-    // What a launch asks for: two blocks a processor with heads of 64, one with longer ones.
+    static constexpr int kComputing = 1;  // the named barrier of the consumer warps
+    // The dynamic shared memory of a launch: two CTAs per SM fit with heads of 64, one with longer heads.
     [[nodiscard]] int shared_bytes() const { return kRingPlaces * ring_tile_words(this->pages.head_dim) * 4; }
 
     SIMT_FUNCTION void operator()() const {
@@ -130,7 +131,7 @@ struct RingItems : AttendItems<Dots> {
         SIMT_SHARED(float, all_keep, kColumns* kRunTiles);
         SIMT_SHARED(float, all_pv, kColumns* kAttendWarps* kPartDims);
         SIMT_BARRIERS(full, kRingPlaces);   // a tile's pages
-        SIMT_BARRIERS(empty, kRingPlaces);  // the warps that read a tile of V; as many lanes of that which reads K
+        SIMT_BARRIERS(empty, kRingPlaces);  // V: one arrival per reading warp; K: as many lanes of the one reading warp
         if (simt::thread_y() == 0 && simt::thread_x() == 0) {
             for (int i = 0; i < kRingPlaces; ++i) {
                 full[i].init(kRingPages);
@@ -159,9 +160,9 @@ struct RingItems : AttendItems<Dots> {
         return ring.slice(fill % kRingPlaces * words, words);
     }
 
-    // --- who brings
+    // --- producer
 
-    // A lane for each page of the run. What of a page nobody sees comes along, and nobody reads it.
+    // One lane per page of the run. Copies whole pages; positions that no row sees are never read.
     SIMT_FUNCTION void bring(const AttendItem& item, const simt::Shared<uint32_t>& ring, const simt::Barriers& full,
                              const simt::Barriers& empty, int fill) const {
         const int lane = simt::thread_x();
@@ -196,7 +197,7 @@ struct RingItems : AttendItems<Dots> {
         }
     }
 
-    // --- who computes
+    // --- consumers
 
     SIMT_FUNCTION static void meet() { simt::named_barrier(kComputing, kAttendThreads); }
     SIMT_FUNCTION void compute(const AttendItem& item, const simt::Shared<uint32_t>& ring, const simt::Barriers& full,

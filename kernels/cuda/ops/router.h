@@ -1,5 +1,4 @@
-// kernels/cuda/ops/router.h: a mixture's router (reference/ops/router.h): logits of rows, and the experts that they
-// choose.
+// kernels/cuda/ops/router.h: owns a mixture's router (reference/ops/router.h): the rows' logits and chosen experts.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -10,12 +9,12 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-inline constexpr int kRouteRows = 4;    // of a block: they share the weights that it loads
-inline constexpr int kRouteChunks = 4;  // side by side in a block, at least: a warp adds their sums
+inline constexpr int kRouteRows = 4;    // per CTA: they share the loaded weights
+inline constexpr int kRouteChunks = 4;  // least chunks in parallel per CTA: one warp adds their sums
 static_assert(kRouteExperts * kRouteChunks == simt::kWarpSize && kRouteExperts * kRouteRows == simt::kWarpSize);
 
-// N3's dot products over binary32 weights. Blocks of (8 experts, chunks), kMaxRouteChunks at most, for 8 experts and 4
-// rows; the chunks' sums are added in order.
+// The dot products of N3 over binary32 weights. CTAs of (8 experts, chunks), kMaxRouteChunks at most, take 8 experts
+// and 4 rows; chunk sums are added in order.
 inline constexpr int kMaxRouteChunks = 16;
 struct Route {
     simt::Global<const uint32_t> x;  // [num_rows, row_pairs]
@@ -30,7 +29,7 @@ struct Route {
         const int thread = simt::thread_y() * kRouteExperts + simt::thread_x();
         const int64_t first_row = int64_t{simt::block_y()} * kRouteRows;
         const int64_t chunks = simt::threads_y();
-        float total = 0.0F;  // of a row and an expert, in the first warp
+        float total = 0.0F;  // for one row and expert, in the first warp
         for (int64_t first = 0; first < num_pairs; first += chunks * kChunkPairs) {
             leave_chunk(first + int64_t{simt::thread_y()} * kChunkPairs, first_row, sums);
             simt::sync_block();
@@ -44,7 +43,7 @@ struct Route {
         if (thread < simt::kWarpSize && row < out.num_rows && expert < out.width) out.data[out.at(row, expert)] = total;
     }
 
-    // The sums of the chunk that begins at pair `begin`, if there is one: [chunks][rows][experts].
+    // Stores the sums of the chunk that begins at pair `begin`, if it exists: [chunks][rows][experts].
     SIMT_FUNCTION void leave_chunk(int64_t begin, int64_t first_row, const simt::Shared<float>& sums) const {
         if (begin >= num_pairs) return;
         const int64_t end = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
@@ -55,7 +54,7 @@ struct Route {
             sums[(simt::thread_y() * kRouteRows + r) * kRouteExperts + simt::thread_x()] = acc[r];
         }
     }
-    // Four of them; what is beyond the last one is +0.
+    // Adds four pairs; pairs beyond the last are +0.
     SIMT_FUNCTION void add_pairs(int64_t pair, int64_t end, int64_t first_row, Sums& acc) const {
         const int64_t place = (simt::block_x() * num_pairs + pair) * 2 * kRouteExperts + simt::thread_x();
         float w[8] = {};
@@ -76,7 +75,7 @@ struct Route {
     }
 };
 
-// Softmax in place over a warp's values, of which lane l has those at l + 32 · i: two of N4's partial sums.
+// Softmax in place over a warp's values; lane l holds those at l + 32 · i: two of N4's partial sums.
 SIMT_FUNCTION void softmax_of_warp(const simt::Shared<float>& values, int32_t count) {
     const int lane = simt::thread_x();
     float greatest = reference::float_from_bits(0xFF800000U);  // -infinity
@@ -100,8 +99,8 @@ SIMT_FUNCTION void softmax_of_warp(const simt::Shared<float>& values, int32_t co
     for (int32_t i = lane; i < count; i += simt::kWarpSize) values[i] = values[i] / sum;
 }
 
-// A warp, which is a block, for a row. Scores have places in their order as integers: greater comes first, NaN is 1,
-// and 0 is nobody's.
+// One warp (a CTA) per row. Scores map to integer keys: a greater key comes first, the key of NaN is 1, and 0 excludes
+// an expert.
 struct Choose {
     ChooseShape of;
     KernelRows<const float> logits;
@@ -144,7 +143,7 @@ struct Choose {
         return of.score == RouterScore::kSigmoidBias ? score + choice_bias[e] : score;
     }
 
-    // The `count` first places, ties by the lower one: their keys become 0.
+    // Picks the indices of the `count` greatest keys, the lower index among equals, and sets these keys to 0.
     SIMT_FUNCTION static void pick(const simt::Shared<uint32_t>& keys, int32_t num, int32_t count,
                                    const simt::Shared<int32_t>& picked) {
         simt::sync_block();
@@ -174,7 +173,7 @@ struct Choose {
         return key > than || (key == than && place < there);
     }
 
-    // Experts of groups that take no part are nobody's.
+    // Sets the keys of experts in excluded groups to 0.
     SIMT_FUNCTION void close_groups(const simt::Shared<float>& scores, const simt::Shared<uint32_t>& keys,
                                     const simt::Shared<uint32_t>& group_keys,
                                     const simt::Shared<int32_t>& picked) const {
@@ -199,7 +198,7 @@ struct Choose {
         }
     }
 
-    // `weights`: the chosen experts' scores, in ascending id.
+    // `weights`: the chosen experts' scores in ascending id.
     SIMT_FUNCTION void leave_weights(int64_t row, const simt::Shared<float>& weights) const {
         simt::sync_block();
         if (of.score == RouterScore::kSoftmaxChosen) softmax_of_warp(weights, of.n_chosen);

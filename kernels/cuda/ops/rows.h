@@ -1,5 +1,4 @@
-// kernels/cuda/ops/rows.h: operations of one element each: embedding, scaling, activations, the residual stream,
-// rounding.
+// kernels/cuda/ops/rows.h: owns the element-wise operations: embedding, scaling, activations, residual add, rounding.
 #pragma once
 
 #include "kernels/cuda/simt/simt.h"
@@ -23,18 +22,18 @@ SIMT_FUNCTION uint32_t bf16_pair(const float (&two)[2]) {
     return reference::round_to_bf16(two[0]) | static_cast<uint32_t>(reference::round_to_bf16(two[1])) << 16;
 }
 
-// Rows as matmuls read them, bf16 pairs padded with +0 (row_pairs_of; NUMERICS N2, N3). An operation leaves its result
-// here, too, when a matmul is what comes next.
+// Rows as matmuls read them: bf16 pairs padded with +0 (row_pairs_of; NUMERICS N2, N3). An operation whose result is a
+// matmul's input also writes this form.
 struct KernelPairs {
     simt::Global<uint32_t> data;  // [num_rows, row_pairs]
-    int64_t row_pairs;            // 0: nothing is left
+    int64_t row_pairs;            // 0: not written
     SIMT_FUNCTION void leave(int64_t row, int64_t pair, const float (&two)[2]) const {
         if (pair >= row_pairs) return;
         data[row * row_pairs + pair] = bf16_pair(two);
     }
 };
 
-// Blocks of kRowThreads along a row, one row of blocks per row.
+// CTAs of kRowThreads threads along a row; the grid's y is the row.
 inline constexpr int kRowThreads = 64;
 SIMT_FUNCTION int64_t element_of_row() { return int64_t{simt::block_y()} * simt::threads_x() + simt::thread_x(); }
 
@@ -80,7 +79,7 @@ struct AddBranch {
     }
 };
 
-// x[i] = value(i) in place for two neighbours of a row, which are left rounded, too. One thread per pair.
+// x[i] = value(i) in place for two neighbours of a row, with a rounded copy. One thread per pair.
 template <typename Value>
 SIMT_FUNCTION void replace_pair(const KernelRows<float>& x, const KernelPairs& pairs, const Value& value) {
     const int64_t row = simt::block_x();
@@ -120,7 +119,7 @@ struct ReluSquared {
     }
 };
 
-// A row of heads, each by the sigmoid of its gate. gate: [head][2][head_dim], the gates second.
+// A row of heads, each times the sigmoid of its gate. gate: [head][2][head_dim], gates second.
 struct SigmoidGate {
     KernelRows<const float> gate;
     int32_t head_dim;
@@ -164,7 +163,7 @@ struct RoundRows {
     }
 };
 
-// N8: marks a row that holds a NaN or an infinity.
+// N8: marks a row that contains a NaN or an infinity.
 struct CheckLogits {
     KernelRows<const float> logits;
     int32_t num_layers;

@@ -1,5 +1,5 @@
-// kernels/cuda/ops/sampling.h: reference/ops/sampling.h on a device, from rows of logits to tokens. Sums are of
-// integers and keys are all different, so nothing depends on the order in which threads come; nothing is sorted.
+// kernels/cuda/ops/sampling.h: owns reference/ops/sampling.h on a device, from rows of logits to tokens. Sums are
+// integers and keys are distinct, so results do not depend on the order of threads; nothing is sorted.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -9,7 +9,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// Step 2's division: logits ÷ temperature, a greedy row's as they are.
+// The division of step 2: logits ÷ temperature; a greedy row is copied.
 struct ScaleDraw {
     simt::Global<const DeviceDraw> draws;
     KernelRows<const float> logits;
@@ -24,7 +24,7 @@ struct ScaleDraw {
     }
 };
 
-// Step 1, for the tokens that it is about: their logits again, penalised and divided. One block per row.
+// Step 1: recomputes the logits of penalised tokens, with the division. One CTA per row.
 struct Penalise {
     simt::Global<const DeviceDraw> draws;
     simt::Global<const DeviceTokenCount> counts;
@@ -42,7 +42,7 @@ struct Penalise {
     }
 };
 
-// A token's place in the order of step 3, as an integer: greater comes first, and no two are equal.
+// A token's rank in the order of step 3 as an integer: a greater key comes first, and keys are distinct.
 SIMT_FUNCTION uint64_t order_key(float l, int64_t id, int64_t vocab_size) {
     const uint32_t bits = reference::bits_from_float(l == 0.0F ? 0.0F : l);  // -0 equals +0
     const uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -53,12 +53,12 @@ SIMT_FUNCTION int64_t id_of_key(uint64_t key, int64_t vocab_size) {
 }
 
 inline constexpr int kKeepThreads = 512;
-inline constexpr int kKeepAhead = 8;  // tokens of a thread
+inline constexpr int kKeepAhead = 8;  // tokens per thread
 inline constexpr int kDigits = 16;    // a key is found four bits at a time
 
-// Steps 3 and 4: the lowest key that is kept, 0 when all are. One block per row. The key is found digit by digit: what
-// the tokens with the digits so far amount to is added up by their next digit, each lane of a warp in a column of its
-// own.
+// Steps 3 and 4: finds the lowest key that is kept, 0 when all are. One CTA per row. A radix select: for each digit,
+// the amounts of the tokens that match the digits found so far are added up by their next digit; each lane of a warp
+// has a column of sums.
 struct KeepMost {
     simt::Global<const DeviceDraw> draws;
     KernelRows<const float> scaled;
@@ -92,7 +92,7 @@ struct KeepMost {
         if (simt::thread_x() == 0) lowest[row] = low;
     }
 
-    // call(logit, place in the order) for this thread's share of a row; the loads of some tokens are under way at once.
+    // call(logit, key) for this thread's tokens of a row; the loads of kKeepAhead tokens are in flight at once.
     template <typename Call>
     SIMT_FUNCTION void for_tokens(int64_t row, const Call& call) const {
         for (int64_t first = simt::thread_x(); first < scaled.width; first += kKeepAhead * kKeepThreads) {
@@ -110,13 +110,13 @@ struct KeepMost {
         }
     }
 
-    // The greatest key, not below `low`, such that the tokens from there up amount to `target` or more.
+    // The greatest key, at least `low`, such that the amounts of tokens with this key or a greater one sum to `target`.
     template <typename Amount>
     SIMT_FUNCTION uint64_t select(int64_t row, uint64_t low, uint64_t target, const Amount& amount,
                                   const Memory& memory) const {
         uint64_t prefix = 0;
         for (int shift = 60; shift >= 0; shift -= 4) {
-            if (shift < 32 && (scaled.width - 1) >> shift == 0) {  // no id has that digit
+            if (shift < 32 && (scaled.width - 1) >> shift == 0) {  // no id has this digit
                 prefix <<= 4;
                 continue;
             }
@@ -141,7 +141,7 @@ struct KeepMost {
         return prefix;
     }
 
-    // What the tokens from `low` up amount to.
+    // The sum of the amounts of tokens with keys from `low` up.
     template <typename Amount>
     SIMT_FUNCTION uint64_t total(int64_t row, uint64_t low, const Amount& amount, const Memory& memory) const {
         clear(memory);
@@ -179,7 +179,7 @@ struct KeepMost {
         return top;
     }
 
-    // REQUIRES: a barrier since somebody read the columns.
+    // REQUIRES: a barrier after the last read of the columns.
     SIMT_FUNCTION void clear(const Memory& memory) const {
         for (int i = simt::thread_x(); i < kDigits * simt::kWarpSize; i += kKeepThreads) memory.columns[i] = 0;
         simt::sync_block();
@@ -196,7 +196,7 @@ struct KeepMost {
 };
 static_assert(kKeepThreads == kDigits * simt::kWarpSize, "a thread's sum has a column of its own");
 
-// The best of some tokens: the greatest score, the lowest id among equals. id -1: none.
+// The best of a set of tokens: the greatest score, the lowest id among equal scores. id -1: none.
 struct Best {
     float score;
     int32_t id;
@@ -211,7 +211,7 @@ struct Best {
 inline constexpr int kScoreThreads = 64;
 static_assert(kScoreThreads == 2 * simt::kWarpSize, "two warps are compared at the end");
 
-// Of a block of 64 threads, known to thread 0.
+// The best of a CTA of 64 threads; thread 0 receives it.
 SIMT_FUNCTION Best best_of_block(Best best, const simt::Shared<float>& scores, const simt::Shared<int32_t>& ids) {
     for (int lanes = simt::kWarpSize / 2; lanes >= 1; lanes /= 2) {
         const float score = simt::shuffle_down(simt::kFullWarp, best.score, lanes);
@@ -227,8 +227,8 @@ SIMT_FUNCTION Best best_of_block(Best best, const simt::Shared<float>& scores, c
     return best;
 }
 
-// Step 5, or step 2 for a greedy row: the best of 1024 tokens. A thread takes four neighbours at a time, which share
-// their noise's words.
+// Step 5, or step 2 for a greedy row: the best of 1024 tokens. A thread takes four consecutive tokens at a time,
+// because they share the words of one noise counter.
 struct ScorePart {
     simt::Global<const DeviceDraw> draws;
     simt::Global<const uint64_t> lowest;
@@ -268,7 +268,7 @@ struct ScorePart {
     }
 };
 
-// The best of a row's parts. One block per row.
+// The best of a row's parts. One CTA per row.
 struct PickToken {
     simt::Global<const float> scores;  // [num_rows, num_parts]
     simt::Global<const int32_t> ids;   // [num_rows, num_parts]

@@ -1,6 +1,6 @@
-// kernels/cuda/ops/scan.h: Mamba-2's strict recurrence: time runs inside a thread, channels and chunks of the state
-// side by side. State is read from a sequence's source row and the log behind it, and written to its own row behind the
-// last token that is no draft, and on the way to its snapshots.
+// kernels/cuda/ops/scan.h: owns Mamba-2's strict recurrence: a thread loops over time; channels and chunks of the state
+// run in parallel. State is read from the sequence's source row and the log behind it. It is written to the sequence's
+// own row behind the last token that is no draft, and to each snapshot that the tokens pass.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -12,7 +12,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// dt and exp(dt · A) of every row and head (reference/ops/ssm_scan.h); logged where the row is.
+// dt and exp(dt · A) of every row and head (reference/ops/ssm_scan.h); logged if the row is.
 struct TimeSteps {
     KernelBatch batch;
     simt::Global<const int32_t> row_sequences;  // used when there is a log
@@ -44,9 +44,9 @@ struct TimeSteps {
 };
 
 inline constexpr int kScanLanes = simt::kWarpSize;                          // threads_x
-inline constexpr int kScanState = static_cast<int>(reference::kScanChunk);  // state elements of a thread and channel
-inline constexpr int kScanSums = 96;                                        // chunks by tokens of a tile
-inline constexpr int kScanTiles = 3;  // in shared memory: one comes, one is computed, the sums of one are added
+inline constexpr int kScanState = static_cast<int>(reference::kScanChunk);  // state elements per thread and channel
+inline constexpr int kScanSums = 96;                                        // chunks times tokens of a tile
+inline constexpr int kScanTiles = 3;  // buffers in shared memory: loading, computing, adding the chunk sums
 
 struct ScanParameters {
     KernelBatch batch;
@@ -54,7 +54,7 @@ struct ScanParameters {
     int32_t head_dim;
     int32_t d_state;
     int32_t heads_per_group;
-    bool by_four;  // every head's x, B and C begin and end at multiples of 16 bytes
+    bool by_four;  // x, B and C of every head are aligned to 16 bytes at both ends
     int32_t conv_stride, y_stride;
     KernelRows<const float> conv;  // x, B, C
     simt::Global<const float> dt;
@@ -65,52 +65,53 @@ struct ScanParameters {
     KernelRows<float> y;
 };
 
-// reference/ops/ssm_scan.h for one sequence and 32 · kChannels channels of one head, kChannels of them with one chunk
-// of 16 state elements in the registers of a thread (lane, chunk). Its tokens are those that were logged, of which only
-// the state is of use, and then its rows. They come in tiles:
+// reference/ops/ssm_scan.h for one sequence and 32 · kChannels channels of one head. Thread (lane, chunk) holds one
+// chunk of 16 state elements of kChannels channels in registers. Its tokens are the logged ones, which only update the
+// state, and then the rows. Tokens come in tiles:
 //
-//   copies bring a tile's x, B, C, dt and decay to shared memory while the tile before is computed
-//   a thread leaves its chunk's sum of every token and channel in shared memory
-//   after the tile's only barrier, warps share the tokens of the tile before and add its chunks in order, while others
-//   go on
+//   asynchronous copies bring a tile's x, B, C, dt and decay to shared memory while the previous tile is computed
+//   each thread writes its chunk's sum for every token and channel to shared memory
+//   after the tile's only barrier the warps divide the previous tile's tokens and add their chunks in order; other
+//   warps already compute the next tile
 //
-// A tile: dt and decay of its tokens; then a row per token, of x of the channels, B and C. What is beyond d_state or
-// head_dim is +0 there and written nowhere. Places are constants, so that a token's loads need next to no arithmetic.
+// Layout of a tile: dt and decay of its tokens, then one row per token: x of the channels, B and C, padded with +0
+// beyond d_state or head_dim. Padding is never stored. Offsets are constants, so a token's loads need almost no address
+// arithmetic.
 template <int kChannels, int kChunks>
 struct ScanTiles : ScanParameters {
     static constexpr int kBlockChannels = kChannels * kScanLanes;
     static constexpr int kMaxState = kChunks * kScanState;
-    static constexpr int kTokens = kScanSums / kChunks;  // of a tile
-    static constexpr int kB = kBlockChannels;            // places in a row
+    static constexpr int kTokens = kScanSums / kChunks;  // per tile
+    static constexpr int kB = kBlockChannels;            // offsets in a row
     static constexpr int kC = kB + kMaxState;
     static constexpr int kRowFloats = kC + kMaxState;
-    static constexpr int kRows = 2 * kTokens;  // in a tile
+    static constexpr int kRows = 2 * kTokens;  // offset in a tile
     static constexpr int kTileFloats = kRows + kTokens * kRowFloats;
     static constexpr int kTokenSums = kChunks * kBlockChannels;
     static constexpr int kTileSums = kTokens * kTokenSums;
     static_assert(kMaxState % (4 * kScanLanes) == 0);
-    // Below the 99 KiB that a block may have on the least of devices.
+    // Below 99 KiB, the least maximum per CTA among the devices.
     static constexpr int kSharedBytes = (kScanTiles * kTileFloats + 2 * kTileSums) * 4;
     static constexpr int kThreads = kChunks * kScanLanes;
     static constexpr int kResidentBlocks = kThreads <= 256 ? 2 : 1;
     using State = float[kChannels][kScanState];
 
-    // Of a block and thread.
+    // A CTA's and thread's part.
     struct Part {
         DeviceSequence sequence;
         int32_t head;
-        int32_t p;      // its first channel; the others are 32 apart
-        int32_t first;  // of its state elements
+        int32_t p;      // the first channel; the others are 32 apart
+        int32_t first;  // first state element
         int32_t count;
-        int32_t x, b, c;  // the block's, in a row of conv
+        int32_t x, b, c;  // the CTA's, in a row of conv
         float d;
     };
     SIMT_FUNCTION void operator()() const {
         SIMT_LARGE_SHARED(float, shared, kSharedBytes / 4);
-        simt::release_next();  // out_proj's matvec
+        simt::release_next();  // the dependent kernel: out_proj's matvec
         const Part part = this_part();
         State h = {};
-        load(part, h);  // first: a decode step is little else
+        load(part, h);  // first: most of a decode step
         stage(shared, part, 0);
         StateStop stop = stop_behind(batch, part.sequence, -1, part.sequence.first_write);
         const int32_t num_tokens = part.sequence.num_logged + part.sequence.num_rows;
@@ -146,13 +147,13 @@ struct ScanTiles : ScanParameters {
     SIMT_FUNCTION static simt::Shared<float> sums_of(const simt::Shared<float>& shared, uint32_t tile) {
         return shared.from(kScanTiles * kTileFloats + tile % 2 * kTileSums);
     }
-    // Tokens of a tile.
+    // The number of tokens of a tile.
     SIMT_FUNCTION static int32_t tokens_of(const Part& part, int32_t tile) {
         const int32_t left = part.sequence.num_logged + part.sequence.num_rows - tile * kTokens;
         return left < kTokens ? left : kTokens;
     }
 
-    // A warp brings whole tokens, the first one dt and decay of all.
+    // Each warp copies whole tokens; the first one also dt and decay of all.
     SIMT_FUNCTION void stage(const simt::Shared<float>& shared, const Part& part, int32_t tile) const {
         const simt::Shared<float> to = tile_of(shared, tile);
         const int32_t num_tokens = tokens_of(part, tile);
@@ -185,7 +186,7 @@ struct ScanTiles : ScanParameters {
             simt::copy_async(to, lane, lane % 2 == 0 ? dt : decay, row * n_heads + part.head, 1);
         }
     }
-    // c_width: 0 for a token whose y nobody asks for.
+    // c_width: 0 for a token whose y is not needed.
     SIMT_FUNCTION void stage_row(const simt::Shared<float>& row, const simt::Global<const float>& from,
                                  const Part& part, int32_t c_width) const {
         if (by_four) {
@@ -198,12 +199,12 @@ struct ScanTiles : ScanParameters {
             bring_singly<kMaxState>(row.from(kC), from.from(c_width > 0 ? part.c : 0), c_width);
         }
     }
-    // Of the block.
+    // Channels of the CTA.
     SIMT_FUNCTION int32_t channels_of(const Part& part) const {
         const int32_t left = (part.head + 1) * head_dim - part.x;
         return left < kBlockChannels ? left : kBlockChannels;
     }
-    // A tile's tokens, with its stops.
+    // Processes a tile's tokens and its stops.
     SIMT_FUNCTION void compute(const simt::Shared<float>& shared, const Part& part, int32_t tile, StateStop& stop,
                                State& h) const {
         Inputs in = inputs_of(shared, part, tile);
@@ -227,7 +228,7 @@ struct ScanTiles : ScanParameters {
             stop = leave(part, stop, h);
         }
     }
-    // What is left at a stop; the next one.
+    // Stores the state at a stop, and returns the next stop.
     SIMT_FUNCTION StateStop leave(const Part& part, StateStop stop, const State& h) const {
         const DeviceSequence& of = part.sequence;
         if (stop.write < of.first_write + of.num_writes && snapshot_at(batch, of, stop.write) == stop.num_tokens) {
@@ -241,11 +242,11 @@ struct ScanTiles : ScanParameters {
         return stop_behind(batch, of, stop.num_tokens, stop.write);
     }
 
-    // What a thread reads and leaves of the tokens to come of a tile.
+    // A thread's pointers to the remaining tokens of a tile.
     struct Inputs {
         simt::Shared<float> steps;  // [token][2]
         simt::Shared<float> x;      // [token][kRowFloats]
-        simt::Shared<float> b, c;   // [token][kRowFloats], its chunk's
+        simt::Shared<float> b, c;   // [token][kRowFloats], the thread's chunk
         simt::Shared<float> sums;   // [token][kTokenSums]
     };
     SIMT_FUNCTION static Inputs inputs_of(const simt::Shared<float>& shared, const Part& part, int32_t tile) {
@@ -259,7 +260,7 @@ struct ScanTiles : ScanParameters {
                 in.c.from(num_tokens * kRowFloats), in.sums.from(num_tokens * kTokenSums)};
     }
 
-    // What a thread reads of a token before it computes the one before.
+    // What a thread prefetches of a token while it computes the previous one.
     struct Token {
         float u[kChannels];
         float keep;
@@ -276,8 +277,8 @@ struct ScanTiles : ScanParameters {
         return token;
     }
 
-    // So many tokens, two in a turn. A scheduler may have no more than two warps to choose from, so a thread reads
-    // ahead of itself. kWhole: the chunk has all of its elements.
+    // Processes a number of tokens, two per iteration. A scheduler may have only two warps, so each thread prefetches
+    // the next token. kWhole: the chunk has all of its elements.
     template <bool kWhole>
     SIMT_FUNCTION static void advance(Inputs in, const Part& part, int32_t num_tokens, State& h) {
         Token now = read(in, 0);
@@ -313,12 +314,12 @@ struct ScanTiles : ScanParameters {
         for (int i = 0; i < kChannels; ++i) in.sums[t * kChunks * kBlockChannels + i * kScanLanes] = acc[i];
     }
 
-    // y of a tile. A warp takes whole tokens.
+    // Computes y of a tile. Each warp takes whole tokens.
     SIMT_FUNCTION void add_chunks(const simt::Shared<float>& shared, const Part& part, int32_t tile) const {
         const simt::Shared<float> in = tile_of(shared, tile).from(kRows + simt::thread_x());
         const simt::Shared<float> sums = sums_of(shared, tile).from(simt::thread_x());
         const int32_t num_tokens = part.p < head_dim ? tokens_of(part, tile) : 0;
-        const int32_t first = tile * kTokens - part.sequence.num_logged;  // below 0: no rows yet
+        const int32_t first = tile * kTokens - part.sequence.num_logged;  // negative while logged tokens are replayed
         SIMT_UNROLL
         for (int i = 0; i < kTokens; i += kChunks) {
             const int32_t t = i + simt::thread_y();
@@ -335,7 +336,7 @@ struct ScanTiles : ScanParameters {
             }
         }
     }
-    // A token's chunks in order.
+    // Adds a token's chunks in order.
     SIMT_FUNCTION void add_token(const simt::Shared<float>& sums, float (&total)[kChannels]) const {
         const auto add = [&](int chunk) {
             SIMT_UNROLL
@@ -388,7 +389,7 @@ struct ScanTiles : ScanParameters {
 };
 struct Scan : ScanTiles<2, 8> {};        // d_state <= 128
 struct WideScan : ScanTiles<2, 16> {};   // d_state <= 256
-struct NarrowScan : ScanTiles<1, 8> {};  // d_state <= 128; few heads, or narrow ones
+struct NarrowScan : ScanTiles<1, 8> {};  // d_state <= 128; few or narrow heads
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -1,4 +1,4 @@
-// kernels/cuda/ops/staging.h: what a warp brings of a row from memory to shared memory, by asynchronous copies.
+// kernels/cuda/ops/staging.h: owns a warp's asynchronous copy of a part of a row from global to shared memory.
 #pragma once
 
 #include "kernels/cuda/simt/simt.h"
@@ -6,7 +6,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// A warp: `count` floats, and +0 behind them.
+// Called by a warp: copies `count` floats and pads with +0.
 template <int kRoom>
 SIMT_FUNCTION void bring_by_four(const simt::Shared<float>& to, const simt::Global<const float>& from, int32_t count) {
     SIMT_UNROLL

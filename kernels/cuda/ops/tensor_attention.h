@@ -1,5 +1,5 @@
-// kernels/cuda/ops/tensor_attention.h: attention's dot products on tensor cores (tensor.sm90). Rows of mma's result are
-// 16 positions of K, or 16 dims of V; its columns are the block's.
+// kernels/cuda/ops/tensor_attention.h: owns attention's dot products on tensor cores (tensor.sm90). The rows of mma's
+// result are 16 positions of K, or 16 dims of V; its columns are the CTA's columns.
 #pragma once
 
 #include "kernels/cuda/ops/attention.h"
@@ -8,7 +8,7 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// V of a tile where it lies in its pages: a position's place, and two neighbouring dims there.
+// A tile's V in its pages: the address of a position, and two neighbouring dims of it.
 template <bool kInPairs>
 struct PagedValues {
     const KernelPages& pages;
@@ -26,7 +26,7 @@ struct TensorDots {
     using Sums = float[kPartDims / simt::kMmaRows][4];
 
     SIMT_FUNCTION static int own_column() { return simt::thread_x() / 4; }
-    // Two bf16 values that lie side by side as binary32.
+    // Packs two adjacent binary32 values, which are bf16, into a pair.
     SIMT_FUNCTION static uint32_t pair_of(const simt::Shared<float>& values, int first) {
         return reference::bits_from_float(values[first]) >> 16 |
                (reference::bits_from_float(values[first + 1]) & 0xFFFF0000U);
@@ -64,7 +64,7 @@ struct TensorDots {
         multiply_rows(of.pages.num_pairs(), there, memory, acc,
                       [&](int row, int pair) { return k[row][pair * stride]; });
     }
-    // k(row, pair): of this lane's first or second row, which is there.
+    // k(row, pair): for this lane's first or second row; the first always exists.
     template <typename Pair>
     SIMT_FUNCTION static void multiply_rows(int num_pairs, const bool (&there)[2], const AttendMemory& memory,
                                             float (&acc)[4], const Pair& k) {
@@ -100,7 +100,7 @@ struct TensorDots {
             if (dim < of.pages.head_dim) pv[column * of.pages.head_dim + dim] = 0.0F + acc[d][i];
         });
     }
-    // Rows g and g + 8 of mma's d-th result are two neighbouring dims, which V has side by side: the first one.
+    // Rows g and g + 8 of mma's d-th result are two neighbouring dims, which are adjacent in V; returns the first one.
     SIMT_FUNCTION static int dim_of(int first_dim, int d) {
         return first_dim + d * simt::kMmaRows + simt::thread_x() / 4 * 2;
     }
@@ -126,7 +126,7 @@ struct TensorDots {
             }
         }
     }
-    // Positions [first, end) of a tile, 16 at most, for all columns. What is after them is not read.
+    // Positions [first, end) of a tile, 16 at most, for all columns. Positions after them are not read.
     template <typename Values>
     SIMT_FUNCTION static void add_positions(const AttendParameters& of, int tile, int first, int end, int first_dim,
                                             const AttendMemory& memory, const Values& values, Sums& acc) {
@@ -150,12 +150,12 @@ struct TensorDots {
             simt::mma({{lower(v[0], v[1]), upper(v[0], v[1]), lower(v[2], v[3]), upper(v[2], v[3])}}, b0, b1, acc[d]);
         }
     }
-    // The lower or upper halves of two words as a pair.
+    // Packs the lower or the upper halves of two words.
     SIMT_FUNCTION static uint32_t lower(uint32_t a, uint32_t b) { return (a & 0xFFFFU) | b << 16; }
     SIMT_FUNCTION static uint32_t upper(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xFFFF0000U); }
 
-    // Where they end for one row before another, a row multiplies by itself, by what it sees: a p of +0 would not hide
-    // a V that is not finite.
+    // When the visible range ends earlier for some rows, each row multiplies separately with the positions that it
+    // sees: a p of +0 would not mask a V that is not finite.
     template <typename Values>
     SIMT_FUNCTION static void add_by_rows(const AttendParameters& of, const AttendItem& item, int tile, int first,
                                           int first_dim, const AttendMemory& memory, const Values& v, Sums& acc) {

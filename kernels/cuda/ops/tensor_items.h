@@ -1,11 +1,11 @@
-// kernels/cuda/ops/tensor_items.h: matmuls of 9 to 32 rows on tensor cores (ops/tensor_matmul.h says which dot
-// products). Work is a list of items, as in ops/matmul_items.h: a panel is 16 outputs for each warp of a block, an item
-// one chunk of a panel, or all of them, one after another; blocks take items from the list until none are left. What
-// passes through a block's shared memory:
+// kernels/cuda/ops/tensor_items.h: owns matmuls of 9 to 32 rows on tensor cores (ops/tensor_matmul.h defines the dot
+// products). The work is a list of items, as in ops/matmul_items.h. A panel is 16 outputs per warp of a CTA; an item is
+// one chunk of a panel, or all of its chunks one after another; CTAs take items from the list until it is empty. Shared
+// memory of a CTA:
 //
-//   inputs  [2][rows][chunk's pairs]: of the chunk that is multiplied and of the next one, for all warps; the 16-byte
-//           vectors of a row exchanged by the row's last three bits, so that load_matrices meets every bank once
-//   rings   [warps][stages][kStageGroups][128 words] of fragments, each warp's own
+//   inputs  [2][rows][chunk's pairs]: double buffer for all warps: the chunk in use and the next one. The 16-byte
+//           vectors of a row are swizzled by the row's low three bits, so that load_matrices has no bank conflicts
+//   rings   [warps][stages][kStageGroups][128 words] of fragments: one ring buffer per warp
 #pragma once
 
 #include "kernels/cuda/ops/tensor_matmul.h"
@@ -13,53 +13,54 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// Items of one chunk each leave its sums in memory, and who is the last of a panel to arrive there adds them up in
-// ascending order: nobody waits.
+// If panels are divided into items of one chunk, each item stores its sums in memory. The CTA whose item arrives last
+// at a panel adds the sums in ascending order, so no CTA waits.
 struct TensorItemList {
-    bool is_divided;     // an item is one chunk
-    int32_t num_chunks;  // of a panel
-    int32_t num_panels;  // of all outputs, for each kRows rows
+    bool is_divided;     // an item is one chunk; else all of a panel
+    int32_t num_chunks;  // per panel
+    int32_t num_panels;  // outputs' panels times groups of kRows rows
     int32_t num_items;
-    simt::Global<float> sums;        // [panels][chunks][warps][kSums], where they are divided
-    simt::Global<int32_t> arrivals;  // [panels], items so far; 0 before every launch and behind it
+    simt::Global<float> sums;        // [panels][chunks][warps][kSums], if divided
+    simt::Global<int32_t> arrivals;  // [panels], items arrived; 0 before and after every launch
 };
 
-// Blocks of (32, block_warps) threads, kWarps at most.
+// CTAs of (32, block_warps) threads, kWarps at most.
 template <int kRowTiles, int kRingStages>
 struct TensorOfItems : TensorParameters {
     TensorItemList items;
-    int32_t block_warps;  // threads_y, as the host says it
+    int32_t block_warps;  // threads_y, set by the host
 
     static constexpr int kWarps = 8;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = 2;
-    static constexpr bool kDependent = true;  // it asks for weights, which no kernel writes, while those before it end
+    // Weights, which no kernel writes, are prefetched while earlier kernels end
+    static constexpr bool kDependent = true;
     static constexpr int kRows = kRowTiles * simt::kMmaColumns;
-    static constexpr int kSums = kRows * simt::kMmaRows;  // of a warp's chunk: [row tiles][32 lanes][4]
+    static constexpr int kSums = kRows * simt::kMmaRows;  // per warp and chunk: [row tiles][32 lanes][4]
     static constexpr int kStageGroups = 4;
-    static constexpr int kStages = kChunkGroups / kStageGroups;  // of a chunk, however short the last one is
+    static constexpr int kStages = kChunkGroups / kStageGroups;  // per chunk; a short last chunk has as many
     static constexpr int kStageWords = kStageGroups * kFragmentWords;
     static constexpr int kRingWords = kRingStages * kStageWords;
-    static constexpr int kChunkPairs = kChunkGroups * kGroupPairs;  // of a row
-    static constexpr int kRowVectors = kChunkPairs / 4;             // of 16 bytes
+    static constexpr int kChunkPairs = kChunkGroups * kGroupPairs;  // per row
+    static constexpr int kRowVectors = kChunkPairs / 4;             // 16-byte vectors per row
     static constexpr int kInputWords = kRows * kChunkPairs;
     static constexpr int kWords = 2 * kInputWords + kWarps * kRingWords;
     static constexpr int kSharedBytes = kWords * 4;
     [[nodiscard]] int64_t shared_bytes() const { return (2 * kInputWords + int64_t{block_warps} * kRingWords) * 4; }
-    static constexpr int kAhead = 4;  // chunks whose sums are under way at once
+    static constexpr int kAhead = 4;  // chunks whose sums are in flight at once
     static_assert(kRowTiles % 2 == 0 && kRingStages >= 3 && kRingStages <= kStages);
 
     using Sums = float[kRowTiles][4];
-    // A chunk of an item.
+    // One chunk of an item.
     struct Turn {
         int32_t item;
-        int32_t panel;  // of all rows: those of the first kRows, those of the next
+        int32_t panel;  // over all groups of kRows rows, group by group
         int32_t chunk;
     };
-    // What the lane brings of its warp's weights, from its own place on.
+    // The lane's part of its warp's weights, from the lane's offset on.
     struct Source {
         simt::Global<const uint32_t> weights;
-        int32_t groups;  // that there are
+        int32_t groups;  // groups that exist
     };
 
     SIMT_FUNCTION void operator()() const {
@@ -67,13 +68,13 @@ struct TensorOfItems : TensorParameters {
         SIMT_SHARED(int32_t, arrived, 1);
         const simt::Shared<uint32_t> own = memory.slice(2 * kInputWords + simt::thread_y() * kRingWords, kRingWords);
         Turn turn = first_of(simt::block_x());
-        Source ahead = source_of(turn);  // of the stage that is asked for next
+        Source ahead = source_of(turn);  // the stage to prefetch next
         SIMT_UNROLL
         for (int stage = 0; stage < kRingStages - 1; ++stage) fetch_weights(ahead, stage, own, stage * kStageWords);
         simt::wait_previous();
         simt::release_next();
         fetch_inputs(turn, memory.slice(0, kInputWords));
-        // One group of copies for all of these; from here on one a stage.
+        // These copies are one group; from here on every stage commits one.
         SIMT_UNROLL
         for (int stage = 0; stage < kRingStages - 1; ++stage) simt::commit_async();
         int place = 0;
@@ -106,7 +107,7 @@ struct TensorOfItems : TensorParameters {
         simt::wait_async<0>();
     }
 
-    // --- what is whose
+    // --- division of work
 
     [[nodiscard]] SIMT_FUNCTION Turn first_of(int32_t item) const {
         if (!items.is_divided) return {item, item, 0};
@@ -125,7 +126,7 @@ struct TensorOfItems : TensorParameters {
 
     // --- a chunk
 
-    // Of the warp's tile.
+    // For the warp's tile.
     [[nodiscard]] SIMT_FUNCTION int32_t groups_of(const Turn& turn) const {
         if (turn.item >= items.num_items || tile_of(turn.panel) >= num_tiles) return 0;
         const auto left = static_cast<int32_t>(num_groups) - turn.chunk * kChunkGroups;
@@ -146,7 +147,7 @@ struct TensorOfItems : TensorParameters {
                               group * kFragmentWords, group < from.groups);
         }
     }
-    // By all threads of the block: what there is not is +0.
+    // Called by all threads of the CTA; elements outside the matrix are +0.
     SIMT_FUNCTION void fetch_inputs(const Turn& turn, const simt::Shared<uint32_t>& to) const {
         if (turn.item >= items.num_items) return;
         const int64_t first_row = first_row_of(turn.panel);
@@ -163,11 +164,11 @@ struct TensorOfItems : TensorParameters {
     }
     SIMT_FUNCTION static int place_of(int row, int vector) { return row * kChunkPairs + (vector ^ row % 8) * 4; }
 
-    // A stage's groups, in order, of which a chunk has so many.
+    // Multiplies a stage's groups in order.
     SIMT_FUNCTION static void multiply(const simt::Shared<uint32_t>& weights, const simt::Shared<uint32_t>& inputs,
                                        int stage, int groups, Sums& acc) {
         const int lane = simt::thread_x();
-        // load_matrices takes two tiles of 8 rows, the lower and the upper half of a group of each.
+        // load_matrices takes two tiles of 8 rows: the lower and the upper half of one group of each.
         const int row = lane / 16 * 8 + lane % 8;
         SIMT_UNROLL
         for (int g = 0; g < kStageGroups; ++g) {
@@ -184,7 +185,7 @@ struct TensorOfItems : TensorParameters {
         }
     }
 
-    // --- behind a chunk
+    // --- after a chunk
 
     SIMT_FUNCTION void end_chunk(const Turn& turn, bool is_over, const Sums& acc, Sums& total,
                                  const simt::Shared<int32_t>& arrived) const {
@@ -213,9 +214,9 @@ struct TensorOfItems : TensorParameters {
         for (int j = 0; j < kRowTiles; ++j) write(tile, first_row_of(panel) + j * simt::kMmaColumns, total[j]);
     }
 
-    // --- a panel that several blocks have
+    // --- a panel divided among CTAs
 
-    // The lane's.
+    // Offset of the lane's sums.
     [[nodiscard]] SIMT_FUNCTION int64_t sums_of(int32_t panel, int32_t chunk) const {
         return ((int64_t{panel} * items.num_chunks + chunk) * block_warps + simt::thread_y()) * kSums +
                simt::thread_x() * 4;
@@ -227,7 +228,7 @@ struct TensorOfItems : TensorParameters {
             simt::store4(items.sums, place + j * simt::kWarpSize * 4, {{acc[j][0], acc[j][1], acc[j][2], acc[j][3]}});
         }
     }
-    // Behind an item: who is, finds all of the panel's sums.
+    // Called after an item: true for the last arrival, to which all sums of the panel are visible.
     [[nodiscard]] SIMT_FUNCTION bool is_last(int32_t panel, const simt::Shared<int32_t>& arrived) const {
         const bool speaks = simt::thread_x() == 0 && simt::thread_y() == 0;
         simt::sync_block();  // the whole item is there, and is released with the arrival
@@ -245,7 +246,7 @@ struct TensorOfItems : TensorParameters {
             for (int j = 0; j < kRowTiles; ++j) add_chunks(sums, panel, first, j, total[j]);
         }
     }
-    // In ascending order, kAhead of them.
+    // Adds them in ascending order, kAhead at a time.
     SIMT_FUNCTION void add_chunks(const simt::Global<const float>& sums, int32_t panel, int32_t first, int j,
                                   float (&total)[4]) const {
         simt::Four<float> some[kAhead] = {};

@@ -1,12 +1,12 @@
-// kernels/cuda/ops/tensor_matmul.h: dot products on tensor cores. Those of tensor.sm90
-// (reference/numerics/tensor_sm90.h): an accumulator takes a chunk's 32 groups of 16 in order from +0, chunk sums are
-// added in order. Those of fast: in any order. Outputs are the rows of mma's result and the batch's rows its columns,
-// so that 8 rows are enough for one, and weights lie in memory as mma takes them:
+// kernels/cuda/ops/tensor_matmul.h: owns the dot products on tensor cores. tensor.sm90
+// (reference/numerics/tensor_sm90.h): an accumulator takes the 32 groups of 16 of a chunk in order from +0, and chunk
+// sums are added in order. fast: any order. Outputs are the rows of mma's result and the batch's rows its columns, so 8
+// rows fill an mma, and weights are stored in mma's register layout:
 //
 //   fragments  [ceil(N/16)][ceil(K/16)][32 lanes][4 words]: 16 outputs by 16 of K, a lane's part of A in 16 bytes
 //   x          [num_rows][row_pairs] pairs, row_pairs = 8 · ceil(K/16), padded with +0
 //
-// A group of zeros adds nothing, so what is beyond N, K and the rows is +0.
+// A group of zeros adds nothing, so padding beyond N, K and the rows is +0.
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
@@ -17,7 +17,7 @@ inline namespace SIMT_MACHINE {
 
 inline constexpr int kGroupPairs = reference::kTensorGroup / 2;
 inline constexpr int kChunkGroups = static_cast<int>(reference::kTensorChunk / reference::kTensorGroup);
-inline constexpr int kFragmentWords = simt::kWarpSize * 4;  // of 16 outputs by one group
+inline constexpr int kFragmentWords = simt::kWarpSize * 4;  // 16 outputs by one group
 static_assert(reference::kTensorGroup == simt::kMmaK, "a group is one mma");
 
 struct TensorParameters {
@@ -26,11 +26,11 @@ struct TensorParameters {
     simt::Global<const float> bias;  // used when has_bias
     bool has_bias;
     int64_t num_tiles;   // of 16 outputs
-    int64_t num_groups;  // of K
+    int64_t num_groups;  // of 16 of K
     KernelRows<float> out;
 
     [[nodiscard]] SIMT_FUNCTION int64_t row_pairs() const { return num_groups * kGroupPairs; }
-    // Sums of a lane, as mma leaves them: 16 outputs from tile · 16 on, 8 rows from first_row on.
+    // A lane's sums in mma's layout: 16 outputs from tile · 16 on, 8 rows from first_row on.
     SIMT_FUNCTION void write(int64_t tile, int64_t first_row, const float (&total)[4]) const {
         SIMT_UNROLL
         for (int i = 0; i < 4; ++i) {
@@ -43,9 +43,9 @@ struct TensorParameters {
     }
 };
 
-// Many rows, in blocks of (32, 8) threads: four warps of 16 · kWarpTiles outputs by two of 64 rows. Stages of 64 of K
-// come kStages deep by asynchronous copies. Within a row of a stage the 16-byte vectors are exchanged by the row's last
-// three bits, so that load_matrices meets every bank once.
+// Many rows, in CTAs of (32, 8) threads: a grid of four warps of 16 · kWarpTiles outputs by two of 64 rows.
+// Asynchronous copies keep kStages stages of 64 of K. Within a row of a stage the 16-byte vectors are swizzled by the
+// row's low three bits, so that load_matrices has no bank conflicts.
 template <int kWarpTiles, int kStages, bool kHasChunks>
 struct TensorBlocks : TensorParameters {
     static constexpr int kWarpRows = 64;
@@ -56,10 +56,10 @@ struct TensorBlocks : TensorParameters {
     static constexpr int kBlockRows = kWarpRows * kRowWarps;
     static constexpr int kStageGroups = 4;
     static constexpr int kStagePairs = kStageGroups * kGroupPairs;
-    static constexpr int kWeightWords = kBlockTiles * kStageGroups * kFragmentWords;  // of a stage
+    static constexpr int kWeightWords = kBlockTiles * kStageGroups * kFragmentWords;  // per stage
     static constexpr int kStageWords = kWeightWords + kBlockRows * kStagePairs;
     static constexpr int kSharedBytes = kStages * kStageWords * 4;
-    static constexpr int kRowVectors = kStagePairs / 4;  // of 16 bytes
+    static constexpr int kRowVectors = kStagePairs / 4;  // 16-byte vectors
     static_assert(kRowVectors == 8 && kChunkGroups % kStageGroups == 0 && kWarps % kStageGroups == 0);
 
     using Sums = float[kWarpTiles][kWarpRows / simt::kMmaColumns][4];
@@ -86,8 +86,9 @@ struct TensorBlocks : TensorParameters {
             }
         }
         if (!has_part) return;
-        if constexpr (kHasChunks) end_chunk(total, acc);  // the last one; after a whole one it is +0
-        const int warp = simt::anew(simt::thread_y());    // kept from the beginning, its places would cost registers
+        if constexpr (kHasChunks) end_chunk(total, acc);  // the last, partial chunk; +0 after a whole one
+        // Recomputed: kept across the loop, the offsets would occupy registers
+        const int warp = simt::anew(simt::thread_y());
         write_all(first_tile(warp), first_row(warp), kHasChunks ? total : acc);
     }
     SIMT_FUNCTION static int64_t first_tile(int warp) {
@@ -106,12 +107,12 @@ struct TensorBlocks : TensorParameters {
         }
     }
 
-    // What a thread brings of a stage, from its own places on.
+    // The data of a stage that a thread copies, from the thread's offsets on.
     struct Coming {
         simt::Shared<uint32_t> to;
-        int64_t weights;  // [block's tiles][stage's groups] of fragments: all threads take two tiles at a time
+        int64_t weights;  // [block's tiles][stage's groups] of fragments: all threads copy two tiles at a time
         int tiles_left;   // of the block
-        int64_t rows;     // [block's rows][stage's pairs], the vectors of a row exchanged: 32 rows at a time
+        int64_t rows;     // [block's rows][stage's pairs], vectors swizzled: 32 rows at a time
         int rows_left;
     };
     static constexpr int kTilesAtOnce = kWarps / kStageGroups;
@@ -119,7 +120,7 @@ struct TensorBlocks : TensorParameters {
     static constexpr int kTileTurns = kBlockTiles / kTilesAtOnce;
     static_assert(kBlockRows == kStageGroups * kRowsAtOnce, "some rows in each part");
 
-    // Nothing of a stage that there is not.
+    // Returns nothing to copy for a stage that does not exist.
     SIMT_FUNCTION Coming coming(const simt::Shared<uint32_t>& memory, int stage) const {
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
         const int64_t group = int64_t{stage} * kStageGroups + simt::thread_y() % kStageGroups;
@@ -131,7 +132,7 @@ struct TensorBlocks : TensorParameters {
                 group < num_groups ? static_cast<int>(num_tiles - tile) : 0, row * row_pairs() + pair,
                 pair < row_pairs() ? static_cast<int>(out.num_rows - row) : 0};
     }
-    // One of its kStageGroups parts.
+    // Copies one of kStageGroups parts.
     SIMT_FUNCTION void fetch_part(const Coming& of, int part) const {
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
         SIMT_UNROLL
@@ -150,16 +151,16 @@ struct TensorBlocks : TensorParameters {
         return row * kStagePairs + (vector ^ (row % kRowVectors)) * 4;
     }
 
-    // A stage's groups, in order; between them another stage is asked for.
+    // Multiplies a stage's groups in order, and requests parts of a later stage between them.
     SIMT_FUNCTION void multiply(const simt::Shared<uint32_t>& memory, int number, bool has_part, Sums& acc) const {
         const simt::Shared<uint32_t> stage = memory.slice(number % kStages * kStageWords, kStageWords);
         const int lane = simt::thread_x();
         const simt::Shared<uint32_t> rows = stage.slice(kWeightWords, kStageWords - kWeightWords);
         const int tile = simt::thread_y() % kOutputWarps * kWarpTiles;
-        // load_matrices takes two tiles of 8 rows, the lower and the upper half of a group of each.
+        // load_matrices takes two tiles of 8 rows: the lower and the upper half of one group of each.
         const int row = simt::thread_y() / kOutputWarps * kWarpRows + lane / 16 * 8 + lane % 8;
         const Coming next = coming(memory, number + kStages - 1);
-        SIMT_ONE_BY_ONE  // unrolled, what is brought would cost the sums their registers
+        SIMT_ONE_BY_ONE  // unrolled, the prefetched offsets would take registers from the sums
             for (int g = 0; g < kStageGroups; ++g) {
             fetch_part(next, g);
             if (!has_part) continue;
@@ -197,7 +198,7 @@ struct TensorBlocks : TensorParameters {
 
 // 192 outputs by 128 rows; sums and accumulators fill the registers.
 struct TensorMatmul : TensorBlocks<3, 4, true> {};
-// 256 outputs by 128 rows: one chunk needs no sums beside the accumulators.
+// 256 outputs by 128 rows: a single chunk needs no sums besides the accumulators.
 struct TensorFastMatmul : TensorBlocks<4, 3, false> {};
 
 }  // namespace SIMT_MACHINE

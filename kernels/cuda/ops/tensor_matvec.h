@@ -1,5 +1,5 @@
-// kernels/cuda/ops/tensor_matvec.h: matmuls of up to 8 rows on tensor cores (ops/tensor_matmul.h says which dot
-// products), with what comes before and behind them (ops/matvec_parts.h).
+// kernels/cuda/ops/tensor_matvec.h: owns matmuls of up to 8 rows on tensor cores (ops/tensor_matmul.h defines the dot
+// products), fused with the operations before and after (ops/matvec_parts.h).
 #pragma once
 
 #include "kernels/cuda/ops/matvec_parts.h"
@@ -8,9 +8,9 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// Weights: fragments. A warp computes 16 outputs over one chunk, straight from memory, and has 16 bytes for each of its
-// lanes and of kAhead groups under way at once. Blocks of (32, 8) threads: chunk_warps warps side by side for the
-// chunks of 16 outputs, which are added in order; with kSwiglu the second half of the warps has the rows of up.
+// Weights are fragments. A warp computes 16 outputs over one chunk directly from global memory, with 16 bytes per lane
+// for each of kAhead groups in flight at once. CTAs of (32, 8) threads: chunk_warps warps take the chunks of 16 outputs
+// in parallel, and the chunk sums are added in order; with kSwiglu the second half of the warps computes up.
 template <bool kNormed>
 struct TensorMatvecOf : MatvecParts {
     int32_t chunk_warps;  // 1, 2, 4 or 8; with kSwiglu at most 4
@@ -19,9 +19,11 @@ struct TensorMatvecOf : MatvecParts {
     static constexpr int kWarps = 8;
     static constexpr int kAhead = 8;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
-    static constexpr int kResidentBlocks = 2;  // so that the compiler asks for all of them before it uses the first
-    static constexpr bool kDependent = true;   // it asks for weights, which no kernel writes, while those before it end
-    static constexpr int kPadding = 4;         // words behind a normed row: eight rows are in banks of their own
+    // Limits registers such that the compiler issues all loads before the first use
+    static constexpr int kResidentBlocks = 2;
+    // Weights, which no kernel writes, are prefetched while earlier kernels end
+    static constexpr bool kDependent = true;
+    static constexpr int kPadding = 4;  // words behind a normed row: eight rows then lie in different banks
     static constexpr int kInputWords = static_cast<int>(kMatvecNormRows * (kMatvecNormWidth / 2 + kPadding));
     static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
     static constexpr int kSums = kWarps * simt::kMmaRows * kRows;
@@ -30,18 +32,18 @@ struct TensorMatvecOf : MatvecParts {
     struct Weights {
         simt::Four<uint32_t> of_group[kAhead];
     };
-    // Whose sums a warp computes.
+    // The tile and chunk whose sums a warp computes.
     struct Part {
         simt::Global<const uint32_t> fragments;
-        int64_t first_word;  // of the tile, and of the lane in it
+        int64_t first_word;  // offset of the tile plus the lane's in it
         bool is_there;
-        int chunk;     // in a turn
-        int in_block;  // of the block's tiles
+        int chunk;     // number in the current iteration
+        int in_block;  // tile number in the CTA
     };
     template <typename Data>
     struct Inputs {
         Data data;
-        int stride;  // words from row to row
+        int stride;  // words between rows
     };
 
     SIMT_FUNCTION void operator()() const {
@@ -66,13 +68,13 @@ struct TensorMatvecOf : MatvecParts {
     }
 
     [[nodiscard]] SIMT_FUNCTION int num_groups() const { return static_cast<int>(row_pairs) / kGroupPairs; }
-    [[nodiscard]] SIMT_FUNCTION int num_tiles() const { return kWarps / chunk_warps; }            // of the block
-    [[nodiscard]] SIMT_FUNCTION int num_outputs() const { return num_tiles() * simt::kMmaRows; }  // likewise
+    [[nodiscard]] SIMT_FUNCTION int num_tiles() const { return kWarps / chunk_warps; }            // per CTA
+    [[nodiscard]] SIMT_FUNCTION int num_outputs() const { return num_tiles() * simt::kMmaRows; }  // per CTA
 
     SIMT_FUNCTION Part this_part() const {
         const int in_block = simt::thread_y() / chunk_warps;
         const bool beside = end == MatvecEnd::kSwiglu;
-        const int tiles = beside ? num_tiles() / 2 : num_tiles();  // of a matrix
+        const int tiles = beside ? num_tiles() / 2 : num_tiles();  // per matrix
         const int matrix = beside ? in_block / tiles : block_matrix();
         const int64_t tile = int64_t{beside ? simt::block_x() : block_of_matrix()} * tiles + in_block % tiles;
         const int64_t width = one_of(matrix, first.out.width, second.out.width, third.out.width);
@@ -81,7 +83,7 @@ struct TensorMatvecOf : MatvecParts {
                 simt::thread_y() % chunk_warps, in_block};
     }
 
-    // Of kAhead groups of a chunk, as far as they exist.
+    // Loads kAhead groups of a chunk, as far as they exist.
     SIMT_FUNCTION Weights fetch(const Part& part, int group) const {
         Weights weights = {};
         const int count = part.is_there ? num_groups() - group : 0;
@@ -93,7 +95,7 @@ struct TensorMatvecOf : MatvecParts {
         return weights;
     }
 
-    // The sums of every chunk, added in order.
+    // Computes the sums of every chunk and adds them in order.
     template <typename Data>
     SIMT_FUNCTION void add_chunks(const Part& part, Weights weights, const Inputs<Data>& inputs,
                                   const simt::Shared<float>& sums, const simt::Shared<float>& totals) const {
@@ -106,8 +108,8 @@ struct TensorMatvecOf : MatvecParts {
             simt::sync_block();
         }
     }
-    // Those of the chunk that begins at group `begin`, if there is one: [chunks][kRows][outputs]. `weights` are its
-    // first, and then those of the warp's next chunk.
+    // Stores the sums of the chunk that begins at group `begin`, if it exists: [chunks][kRows][outputs]. `weights`
+    // holds its first groups, and on return those of the warp's next chunk.
     template <typename Data>
     SIMT_FUNCTION void leave_chunk(const Part& part, int begin, Weights& weights, const Inputs<Data>& inputs,
                                    const simt::Shared<float>& sums) const {
@@ -126,7 +128,7 @@ struct TensorMatvecOf : MatvecParts {
             sums[(part.chunk * kRows + row) * num_outputs() + output] = acc[i];
         }
     }
-    // A group that does not exist is not multiplied, a row that does not is +0.
+    // Skips groups that do not exist; rows that do not exist are +0.
     template <typename Data>
     SIMT_FUNCTION void add_groups(const Weights& weights, const Inputs<Data>& inputs, int group,
                                   float (&acc)[4]) const {

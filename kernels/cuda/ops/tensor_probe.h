@@ -1,5 +1,5 @@
-// kernels/cuda/ops/tensor_probe.h: single multiplications on tensor cores, as they are, by a warp's mma and by a
-// warpgroup: what a device's self-test (kernels/cuda/tensor_self_test.h) looks at.
+// kernels/cuda/ops/tensor_probe.h: owns single multiplications on tensor cores without further processing, by a warp's
+// mma and by a warpgroup's wgmma, for a device's self-test (kernels/cuda/tensor_self_test.h).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-// Tiles: sums = c + A · B. Pairs of k are words. Blocks of (32, kWarps) threads, a warp for a tile.
+// Tiles: sums = c + A · B. A word is two values of k. CTAs of (32, kWarps) threads, one warp per tile.
 struct ProbeParameters {
     static constexpr int kWarps = 4;
     static constexpr int kLinePairs = simt::kMmaK / 2;
-    static constexpr int kSums = simt::kMmaRows * simt::kMmaColumns;  // of a tile
+    static constexpr int kSums = simt::kMmaRows * simt::kMmaColumns;  // per tile
 
     simt::Global<const uint32_t> a;  // [num_tiles, 16, 8]
     simt::Global<const uint32_t> b;  // [num_tiles, 8, 8]: columns
@@ -28,7 +28,7 @@ struct ProbeParameters {
         const int64_t lower = upper + 8 * kLinePairs;
         return {{a[upper], a[lower], a[upper + 4], a[lower + 4]}};
     }
-    // Of c and sums: where this lane's i-th lies.
+    // Offset of this lane's i-th element in c and sums.
     SIMT_FUNCTION static int64_t place(int64_t tile, int i) {
         const int64_t first = tile * kSums + simt::thread_x() / 4 * simt::kMmaColumns + simt::thread_x() % 4 * 2;
         return first + i / 2 * (8 * simt::kMmaColumns) + i % 2;
@@ -50,8 +50,8 @@ struct TensorProbe : ProbeParameters {
     }
 };
 
-// One multiplication of a warpgroup: its four tiles' rows by all of their columns, of which each warp keeps its own.
-// Columns from 32 on are +0.
+// One wgmma: the rows of a warpgroup's four tiles by the columns of all four, of which each warp keeps those of its own
+// tile. Columns from 32 on are +0.
 struct HopperProbe : ProbeParameters {
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = 1;
@@ -83,7 +83,7 @@ struct HopperProbe : ProbeParameters {
             if (is_there && i / 4 == simt::thread_y()) sums[place(tile, i % 4)] = acc[i];
         }
     }
-    // The block's columns as rows of a swizzled tile, their first 16 of k.
+    // Copies the CTA's columns to rows of a swizzled tile, first 16 of k.
     SIMT_FUNCTION void bring_columns(const simt::Shared<uint32_t>& columns) const {
         const int64_t first = int64_t{simt::block_x()} * kWarps * simt::kMmaColumns;
         const int64_t end = num_tiles * simt::kMmaColumns;

@@ -1,15 +1,15 @@
-// kernels/cuda/ops/tile_attention.h: attention of many rows of a sequence, as a prefill has them, on Hopper's tensor
-// cores (tensor.sm90): K and V are brought once for a tile of 64 rows of a head. An item is a run of such a tile
-// (ops/attention.h); a warp has 16 of its rows, and their scores, weights, m, l and o stay in its registers: rows of
-// mma's result are query rows, its columns positions of K or dims of V. What comes in which order into the ring:
+// kernels/cuda/ops/tile_attention.h: owns the attention of many rows of a sequence (prefill) on Hopper's tensor cores
+// (tensor.sm90): a CTA loads K and V once for a tile of 64 rows of one attention head. An item is a run for such a tile
+// (ops/attention.h); a warp has 16 of its rows and keeps their scores, weights, m, l and o in registers. The rows of
+// mma's result are query rows; its columns are positions of K or dims of V. Order and layout of the ring buffer:
 //
-//   fill    the first tile of K of the block's first item, the first one of V, the next one of K, ...; fill n to
-//           place n % 4
-//   place   [16 pieces][piece words]: of K a quarter of a page, of V four positions of one, and of V 8 words of nothing
-//           behind each, so that the lanes of a warp, which read four pieces at once, do not meet in the same banks
+//   fill    the first tile of K of the CTA's first item, the first of V, the next of K, ...; fill n goes to place n % 4
+//   place   [16 pieces][piece words]: for K a quarter of a page; for V four positions of a page and 8 words of padding,
+//           so that a warp's lanes, which read four pieces at once, have no bank conflicts
 //
-// A lane has four neighbouring positions of every 16, in its scores and in V alike: 4 t to 4 t + 3 for t = lane % 4. So
-// the scores' fragments are the weights' (mma adds its 16 products in no order: numerics/tensor_sm90.h).
+// A lane has four consecutive positions of every 16, for scores and V alike: 4 t to 4 t + 3 for t = lane % 4. Therefore
+// the scores' fragments are already the fragments of the weights (mma's sum of 16 products has no order:
+// numerics/tensor_sm90.h).
 #pragma once
 
 #include <limits>
@@ -24,44 +24,44 @@ inline constexpr int kTilePlaces = 4;
 inline constexpr int kTilePieces = 16;
 inline constexpr int kPiecePositions = kTile / kTilePieces;  // of V
 inline constexpr int kPiecesOfPage = kTilePieces / kRingPages;
-inline constexpr int kPiecePadding = 8;  // words behind a piece of V
+inline constexpr int kPiecePadding = 8;  // words after a piece of V
 
-// Blocks of (32, 4) threads. A warp brings four of a tile's pieces, three fills ahead. REQUIRES: pages of
-// kUsualBlockSize positions.
+// CTAs of (32, 4) threads. A warp copies four of a tile's pieces, three fills ahead. REQUIRES: pages of kUsualBlockSize
+// positions.
 template <int kHeadDim>
 struct TensorAttendTile : AttendParameters {
-    static constexpr int kGroup = simt::kMmaK;  // positions, or dims, of one mma
+    static constexpr int kGroup = simt::kMmaK;  // positions or dims per mma
     static_assert(kHeadDim % kGroup == 0 && kMaxHeadDim <= reference::kTensorChunk);
     static constexpr int kWarps = kTileRows / simt::kMmaRows;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = kHeadDim <= 64 ? 3 : 2;
     static constexpr int kGroups = kTile / kGroup;        // of a tile's positions
     static constexpr int kDimGroups = kHeadDim / kGroup;  // of a head's dims
-    static constexpr int kRows = 2;                       // of a lane: lane / 4 of the warp's, and that + 8
+    static constexpr int kRows = 2;                       // rows per lane: row lane / 4 of the warp's and that + 8
     static constexpr int kAllRows = -1;
     static constexpr float kNothing = -std::numeric_limits<float>::infinity();
     static constexpr int kPieceWords = kPiecePositions * kHeadDim / 2;
-    static constexpr int kPieceStride = kPieceWords + kPiecePadding;  // of V
+    static constexpr int kPieceStride = kPieceWords + kPiecePadding;  // for V
     static constexpr int kPlaceWords = kTilePieces * kPieceStride;
     static constexpr int kSharedBytes = kTilePlaces * kPlaceWords * 4;
     static constexpr int kAhead = kTilePlaces - 1;
     static constexpr int kLanesThatBring = kTilePieces / kWarps;
-    static constexpr int kQueryStride = kHeadDim / 2 + 4;  // words: eight rows meet each bank once
+    static constexpr int kQueryStride = kHeadDim / 2 + 4;  // words: eight rows lie in different banks
     using Ring = simt::Shared<uint32_t>;
 
-    // What a warp computes of an item.
+    // A warp's part of an item.
     struct Own {
-        int32_t first_row;      // of the step's
-        int32_t num_rows;       // at most 16, or none
-        int32_t seen_by_first;  // how many of the run's positions the first and the last of them see
+        int32_t first_row;      // index in the step's rows
+        int32_t num_rows;       // 0 to 16
+        int32_t seen_by_first;  // positions of the run that the first and the last of them see
         int32_t seen_by_last;
-        int32_t seen[kRows];  // and each of a lane's rows; nothing where there is none
+        int32_t seen[kRows];  // and each of a lane's rows; 0 for a row that does not exist
         float m[kRows] = {};  // over the run's tiles so far
         float l[kRows] = {};
         float o[kDimGroups][kRows][4] = {};  // dims 4 t to 4 t + 3 of each 16
     };
 
-    // What a warp shares with others; its own rows of q.
+    // Shared memory: the ring, and the warp's rows of q.
     struct Memory {
         Ring ring;
         Ring q;  // [16][kQueryStride]: bf16 pairs
@@ -73,7 +73,7 @@ struct TensorAttendTile : AttendParameters {
         SIMT_LARGE_SHARED(uint32_t, ring, kSharedBytes / 4);
         SIMT_SHARED(uint32_t, all_q, kTileRows * kQueryStride);  // bf16 pairs
         SIMT_BARRIERS(full, kTilePlaces);                        // a tile's pieces
-        SIMT_BARRIERS(empty, kTilePlaces);                       // the warps that read it
+        SIMT_BARRIERS(empty, kTilePlaces);                       // one arrival per reading warp
         if (simt::thread_y() == 0 && simt::thread_x() == 0) {
             for (int i = 0; i < kTilePlaces; ++i) {
                 full[i].init(kTilePieces);
@@ -96,17 +96,17 @@ struct TensorAttendTile : AttendParameters {
         return ring.slice(fill % kTilePlaces * kPlaceWords, kPlaceWords);
     }
 
-    // --- bringing
+    // --- producer
 
-    // A lane for a piece. What of a page nobody sees comes along, and nobody reads it. n: of the item's fills, from
-    // `first_fill` on.
+    // One lane per piece. Copies whole pieces; positions that no row sees are never read. n: number among the item's
+    // fills, which start at `first_fill`.
     SIMT_FUNCTION void bring(const AttendItem& item, int first_fill, int n, const Memory& memory) const {
         const int piece = simt::thread_y() * kLanesThatBring + simt::thread_x();
         if (n >= 2 * item.num_tiles() || simt::thread_x() >= kLanesThatBring) return;
         const int fill = first_fill + n;
         const int place = fill % kTilePlaces;
         memory.empty[place].wait((fill / kTilePlaces + 1) % 2);  // before the first turn it is free
-        const int32_t position = n / 2 * kTile + piece / kPiecesOfPage * kUsualBlockSize;  // of the run
+        const int32_t position = n / 2 * kTile + piece / kPiecesOfPage * kUsualBlockSize;  // in the run
         if (position >= item.num_visible) {
             memory.full[place].arrive();
             return;
@@ -130,7 +130,7 @@ struct TensorAttendTile : AttendParameters {
 
     SIMT_FUNCTION static int row_of_lane() { return simt::thread_x() / 4; }  // a row of A, a column of B
     SIMT_FUNCTION static int part_of_lane() { return simt::thread_x() % 4; }
-    // The i-th of a lane's four positions of 16.
+    // The i-th of a lane's four positions in group g.
     SIMT_FUNCTION static int position_of_lane(int g, int i) {
         return g * kGroup + kPiecePositions * part_of_lane() + i;
     }
@@ -159,7 +159,7 @@ struct TensorAttendTile : AttendParameters {
         }
         leave(item.run, own);
     }
-    // Reads what has been brought into a place, and gives the place back.
+    // Waits for a fill, reads its place, and releases the place.
     template <typename Read>
     SIMT_FUNCTION static void take(int fill, const Memory& memory, const Read& read) {
         const int turn = fill / kTilePlaces;
@@ -168,7 +168,7 @@ struct TensorAttendTile : AttendParameters {
         simt::sync_warp();
         if (simt::thread_x() == 0) memory.empty[fill % kTilePlaces].arrive();
     }
-    // Of so many of a run's positions, from the first one on.
+    // How many of a run's first `count` positions lie in a tile.
     SIMT_FUNCTION static int in_tile(int32_t count, int tile) {
         const int32_t left = count - tile * kTile;
         return left < 0 ? 0 : left < kTile ? left : kTile;
@@ -189,9 +189,9 @@ struct TensorAttendTile : AttendParameters {
         }
         return own;
     }
-    // The warp's rows, +0 where there is none.
+    // Stages the warp's rows of q; +0 for rows that do not exist.
     SIMT_FUNCTION void stage_q(const Own& own, const Ring& out) const {
-        simt::sync_warp();  // what it had before has been read
+        simt::sync_warp();  // the previous rows have been read
         SIMT_ONE_BY_ONE
         for (int i = simt::thread_x(); i < simt::kMmaRows * kHeadDim / 2; i += simt::kWarpSize) {
             const int row = i / (kHeadDim / 2);
@@ -206,11 +206,11 @@ struct TensorAttendTile : AttendParameters {
         simt::sync_warp();
     }
 
-    // Scores of the tile's positions [0, num_read): [16 positions][2 of four neighbours][mma's result]. What is after
-    // them is not read: the last one stands for it, and nobody looks at its score.
+    // Scores of the tile's positions [0, num_read): [16 positions][2 of four neighbours][mma's result]. Later positions
+    // are not read: the last one is read in their place, and their scores are not used.
     SIMT_FUNCTION static void multiply_k(int num_read, const Ring& k, const Ring& q, float (&scores)[kGroups][2][4]) {
         const int column = row_of_lane();
-        // Lanes of the upper two parts take their two positions the other way round: so a load meets each bank once.
+        // Lanes of the upper two parts swap their two positions, so that a load has no bank conflicts.
         const bool is_turned = part_of_lane() >= 2;
         int places[kGroups][2];
         SIMT_UNROLL
@@ -245,9 +245,9 @@ struct TensorAttendTile : AttendParameters {
         return {{words[0], words[1], words[2], words[3]}};
     }
 
-    // Scores become p, rounded to bf16, as mma's fragments; m and l over the tile (N4, N5). keep: of o, of each row.
-    // What a row does not see has a score of minus infinity, and a p of +0. A NaN may not reach m, as N5 has it, but it
-    // reaches what is computed with it: l and every o. Nor does it matter which of two zeros m is.
+    // Turns scores into p, rounded to bf16, in mma's fragment layout, and computes m and l over the tile (N4, N5).
+    // keep: the factor for each row's o. An unseen position has a score of minus infinity and a p of +0. A NaN may fail
+    // to reach m, as in N5, but it reaches l and every o. The sign of a zero m does not matter.
     SIMT_FUNCTION void weigh(int tile, Own& own, float (&scores)[kGroups][2][4], uint32_t (&p)[kGroups][4],
                              float (&keep)[kRows]) const {
         const bool all_seen = in_tile(own.seen_by_first, tile) == kTile;
@@ -281,7 +281,7 @@ struct TensorAttendTile : AttendParameters {
             }
         }
     }
-    // call(position of the tile, what belongs to it)
+    // call(position in the tile, its score)
     template <typename Call>
     SIMT_FUNCTION static void for_row(int h, float (&scores)[kGroups][2][4], const Call& call) {
         SIMT_UNROLL
@@ -318,8 +318,8 @@ struct TensorAttendTile : AttendParameters {
         return combine(value, simt::shuffle_xor(simt::kFullWarp, value, 1));
     }
 
-    // o of the warp's rows takes in a tile's p·v. A p of +0 hides what a row does not see, unless that is not finite:
-    // then each row multiplies by itself, by what it sees.
+    // Adds a tile's p·v to o of the warp's rows. A p of +0 masks positions that a row does not see if V is finite
+    // there; otherwise each row multiplies separately with the positions that it sees.
     SIMT_FUNCTION static void multiply_v(int tile, const Ring& v, const uint32_t (&p)[kGroups][4],
                                          const float (&keep)[kRows], Own& own) {
         const int by_first = in_tile(own.seen_by_first, tile);
@@ -333,8 +333,8 @@ struct TensorAttendTile : AttendParameters {
             add_tile<false>(tile, seen, together ? kAllRows : turn, v, p, keep, own);
         }
     }
-    // 16 dims at a time, the even ones and the odd ones of a word apart, for this row of the warp's, or all of them.
-    // Positions [0, seen) of the tile; kWhole: that is all of them.
+    // 16 dims at a time, the even and the odd ones of a word separately, for this row of the warp's, or for all rows.
+    // Positions [0, seen) of the tile; kWhole: all of them.
     template <bool kWhole>
     SIMT_FUNCTION static void add_tile(int tile, int seen, int row, const Ring& v, const uint32_t (&p)[kGroups][4],
                                        const float (&keep)[kRows], Own& own) {
@@ -350,7 +350,7 @@ struct TensorAttendTile : AttendParameters {
             const int left = simt::anew(seen - kPiecePositions * part_of_lane());
             SIMT_UNROLL
             for (int g = 0; g < kGroups; ++g) {
-                uint32_t two[kPiecePositions];  // dims of each position
+                uint32_t two[kPiecePositions];  // two dims of each position
                 SIMT_UNROLL
                 for (int i = 0; i < kPiecePositions; ++i) {
                     two[i] = 0;
@@ -360,7 +360,7 @@ struct TensorAttendTile : AttendParameters {
                 simt::mma(fragment(p[g]), TensorDots::lower(two[0], two[1]), TensorDots::lower(two[2], two[3]), acc[0]);
                 simt::mma(fragment(p[g]), TensorDots::upper(two[0], two[1]), TensorDots::upper(two[2], two[3]), acc[1]);
             }
-            // In a run's first tile o and keep are +0, and pv is what that gives.
+            // In a run's first tile o and keep are +0, so the result is pv.
             SIMT_UNROLL
             for (int i = 0; i < 4 * kRows; ++i) {
                 const int h = i / 4;
@@ -370,7 +370,7 @@ struct TensorAttendTile : AttendParameters {
             }
         }
     }
-    // What some rows of the warp see and others do not.
+    // Checks the positions that some rows of the warp see and others do not.
     SIMT_FUNCTION static bool is_finite(const Ring& v, int begin, int end) {
         bool is = true;
         SIMT_ONE_BY_ONE
@@ -403,7 +403,7 @@ struct TensorAttendTile : AttendParameters {
     }
 };
 
-struct TensorAttendTile16 : TensorAttendTile<16> {};  // as tiny models have
+struct TensorAttendTile16 : TensorAttendTile<16> {};  // for tiny models
 struct TensorAttendTile64 : TensorAttendTile<64> {};
 struct TensorAttendTile128 : TensorAttendTile<128> {};
 
