@@ -149,8 +149,19 @@ std::string without_bracket(std::string_view what) {
 
 enum class Infinities : uint8_t { kAreErrors, kAreTexts };  // J2
 
+// nlohmann's parser takes a NUL byte for the end of the text; JSON has none (RFC 8259).
+Status refuse_nul(std::string_view text, std::string_view source) {
+    const size_t nul = text.find('\0');
+    if (nul == std::string_view::npos) return {};
+    const std::string_view before = text.substr(0, nul);
+    const size_t line_begin = before.rfind('\n') + 1;  // 0 on the first line
+    return error("{}: NUL byte at line {}, column {}: wanted JSON text without NUL bytes", source,
+                 1 + std::ranges::count(before, '\n'), nul - line_begin + 1);
+}
+
 template <typename Json>
 Result<Json> parse_strictly(std::string_view text, std::string_view source, Infinities infinities) {
+    RETURN_IF_ERROR(refuse_nul(text, source));
     std::optional<Builder<Json>> built(std::in_place);
     if (read_quickly(text, *built)) return built->take();
     built.emplace();  // every error is told by the parser that says where

@@ -1,6 +1,7 @@
 // reference/model/strict_json.h: JSON from outside, with everything refused that parsers differ about.
 //
-//   J1  no duplicate keys in any object, at most 64 levels of nesting, valid UTF-8, nothing after the value
+//   J1  no duplicate keys in any object, at most 64 levels of nesting, valid UTF-8, nothing after the value,
+//       no NUL byte anywhere
 //   J2  of files the literals Infinity and -Infinity, which Python writes, become the strings "Infinity" and
 //       "-Infinity"; where members are in order (what clients send) they are errors
 //   J3  it takes the time that the text's length does, whatever it says: a million members of one object too

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/model/strict_json.h"
 #include "tools/kernel/case_json.h"
 #include "tools/kernel/check.h"
 #include "tools/kernel/value_case.h"
@@ -202,7 +203,7 @@ Result<SavedCase> read_case_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) return error("{}: cannot be read", path);
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    ASSIGN_OR_RETURN(const nlohmann::json json, reference::parse_strict_json(text, path));
     if (!json.is_object()) return error("{}: is no JSON object, as `verbatim kernel check` writes them", path);
     if (json.contains("tensors")) {
         ASSIGN_OR_RETURN(const ValueCase values, read_value_case_text(path, text));

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "reference/model/strict_json.h"
 #include "reference/records/locate.h"
 #include "tools/kernel/case_json.h"
 #include "tools/kernel/session.h"
@@ -319,7 +320,7 @@ std::string value_case_file(const ValueCase& one) {
 }
 
 Result<ValueCase> read_value_case_text(const std::string& path, const std::string& text) {
-    const ValueJson json = ValueJson::parse(text, nullptr, /*allow_exceptions=*/false);
+    ASSIGN_OR_RETURN(const ValueJson json, reference::parse_strict_ordered_json(text, path));
     if (!json.is_object()) return error("{}: is no JSON object, as `verbatim shrink` writes them", path);
     try {
         return CaseReader(path, json).read();

@@ -12,6 +12,7 @@
 
 #include "engine/base/digest.h"
 #include "reference/model/regular_file.h"
+#include "reference/model/strict_json.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/json_text.h"
@@ -132,7 +133,8 @@ Result<SweepResults> read_sweep(const std::string& path) {
     for (int64_t number = 1; begin < text.size(); ++number) {
         const size_t end = text.find('\n', begin);
         if (end == std::string::npos) break;
-        const ordered_json line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
+        const auto parsed = reference::parse_strict_ordered_json(text.substr(begin, end - begin), path);
+        const ordered_json line = parsed.value_or(ordered_json(ordered_json::value_t::discarded));
         begin = end + 1;
         if (number == 1 && is_header(line)) {
             results.header = line;

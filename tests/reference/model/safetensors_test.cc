@@ -39,6 +39,7 @@ const std::vector<BadFile> kBadFiles = {
     {"HeaderIsAList", safetensors_file("[]", ""), "does not begin with '{'"},
     {"HeaderIsEmpty", safetensors_file("", ""), "does not begin with '{'"},
     {"HeaderNestsDeeply", safetensors_file("{\"a\":" + std::string(100, '['), ""), "nested deeper than 64"},
+    {"HeaderEndsInANul", safetensors_file(std::string("{}\0x", 4), ""), "header: NUL byte at line 1, column 3"},
     {"HeaderIsNoUtf8", safetensors_file("{\"\xc3\x28\": 1}", ""), "ill-formed UTF-8"},
     {"DuplicateName",
      safetensors_file(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"

@@ -48,6 +48,19 @@ TEST(StrictJson, WhatParsersDifferAboutIsRefused) {
         EXPECT_NE(strict_refusal(text), "accepted") << text;
 }
 
+// nlohmann's parser takes a NUL byte for the end of the text.
+TEST(StrictJson, ANulByteIsRefusedWhereverItStands) {
+    const auto with_nul = [](std::string text, size_t at) { return text.insert(at, 1, '\0'); };
+    const std::string json = "{\"a\": [1, true, \"b\"],\n \"c\": Infinity}";
+    for (const std::string& text : {json, std::string("{}"), std::string("7"), std::string(" ")}) {
+        for (size_t at = 0; at <= text.size(); ++at)
+            EXPECT_THAT(strict_refusal(with_nul(text, at)), HasSubstr("NUL byte at line ")) << text << at;
+    }
+    EXPECT_EQ(strict_refusal(with_nul("{\n}garbage", 3)),
+              "x: NUL byte at line 2, column 2: wanted JSON text without NUL bytes");
+    EXPECT_EQ(strict_refusal(R"(["\u0000"])"), "accepted");  // a character of a text
+}
+
 TEST(StrictJson, OfFilesInfinityIsAText) {
     const auto made = parse_strict_json(R"([Infinity, -Infinity, "Infinity\"", 1])", "x");
     ASSERT_TRUE(made) << made.error().message;

@@ -118,6 +118,24 @@ TEST(HttpEdges, ABodyWhereNoneBelongsIsRefused) {
     EXPECT_EQ(with_body("DELETE", "/v1/conversations/c", "{}").status, 200);
 }
 
+// The body is JSON to its end: what stands behind a NUL byte is not passed over.
+TEST(HttpEdges, ABodyWithANulByteIsRefused) {
+    const HttpScene scene;
+    const auto refused = [&](const std::string& path, std::string body, size_t at) {
+        const HttpAnswer told = scene.ask(post(path, body.insert(at, 1, '\0')));
+        EXPECT_EQ(told.status, 400) << path << told.body;
+        EXPECT_EQ(told.json()["error"]["code"], "invalid_json") << told.body;
+        EXPECT_THAT(told.body, HasSubstr("NUL byte at line 1, column "));
+    };
+    for (const size_t at : {0U, 8U, 20U}) {
+        refused("/v1/completions", R"({"prompt":"def f("}garbage)", std::min<size_t>(at, 19));
+        refused("/tokenize", R"({"prompt":"def f("})", std::min<size_t>(at, 19));
+        refused("/v1/chat/completions", hello().dump(), at == 20 ? hello().dump().size() : at);
+        refused("/detokenize", R"({"tokens":[1,2,3]})", std::min<size_t>(at, 18));
+        refused("/v1/conversations/c/fork", R"({"to":"other-one-1"})", at);
+    }
+}
+
 TEST(HttpEdges, AConversationOfNullIsNone) {
     HttpScene scene;
     const json metadata = {{"metadata", {{"conversation_id", nullptr}}}};

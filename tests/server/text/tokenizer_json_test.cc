@@ -113,6 +113,9 @@ TEST(TokenizerJson, WhatIsWrongIsSaidWithItsPlace) {
                 HasSubstr("no token has id 999"));
     for (const char* text : {"", "[]", "7", "{", "{\"model\": {}}", "\xff"})
         EXPECT_FALSE(parse_tokenizer(text, "t.json")) << text;
+    const auto cut = parse_tokenizer(small_tokenizer().dump() + std::string("\0{", 2), "t.json");
+    ASSERT_FALSE(cut);
+    EXPECT_THAT(cut.error().message, HasSubstr("t.json: NUL byte at line 1"));
     EXPECT_FALSE(load_tokenizer("no/such/folder"));
 }
 

@@ -259,6 +259,7 @@ TEST(KernelCommand, ABadCaseFileIsSaid) {
     };
     const std::string sizes = R"("sizes": {"rows": 2, "heads": 2, "pairs": 8, "rest": 0, "positions": 80})";
     expect("[]", "no JSON object");
+    expect(std::string("{}\0{", 4), "NUL byte at line 1, column 3");
     expect(R"({"op": "rop"})", "no operation");
     expect(R"({"op": "rope", "sizes": {"rows": 2}, "values": "normal"})", "\"heads\"");
     expect(R"({"op": "rope", "sizes": {"rows": 0, "heads": 2, "pairs": 8, "rest": 0, "positions": 80}})",

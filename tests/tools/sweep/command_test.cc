@@ -142,6 +142,9 @@ TEST(SweepCommand, SaysWhatIsWrong) {
     const std::string no_sweep = files.write("b", "hello\n");
     EXPECT_THAT(sweep(no_sweep).err, HasSubstr(":1: got no JSON, wanted the header"));
     EXPECT_EQ(file_bytes(no_sweep), "hello\n") << "nobody writes over it";
+    std::string cut = file_bytes(files.path("a"));
+    cut.insert(cut.find('\n'), std::string("\0x", 2));
+    EXPECT_THAT(sweep(files.write("c", cut)).err, HasSubstr(":1: got no JSON, wanted the header"));
     for (const auto& [flags, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--shard", "4/3"}, "wanted I/N"},
              {{"--evict", "best"}, "there is no policy \"best\""},
