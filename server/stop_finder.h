@@ -18,13 +18,12 @@ class StopFinder {
 public:
     // Borrows the tokenizer. REQUIRES: no stop is empty.
     StopFinder(const text::Tokenizer& tokenizer, std::vector<std::string> stops)
-        : tokenizer_(&tokenizer), decoder_(tokenizer, /*skip_special=*/true), stops_(std::move(stops)) {}
+        : decoder_(tokenizer, /*skip_special=*/true), stops_(std::move(stops)) {}
 
     // True when the token completes a stop text. What comes behind it counts nothing.
     bool add(TokenId token) {
         if (stops_.stopped()) return false;
         ++place_.num_text_tokens;
-        if (!tokenizer_->has(token)) return false;
         place_.num_text_bytes += static_cast<int64_t>(stops_.add(decoder_.add(token)).size());
         return stops_.stopped();
     }
@@ -32,7 +31,6 @@ public:
     [[nodiscard]] StopPlace place() const { return place_; }  // REQUIRES: stopped()
 
 private:
-    const text::Tokenizer* tokenizer_;
     text::Decoder decoder_;
     text::StopTexts stops_;
     StopPlace place_;

@@ -140,8 +140,24 @@ Json AnswerWriter::chat_log_probs(const ChoicePart& part) const {
     return {{"content", content}, {"refusal", nullptr}};
 }
 
-// The old form: four lists of one length. Likeliest tokens have their texts for names: of two with one text, which
-// only parts of characters have, the likelier one is shown.
+// An object whose keys are the tokens' texts. Parts of characters share a text, and so do ids without a token: the
+// drawn token has it for its key, else the likelier one; each of the others is `token_id:ID`.
+Json AnswerWriter::likeliest_by_text(const LogProbs& one) const {
+    Json by_text = Json::object();
+    if (one.top.empty()) return by_text;
+    const std::string drawn_text = token_text(one.drawn.token);
+    for (const TokenLogProb& other : one.top) {
+        std::string text = token_text(other.token);
+        const bool is_drawn = other.token == one.drawn.token;
+        const bool is_taken = by_text.contains(text) || text == drawn_text;
+        if (!is_drawn && is_taken) text = "token_id:" + std::to_string(other.token);
+        by_text[text] = other.log_prob;
+    }
+    by_text[drawn_text] = one.drawn.log_prob;
+    return by_text;
+}
+
+// The old form: four lists of one length.
 Json AnswerWriter::completion_log_probs(const ChoicePart& part) const {
     Json tokens = Json::array();
     Json own = Json::array();
@@ -152,10 +168,7 @@ Json AnswerWriter::completion_log_probs(const ChoicePart& part) const {
         const std::string text = token_text(one.drawn.token);
         tokens.push_back(text);
         own.push_back(one.drawn.log_prob);
-        Json likeliest = Json::object();
-        for (const TokenLogProb& other : one.top) likeliest.emplace(token_text(other.token), other.log_prob);
-        if (!one.top.empty()) likeliest.emplace(text, one.drawn.log_prob);
-        top.push_back(std::move(likeliest));
+        top.push_back(likeliest_by_text(one));
         offsets.push_back(offset);
         offset += num_characters(text);
     }

@@ -59,7 +59,7 @@ public:
     // chunk() as it is written. There is one for every token: a text alone is written without a Json.
     [[nodiscard]] std::string written_chunk(const ChoicePart& part) const;
 
-    // The text of one token alone, U+FFFD for what is no character by itself.
+    // The text of one token alone, U+FFFD for what is no character by itself; empty for an id without a token.
     [[nodiscard]] std::string token_text(TokenId token) const;
 
 private:
@@ -68,6 +68,7 @@ private:
     [[nodiscard]] Json log_probs_json(const ChoicePart& part) const;
     [[nodiscard]] Json chat_log_probs(const ChoicePart& part) const;
     [[nodiscard]] Json completion_log_probs(const ChoicePart& part) const;
+    [[nodiscard]] Json likeliest_by_text(const LogProbs& one) const;
     [[nodiscard]] Json chat_token(const TokenLogProb& token) const;
 
     AnswerFrame frame_;

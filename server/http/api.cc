@@ -68,12 +68,19 @@ FieldStatus take(T& to, ApiResult<U> value) {
 
 using FieldReader = std::function<FieldStatus(const std::string&, const Json&, GenerateRequest&)>;
 
-ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value, std::string_view wanted) {
+// `wanted`: of a value that is no list. An element's error names its place and the model's range.
+ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value, int32_t vocab_size,
+                                          std::string_view wanted) {
     if (!value.is_array()) return tl::unexpected(wrong(field, value, wanted));
     std::vector<TokenId> ids;
     for (const Json& id : value) {
-        const auto token = whole_number(field, id, 0, std::numeric_limits<TokenId>::max());
-        if (!token) return tl::unexpected(wrong(field, id, wanted));
+        const auto token = whole_number(field, id, 0, vocab_size - 1);
+        if (!token) {
+            return tl::unexpected(ApiError{400,
+                                           fmt::format("{}[{}] is {}, wanted a token id from 0 to {}", field,
+                                                       ids.size(), quoted(id), vocab_size - 1),
+                                           field, "invalid_value"});
+        }
         ids.push_back(static_cast<TokenId>(*token));
     }
     return ids;
@@ -84,7 +91,7 @@ FieldStatus read_prompt(const std::string& field, const Json& value, GenerateReq
     if (value.is_string()) return request.prompt = value.get<std::string>(), FieldStatus();
     if (value.empty()) return tl::unexpected(wrong(field, value, kWanted));
     request.prompt_is_ids = true;
-    return take(request.prompt_ids, token_ids(field, value, kWanted));
+    return take(request.prompt_ids, token_ids(field, value, request.vocab_size, kWanted));
 }
 
 // A content of parts becomes their text, a line for each: templates need not know of parts.
@@ -364,12 +371,14 @@ bool is_identifier(std::string_view text) {
            std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; });
 }
 
-ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body, const std::string& model) {
+ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body, const std::string& model,
+                                                  int32_t vocab_size) {
     const ApiResult<Json> object = object_of(body);
     if (!object) return tl::unexpected(object.error());
     const Json& json = *object;
     GenerateRequest request;
     request.kind = kind;
+    request.vocab_size = vocab_size;
     request.sampling.temperature = 1;
     // What a client says of its conversation in the body comes before what its metadata say.
     if (json.contains("conversation_id") && !json["conversation_id"].is_null()) {
@@ -417,7 +426,8 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const s
     return request;
 }
 
-ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model) {
+ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model,
+                                                         int32_t vocab_size) {
     const ApiResult<Json> json = object_of(body);
     if (!json) return tl::unexpected(json.error());
     for (const auto& [field, value] : json->items()) {
@@ -426,7 +436,7 @@ ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, 
     }
     if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
     if (!json->contains("tokens")) return tl::unexpected(missing("tokens"));
-    return token_ids("tokens", (*json)["tokens"], "a list of token ids");
+    return token_ids("tokens", (*json)["tokens"], vocab_size, "a list of token ids");
 }
 
 }  // namespace verbatim::server

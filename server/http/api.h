@@ -45,6 +45,7 @@ struct GenerateRequest {
     std::string prompt;                 // of a completion, or
     std::vector<TokenId> prompt_ids;    // its tokens
     bool prompt_is_ids = false;
+    int32_t vocab_size = 0;                       // of the model: each of prompt_ids is below it
     std::optional<std::string> conversation_id;   // of the body or its metadata
     std::optional<std::string> prompt_cache_key;  // the last hint of which conversation it is
     std::optional<std::string> cache_salt;
@@ -64,9 +65,10 @@ struct GenerateRequest {
     Digest content;  // with a turn_id: of what is asked, whichever way it is to be told
 };
 
-// Errors have the status and the field. `model`: what this server calls its model.
+// Errors have the status and the field. `model`: what this server calls its model. Token ids of a request are below
+// `vocab_size`, the rows of the model; its tokenizer may have fewer tokens.
 [[nodiscard]] ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body,
-                                                                const std::string& model);
+                                                                const std::string& model, int32_t vocab_size);
 
 // POST /tokenize, as vLLM has it: a text or messages.
 struct TokenizeRequest {
@@ -77,7 +79,8 @@ struct TokenizeRequest {
 };
 [[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const std::string& model);
 // POST /detokenize: the tokens.
-[[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model);
+[[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model,
+                                                                       int32_t vocab_size);
 
 // Whether a client may call a conversation so, or a salt (A2).
 [[nodiscard]] bool is_identifier(std::string_view text);

@@ -243,9 +243,9 @@ asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
     if (const auto full = fullness()) co_return co_await refuse(call, *full);
     const Preparing counted(num_prepared_);
     std::function<ApiResult<std::string>()> work = [this, &call]() -> ApiResult<std::string> {
-        auto tokens = parse_detokenize_request(call.request.body(), service_->model);
+        auto tokens = parse_detokenize_request(call.request.body(), service_->model, service_->vocab_size);
         if (!tokens) return tl::unexpected(tokens.error());
-        return server::detokenize(*service_, *tokens).map(written_answer);
+        return written_answer(server::detokenize(*service_, *tokens));
     };
     auto made = co_await on_thread(json_thread_, std::move(work));
     if (!made) co_return co_await refuse(call, made.error());

@@ -19,7 +19,7 @@ double seconds_now() { return std::chrono::duration<double>(steady_clock::now().
 
 // What a request asks; all that can be wrong without looking at its conversation or its text.
 ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) const {
-    auto parsed = parse_generate_request(kind, call.request.body(), service_->model);
+    auto parsed = parse_generate_request(kind, call.request.body(), service_->model, service_->vocab_size);
     if (!parsed) return tl::unexpected(parsed.error());
     Asked asked{.request = *std::move(parsed)};
     asked.conversation = conversation_of(asked.request, [&](std::string_view name) {

@@ -44,10 +44,7 @@ std::string event_of(const Json& json) {
 
 Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame,
                        int64_t num_prompt_tokens)
-    : tokenizer_(&tokenizer),
-      request_(std::move(request)),
-      writer_(std::move(frame), tokenizer),
-      num_prompt_tokens_(num_prompt_tokens) {
+    : request_(std::move(request)), writer_(std::move(frame), tokenizer), num_prompt_tokens_(num_prompt_tokens) {
     for (int64_t index = 0; index < request_.num_choices; ++index) {
         Choice& choice = choices_.emplace_back(tokenizer, request_.stop);
         choice.part.index = index;
@@ -73,7 +70,7 @@ void Generation::take(size_t index, HostUpdate update) {
 void Generation::take_token(Choice& choice, HostUpdate update) {
     if (choice.stops.stopped()) return;
     ++choice.num_tokens;
-    if (tokenizer_->has(update.token)) choice.part.text += choice.stops.add(choice.decoder.add(update.token));
+    choice.part.text += choice.stops.add(choice.decoder.add(update.token));
     if (update.log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
 }
 

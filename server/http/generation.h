@@ -68,7 +68,6 @@ private:
     void take_end(Choice& choice, const HostUpdate& update);
     [[nodiscard]] Usage usage() const;
 
-    const text::Tokenizer* tokenizer_;
     GenerateRequest request_;
     AnswerWriter writer_;
     int64_t num_prompt_tokens_;

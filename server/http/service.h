@@ -73,6 +73,6 @@ struct Prompt {
 
 // The answers of /tokenize and /detokenize.
 [[nodiscard]] ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache);
-[[nodiscard]] ApiResult<Json> detokenize(const Service& service, const std::vector<TokenId>& tokens);
+[[nodiscard]] Json detokenize(const Service& service, const std::vector<TokenId>& tokens);
 
 }  // namespace verbatim::server

@@ -17,7 +17,7 @@ std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
     text::Decoder decoder(tokenizer, /*skip_special=*/true);
     std::string text;
     for (const TokenId token : tokens.last(num_generated).first(static_cast<size_t>(turn.num_text_tokens)))
-        text += tokenizer.has(token) ? decoder.add(token) : "";
+        text += decoder.add(token);
     if (turn.num_text_bytes < 0) return text + decoder.finish();
     return text.substr(0, static_cast<size_t>(turn.num_text_bytes));
 }

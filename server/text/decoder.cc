@@ -2,7 +2,6 @@
 
 #include <string_view>
 
-#include "engine/base/check.h"
 #include "server/text/utf8.h"
 
 namespace verbatim::text {
@@ -13,7 +12,6 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 }  // namespace
 
 std::string Decoder::add(TokenId id) {
-    CHECK(tokenizer_->has(id), "id {}", id);
     if (skip_special_ && tokenizer_->is_special(id)) return "";
     pending_ += tokenizer_->bytes_of(id);
     std::string out;
@@ -35,14 +33,10 @@ std::string Decoder::finish() {
     return unfinished ? std::string(kReplacement) : "";
 }
 
-Result<std::string> decode(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special) {
+std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special) {
     Decoder decoder(tokenizer, skip_special);
     std::string text;
-    for (size_t i = 0; i < ids.size(); ++i) {
-        if (!tokenizer.has(ids[i]))
-            return error("ids[{}] is {}, which is no token: ids go from 0 to {}", i, ids[i], tokenizer.num_ids() - 1);
-        text += decoder.add(ids[i]);
-    }
+    for (const TokenId id : ids) text += decoder.add(id);
     return text + decoder.finish();
 }
 

@@ -3,6 +3,7 @@
 //   D1  what came out so far never changes, and is valid UTF-8: no character is split
 //   D2  joined, it is what decoding all tokens at once gives, however the tokens came
 //   D3  bytes that are no UTF-8 give one U+FFFD for each maximal subpart (server/text/utf8.h U2)
+//   D4  an id without a token gives no bytes: a model may have more rows than its tokenizer has tokens
 #pragma once
 
 #include <span>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "engine/base/ids.h"
-#include "engine/base/result.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::text {
@@ -21,7 +21,7 @@ public:
     explicit Decoder(const Tokenizer& tokenizer, bool skip_special = false)
         : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-    // The text that is certain with this token. REQUIRES: tokenizer.has(id).
+    // The text that is certain with this token. Any id is allowed (D4).
     std::string add(TokenId id);
     // What is left when no token follows; the decoder is as new then.
     std::string finish();
@@ -33,7 +33,6 @@ private:
     std::string pending_;  // the beginning of a character
 };
 
-// Errors: an id without a token.
-Result<std::string> decode(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special = false);
+std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special = false);
 
 }  // namespace verbatim::text

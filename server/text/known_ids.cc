@@ -29,7 +29,7 @@ std::optional<KnownIds::Taken> KnownIds::take_decoded(std::string_view text) con
     };
     for (; taken.count < ids_.size(); ++taken.count) {
         const TokenId id = ids_[taken.count];
-        if (!tokenizer_->has(id) || tokenizer_->is_special(id)) break;
+        if (tokenizer_->is_special(id)) break;
         if (!goes_on_with(decoder.add(id))) return std::nullopt;
     }
     return goes_on_with(decoder.finish()) ? std::optional(taken) : std::nullopt;

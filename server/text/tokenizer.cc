@@ -127,7 +127,7 @@ Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
 }
 
 Tokenizer::Spelling Tokenizer::spelling_of(size_t id) const {
-    if (kind_[id] != Kind::kOrdinary) return {};
+    if (kind_[id] == Kind::kSpecial) return {.first = 0, .size = Spelling::kIsSpecial};
     Spelling spelling{.first = 0, .size = Spelling::kIsLong};
     const std::string& bytes = bytes_[id];
     if (bytes.size() > sizeof spelling.first) return spelling;
@@ -151,7 +151,7 @@ Tokenizer::Spelled Tokenizer::spelled(std::span<const TokenId> ids, std::string_
     for (; found.count < ids.size(); ++found.count) {
         const TokenId id = ids[found.count];
         const Spelling spelling = id >= 0 && id < num_ids() ? spellings_[static_cast<size_t>(id)] : Spelling();
-        if (spelling.size == Spelling::kIsNone) return found;
+        if (spelling.size == Spelling::kIsSpecial) return found;
         const std::string_view rest = text.substr(found.end);
         if (spelling.size != Spelling::kIsLong && rest.size() >= sizeof spelling.first) {
             uint64_t here = 0;
@@ -171,8 +171,8 @@ bool Tokenizer::has(TokenId id) const {
 }
 
 const std::string& Tokenizer::bytes_of(TokenId id) const {
-    CHECK(id >= 0 && id < num_ids(), "id {}", id);
-    return bytes_[static_cast<size_t>(id)];
+    static const std::string kNoBytes;
+    return id >= 0 && id < num_ids() ? bytes_[static_cast<size_t>(id)] : kNoBytes;
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options, WordCache& cache,

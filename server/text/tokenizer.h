@@ -93,13 +93,14 @@ public:
                                                              const std::vector<StandIn>& stand_ins, WordCache& cache,
                                                              KnownIds known = {}) const;
 
-    // Ids are 0 to num_ids() - 1; those without a token have no bytes.
+    // Tokens have ids from 0 to num_ids() - 1. Some of these have no token, nor have ids beyond: a model's vocabulary
+    // may be padded. What is asked of an id without a token is answered as of an ordinary token without bytes.
     [[nodiscard]] TokenId num_ids() const { return static_cast<TokenId>(bytes_.size()); }
     [[nodiscard]] bool has(TokenId id) const;
-    [[nodiscard]] const std::string& bytes_of(TokenId id) const;  // REQUIRES: 0 <= id < num_ids()
+    [[nodiscard]] const std::string& bytes_of(TokenId id) const;  // of any id
     [[nodiscard]] bool is_special(TokenId id) const { return is_of(Kind::kSpecial, id); }
-    // Of the ids up to the first one that is special or none: with the bytes of how many the text begins, and how many
-    // bytes they are. Ends early, and says so, where the text goes on otherwise.
+    // Of the ids up to the first special one: with the bytes of how many the text begins, and how many bytes they are.
+    // Ends early, and says so, where the text goes on otherwise.
     struct Spelled {
         size_t count = 0;
         size_t end = 0;
@@ -113,12 +114,12 @@ private:
     [[nodiscard]] bool is_of(Kind kind, TokenId id) const {
         return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] == kind;
     }
-    // An ordinary token as it is compared with a text: in one piece where it is short.
+    // A token as it is compared with a text: in one piece where it is short.
     struct Spelling {
-        static constexpr uint64_t kIsLong = 9;   // look at bytes_
-        static constexpr uint64_t kIsNone = 10;  // special, or no token
-        uint64_t first = 0;                      // its bytes, and zeros
-        uint64_t size = kIsNone;
+        static constexpr uint64_t kIsLong = 9;      // look at bytes_
+        static constexpr uint64_t kIsSpecial = 10;  // not compared
+        uint64_t first = 0;                         // its bytes, and zeros
+        uint64_t size = 0;
     };
     [[nodiscard]] Spelling spelling_of(size_t id) const;
     Tokenizer(TokenizerConfig config, BytePairs pairs);

@@ -41,7 +41,7 @@ void check_ids(const Tokenizer& tokenizer, std::string_view text, EncodeOptions 
         bytes += tokenizer.bytes_of(id);
     }
     if (keeps_all && !options.add_special) CHECK(bytes == text, "'{}' became '{}'", text, bytes);
-    CHECK(decode(tokenizer, *ids).has_value());
+    CHECK(!first_invalid_utf8(decode(tokenizer, *ids)));
 }
 
 void check_input(std::string_view input) {

@@ -1,12 +1,16 @@
 // `verbatim text`: the way between text and tokens without a server, JSON lines in and out.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
 #include "server/text/chat.h"
 #include "server/text/decoder.h"
@@ -67,21 +71,35 @@ int run_encode(const TextOptions& options) {
     });
 }
 
+// The rows of the folder's model, which may be more than its tokenizer has tokens; without a config.json the tokens.
+Result<int64_t> num_model_ids(const TextOptions& options, const Tokenizer& tokenizer) {
+    constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+    const std::filesystem::path path = std::filesystem::path(options.folder) / "config.json";
+    if (!std::filesystem::exists(path)) return tokenizer.num_ids();
+    ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxConfigBytes));
+    ASSIGN_OR_RETURN(const json file, reference::parse_strict_json(text, path.string()));
+    const json& model = file.is_object() && file.contains("text_config") ? file["text_config"] : file;
+    const json rows = model.is_object() ? model.value("vocab_size", json()) : json();
+    if (!rows.is_number_unsigned() || rows > std::numeric_limits<TokenId>::max()) return tokenizer.num_ids();
+    return std::max<int64_t>(rows.get<int64_t>(), tokenizer.num_ids());
+}
+
 int run_decode(const TextOptions& options) {
     const auto tokenizer = load_tokenizer(options.folder);
     if (!tokenizer) return report_error(tokenizer.error());
+    const Result<int64_t> num_ids = num_model_ids(options, *tokenizer);
+    if (!num_ids) return report_error(num_ids.error());
     return run_lines([&](const json& line, const std::string&) -> Result<json> {
         ASSIGN_OR_RETURN(const json ids, only_member(line, "ids", "a list of token ids"));
         if (!ids.is_array()) return error("ids is {}, wanted a list", reference::quote_json(ids));
         std::vector<TokenId> tokens;
         for (const json& id : ids) {
-            const bool known = id.is_number_integer() && id.get<int64_t>() >= 0 &&
-                               id.get<int64_t>() < tokenizer->num_ids() && tokenizer->has(id.get<TokenId>());
-            if (!known) return error("ids[{}] is {}, which is no token", tokens.size(), reference::quote_json(id));
+            if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(*num_ids))
+                return error("ids[{}] is {}, wanted a token id from 0 to {}", tokens.size(), reference::quote_json(id),
+                             *num_ids - 1);
             tokens.push_back(id.get<TokenId>());
         }
-        ASSIGN_OR_RETURN(const std::string text, decode(*tokenizer, tokens, options.no_special));
-        return json{{"text", text}};
+        return json{{"text", decode(*tokenizer, tokens, options.no_special)}};
     });
 }
 

@@ -25,7 +25,7 @@ EngineConfig scene_engine(const HttpSceneConfig& config) {
     EngineConfig engine;
     engine.cache.pools = config.executor.pools;
     engine.cache.lookup = config.lookup;
-    engine.max_model_len = 4096;
+    engine.max_model_len = config.max_model_len;
     server::keep_checkpoints(engine);
     if (!config.has_checkpoints) engine.scheduler.max_checkpoints = 0;
     return engine;
@@ -180,7 +180,8 @@ Joined joined(const HttpAnswer& answer, int64_t index) {
 }
 
 HttpScene::HttpScene(HttpSceneConfig config)
-    : tokenizer_(*text::load_tokenizer(kSceneModel)),
+    : tokenizer_(config.tokenizer_json.empty() ? *text::load_tokenizer(kSceneModel)
+                                               : *text::parse_tokenizer(config.tokenizer_json, "tokenizer.json")),
       hash_(config.executor),
       second_hash_(second_executor(config)),
       gate_(hash_),
@@ -215,7 +216,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
     service_.host = host_.get();
     service_.model = "tiny-python";
     service_.fingerprint = config.fingerprint;
-    service_.max_model_len = 4096;
+    service_.max_model_len = config.max_model_len;
     service_.vocab_size = config.executor.vocab_size;
     service_.stop_tokens = {0};
     service_.now = std::move(config.now);

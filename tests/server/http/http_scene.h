@@ -109,8 +109,10 @@ struct HttpSceneConfig {
     bool shows_logits = false;       // made up: of every slot the same row
     bool is_loaded = true;           // serve() is called
     std::string api_keys;            // of the file; empty: none
-    bool has_template = true;        // which takes a process to start
-    std::string chat_template;       // empty: the model's
+    std::string tokenizer_json;      // empty: the model's
+    int64_t max_model_len = 4096;
+    bool has_template = true;   // which takes a process to start
+    std::string chat_template;  // empty: the model's
     text::TemplateLimits template_limits;
     bool has_checkpoints = true;
     LookupMode lookup = LookupMode::kPrefix;                       // as `serve` has it
@@ -131,6 +133,8 @@ public:
     [[nodiscard]] uint16_t port() const { return port_; }
     [[nodiscard]] GatedExecutor& gate() { return gate_; }
     [[nodiscard]] EngineHost& host() { return *host_; }
+    // What the endpoints stand on, for calls without sockets: on one thread, while no request comes by a socket.
+    [[nodiscard]] const server::Service& service() const { return service_; }
     [[nodiscard]] HttpAnswer complete(const nlohmann::json& body) const;
     // REQUIRES: nothing runs.
     [[nodiscard]] const Engine& engine() const { return *engine_; }

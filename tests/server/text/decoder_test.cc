@@ -5,6 +5,7 @@
 
 #include "server/text/tokenizer_json.h"
 #include "server/text/utf8.h"
+#include "tests/server/text/padded_tokenizer.h"
 
 namespace verbatim::tests {
 namespace {
@@ -51,10 +52,35 @@ TEST(Decoder, ACharacterInPiecesComesOutWithItsLastByte) {
     EXPECT_EQ(decoder.finish(), "");
 }
 
-TEST(Decoder, AnIdWithoutATokenIsAnError) {
-    const Tokenizer& tokenizer = qwen_tokenizer();
-    EXPECT_FALSE(decode(tokenizer, std::vector<TokenId>{-1}));
-    EXPECT_FALSE(decode(tokenizer, std::vector<TokenId>{0, tokenizer.num_ids()}));
+TEST(Decoder, AnIdWithoutATokenGivesNothing) {
+    for (const Padding padding : {Padding::kTail, Padding::kHoles, Padding::kFirst, Padding::kAllButBytes}) {
+        const auto tokenizer = parse_tokenizer(padded_tokenizer_json(padding), "padded");
+        ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+        Decoder decoder(*tokenizer);
+        int num_missing = 0;
+        for (TokenId id = -1; id <= kPaddedRows; ++id) {
+            if (tokenizer->has(id)) continue;
+            ++num_missing;
+            EXPECT_EQ(tokenizer->bytes_of(id), "");
+            EXPECT_EQ(decoder.add(id), "") << id;
+            EXPECT_FALSE(tokenizer->is_special(id));
+        }
+        EXPECT_GE(num_missing, 3);
+        EXPECT_EQ(decoder.finish(), "");
+    }
+    EXPECT_EQ(decode(qwen_tokenizer(), std::vector<TokenId>{-1, 1 << 30, qwen_tokenizer().num_ids()}), "");
+}
+
+// What comes between the bytes of a character and has none leaves it whole.
+TEST(Decoder, AnIdWithoutATokenSplitsNoCharacter) {
+    const auto tokenizer = parse_tokenizer(padded_tokenizer_json(Padding::kTail), "padded");
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    WordCache cache;
+    const auto ids = tokenizer->encode("\U0001F9FF", {}, cache);
+    ASSERT_TRUE(ids && ids->size() > 1);
+    std::vector<TokenId> among = {kPaddedRows - 1};
+    for (const TokenId id : *ids) among.insert(among.end(), {id, kPaddedRows - 1});
+    EXPECT_EQ(decode(*tokenizer, among), "\U0001F9FF");
 }
 
 }  // namespace

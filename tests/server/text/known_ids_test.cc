@@ -86,7 +86,8 @@ TEST_F(KnownText, WhatIsSpelledIsWhatTheBytesSay) {
     ids.insert(ids.begin() + 3, end_.id);
     EXPECT_EQ(tokenizer_.spelled(ids, text).count, 3u) << "a special token";
     ids[3] = tokenizer_.num_ids();
-    EXPECT_EQ(tokenizer_.spelled(ids, text).count, 3u) << "none";
+    EXPECT_EQ(tokenizer_.spelled(ids, text).count, ids.size()) << "without a token: no bytes";
+    EXPECT_EQ(tokenizer_.spelled(ids, text).end, text.size());
 }
 
 TEST_F(KnownText, EqualTextKeepsItsTokensAndTheRestIsEncodedBehindThem) {
@@ -115,6 +116,19 @@ TEST_F(KnownText, SpecialTokensAreFoundWhereTheTemplateWroteThemOnly) {
     const EncodeOptions plain{.add_special = false, .parse_special = false};
     EXPECT_EQ(*tokenizer_.encode("a" + end_.content + "b", plain, words_, KnownIds(tokenizer_, special)),
               *tokenizer_.encode("a" + end_.content + "b", plain, words_));
+}
+
+// A padded vocabulary: what was drawn and shows nothing belongs to the text before it.
+TEST_F(KnownText, IdsWithoutATokenAreFoundAgain) {
+    const TokenId none = tokenizer_.num_ids() + 7;
+    const std::vector<TokenId> answer = joined(joined({none}, spelled("re")), joined({none, none}, spelled("turn")));
+    const std::vector<TokenId> known = joined(joined(encode("def"), {end_.id}), joined(answer, {none, end_.id}));
+    const std::string text = "def" + end_.content + "return" + end_.content;
+    EXPECT_EQ(encode(text, known), known);
+    EXPECT_EQ(encode(text + "more", known), joined(known, encode("more")));
+    const std::vector<TokenId> cut = joined(spelled("x\xc3\xa4"), {});
+    const std::vector<TokenId> among = {cut[0], cut[1], none, cut[2]};
+    EXPECT_EQ(encode("x\xc3\xa4", among), among) << "between the bytes of a character";
 }
 
 // An answer that was cut inside a character: a text that has the whole of it, and one as the client has seen it.

@@ -106,12 +106,11 @@ TEST_P(TokenizerVectors, DecodingOfAnEncodedTextGivesTheComposedText) {
         const auto text = vector["text"].get<std::string>();
         const auto ids = tokenizer_->encode(text, kPlain, cache_);
         ASSERT_TRUE(ids);
-        const auto again = decode(*tokenizer_, *ids);
-        ASSERT_TRUE(again);
-        if (GetParam() != "qwen3_5") EXPECT_EQ(*again, text);
+        const std::string again = decode(*tokenizer_, *ids);
+        if (GetParam() != "qwen3_5") EXPECT_EQ(again, text);
         // An added token outside of the byte alphabet is decoded as the library does: its e-acute as one byte.
         if (text.find("e\u0301!") != std::string::npos || text.find("\u00e9!") != std::string::npos) continue;
-        EXPECT_EQ(tokenizer_->encode(*again, kPlain, cache_), *ids) << vector;
+        EXPECT_EQ(tokenizer_->encode(again, kPlain, cache_), *ids) << vector;
     }
 }
 

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -70,11 +72,37 @@ TEST(TextCommand, TheFirstBadLineEndsTheRunWithItsNumber) {
     EXPECT_THAT(refusal("encode", "{\"text\": 5}"), HasSubstr("stdin line 1: text is 5, wanted a text"));
     EXPECT_THAT(refusal("encode", "{\"ids\": []}"), HasSubstr("wanted an object with \"text\""));
     EXPECT_THAT(refusal("encode", "{\"text\": \"\\ud800\"}"), HasSubstr("stdin line 1"));
-    EXPECT_THAT(refusal("decode", "{\"ids\": [2048]}"), HasSubstr("ids[0] is 2048, which is no token"));
+    EXPECT_THAT(refusal("decode", "{\"ids\": [2048]}"), HasSubstr("ids[0] is 2048, wanted a token id from 0 to 2047"));
     EXPECT_THAT(refusal("decode", "{\"ids\": [1, -1]}"), HasSubstr("ids[1] is -1"));
     EXPECT_THAT(refusal("decode", "{\"ids\": [0.5]}"), HasSubstr("ids[0] is 0.5"));
     EXPECT_THAT(refusal("template", "{\"messages\": []}"), HasSubstr("messages is []"));
     EXPECT_THAT(refusal("template", "{\"messages\": [{\"role\": \"user\"}]}"), HasSubstr("chat template: "));
+}
+
+// A published model may have more rows than its tokenizer has tokens (Qwen3.5: 248 320 and 248 077).
+TEST(TextCommand, AnIdOfTheModelWithoutATokenDecodesToNothing) {
+    const tests::ScratchFolder files;
+    std::ifstream stream(tiny_python() + "/tokenizer.json");
+    json tokenizer = json::parse(std::string(std::istreambuf_iterator<char>(stream), {}));
+    for (const char* token : {"'/", "ritten"}) {
+        for (const std::string& text : {std::string(token), "\u0120" + std::string(token)}) {
+            tokenizer["model"]["vocab"].erase(text);
+            auto& merges = tokenizer["model"]["merges"];
+            for (size_t i = merges.size(); i-- > 0;) {
+                const auto whole = merges[i][0].get<std::string>() + merges[i][1].get<std::string>();
+                if (whole == text) merges.erase(i);
+            }
+        }
+    }
+    files.write("tokenizer.json", tokenizer.dump());
+    const auto decoded = [&] {
+        return run_with_input({"text", "decode", files.path("")}, R"({"ids": [283, 2046, 287]})");
+    };
+    EXPECT_EQ(decoded().out, "{\"text\":\"def f\"}\n");
+    const auto beyond = [&] { return run_with_input({"text", "decode", files.path("")}, R"({"ids": [2500]})"); };
+    EXPECT_THAT(beyond().err, HasSubstr("ids[0] is 2500, wanted a token id from 0 to 2047"));
+    files.write("config.json", R"({"vocab_size": 4096})");
+    EXPECT_EQ(beyond().out, "{\"text\":\"\"}\n");
 }
 
 TEST(TextCommand, AFolderWithoutATokenizerIsAnError) {
