@@ -13,7 +13,7 @@ constexpr size_t kSectorBytes = 32;
 constexpr size_t kBankBytes = 4;
 constexpr size_t kBanks = 32;
 
-// Wide accesses go in parts of a warp whose lanes want 128 bytes together.
+// A warp's wide accesses are split into groups of lanes that request 128 bytes together.
 int64_t passes_of(const std::vector<AccessCounter::Access>& lanes) {
     const size_t words = std::max<size_t>(lanes[0].num_bytes / kBankBytes, 1);
     const size_t lanes_of_part = std::max<size_t>(kBanks / words, 1);

@@ -1,9 +1,9 @@
-// kernels/cuda/simt/access_counter.h: owns what a launch's accesses would cost a GPU's memory: the lanes of a warp that
-// meet one access of the code for the n-th time make one request; a request to device memory moves whole sectors of 32
-// bytes, one to shared memory takes a pass for every word that a bank has to give.
+// kernels/cuda/simt/access_counter.h: owns the memory traffic that a launch would cause on a GPU. The n-th execution of
+// one access site by the lanes of a warp is one request. A request to global memory moves whole sectors of 32 bytes;
+// one to shared memory takes as many passes as the most loaded bank has words to deliver.
 //
 //   A1  counts depend on what threads access, not on the order in which they run
-//   A2  lanes that meet an access a different number of times are counted as if the first times were together
+//   A2  if lanes execute a site a different number of times, their n-th executions count as one request for every n
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,20 @@
 
 namespace verbatim::simt {
 
-// Of all launches so far. Plain, so that it crosses to another process.
+// Totals of all launches so far. A plain struct, so that it can be sent to another process.
 struct AccessCounts {
     int64_t num_launches = 0;
     int64_t num_blocks = 0;
     int64_t num_threads = 0;
-    int64_t num_barriers = 0;  // that a block passed
+    int64_t num_barriers = 0;  // barriers passed by CTAs
     struct Device {
-        int64_t num_requests = 0;  // of a warp
-        int64_t num_sectors = 0;   // of 32 bytes, that they touch
-        int64_t num_bytes = 0;     // that lanes asked for
+        int64_t num_requests = 0;  // per warp
+        int64_t num_sectors = 0;   // sectors of 32 bytes touched
+        int64_t num_bytes = 0;     // bytes requested by lanes
     };
     Device loads, stores;
     int64_t shared_requests = 0;
-    int64_t shared_passes = 0;  // as many as requests where no banks conflict
+    int64_t shared_passes = 0;  // equal to the requests when there are no bank conflicts
 };
 
 class AccessCounter {
@@ -40,7 +40,7 @@ public:
     AccessCounter(const AccessCounter&) = delete;
     AccessCounter& operator=(const AccessCounter&) = delete;
 
-    // One lane's access. `site`: which of the code; `memory`, `offset`: where.
+    // One lane's access. `site`: the code address; `memory`, `offset`: the location.
     struct Access {
         const void* site = nullptr;
         const void* memory = nullptr;
@@ -48,26 +48,26 @@ public:
         size_t num_bytes = 0;
         bool is_shared = false;
         bool is_store = false;
-        size_t lane = 0;  // of its warp: add() knows
+        size_t lane = 0;  // in its warp; set by add()
     };
     void add(const Access& access, int32_t thread);
-    // What comes now is this kernel's.
+    // Accesses from here on belong to this kernel.
     void launched(const std::string& kernel_name);
-    // A copy of a block's own, which no warp asks for lane by lane: whole sectors.
+    // A bulk copy, which no lanes request: whole sectors.
     void add_copy(size_t num_bytes, bool is_store);
     void block_over(int32_t num_threads, uint32_t num_barriers);
-    [[nodiscard]] AccessCounts counts() const;  // of all kernels
+    [[nodiscard]] AccessCounts counts() const;  // totals of all kernels
     [[nodiscard]] AccessCounts counts(const std::string& kernel_name) const;
 
 private:
-    // Site, warp, how often it was met.
+    // Site, warp, number of the execution.
     using Key = std::tuple<const void*, int32_t, int64_t>;
     void count(const std::vector<Access>& lanes);
 
     std::map<std::string, AccessCounts> kernels_;
-    AccessCounts* counts_ = &kernels_[""];                    // of the kernel that runs
-    std::map<std::pair<const void*, int32_t>, int64_t> met_;  // by site and thread, in this block
-    std::map<Key, std::vector<Access>> open_;                 // requests of this block that not all lanes have made
+    AccessCounts* counts_ = &kernels_[""];                    // of the running kernel
+    std::map<std::pair<const void*, int32_t>, int64_t> met_;  // executions by site and thread, in this CTA
+    std::map<Key, std::vector<Access>> open_;                 // requests of this CTA that some lanes have not made yet
 };
 
 }  // namespace verbatim::simt

@@ -1,14 +1,15 @@
-// kernels/cuda/simt/device.h: simt/simt.h's vocabulary as CUDA intrinsics. Views are bare pointers.
+// kernels/cuda/simt/device.h: owns the vocabulary of simt/simt.h as CUDA intrinsics. Views are bare pointers.
 #pragma once
 
 #include "kernels/cuda/simt/types.h"
 
-// Both machines can be in one program: what depends on the machine is named after it.
+// A program can contain both machines: names that depend on the machine lie in the machine's namespace.
 #define SIMT_MACHINE on_device
 #define SIMT_FUNCTION __device__ __forceinline__
-#define SIMT_UNROLL _Pragma("unroll")        // so that an array indexed by the loop stays in registers
-#define SIMT_ONE_BY_ONE _Pragma("unroll 1")  // so that what each turn needs is not kept in registers for all
-// Aligned for load4 and store4, whatever the type asks for.
+#define SIMT_UNROLL _Pragma("unroll")  // keeps an array that the loop indexes in registers
+// Keeps the loop rolled: unrolled, it would hold every iteration's values in registers
+#define SIMT_ONE_BY_ONE _Pragma("unroll 1")
+// Aligned for load4 and store4, whatever the alignment of T.
 #define SIMT_SHARED(type, name, count)                     \
     __shared__ __align__(16) type name##_storage[(count)]; \
     const ::verbatim::simt::Shared<type> name { name##_storage }
@@ -101,7 +102,7 @@ SIMT_FUNCTION int32_t anew(int32_t value) {
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");
-    __builtin_assume(__isGlobal(view.data));  // the compiler forgets it of a view that is chosen from several
+    __builtin_assume(__isGlobal(view.data));  // the compiler loses the address space of a selected view
     const uint4 bits = *reinterpret_cast<const uint4*>(view.data + i);
     return __builtin_bit_cast(Four<T>, bits);
 }
@@ -112,7 +113,7 @@ SIMT_FUNCTION Four<T> load4(const Shared<T>& view, int64_t i) {
     return __builtin_bit_cast(Four<T>, bits);
 }
 
-// Two neighbours, the first in the lower half.
+// Loads two neighbours, the first in the lower half.
 template <typename T>
 SIMT_FUNCTION uint32_t load2(const Global<T>& view, int64_t i) {
     static_assert(sizeof(T) == 2, "four bytes at a time");
@@ -127,7 +128,7 @@ template <typename T>
 SIMT_FUNCTION void store4(const Global<T>& view, int64_t i, const Four<T>& four) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");
     const auto bits = __builtin_bit_cast(uint4, four);
-    // Said in so many words: of a plain assignment nvcc 13 makes four stores.
+    // Inline PTX: nvcc 13 turns a plain assignment into four stores.
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(view.data + i)), "r"(bits.x),
                  "r"(bits.y), "r"(bits.z), "r"(bits.w)
                  : "memory");

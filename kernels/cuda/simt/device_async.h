@@ -1,5 +1,5 @@
-// kernels/cuda/simt/device_async.h: what simt/simt.h says of barriers, bulk copies and warpgroups, as PTX of sm_90 and
-// sm_90a. Machines that do not have it compile it to nothing: no kernel that says it is launched there.
+// kernels/cuda/simt/device_async.h: owns the barriers, bulk copies and warpgroup operations of simt/simt.h as PTX of
+// sm_90 and sm_90a. On other architectures they compile to nothing, and no kernel that uses them is launched there.
 #pragma once
 
 #include "kernels/cuda/simt/device.h"
@@ -96,7 +96,7 @@ SIMT_FUNCTION void wait_bulk() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 #endif
 }
-// Without a state space it would be a fence of all memory, MEMBAR.ALL.GPU in machine code.
+// Without a state space this would fence all memory: MEMBAR.ALL.GPU in machine code.
 SIMT_FUNCTION void fence_async() {
 #if SIMT_COUNTS_BYTES
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -135,7 +135,7 @@ public:
     Four<uint32_t> words;
 };
 
-// As wgmma's descriptors say it: 128-byte swizzle, eight rows every 1024 bytes.
+// A wgmma matrix descriptor: 128-byte swizzle, eight rows every 1024 bytes.
 struct SwizzledTile {
     uint64_t descriptor;
 };
@@ -147,8 +147,8 @@ SIMT_FUNCTION SwizzledTile swizzled_tile(const Shared<uint32_t>& view, int64_t i
 template <int kColumns>
 class Accumulators {
 public:
-    static constexpr int kSums = kColumns / 2;  // of a thread
-    // The compiler knows nothing of multiplications under way: it may read a sum no earlier than here.
+    static constexpr int kSums = kColumns / 2;  // per thread
+    // The compiler does not know of asynchronous multiplications: this keeps it from reading a sum any earlier.
     SIMT_FUNCTION float operator[](int i) const {
         asm volatile("" : "+f"(sums[i])::"memory");
         return sums[i];
@@ -174,7 +174,7 @@ SIMT_FUNCTION void wait_multiply() {
 #endif
 }
 
-// The sums of 64 columns, from the first one's number on: operands of one instruction.
+// The sums of 64 columns, starting at the given number: operands of one instruction.
 #define SIMT_SUMS_8(sums, i)                                                                                      \
     "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), "+f"(sums[i + 5]), \
         "+f"(sums[i + 6]), "+f"(sums[i + 7])
@@ -199,7 +199,7 @@ SIMT_FUNCTION void multiply_async(Accumulators<kColumns>& sums, Fragment& a, con
     static_assert(kColumns == 64 || kColumns == 128 || kColumns == 192 || kColumns == 256, "an instruction for each");
 #if SIMT_WARPGROUPS
     const uint32_t(&w)[4] = a.words.values;
-    const uint64_t descriptor = tile.descriptor + static_cast<uint64_t>(group * 2);  // 32 bytes further on in each row
+    const uint64_t descriptor = tile.descriptor + static_cast<uint64_t>(group * 2);  // 32 bytes further in each row
     const int adds = from_zero ? 0 : 1;
     if constexpr (kColumns == 64) {
         asm volatile(

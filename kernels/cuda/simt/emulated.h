@@ -1,5 +1,5 @@
-// kernels/cuda/simt/emulated.h: simt/simt.h's vocabulary over the emulator. Views know their bounds and look at every
-// access.
+// kernels/cuda/simt/emulated.h: owns the vocabulary of simt/simt.h on the emulator. Views know their bounds and check
+// every access.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,12 +15,12 @@
 #include "kernels/cuda/simt/emulator.h"
 #include "kernels/cuda/simt/types.h"
 
-// Both machines can be in one program: what depends on the machine is named after it.
+// A program can contain both machines: names that depend on the machine lie in the machine's namespace.
 #define SIMT_MACHINE on_emulated
 #define SIMT_FUNCTION inline
 #define SIMT_UNROLL
 #define SIMT_ONE_BY_ONE
-// The address of a local of its own tells one array of a kernel from another.
+// The address of a static local per expansion distinguishes a kernel's arrays.
 #define SIMT_SHARED(type, name, count)                                                                  \
     static const char name##_key = 0;                                                                   \
     const ::verbatim::simt::Shared<type> name(                                                          \
@@ -37,7 +37,7 @@
 namespace verbatim::simt {
 inline namespace SIMT_MACHINE {
 
-// What a kernel says of itself, for its launches.
+// A kernel's declarations for its launches.
 template <typename Kernel>
 LaunchLimits limits_of() {
     LaunchLimits limits;
@@ -55,7 +55,7 @@ class View {
 public:
     using Value = std::remove_const_t<T>;
 
-    // An element that is yet to be read or written.
+    // An element, before it is read or written.
     class Ref {
     public:
         Ref(const View& view, int64_t i) : view_(view), i_(i) {}
@@ -77,7 +77,7 @@ public:
     View(Memory* memory, int64_t first, int64_t count) : memory_(memory), first_(first), count_(count) {}
 
     Ref operator[](int64_t i) const { return Ref(*this, i); }
-    // Inlined, so that every access of a kernel has an address of its own: it tells them apart where they are counted.
+    // Always inlined, so that every access site of a kernel has a distinct address for the access counter.
     [[nodiscard, gnu::always_inline]] Value read(int64_t i) const {
         count(i, 1, false);
         return read_uncounted(i);
@@ -86,7 +86,7 @@ public:
         count(i, 1, true);
         write_uncounted(i, value);
     }
-    // By change(value there) as one instruction; orders nothing.
+    // Atomically applies change(old value); orders nothing.
     template <typename Change>
     void update(int64_t i, const Change& change) const {
         if (!inside(i, 1, "written")) return;
@@ -95,7 +95,7 @@ public:
         const Value value = change(load(i));
         std::memcpy(memory_->bytes() + offset(i), &value, sizeof(T));
     }
-    // With what was released at the element: by its last value, or by the first of at least so much.
+    // Acquires what was released with the element's last value, or with the first value of at least `least`.
     Value acquire(int64_t i, std::optional<int32_t> least = {}) const {
         if (!inside(i, 1, "read")) return Value{};
         report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment, true), i);
@@ -103,7 +103,7 @@ public:
         Emulator::current().acquire_at(*memory_, offset(i), least);
         return load(i);
     }
-    // What the thread knows goes with the element's next value.
+    // The thread's knowledge is released with the element's next value.
     void release(int64_t i, Value value, bool replaces) const {
         if (inside(i, 1, "written")) Emulator::current().release_at(*memory_, offset(i), value, replaces);
     }
@@ -129,8 +129,8 @@ public:
         report(memory_->write4(offset(i), sizeof(T), Emulator::current().thread().moment), i);
         std::memcpy(memory_->bytes() + offset(i), four.values, sizeof(four.values));
     }
-    // `num` elements, by an agent: the access is looked at from now on, the bytes stay as they are.
-    enum class Touch : uint8_t { kRead, kCopy, kWrite };  // kCopy: what is read may be unwritten (M5)
+    // An agent touches `num` elements: checks the access from now on, without changing the bytes.
+    enum class Touch : uint8_t { kRead, kCopy, kWrite };  // kCopy: reads that may meet unwritten cells (M5)
     void touch(int64_t i, int64_t num, const Now& agent, Touch how) const {
         if (!inside(i, num, how == Touch::kWrite ? "written" : "read")) return;
         const size_t bytes = static_cast<size_t>(num) * sizeof(T);
@@ -144,7 +144,7 @@ public:
                                                   : memory_->read(offset(i), bytes, agent);
         report(clash, i);
     }
-    // An asynchronous copy of the running thread's to `num` elements: what lands it.
+    // Begins an asynchronous copy of the running thread to `num` elements; returns the function that lands it.
     template <typename Land>
     [[nodiscard]] std::function<void()> copied_later(int64_t i, int64_t num, const Land& land) const {
         if (!inside(i, num, "written")) return [] {};
@@ -155,21 +155,21 @@ public:
             land();
         };
     }
-    // After both have been touched: what is unwritten there is here.
+    // Called after both were touched: cells that are unwritten at the source become unwritten here.
     template <typename From>
     void carry_unwritten(int64_t i, const View<From>& from, int64_t j, int64_t num) const {
         if (bytes(i, num) == nullptr || from.memory() == nullptr) return;
         const auto at = static_cast<size_t>(from.first() + j) * sizeof(From);
         memory_->carry_unwritten(offset(i), *from.memory(), at, static_cast<size_t>(num) * sizeof(T));
     }
-    // Where they lie; null if they do not.
+    // Their address; null if out of bounds.
     [[nodiscard]] std::byte* bytes(int64_t i, int64_t num) const {
         const bool there =
             i >= 0 && i + num <= count_ && memory_ != nullptr &&
             (first_ + i + num) * static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(memory_->size());
         return there ? memory_->bytes() + offset(i) : nullptr;
     }
-    [[nodiscard]] Memory* memory() const { return memory_; }  // null: of an empty view
+    [[nodiscard]] Memory* memory() const { return memory_; }  // null for an empty view
     [[nodiscard]] int64_t first() const { return first_; }
     [[nodiscard]] int64_t count() const { return count_; }
 

@@ -1,4 +1,5 @@
-// kernels/cuda/simt/emulated_async.h: what simt/simt.h says of barriers, bulk copies and warpgroups, over the emulator.
+// kernels/cuda/simt/emulated_async.h: owns the barriers, bulk copies and warpgroup operations of simt/simt.h on the
+// emulator.
 #pragma once
 
 #include <fmt/format.h>
@@ -87,7 +88,7 @@ inline void named_barrier(int id, int num_threads, Place where = Place::current(
     Emulator::current().named_barrier(id, num_threads, where);
 }
 inline void wait_previous(Place where = Place::current()) { Emulator::current().wait_previous(where); }
-inline void release_next() {}  // the emulator runs kernels one after another
+inline void release_next() {}  // no effect: the emulator runs kernels one after another
 template <int kRegisters>
 void take_registers() {
     static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
@@ -97,10 +98,10 @@ void give_registers() {
     static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
 }
 
-// What a multiplication under way still reads or adds to, in registers.
+// Registers that a multiplication in flight still reads or adds to.
 class HeldRegisters {
 public:
-    // They are read, or changed by the thread.
+    // The thread reads or changes them.
     void look(const char* what) const {
         if (group_ <= thread().done) return;
         Emulator::current().found(FindingKind::kNotAwaited,
@@ -111,7 +112,7 @@ public:
         is_changed_ = true;
         changed_at_ = thread().num_fences;
     }
-    // A multiplication takes them.
+    // A multiplication uses them.
     void hold(const char* what, Place where) {
         if (is_changed_ && changed_at_ == thread().num_fences) {
             Emulator::current().found(
@@ -125,9 +126,9 @@ public:
 
 private:
     static const ThreadAsync& thread() { return Emulator::current().thread().async; }
-    uint32_t group_ = 0;  // of the last multiplication
+    uint32_t group_ = 0;  // the last multiplication's group
     bool is_changed_ = false;
-    uint32_t changed_at_ = 0;  // how many fences there were
+    uint32_t changed_at_ = 0;  // number of fences at the last change
 };
 
 class Fragment {
@@ -161,7 +162,7 @@ template <int kColumns>
 class Accumulators {
 public:
     static_assert(kColumns % 8 == 0 && kColumns >= 8 && kColumns <= 256);
-    static constexpr int kSums = kColumns / 2;  // of a thread
+    static constexpr int kSums = kColumns / 2;  // per thread
 
     float operator[](int i) const {
         held_.look("sums are read");

@@ -14,7 +14,7 @@ namespace {
 int32_t warp_of(int32_t thread) { return thread / kWarpSize; }
 int32_t lane_of(int32_t thread) { return thread % kWarpSize; }
 
-constexpr size_t kFewListed = 32;  // readers of a cell, before any is looked for that others stand for
+constexpr size_t kFewListed = 32;  // least capacity of a cell's reader list, before superseded readers are searched for
 
 bool is_agent(const Moment& moment) { return moment.thread >= kFirstAgent; }
 
@@ -26,13 +26,13 @@ bool knows_of_block(const Moment& before, const Now& now) {
     return before.warp_epoch < other->second.known.at(before.thread);
 }
 
-// Whether readers are listed together: those of a block, and of all blocks that live together.
+// Whether readers share a list: those of a block, and of all resident blocks if they wait for each other.
 bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
     if (last.launch != now.launch) return false;
     return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->blocks_meet);
 }
 
-// Whether `before` is ordered before `now` (M2); first what is the case most often.
+// Whether `before` happens before `now` (M2); the most frequent case comes first.
 bool ordered_in_block(const Moment& before, const Now& now) {
     if (!is_agent(before)) {
         const bool in_warp = warp_of(before.thread) == warp_of(now.issuer);
@@ -47,14 +47,14 @@ bool ordered_in_block(const Moment& before, const Now& now) {
     return (is_before && !is_agent(before)) || ordered_in_block(before, now);
 }
 
-// What to call it that `before` is not.
+// The clash to report when `before` is not ordered.
 Clash clash_of(const Moment& before, const Now& now, Clash between_threads) {
     if (before.launch != now.launch) return Clash::kEarlierKernel;
     if (!is_agent(before)) return between_threads;
     return between_threads == Clash::kWriteAfterRead ? Clash::kStillRead : Clash::kUnderWay;
 }
 
-// The same of accesses by several lanes of now's warp.
+// The same for accesses by several lanes of now's warp.
 bool all_ordered(uint32_t lanes, uint32_t last_epoch, const Now& now) {
     for (uint32_t others = lanes & ~(1U << lane_of(now.issuer)); others != 0; others &= others - 1) {
         if (last_epoch >= now.seen[std::countr_zero(others)]) return false;
@@ -62,7 +62,7 @@ bool all_ordered(uint32_t lanes, uint32_t last_epoch, const Now& now) {
     return true;
 }
 
-// What each of four elements has met, one behind another from `offset` on.
+// The clashes of four consecutive elements from `offset` on.
 template <typename Access>
 Memory::Clashes of_four(size_t offset, size_t element_bytes, const Access& access) {
     Memory::Clashes clashes{};
@@ -117,7 +117,7 @@ inline bool Memory::is_written(const Cell& cell, const Moment& now) const {
     return cell.initialised && (life_ == Life::kDevice || by_this_block);
 }
 
-// Agents see what threads of their launch and block have written behind a fence, which is one of shared memory.
+// Agents see writes by threads of their launch and block only behind a fence, which covers shared memory alone.
 inline bool Memory::is_seen(const Moment& written, const Now& now) const {
     if (!is_agent(now)) return true;
     const bool by_thread = written.launch == now.launch && written.block == now.block && !is_agent(written);
@@ -184,14 +184,14 @@ Memory::Clashes Memory::write4(size_t offset, size_t element_bytes, const Now& n
     return of_four(offset, element_bytes, [&](size_t at) { return write(at, element_bytes, now); });
 }
 
-// Who comes after all lanes that have read so far stands for them.
+// A reader that is ordered after all lanes that have read so far replaces them.
 inline void Memory::note_read(Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool in_block = last.launch == now.launch && last.block == now.block;
     const int32_t warp = warp_of(now.thread);
     const uint32_t lane = 1U << lane_of(now.thread);
     if (in_block && last.block_epoch == now.block_epoch && last.thread != now.thread) {
-        if (last.thread == -1 && cell.read_warp == -1) return;  // by several warps: one more tells nothing
+        if (last.thread == -1 && cell.read_warp == -1) return;  // several warps: a further one adds no information
         const bool same_warp = cell.read_warp == warp;
         if (!same_warp || !all_ordered(cell.read_lanes, last.warp_epoch, now)) {
             if (!same_warp) cell.read_warp = -1;
@@ -201,7 +201,7 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
             return;
         }
     } else if (life_ == Life::kDevice && last.launch == now.launch && !in_block) {
-        last.block = -1;  // blocks are never ordered: one of them is enough to know
+        last.block = -1;  // blocks are never ordered: one reader of another block suffices
         return;
     }
     last = now;
@@ -209,8 +209,8 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
     cell.read_lanes = lane;
 }
 
-// Who comes after all readers so far stands for them; else they are listed. Those that later ones stand for are looked
-// for when the list is full, and half of it is new then.
+// A reader that is ordered after all earlier readers replaces them; otherwise it joins the list. A full list first
+// drops superseded readers and then has at least half its capacity free.
 void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool blocks_share = life_ == Life::kDevice;
@@ -240,7 +240,7 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     last.thread = kListed;
 }
 
-// Whether everybody who has read the cell comes before.
+// Whether all readers of the cell happen before `now`.
 Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
     const bool blocks_share = life_ == Life::kDevice;
     const Moment& last = cell.last_read;
@@ -288,7 +288,7 @@ Clash Memory::write(size_t offset, size_t count, const Now& now) {
 
 Clash Memory::begin_copy(size_t offset, size_t count, const Now& now) {
     if (copying_.launch != now.launch || copying_.block != now.block) {
-        // Where all those of the block before have landed there is nothing to forget.
+        // If all copies of the previous block have landed, all counts are already 0.
         if (copies_.empty() || num_copies_ != 0) copies_.assign(size_ / cell_bytes_ + 1, 0);
         num_copies_ = 0;
         copying_ = now;

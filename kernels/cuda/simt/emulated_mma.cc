@@ -11,7 +11,7 @@ namespace {
 using reference::kTensorGroup;
 static_assert(kMmaK == kTensorGroup, "one mma is one group of every sum");
 
-using Line = uint16_t[kMmaK];  // a row of A, a column of B
+using Line = uint16_t[kMmaK];  // a row of A or a column of B
 
 void place(Line& line, int k, uint32_t pair) {
     line[k] = static_cast<uint16_t>(pair);
@@ -67,7 +67,7 @@ void complete_mma(void* const (&parts)[kWarpSize]) {
         const auto& part = *static_cast<const MmaPart*>(parts[lane]);
         for (int i = 0; i < 4; ++i) {
             const int column = lane % 4 * 2 + i % 2;
-            if (finite && is_zero(b[column])) continue;  // a padded row: adds nothing
+            if (finite && is_zero(b[column])) continue;  // padding: adds nothing
             part.acc[i] = sum(a[lane / 4 + i / 2 * 8], b[column], part.acc[i]);
         }
     }

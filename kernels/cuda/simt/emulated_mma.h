@@ -1,5 +1,4 @@
-// kernels/cuda/simt/emulated_mma.h: what the lanes of a warp do together on matrices, once all of them have brought
-// their parts.
+// kernels/cuda/simt/emulated_mma.h: owns the warp-wide matrix operations, executed when all lanes have arrived.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +7,15 @@
 
 namespace verbatim::simt {
 
-// A lane's part of load_matrices.
+// A lane's operands of load_matrices.
 struct MatricesPart {
     Four<uint32_t> row;
     Four<uint32_t> received;
 };
 void complete_load_matrices(void* const (&parts)[kWarpSize]);
 
-// What tensor cores make of 16 products and an accumulator: reference::tensor_group, for every emulator of the process,
-// unless a test plants others; for a warp's mma and for a warpgroup's multiplications apart.
+// The sum of 16 products and an accumulator on tensor cores. It is reference::tensor_group for every emulator of the
+// process unless a test plants another function, separately for mma and for wgmma.
 using TensorSum = float (*)(const uint16_t* a, const uint16_t* b, float acc);
 struct TensorCores {
     TensorSum of_warps;
@@ -34,7 +33,7 @@ private:
     TensorCores before_;
 };
 
-// A lane's part of mma (simt/types.h). Each sum is tensor_cores().of_warps of a row of A and a column of B.
+// A lane's operands of mma (simt/types.h). Each sum is tensor_cores().of_warps of a row of A and a column of B.
 struct MmaPart {
     Four<uint32_t> a;
     uint32_t b[2];

@@ -15,13 +15,13 @@
 namespace verbatim::simt {
 namespace {
 
-constexpr int64_t kMaxAlike = 4;  // findings of one kind in one kernel that are told
+constexpr int64_t kMaxAlike = 4;  // findings reported per kernel and kind
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr int32_t kMaxThreads = 1024;
-constexpr int64_t kStaticSharedBytes = 48 << 10;  // a block's, of arrays whose size the compiler knows
-constexpr int64_t kSharedBytes = 227 << 10;       // all of it, on Hopper
+constexpr int64_t kStaticSharedBytes = 48 << 10;  // per block, for arrays of static size
+constexpr int64_t kSharedBytes = 227 << 10;       // total on Hopper
 
-// Of the thread that runs; a fiber's stack ends where it began.
+// The call stack of the running thread; a fiber's stack ends at its entry function.
 std::vector<const void*> frames_here() {
     constexpr int kMost = 16;
     void* frames[kMost];
@@ -78,7 +78,7 @@ const char* text_of(Clash clash) {
 
 Emulator::Emulator(Schedule schedule, uint64_t seed) : schedule_(schedule), prng_(seed) {}
 
-// Every fiber is resumed once more, and ends.
+// Resumes every fiber once more so that it ends.
 Emulator::~Emulator() {
     kernel_ = nullptr;
     for (const auto& thread : threads_) {
@@ -141,7 +141,7 @@ void Emulator::count_access(const Memory& memory, size_t offset, size_t num_byte
                    .num_bytes = num_bytes,
                    .is_shared = memory.life() == Memory::Life::kBlock,
                    .is_store = is_store},
-                  // Of blocks that live together each has threads of its own.
+                  // Threads of concurrently resident blocks need distinct numbers.
                   limits_.blocks_meet ? block_index_ * kMaxThreads + running_->index : running_->index);
 }
 
@@ -211,7 +211,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
                                       scheduler_ = std::move(scheduler);
                                       while (kernel_ != nullptr) {
                                           (*kernel_)();
-                                          running_->copy_groups.clear();  // nobody waited for them: they never landed
+                                          running_->copy_groups.clear();  // no thread waited for them: they never land
                                           running_->open_copies.clear();
                                           wait(EmulatedThread::State::kDone);
                                       }
@@ -257,7 +257,7 @@ bool Emulator::is_over() const {
                        [](const auto& thread) { return thread->state == EmulatedThread::State::kDone; });
 }
 
-// Runs the block as far as it goes by itself; whether that is anywhere.
+// Runs the block until it ends or cannot continue by itself; returns whether it made progress.
 bool Emulator::advance() {
     bool has_moved = false;
     while (true) {
@@ -273,12 +273,12 @@ bool Emulator::advance() {
     }
 }
 
-// The next thread to run, by the schedule; null when none is ready.
+// The next thread to run by the schedule; null when none is ready.
 EmulatedThread* Emulator::choose() {
     if (schedule_ == Schedule::kRandom)
         cursor_ = static_cast<int32_t>(prng_.below(static_cast<uint64_t>(num_threads_)));
     if (schedule_ == Schedule::kOneWarpAhead) {
-        // What the last warp can still do comes first: complete its warp operation before looking elsewhere.
+        // Complete a warp operation of the last warp before any other warp runs.
         (void)complete_warp(cursor_ / kWarpSize);
         cursor_ = cursor_ / kWarpSize * kWarpSize;
     }
@@ -288,7 +288,7 @@ EmulatedThread* Emulator::choose() {
     return threads_[next].get();
 }
 
-// From the cursor on, and around; negative when none is.
+// Cyclically from the cursor; negative when none is ready.
 int32_t Emulator::next_ready() const {
     const bool forward = schedule_ != Schedule::kReverse;
     const uint32_t chosen = schedule_ == Schedule::kLaneBehind ? kFullWarp >> 1 : kFullWarp;
@@ -305,7 +305,7 @@ int32_t Emulator::next_ready() const {
     return warp * kWarpSize + (forward ? std::countr_zero(lanes) : kWarpSize - 1 - std::countl_zero(lanes));
 }
 
-// One that kLaneBehind has kept waiting.
+// The lane that kLaneBehind has held back.
 EmulatedThread* Emulator::lane_behind() const {
     for (int32_t i = kWarpSize - 1; i < num_threads_; i += kWarpSize) {
         if (threads_[i]->state == EmulatedThread::State::kReady) return threads_[i].get();
@@ -322,13 +322,13 @@ void Emulator::wait(EmulatedThread::State state) {
     lanes.ready &= ~lane;
     if (state == EmulatedThread::State::kAtWarp) {
         lanes.in_operation |= lane;
-        // The last one of an operation finds all others there.
+        // The last arrival of an operation finds all other lanes there.
         lanes.may_be_complete |= (running_->mask & ~lanes.in_operation) == 0;
     }
     scheduler_ = std::move(scheduler_).resume();
 }
 
-// It waits no longer.
+// Ends the thread's wait.
 void Emulator::go_on(EmulatedThread& thread) {
     thread.state = EmulatedThread::State::kReady;
     WarpLanes& lanes = warps_[thread.index / kWarpSize];
@@ -381,7 +381,7 @@ void Emulator::together(WarpFunction function, void* part, Place where) {
     wait(EmulatedThread::State::kAtWarp);
 }
 
-// Nobody is ready: complete whatever is complete. False when that is nothing.
+// No thread is ready: completes every operation that is complete. False when there is none.
 bool Emulator::release_waiting() {
     bool released = false;
     for (int32_t warp = 0; warp * kWarpSize < num_threads_; ++warp) released |= complete_warp(warp);
@@ -408,7 +408,7 @@ bool Emulator::release_block() {
     return true;
 }
 
-// Nothing can go on: the kernel would hang. Said once, then everybody who waits is let through.
+// Deadlock: the kernel would hang. Reports it once and then releases all waiting threads.
 void Emulator::give_up() {
     if (!found_divergence() && !give_up_async()) {
         const auto waits_at = [&](EmulatedThread::State state) {

@@ -1,20 +1,20 @@
-// kernels/cuda/simt/emulator.h: runs a kernel's grid on the host: one fiber per thread of a block, one block after
-// another, in an order that a seed chooses. What a kernel computes must not depend on that order; what it does wrong is
-// found and named:
+// kernels/cuda/simt/emulator.h: owns the emulator, which runs a kernel's grid on the host: one fiber per thread of a
+// block, block after block, in an order derived from a seed. A kernel's results must not depend on that order. It
+// detects and names a kernel's errors:
 //
-//   E1  every access is looked at (simt/emulated_memory.h): bounds, alignment, initialisation, races
-//   E2  a block barrier that some threads never reach, a warp operation whose mask names lanes that do not take part,
-//       take part in another one, or are not in the warp: found, not hung. So are lanes of a warp that meet one
-//       operation of the whole warp at different places of the code
+//   E1  every access is checked (simt/emulated_memory.h): bounds, alignment, initialisation, races
+//   E2  a block barrier that some threads never reach, and a warp operation whose mask names lanes that do not take
+//       part, take part in another operation, or are not in the warp, are reported instead of hanging. So are lanes of
+//       a warp that reach one warp-wide operation at different places of the code
 //   E3  asynchronous copies land at the last legal moment: when they are waited for
-//   E4  findings name kernel, block, thread and what was accessed; the launch goes on where it can
-//   E5  barriers count arrivals and bytes by phases: one too many, a phase that is never complete, a second wait for
-//       the same phase: found, not hung
-//   E6  what tensor cores multiply behind the threads' backs is computed when it is asked for: whoever changes what
-//       they read, or reads what they add to, before it is waited for, is found
-//   E7  a kernel that may begin before those before it have ended touches nothing of theirs before it waits for them
-//   E8  a launch keeps to what the kernel says of itself, and to what a block of Hopper has (LaunchLimits)
-//   E9  where it is asked for, barriers and waits are noted by their places in the code, and one is left out
+//   E4  findings name kernel, block, thread and the access; the launch continues where it can
+//   E5  mbarriers count arrivals and bytes per phase. An excess arrival, a phase that never completes and a second wait
+//       for the same phase are reported instead of hanging
+//   E6  asynchronous tensor-core multiplications are computed at issue. A thread that changes their operands or reads
+//       their sums before it has waited for them is reported
+//   E7  a kernel that may start before earlier kernels have ended touches nothing of theirs before it waits for them
+//   E8  a launch respects the kernel's declarations and a Hopper block's limits (LaunchLimits)
+//   E9  on request, barriers and waits are recorded by their places in the code, and one of them is skipped
 #pragma once
 
 #include <array>
@@ -43,9 +43,9 @@ namespace verbatim::simt {
 enum class Schedule : uint8_t {
     kForward,       // threads and blocks in ascending order
     kReverse,       // in descending order
-    kRandom,        // as the seed says
-    kOneWarpAhead,  // one warp runs as far as it can before another one starts
-    kLaneBehind,    // the last lane of each warp goes on when nobody else can
+    kRandom,        // from the seed
+    kOneWarpAhead,  // a warp runs as far as it can before the next one starts
+    kLaneBehind,    // the last lane of each warp runs only when no other thread can
 };
 
 enum class FindingKind : uint8_t {
@@ -55,72 +55,72 @@ enum class FindingKind : uint8_t {
     kRace,
     kBarrierNotReached,
     kWarpMask,
-    kDivergent,     // one operation of a whole warp, at different places of the code
-    kNotAwaited,    // a copy, a multiplication or a kernel before has not been waited for
-    kMissingFence,  // between what threads write and what others than threads touch, or of registers
-    kBarrierUse,    // arrivals, bytes or phases that do not fit
+    kDivergent,     // one warp-wide operation at different places of the code
+    kNotAwaited,    // missing wait for a copy, a multiplication or an earlier kernel
+    kMissingFence,  // missing proxy fence between threads' writes and agents, or missing register fence
+    kBarrierUse,    // wrong number of arrivals or bytes, or wrong phase
     kLaunchLimit,
 };
 [[nodiscard]] const char* name(FindingKind kind);
-// What a clash is, and what to say of the element that has met it.
+// The kind of finding for a clash, and its message about the element.
 [[nodiscard]] FindingKind kind_of(Clash clash);
 [[nodiscard]] const char* text_of(Clash clash);
 
 struct Finding {
     FindingKind kind = FindingKind::kOutOfBounds;
-    std::string text;                 // with kernel, block and thread
-    std::vector<const void*> frames;  // where in the kernel's code, innermost first, when they are kept
+    std::string text;                 // includes kernel, block and thread
+    std::vector<const void*> frames;  // code addresses in the kernel, innermost first, if kept
 };
 
-// What a warp's lanes do at once. kTogether: a function over what each of the 32 lanes brings.
+// Warp-wide operations. kTogether: a function of the parts that all 32 lanes supply.
 enum class WarpOperation : uint8_t { kBarrier, kShuffle, kVote, kTogether };
 using WarpFunction = void (*)(void* const (&parts)[kWarpSize]);
-// What the threads of a warpgroup do at once.
+// An operation of all threads of a warpgroup.
 using GroupFunction = void (*)(std::span<void* const> parts);
-using Place = std::source_location;  // in a kernel's code
+using Place = std::source_location;  // a place in a kernel's code
 
-// What a kernel says of itself (limits_of, simt/emulated.h).
+// A kernel's declarations (limits_of, simt/emulated.h).
 struct LaunchLimits {
-    int32_t most_threads = 1024;  // of a block: its launch bounds
-    int64_t large_bytes = -1;     // of SIMT_LARGE_SHARED; -1: it does not say
-    bool is_dependent = false;    // it may begin before those before it have ended
-    bool blocks_meet = false;     // its blocks wait for each other: all of them are there from the beginning
-    int64_t most_blocks = -1;     // that are there at once; -1: nobody says
+    int32_t most_threads = 1024;  // launch bounds: threads per block
+    int64_t large_bytes = -1;     // size of SIMT_LARGE_SHARED; -1: not declared
+    bool is_dependent = false;    // the kernel may start before earlier kernels have ended
+    bool blocks_meet = false;     // its blocks wait for each other: all are resident at once
+    int64_t most_blocks = -1;     // most resident blocks; -1: unlimited
 };
 
-// One barrier of the block that runs, which counts arrivals and bytes (simt.h).
+// One mbarrier of the running block: counts arrivals and bytes (simt.h).
 struct EmulatedBarrier {
-    int32_t agent = 0;   // whose the writes of its copies are; their epoch is the phase
-    int32_t wanted = 0;  // arrivals of a phase; 0: nobody has initialised it
+    int32_t agent = 0;   // the agent that writes for its copies; the agent's epoch is the phase
+    int32_t wanted = 0;  // arrivals per phase; 0: not initialised
     Moment initialised;
-    uint32_t phase = 0;  // how many are complete
+    uint32_t phase = 0;  // completed phases
     int32_t arrivals = 0;
     int64_t expected_bytes = 0;
     int64_t copied_bytes = 0;
-    std::vector<std::function<void()>> copies;  // of the phase: they land when it is complete
-    Knowledge arriving;                         // of those who have arrived in the phase
-    Knowledge passed;                           // of those who had when the last one was complete
+    std::vector<std::function<void()>> copies;  // copies of this phase; they land when it completes
+    Knowledge arriving;                         // joined clocks of the arrivals of this phase
+    Knowledge passed;                           // joined clocks of the arrivals of the last completed phase
 };
 
-// What a thread has asked others than threads for.
+// A thread's asynchronous operations.
 struct ThreadAsync {
     Knowledge knowledge;
-    std::map<const EmulatedBarrier*, int64_t> phases;  // the last one of each barrier that it has waited for
-    // Multiplications: groups are counted from 1.
+    std::map<const EmulatedBarrier*, int64_t> phases;  // per barrier, the last phase waited for
+    // Multiplications; groups are numbered from 1.
     uint32_t num_fences = 0;
     uint32_t groups = 0;  // committed
     uint32_t done = 0;    // waited for
-    // Bulk stores: the groups that are not waited for, oldest first, and those that are not committed.
+    // Bulk stores: committed groups that are not waited for, oldest first, and the open group.
     std::vector<std::vector<std::function<void()>>> store_groups;
     std::vector<std::function<void()>> open_stores;
     uint32_t stores_done = 0;  // groups
 };
 
-// A thread of the block that runs.
+// A thread of the running block.
 struct EmulatedThread {
     enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtGroup, kAtNamed, kAtBarrier, kAtValue, kDone };
     State state = State::kDone;
-    int32_t index = 0;  // in its block
+    int32_t index = 0;  // in the block
     Dim3 position;
     Now moment;
     // The warp operation that it waits in.
@@ -131,13 +131,13 @@ struct EmulatedThread {
     uint64_t received = 0;       // kShuffle, kVote
     WarpFunction function = {};  // kTogether
     void* part = nullptr;        // kTogether
-    // Copies not landed yet, oldest group first.
+    // Copies in flight, oldest group first.
     std::vector<std::vector<std::function<void()>>> copy_groups;
     std::vector<std::function<void()>> open_copies;
-    Place where;                                 // of what it waits in
+    Place where;                                 // the place that it waits at
     GroupFunction group_function = {};           // kAtGroup
     int32_t named = 0;                           // kAtNamed
-    int32_t named_threads = 0;                   // kAtNamed: how many it is for
+    int32_t named_threads = 0;                   // kAtNamed: arrivals that complete it
     const EmulatedBarrier* barrier = {};         // kAtBarrier
     const std::function<bool()>* is_there = {};  // kAtValue
     ThreadAsync async;
@@ -145,11 +145,11 @@ struct EmulatedThread {
     boost::context::fiber fiber;
 };
 
-// Of a warp's lanes, bit by bit.
+// Bit masks over a warp's lanes.
 struct WarpLanes {
-    uint32_t ready = 0;            // they can go on
-    uint32_t in_operation = 0;     // they wait in a warp operation
-    bool may_be_complete = false;  // one of those may be, since somebody looked last
+    uint32_t ready = 0;            // can run
+    uint32_t in_operation = 0;     // wait in a warp operation
+    bool may_be_complete = false;  // an operation may have become complete since the last check
 };
 
 class Emulator {
@@ -159,34 +159,34 @@ public:
     Emulator(const Emulator&) = delete;
     Emulator& operator=(const Emulator&) = delete;
 
-    // Memory of the device. `cell_bytes`: of the smallest element that threads write on their own.
+    // Allocates device memory. `cell_bytes`: the smallest element that threads write separately.
     void* allocate(size_t bytes, size_t cell_bytes);
     void release(void* address);
-    // The allocation that holds the address. REQUIRES: there is one.
+    // The allocation that contains the address. REQUIRES: it exists.
     Memory& memory_of(const void* address);
 
-    // Runs the kernel over the grid to its end. REQUIRES: 1 ... 1024 threads in a block.
+    // Runs the kernel over the whole grid. REQUIRES: 1 ... 1024 threads in a block.
     void launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel,
                 const LaunchLimits& limits = {});
 
-    // In the order of their meeting; of each kernel and kind the first four.
+    // In order of detection; the first four of each kernel and kind.
     [[nodiscard]] const std::vector<Finding>& findings() const { return findings_; }
     void clear_findings();
-    // From now on findings say which code met them, for whoever can make lines of it.
+    // From now on findings include code addresses, which a caller can resolve to lines.
     void keep_frames(bool keep) { keeps_frames_ = keep; }
-    // From now on accesses are counted.
+    // Counts accesses from now on.
     void count_accesses() { counter_ = std::make_unique<AccessCounter>(); }
     [[nodiscard]] bool counts_accesses() const { return counter_ != nullptr; }
     [[nodiscard]] AccessCounts access_counts() const { return counter_ ? counter_->counts() : AccessCounts{}; }
     [[nodiscard]] AccessCounts access_counts(const std::string& kernel_name) const {
         return counter_ ? counter_->counts(kernel_name) : AccessCounts{};
     }
-    // From now on places that order accesses are noted, and the one of this id is left out (0: none).
+    // Records ordering places from now on, and skips the place with this id (0: none).
     void note_ordering(uint64_t left_out) { ordering_.emplace(left_out); }
-    [[nodiscard]] const OrderingPlaces& ordering() const { return *ordering_; }  // REQUIRES: they are noted
+    [[nodiscard]] const OrderingPlaces& ordering() const { return *ordering_; }  // REQUIRES: note_ordering()
     [[nodiscard]] int64_t num_launches() const { return launch_; }
 
-    // What a thread of the running kernel asks for (simt/emulated.h).
+    // Calls of the running kernel's threads (simt/emulated.h).
     static Emulator& current() {
         if (current_ == nullptr) [[unlikely]]
             outside_launch();
@@ -200,7 +200,7 @@ public:
     void sync_warp(uint32_t mask, Place where);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
     uint32_t vote(uint32_t mask, bool mine);
-    // Every lane of the warp brings a part for one function, which changes the parts.
+    // Every lane of the warp supplies a part for one function, which changes the parts.
     void together(WarpFunction function, void* part, Place where);
     enum class SharedKind : uint8_t { kStatic, kLarge };
     Memory& shared(const void* key, size_t bytes, size_t cell_bytes, SharedKind kind);
@@ -208,15 +208,15 @@ public:
     void commit_copies();
     void wait_copies(size_t num_pending, Place where);
     void found(FindingKind kind, const std::string& what);
-    // The running thread meets a barrier or a wait there. True: it goes on.
+    // The running thread reaches a barrier or a wait at this place. True: skip it.
     bool passes_over(const char* what, Place where) { return ordering_ && ordering_->meets(what, where); }
 
-    // What others than threads do (simt/emulator_async.cc). `where`: who asks.
+    // Agents: asynchronous operations (simt/emulator_async.cc). `where`: the requesting call.
     EmulatedBarrier& barrier(const void* key, int32_t i);
     void barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place where);
     void barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, Place where);
     void barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where);
-    // The agent that copies for the barrier's phase, as the running thread asks it to.
+    // The agent that copies for the barrier's phase on behalf of the running thread.
     Now copying(EmulatedBarrier& barrier, Place where);
     void copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::function<void()> copy);
     // The agent that stores for the running thread.
@@ -226,30 +226,30 @@ public:
     void wait_stores(size_t num_pending, Place where);
     void fence_async();
     void named_barrier(int32_t named, int32_t num_threads, Place where);
-    // Every thread of the warpgroup brings a part for one function, which changes the parts.
+    // Every thread of the warpgroup supplies a part for one function, which changes the parts.
     void group_together(GroupFunction function, void* part, Place where);
-    // The agent that multiplies for the running thread's warp, in the group that is not committed yet.
+    // The agent that multiplies for the running thread's warp, in the open group.
     Now multiplying();
     void multiply_fence() { ++running_->async.num_fences; }
     void commit_multiplications() { ++running_->async.groups; }
     void wait_multiplications(uint32_t num_pending, Place where);
     void wait_previous(Place where);
-    // What the running thread knows goes with a value of memory, and comes to who acquires it: the last one, or the
-    // first that is large enough, for who waits for that must not rely on more. `replaces`: what went with earlier
-    // values does not any more.
+    // Release: stores the running thread's vector clock with a value in memory. An acquire joins the clock of the last
+    // value, or of the first value that is large enough: a thread that waits for at least that value must not rely on
+    // more. `replaces`: clocks of earlier values are dropped.
     void release_at(const Memory& memory, size_t offset, int32_t value, bool replaces);
     void acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least = {});
-    // Until is_there() says so, which another block's thread may bring about.
+    // Waits until is_there() holds; a thread of another block may make it true.
     void wait_for_value(const std::function<bool()>& is_there, Place where);
 
-    // The access of the code that calls this. REQUIRES: counts_accesses().
+    // Counts an access at the caller's code address. REQUIRES: counts_accesses().
     void count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store);
     void count_copy(size_t num_bytes, bool is_store) { counter_->add_copy(num_bytes, is_store); }
 
 private:
     static constexpr int32_t kMostWarps = 32;
     using Warps = std::array<WarpLanes, kMostWarps>;
-    // A block that lives beside the one that runs.
+    // A resident block that is not running.
     struct ParkedBlock {
         std::map<const void*, std::unique_ptr<Memory>> shared;
         std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers;
@@ -313,35 +313,35 @@ private:
     std::vector<Finding> findings_;
     std::map<std::pair<std::string, FindingKind>, int64_t> num_found_;
     bool keeps_frames_ = false;
-    std::unique_ptr<AccessCounter> counter_;  // null: nothing is counted
-    std::optional<OrderingPlaces> ordering_;  // empty: nothing is noted
+    std::unique_ptr<AccessCounter> counter_;  // null: not counting
+    std::optional<OrderingPlaces> ordering_;  // empty: not recording
 
     std::string kernel_name_;
     uint32_t launch_ = 0;
     LaunchLimits limits_;
-    uint32_t unsafe_from_ = 1;  // of launches: those from here on, before this one, may not have ended; 0: the host's
+    uint32_t unsafe_from_ = 1;  // launches from this one up to the current may still run; 0: host
     bool waits_for_previous_ = false;
-    int64_t static_bytes_ = 0;             // of shared memory
-    std::set<const void*> static_arrays_;  // of this launch
+    int64_t static_bytes_ = 0;             // of static shared memory
+    std::set<const void*> static_arrays_;  // in this launch
     std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers_;
-    bool has_knowledge_ = false;  // this block has used something that needs it
+    bool has_knowledge_ = false;  // this block uses vector clocks
     struct Released {
         int32_t value;
         std::map<int32_t, BlockKnowledge> blocks;
     };
-    std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // of this launch
+    std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // in this launch
     Dim3 block_position_;
     Dim3 block_size_;
     Dim3 grid_size_;
     int32_t block_index_ = 0;
     int32_t num_threads_ = 0;
-    int32_t cursor_ = 0;  // where the last choice was made
+    int32_t cursor_ = 0;  // the scheduler's last choice
     std::vector<std::unique_ptr<EmulatedThread>> threads_;
     Warps warps_;
     EmulatedThread* running_ = nullptr;
-    const std::function<void()>* kernel_ = nullptr;  // null: the fibers end
+    const std::function<void()>* kernel_ = nullptr;  // null: fibers end
     boost::context::fiber scheduler_;
-    static inline constinit thread_local Emulator* current_ = nullptr;  // whose launch runs
+    static inline constinit thread_local Emulator* current_ = nullptr;  // the emulator of the current launch
 };
 
 }  // namespace verbatim::simt

@@ -1,4 +1,4 @@
-// Emulator: barriers that count, and what others than threads do: bulk copies, multiplications on tensor cores.
+// Emulator: mbarriers, and agents: bulk copies and multiplications on tensor cores.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using State = EmulatedThread::State;
 
-// Numbers of agents, behind kFirstAgent: one for each barrier, warp that multiplies, and thread that stores.
+// Agent numbers from kFirstAgent on: one for each barrier, each multiplying warp, and each storing thread.
 constexpr int32_t kMostBarriers = 256;
 constexpr int32_t kFirstMultiplying = kFirstAgent + kMostBarriers;
 constexpr int32_t kFirstStoring = kFirstMultiplying + 32;
@@ -28,9 +28,9 @@ std::string text_of(Place where) {
 
 }  // namespace
 
-// --- what threads know
+// --- vector clocks
 
-// From now on the block's threads keep what they know of each other.
+// From now on the block's threads keep vector clocks.
 void Emulator::know() {
     if (has_knowledge_) return;
     has_knowledge_ = true;
@@ -40,7 +40,7 @@ void Emulator::know() {
     }
 }
 
-// The thread's knowledge is whole, with what it has done itself so far: others may have it.
+// Brings the thread's clock up to date with its own actions, so that it can be joined by others.
 void Emulator::make_known(EmulatedThread& thread) {
     know();
     VectorClock& known = thread.async.knowledge.known;
@@ -57,13 +57,13 @@ void Emulator::learn(EmulatedThread& thread, const Knowledge& knowledge) {
     if (has_knowledge_) thread.async.knowledge.join(knowledge);
 }
 
-// REQUIRES: `joint` has joined what the thread knows.
+// REQUIRES: `joint` has joined the thread's clock.
 void Emulator::share(EmulatedThread& thread, const Knowledge& joint) {
     thread.moment.unsafe_from = std::max(thread.moment.unsafe_from, joint.unsafe_from);
     if (has_knowledge_) thread.async.knowledge = joint;
 }
 
-// Something that acts for the running thread: it knows what the thread has done and knows.
+// An agent of the running thread: it starts with the thread's clock.
 Now Emulator::agent(int32_t number, uint32_t epoch) {
     know();
     Now now = running_->moment;
@@ -133,8 +133,7 @@ void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, 
     if (barrier.arrivals == barrier.wanted && !has_bytes) complete_phase(barrier);
 }
 
-// Phase n is complete when the parity of the phase that runs is another one than n's; before phase 0 there is one of
-// parity 1.
+// Phase n is complete when the parity of the current phase differs from n's; the phase before phase 0 has parity 1.
 void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where) {
     if (passes_over("wait", where)) return;
     know();
@@ -153,7 +152,7 @@ void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place whe
     wait(State::kAtBarrier);
 }
 
-// Everything has come that the phase counts: copies land, and whoever waits knows what those knew who have arrived.
+// All arrivals and bytes of the phase are there: copies land, and waiting threads join the clocks of the arrivals.
 void Emulator::complete_phase(EmulatedBarrier& barrier) {
     for (const auto& copy : std::exchange(barrier.copies, {})) copy();
     barrier.passed.join(std::exchange(barrier.arriving, {}));
@@ -168,12 +167,12 @@ void Emulator::complete_phase(EmulatedBarrier& barrier) {
     }
 }
 
-// The last legal moment for copies to land: somebody waits for them, and nobody can go on.
+// The last legal moment for copies to land: a thread waits for them, and no thread can run.
 bool Emulator::release_barriers() {
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];
         if (thread.state != State::kAtBarrier) continue;
-        auto& barrier = const_cast<EmulatedBarrier&>(*thread.barrier);  // one of barriers_
+        auto& barrier = const_cast<EmulatedBarrier&>(*thread.barrier);  // an element of barriers_
         if (barrier.arrivals < barrier.wanted || barrier.copied_bytes < barrier.expected_bytes) continue;
         if (barrier.copied_bytes > barrier.expected_bytes) {
             running_ = &thread;
@@ -226,7 +225,7 @@ void Emulator::wait_stores(size_t num_pending, Place where) {
     async.knowledge.known.raise(kFirstStoring + running_->index, async.stores_done);
 }
 
-// What is under way when a block ends touches memory that is another block's by then.
+// An operation in flight at a block's end would touch memory that another block uses by then.
 void Emulator::check_block_end() {
     const bool copies = std::ranges::any_of(barriers_, [](const auto& entry) { return !entry.second.copies.empty(); });
     if (copies) {
@@ -313,7 +312,7 @@ Now Emulator::multiplying() {
     return agent(kFirstMultiplying + running_->index / kWarpSize, running_->async.groups + 1);
 }
 
-// The oldest groups, but for the last num_pending, are over, as far as this warp is concerned.
+// The oldest groups except for the last num_pending are complete for this warp.
 void Emulator::wait_multiplications(uint32_t num_pending, Place where) {
     if (passes_over("wait_multiply", where)) return;
     know();
@@ -322,14 +321,14 @@ void Emulator::wait_multiplications(uint32_t num_pending, Place where) {
     async.knowledge.known.raise(kFirstMultiplying + running_->index / kWarpSize, async.done + 1);
 }
 
-// --- what never comes
+// --- deadlocks
 
-// Whether somebody waits in one of these: said once.
+// Reports the first thread that waits in one of these operations, once.
 bool Emulator::give_up_async() {
     const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
     auto found_at = std::ranges::find_if(
         all, [](const auto& thread) { return thread->state == State::kAtGroup || thread->state == State::kAtNamed; });
-    // Where only bytes are missing, others wait for who waits for them.
+    // If only bytes are missing, the other waits depend on this one: a circular wait on barriers.
     if (found_at == all.end()) {
         found_at = std::ranges::find_if(all, [](const auto& thread) {
             return thread->state == State::kAtBarrier && thread->barrier->arrivals == thread->barrier->wanted;

@@ -1,4 +1,4 @@
-// Emulator: blocks that live together and wait for each other, and what goes from one to another with a value.
+// Emulator: blocks that are resident together and wait for each other, and release and acquire between blocks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void Emulator::change_block(ParkedBlock& parked) {
     std::swap(warps_, parked.warps);
 }
 
-// In turns, each as far as it goes, until all are over. When none can go on, somebody waits for nothing.
+// Runs the blocks in turns, each as far as it can, until all end. When none can continue, some thread is deadlocked.
 void Emulator::run_together(std::span<const int32_t> order, const std::function<void()>& kernel) {
     std::vector<ParkedBlock> blocks(order.size());
     for (size_t i = 0; i < order.size(); ++i) {

@@ -1,4 +1,4 @@
-// Emulator: operations of a warp, what their lanes know behind them, and lanes that meet at different places.
+// Emulator: warp-wide operations, their happens-before order, and divergence: lanes at different places of the code.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace verbatim::simt {
 namespace {
 
-// Most are of one text, whose name is one and the same.
+// Most places come from one compiled text, whose file name has one address.
 bool same_place(const Place& a, const Place& b) {
     return a.line() == b.line() && a.column() == b.column() &&
            (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
@@ -19,7 +19,7 @@ bool same_place(const Place& a, const Place& b) {
 
 }  // namespace
 
-// Completes the warp's operations whose mask is complete: every lane that it names waits with the same mask.
+// Completes the warp's operations that all lanes of their mask have reached with the same mask.
 bool Emulator::complete_warp(int32_t warp) {
     const int32_t first = warp * kWarpSize;
     const int32_t size = std::min(kWarpSize, num_threads_ - first);
@@ -45,7 +45,7 @@ bool Emulator::complete_warp(int32_t warp) {
     return released;
 }
 
-// The lanes of its warp that wait in the thread's operation.
+// The lanes of its warp that wait in the same operation.
 uint32_t Emulator::lanes_like(const EmulatedThread& thread) const {
     const int32_t first = thread.index / kWarpSize * kWarpSize;
     uint32_t like = 0;
@@ -60,7 +60,7 @@ uint32_t Emulator::lanes_like(const EmulatedThread& thread) const {
     return like;
 }
 
-// The mask's lanes begin an epoch later than every one so far, and know what each of them knew.
+// The mask's lanes start an epoch later than all of theirs so far, and join their clocks.
 void Emulator::complete_barrier(int32_t warp, uint32_t mask) {
     const int32_t first = warp * kWarpSize;
     const int32_t size = std::min(kWarpSize, num_threads_ - first);
@@ -96,7 +96,7 @@ void Emulator::join_lanes(int32_t warp, uint32_t mask) {
     }
 }
 
-// Who of the mask says yes.
+// The lanes of the mask whose vote is set.
 void Emulator::complete_vote(EmulatedThread& thread) {
     const int32_t first = thread.index / kWarpSize * kWarpSize;
     thread.received = 0;
@@ -134,7 +134,7 @@ void Emulator::find_divergence_at_block() {
     }
 }
 
-// Whether lanes of a warp wait for each other in one operation of all of them, at different places.
+// Whether lanes of a warp wait for each other in one warp-wide operation at different places.
 bool Emulator::found_divergence() {
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];

@@ -8,7 +8,7 @@
 namespace verbatim::simt {
 namespace {
 
-// Bare pointers, so that the compiler makes vectors of it: the standard library looks at every index in tests' builds.
+// Bare pointers, so that the compiler vectorises the loop: test builds of the standard library check every index.
 bool any_above(const uint32_t* a, const uint32_t* b, size_t count) {
     uint32_t above = 0;
     for (size_t i = 0; i < count; ++i) above |= static_cast<uint32_t>(a[i] > b[i]);
@@ -33,7 +33,7 @@ void VectorClock::Epochs::raise(int32_t i, uint32_t epoch) {
     epochs[static_cast<size_t>(i)] = epoch;
 }
 
-// Who knows less than the other shares what it has, and who knows more changes nothing.
+// The clock with less information shares the other's list; joining a smaller clock changes nothing.
 void VectorClock::Epochs::join(const Epochs& other) {
     if (other.shared_ == nullptr || shared_ == other.shared_) return;
     if (shared_ == nullptr) {

@@ -1,14 +1,14 @@
-// kernels/cuda/simt/knowledge.h: owns what a thread of a block knows of the others: how much of what each has done
-// comes before what the thread does next.
+// kernels/cuda/simt/knowledge.h: owns the vector clocks of a block: for each thread, which earlier actions of the other
+// threads and agents happen before its next action.
 //
-//   K1  everybody counts epochs; who makes something known ends an epoch, so that what comes later is not known yet
-//   K2  what `who` did in an epoch before known.at(who) comes before; whatever has joined it knows as much
-//   K3  fenced.at(who) <= known.at(who): of what threads wrote, that is what asynchronous copies and tensor cores see,
-//       too (fence_async)
-//   K4  those who have met at a barrier share one clock; who learns something of its own takes a copy first
+//   K1  every participant counts epochs; a release ends the participant's epoch, so that later actions are not covered
+//   K2  what `who` did in an epoch before known.at(who) happens before the owner's next action; joining is transitive
+//   K3  fenced.at(who) <= known.at(who): the part of the threads' writes that asynchronous copies and tensor cores see
+//       (fence_async)
+//   K4  threads that met at a barrier share one clock by copy-on-write
 //
-// Numbers below kFirstAgent are threads. Those from there on do something behind the threads' backs: what a bulk copy
-// writes, or what a multiplication on tensor cores reads until it is waited for.
+// Numbers below kFirstAgent are threads. Larger numbers are agents, which act asynchronously: the writes of a bulk
+// copy, or the reads of a multiplication on tensor cores until it is waited for.
 #pragma once
 
 #include <algorithm>
@@ -48,19 +48,19 @@ private:
         void join(const Epochs& other);
 
     private:
-        using List = std::vector<uint32_t>;  // behind the end: 0
-        List& alone();                       // a copy, if others have it too
-        std::shared_ptr<List> shared_;       // null: nothing is known; changed by who has it alone
+        using List = std::vector<uint32_t>;  // implicit zeros after the end
+        List& alone();                       // a copy if it is shared
+        std::shared_ptr<List> shared_;       // null: all zeros; changed only by a sole owner
     };
 
     Epochs threads_;
     Epochs agents_;  // from kFirstAgent on
 };
 
-// Of another block, as one of its threads has let it go.
+// The clock of another block, as one of its threads released it.
 struct BlockKnowledge {
     VectorClock known;
-    uint32_t block_epoch = 0;  // what its threads did before that many barriers of it is known, too
+    uint32_t block_epoch = 0;  // its threads' actions before that many of the block's barriers are covered too
     void join(const BlockKnowledge& other) {
         known.join(other.known);
         block_epoch = std::max(block_epoch, other.block_epoch);
@@ -70,10 +70,10 @@ struct BlockKnowledge {
 struct Knowledge {
     VectorClock known;
     VectorClock fenced;
-    uint32_t fenced_blocks = 0;                // what was written before that many barriers of the block is fenced, too
-    uint32_t unsafe_from = 0;                  // launches from here on, up to the one that runs, may not have ended
+    uint32_t fenced_blocks = 0;                // writes before that many barriers of the block are fenced too
+    uint32_t unsafe_from = 0;                  // launches from this one up to the current may still run
     std::map<int32_t, BlockKnowledge> others;  // by block
-    bool blocks_meet = false;                  // the launch's blocks live together, and readers of all are listed
+    bool blocks_meet = false;  // the launch's blocks are resident together, and readers of all blocks are listed
     void join(const Knowledge& other) {
         for (const auto& [block, knowledge] : other.others) others[block].join(knowledge);
         known.join(other.known);

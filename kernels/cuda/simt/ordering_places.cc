@@ -20,7 +20,7 @@ bool OrderingPlaces::meets(const char* what, std::source_location where) {
     if (!is_first) return entry->second;
     OrderingPlace place{what, where.file_name(), where.line(), where.column()};
     entry->second = place.id() == left_out_;
-    // The same text compiled twice has names at two addresses.
+    // The same file name may have two addresses when its text is compiled twice.
     if (std::ranges::find(met_, place) == met_.end()) met_.push_back(std::move(place));
     return entry->second;
 }
