@@ -14,7 +14,7 @@ using reference::RopeKind;
 
 namespace {
 
-// Between the wavelengths that are kept and those that are stretched whole, a blend of both (Llama 3.1).
+// Blends between the wavelengths that are kept and those that are fully stretched (Llama 3.1).
 double llama3(const RopeConfig& rope, double frequency) {
     const double original = rope.original_max_position_embeddings;
     const double wavelength = 2 * std::numbers::pi / frequency;

@@ -1,6 +1,6 @@
-// kernels/kernel_model.h: a model as kernels read it: its config and weights, and what is made of them at load: decay
-// rates and rotary tables, by the formulas of reference/ops/ssm_scan.h and reference/ops/rope.h. The reference makes
-// its own (reference/reference_model.h), so that a fault in either shows where the two run side by side.
+// kernels/kernel_model.h: owns a model as kernels read it: its config and weights, and what follows from them at load:
+// decay rates and rotary tables, by the formulas of reference/ops/ssm_scan.h and reference/ops/rope.h. The reference
+// computes them separately (reference/reference_model.h), so that a lockstep run detects a fault in either.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace verbatim {
 // cos and sin of position · inv_freq[i].
 class RotaryTable {
 public:
-    explicit RotaryTable(const reference::RopeConfig& rope);  // of no positions
-    void extend(int64_t num_positions);                       // those that are there keep their bits
+    explicit RotaryTable(const reference::RopeConfig& rope);  // no positions yet
+    void extend(int64_t num_positions);                       // existing positions keep their bits
 
     [[nodiscard]] const reference::RopeConfig& rope() const { return rope_; }
     [[nodiscard]] int64_t n_pairs() const { return static_cast<int64_t>(inv_freq_.size()); }
@@ -38,9 +38,9 @@ public:
 
     [[nodiscard]] const reference::ModelConfig& config() const { return config_; }
     [[nodiscard]] const reference::ModelWeights& weights() const { return weights_; }
-    // −exp(A_log): [n_heads] of Mamba-2, [n_value_heads] of a delta net, empty without either.
+    // −exp(A_log): [n_heads] for Mamba-2, [n_value_heads] for a delta net, empty for other layers.
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
-    // The weights of norms as they multiply: with norm_plus_one 1 more than what is stored.
+    // Norm weights as factors: with norm_plus_one the stored value plus 1.
     [[nodiscard]] std::span<const float> norm(int32_t layer, reference::Norm norm) const {
         return norm == reference::Norm::kFinal ? final_norm_
                : norm == reference::Norm::kMlp ? norms_[layer].mlp
@@ -48,8 +48,8 @@ public:
     }
     [[nodiscard]] std::span<const float> q_norm(int32_t layer) const { return norms_[layer].q; }
     [[nodiscard]] std::span<const float> k_norm(int32_t layer) const { return norms_[layer].k; }
-    // For positions below `num_positions`; layers that turn alike share one, which stays where it is. REQUIRES: the
-    // layer has a rotary embedding.
+    // For positions below `num_positions`. Layers with equal rotary parameters share one table, whose address is
+    // stable. REQUIRES: the layer has a rotary embedding.
     const RotaryTable& rotary_table(int32_t layer, int64_t num_positions);
 
 private:
@@ -61,11 +61,11 @@ private:
     std::span<const float> as_it_multiplies(std::span<const float> stored);
 
     std::vector<std::vector<float>> decay_rates_;  // [layer]
-    std::vector<std::vector<float>> plus_one_;     // behind the spans below, where they are not the stored ones
+    std::vector<std::vector<float>> plus_one_;     // storage of spans below that differ from the stored weights
     std::vector<LayerNorms> norms_;                // [layer]
     std::span<const float> final_norm_;
     std::vector<RotaryTable> rotary_;
-    std::vector<size_t> rotary_of_layer_;  // in rotary_
+    std::vector<size_t> rotary_of_layer_;  // index in rotary_
 };
 
 }  // namespace verbatim

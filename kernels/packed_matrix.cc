@@ -9,9 +9,9 @@
 namespace verbatim {
 namespace {
 
-constexpr int64_t kBlockPairs = 16;  // of an output: a cache line
-constexpr int64_t kBlockLanes = 16;  // of a pair: a cache line, and few enough rows that all are prefetched
-constexpr int64_t kTile = 4;         // a side of what is transposed in registers
+constexpr int64_t kBlockPairs = 16;  // per output: a cache line
+constexpr int64_t kBlockLanes = 16;  // per pair: a cache line, and few enough rows that all are prefetched
+constexpr int64_t kTile = 4;         // side of a tile that is transposed in registers
 
 using Tile = Pair __attribute__((vector_size(kTile * sizeof(Pair))));
 
@@ -21,7 +21,7 @@ Tile load_tile(const void* from) {
     return tile;
 }
 
-// Pairs [0, 4) of four outputs, `stride` elements apart, become lanes [0, 4) of four rows of the panel.
+// Transposes a tile: pairs [0, 4) of four outputs, `stride` elements apart, become lanes [0, 4) of four panel rows.
 void transpose_tile(const uint16_t* rows, int64_t stride, Pair* out) {
     const Tile a = load_tile(rows);
     const Tile b = load_tile(rows + stride);
@@ -37,7 +37,7 @@ void transpose_tile(const uint16_t* rows, int64_t stride, Pair* out) {
     for (int64_t j = 0; j < kTile; ++j) std::memcpy(out + j * kPanelOutputs, &columns[j], sizeof(Tile));
 }
 
-// Pairs [0, kBlockPairs) of kBlockLanes rows of whole pairs.
+// Packs pairs [0, kBlockPairs) of kBlockLanes rows; all pairs are whole.
 void pack_block(const uint16_t* rows, int64_t stride, Pair* out) {
     for (int64_t j = 0; j < kBlockPairs; j += kTile) {
         for (int64_t lane = 0; lane < kBlockLanes; lane += kTile) {

@@ -1,7 +1,7 @@
-// kernels/packed_matrix.h: a matmul's weights in the order in which the CPU's kernels and a device's read them.
+// kernels/packed_matrix.h: owns the packed layout of a matmul's weights, which the CPU's kernels and a device's read.
 //
-// [ceil(N/64)][ceil(K/2)][64] pairs: a panel of 64 outputs, one per vector lane, walks along K without a horizontal
-// sum. Outputs beyond N and the partner of an odd K's last element are +0.
+// [ceil(N/64)][ceil(K/2)][64] pairs: a panel of 64 outputs, one output per vector lane, is read along K without a
+// horizontal sum. Outputs beyond N and the partner of an odd K's last element are +0.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace verbatim {
 
 inline constexpr int64_t kPanelOutputs = 64;
 
-// A view: the pairs belong to a PackedWeights or to whoever made it.
+// A view: a PackedWeights or the caller owns the pairs.
 class PackedMatrix {
 public:
     PackedMatrix() = default;
     // `pairs`: [num_pairs_of(N, K)].
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Pair* pairs)
         : num_outputs_(num_outputs), num_k_(num_k), pairs_(pairs) {}
-    // The fast profile's: int8 times a scale for each output; `scales`: [num_panels · 64].
+    // For the fast profile: int8 times a scale per output; `scales`: [num_panels · 64].
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Int8Pair* pairs, const float* scales)
         : num_outputs_(num_outputs), num_k_(num_k), int8_pairs_(pairs), scales_(scales) {}
 
@@ -50,8 +50,8 @@ private:
 
 // Panel `panel` of the weights, [num_pairs(K), 64].
 void pack_panel(reference::MatrixView weight, int64_t panel, Pair* out);
-// The same rounded to int8 · scale, scale = the output's greatest magnitude ÷ 127. scales: [64], 0 beyond N; what
-// stands in place of an output or element that does not exist meets a scale or an activation of 0.
+// The same rounded to int8 · scale, scale = the output's greatest magnitude ÷ 127. scales: [64], 0 beyond N; padding
+// values are multiplied by a scale or an activation of 0.
 void pack_panel_int8(reference::MatrixView weight, int64_t panel, Int8Pair* out, float* scales);
 
 }  // namespace verbatim

@@ -1,5 +1,5 @@
-// kernels/pair.h: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low half,
-// 2j + 1 in the high half. It is what VDPBF16PS takes, and two shifts make two binary32 of it.
+// kernels/pair.h: owns the pair: two bf16 values in one word, the unit in which NUMERICS N3 adds: element 2j in the low
+// half, 2j + 1 in the high half. VDPBF16PS reads it directly, and two shifts turn it into two binary32.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@ namespace verbatim {
 
 using Pair = uint32_t;
 
-// The fast profile's: element 2j in the low byte, 2j + 1 in the high one, each with 128 added. Below the exponent of
-// 2^23 a byte b is the binary32 2^23 + b, so that one subtraction makes its value, which fits a bf16.
+// For the fast profile: element 2j in the low byte, 2j + 1 in the high one, each with 128 added. As the low mantissa
+// byte under the exponent of 2^23, a byte b is the binary32 2^23 + b, so one subtraction yields its value, which fits a
+// bf16.
 using Int8Pair = uint16_t;
 inline constexpr int32_t kInt8Bias = 128;
 inline constexpr uint32_t kInt8Magic = 0x4B000000U;

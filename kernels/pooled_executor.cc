@@ -45,7 +45,7 @@ void PooledWalk::observe(const reference::WalkPoint& point) {
     const ConstFloatRows all = host_rows(point.buffer).columns(point.columns.first, point.columns.count);
     if (point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits) {
         int64_t count = 0;
-        for (int64_t first = 0; first < batch_.num_logit_rows(); first += count) {  // those of one sequence together
+        for (int64_t first = 0; first < batch_.num_logit_rows(); first += count) {  // those of one sequence at a time
             const int32_t row = batch_.logit_rows[first];
             const size_t sequence = sequence_of_row_[row];
             count = std::ranges::count_if(batch_.logit_rows.subspan(first),
@@ -109,7 +109,7 @@ void PooledExecutor::compute(const StepPlan& plan) {
     }
 }
 
-// Whether all of the step's sequences are one batch, in the arithmetic of deterministic ones.
+// Whether all of the step's sequences form one batch in the deterministic arithmetic.
 bool PooledExecutor::joins(const StepPlan& plan) {
     if (ordinary_backend() == nullptr) return true;
     int64_t num_rows = 0;
@@ -194,7 +194,7 @@ bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader)
     return true;
 }
 
-// A block at a time.
+// Reads one block at a time.
 void PooledExecutor::read_blocks(const StateTensor& tensor, const HeadImage& image, const HeadReader& reader) {
     const int64_t block_size = tables().config().pools.block_size;
     const int64_t num_bytes = tensor.num_bytes();

@@ -1,11 +1,10 @@
-// kernels/pooled_executor.h: what executors with pools of their own have in common, on the CPU and on a device: a
-// step's sequences as one batch through the walk, and what is shown of it: logits, faults, every operation, heads.
+// kernels/pooled_executor.h: owns the common part of executors with memory pools, on the CPU and on a device: it runs a
+// step's sequences as one batch through the walk and returns logits, faults, every operation's output, and heads.
 //
-//   P1  logits, tokens and heads are those of the uncached reference, bit for bit, for any plan that the engine may
-//       make
-//   P2  the lists of a step are kept: a step allocates nothing here that a step of its size before it did not
-//   P3  with an arithmetic of their own, ordinary sequences are a batch of their own, over the same pools; in a step of
-//       few rows they join the deterministic ones', where one pass over the weights serves all
+//   P1  logits, tokens and heads equal the uncached reference's, bit for bit, for every plan that the engine may make
+//   P2  a step's lists are reused: a step allocates nothing here if a step of its size ran before
+//   P3  ordinary sequences with another arithmetic are a separate batch over the same pools; in a step of few rows they
+//       join the deterministic batch, so that one pass over the weights serves both
 #pragma once
 
 #include <array>
@@ -26,29 +25,29 @@
 namespace verbatim {
 
 struct PooledExecutorConfig {
-    PoolSizes pools;             // those that the model's tensors do not need are not made
-    int32_t max_log_tokens = 0;  // of a sequence (engine/slot_tables.h); unused by a model without tensors per sequence
+    PoolSizes pools;             // pools that the model does not use are not allocated
+    int32_t max_log_tokens = 0;  // per sequence (engine/slot_tables.h); unused by a model without tensors per sequence
 };
 
-// A sequence's part in a step, beside its WalkSequence. Borrowed for the walk.
+// A sequence's part of a step, in addition to its WalkSequence. Borrowed during the walk.
 struct PooledSequence {
     SequenceSlot slot{};
-    std::span<const BlockId> blocks;  // its table
+    std::span<const BlockId> blocks;  // its block table
     StateIndex state_src = kNoState;
     StateIndex state_dst = kNoState;
-    int32_t num_logged_tokens = 0;  // behind what state_src has taken in, before the first row
-    int32_t num_draws = 0;          // at its last rows
+    int32_t num_logged_tokens = 0;  // tokens between state_src and the first row
+    int32_t num_draws = 0;          // the last rows draw
     std::span<const StateWrite> writes;
 
-    // Of its rows, the last ones: state_dst does not take them in.
+    // The last rows, which state_dst does not take in.
     [[nodiscard]] int32_t num_drafts() const { return num_draws > 1 ? num_draws - 1 : 0; }
 };
 
-// Borrowed for the step.
+// Borrowed during the step.
 struct PooledStep {
     reference::WalkBatch batch;
     std::span<const PooledSequence> sequences;       // one per WalkSequence
-    std::span<const PooledSequence> moves;           // before the walk: those without rows, whose state row moves
+    std::span<const PooledSequence> moves;           // before the walk: sequences without rows whose state row moves
     std::span<const BlockCopy> copies;               // before the walk: slots [0, num_slots) of every attention layer
     std::span<const reference::SamplingArgs> draws;  // one per logit row, without the logits
     const reference::StepObserver* observer = nullptr;
@@ -56,36 +55,36 @@ struct PooledStep {
     [[nodiscard]] bool is_observed() const { return observer != nullptr && *observer; }
 };
 
-// What computes a pooled executor's steps: the bytes of blocks and state rows are its own.
+// Computes a pooled executor's steps; owns the bytes of blocks and state rows.
 class PooledBackend {
 public:
     virtual ~PooledBackend() = default;
 
-    // The whole step; what follows is asked after it.
+    // Runs the whole step; the functions below return its results.
     virtual void run(const PooledStep& step) = 0;
     [[nodiscard]] virtual std::span<const float> logits(int64_t logit_row) = 0;
-    // The token of a logit row, from a backend that draws by itself; means nothing where there is a fault.
+    // The token of a logit row, from a backend that draws; undefined if the row has a fault.
     [[nodiscard]] virtual std::optional<TokenId> drawn(int64_t /*logit_row*/) const { return std::nullopt; }
-    // First layer with a NaN or infinity at a logit row.
+    // The first layer with a NaN or infinity at a logit row.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(int64_t logit_row) const = 0;
 
-    // A tensor per sequence, of one state row. Valid until the next call.
+    // A per-sequence tensor of one state row. Valid until the next call.
     virtual std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) = 0;
-    // A tensor per token, of a block's first slots: out [num_slots, shape].
+    // A per-token tensor of a block's first slots: out [num_slots, shape].
     virtual void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                             std::span<std::byte> out) = 0;
 
-    // Whether it sums heads where they lie; else the host sums what it reads.
+    // Whether it sums heads in place; otherwise the host sums what it reads.
     [[nodiscard]] virtual bool sums_heads() const { return false; }
-    // Gives the digester every part of a head. False: the device has failed, and holds nothing any more. REQUIRES:
+    // Passes every part of a head to the digester. False: the device has failed and lost its data. REQUIRES:
     // sums_heads().
     virtual bool sum_head(const HeadImage& /*image*/, reference::HeadDigester& /*digester*/) { return false; }
 };
 
-// A backend that computes by reference::walk: what a batch of sequences in pools has in common on every machine.
+// A backend that computes by reference::walk: the machine-independent part of a batch with pools.
 class PooledWalk : public PooledBackend, public reference::WalkBackend {
 public:
-    // For the walk that follows: one entry per WalkSequence. `observer` may be null.
+    // For the next walk: one entry per WalkSequence. `observer` may be null.
     void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
     void begin(const reference::WalkBatch& batch) override;
     void observe(const reference::WalkPoint& point) final;
@@ -96,11 +95,11 @@ protected:
     [[nodiscard]] std::span<const int64_t> positions() const { return positions_; }             // [num_rows]
     [[nodiscard]] std::span<const size_t> sequence_of_row() const { return sequence_of_row_; }  // [num_rows]
     [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
-    // What was written last to a buffer, where the host sees it, until the next call.
+    // The last content of a buffer in host memory, valid until the next call.
     virtual reference::ConstFloatRows host_rows(reference::Buffer buffer) = 0;
 
 private:
-    // Of the walk in progress.
+    // State of the walk in progress.
     reference::WalkBatch batch_;
     std::span<const PooledSequence> sequences_;
     const reference::StepObserver* observer_ = nullptr;
@@ -112,7 +111,7 @@ class PooledExecutor : public reference::NumericExecutor {
 public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) final;
-    // For whoever lays KV out by hand, between steps. REQUIRES: no live table names a `dst`.
+    // For callers that place KV directly, between steps. REQUIRES: no live table contains a `dst`.
     void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
 
 protected:
@@ -121,9 +120,9 @@ protected:
                    const PooledExecutorConfig& pooled, reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() = 0;
-    // What computes ordinary sequences over the same pools. Null: what computes all others, in one batch with them.
+    // The backend of ordinary sequences over the same pools. Null: they join the batch of the other sequences.
     [[nodiscard]] virtual PooledBackend* ordinary_backend() { return nullptr; }
-    // Up to so many rows of a step cost little more than one: weights pass once, and that is what takes the time.
+    // Up to this many rows a step costs little more than one row, because the pass over the weights dominates.
     [[nodiscard]] virtual int64_t max_joined_rows() const { return 0; }
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
@@ -131,13 +130,13 @@ protected:
     [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot, int32_t draw) final;
 
 private:
-    // In the last step.
+    // State of a slot after the last step.
     struct Slot {
         Arithmetic arithmetic = Arithmetic::kDeterministic;  // that computed it
         int64_t first_logit_row = 0;
         int32_t num_draws = 0;
     };
-    // What one backend computes of a step.
+    // The part of a step that one backend computes.
     struct Share {
         std::vector<TokenId> tokens;
         std::vector<reference::WalkSequence> walk_sequences;
@@ -158,7 +157,7 @@ private:
     void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);
 
     std::vector<Slot> slots_;
-    std::array<Share, static_cast<size_t>(Arithmetic::kCount)> shares_;  // of the step in progress
+    std::array<Share, static_cast<size_t>(Arithmetic::kCount)> shares_;  // in the step in progress
 };
 
 }  // namespace verbatim

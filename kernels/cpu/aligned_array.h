@@ -1,6 +1,6 @@
-// kernels/cpu/aligned_array.h: memory for vector loads: 64-byte aligned, zeros at first, grows without keeping its
-// content. What is large lies in pages of 2 MiB where the system has them (half again the read rate of 4 KiB pages),
-// and is made of zeros by the system when it is touched first.
+// kernels/cpu/aligned_array.h: owns arrays for vector loads: 64-byte aligned, zero-initialised, growing discards the
+// content. Large arrays use 2 MiB pages where the system supports them (1.5 times the read rate of 4 KiB pages); the
+// system zeroes a page when it is first touched.
 #pragma once
 
 #include <sys/mman.h>
@@ -24,8 +24,8 @@ public:
     AlignedArray() = default;
     explicit AlignedArray(int64_t size) { ensure(size); }
 
-    // At least `size` elements. What was there is lost when the array has to grow; fresh memory is zero. Throws
-    // std::bad_alloc, and is empty then.
+    // Returns room for at least `size` elements. Growing discards the content, and new memory is zero. Throws
+    // std::bad_alloc and is then empty.
     T* ensure(int64_t size) {
         if (size <= size_) return data_.get();
         data_.reset();
@@ -56,7 +56,7 @@ private:
         return Memory(memory);
     }
 
-    // Starts at a multiple of the page size: what the kernel gives beyond that is handed back.
+    // Aligned to the page size: the excess of the mapping is unmapped.
     static Memory map(size_t num_bytes) {
         const size_t size = round_up(num_bytes, kHugePageBytes);
         void* const all =
@@ -67,7 +67,7 @@ private:
             round_up(reinterpret_cast<uintptr_t>(all), kHugePageBytes) - reinterpret_cast<uintptr_t>(all);
         if (before > 0) munmap(begin, before);
         if (before < kHugePageBytes) munmap(begin + before + size, kHugePageBytes - before);
-        madvise(begin + before, size, MADV_HUGEPAGE);  // a wish: without it the pages are small
+        madvise(begin + before, size, MADV_HUGEPAGE);  // a hint: without it pages are small
         return Memory(reinterpret_cast<T*>(begin + before), Free{size});
     }
 

@@ -16,10 +16,10 @@ using reference::MatrixId;
 
 namespace {
 
-constexpr int64_t kBandColumns = 256;   // columns of a band that one thread rounds at a time
-constexpr int64_t kFewRows = 32;        // up to here weights and states pass once, and memory likes long reads
-constexpr int64_t kPartsPerThread = 8;  // of such a pass: enough to end together
-constexpr int64_t kAttentionRows = 16;  // query positions that one thread takes at a time
+constexpr int64_t kBandColumns = 256;  // columns of a band per rounding task
+constexpr int64_t kFewRows = 32;  // up to here weights and states are read once, and long sequential reads are faster
+constexpr int64_t kPartsPerThread = 8;  // for such a pass: enough to balance the load
+constexpr int64_t kAttentionRows = 16;  // query positions per task
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void CpuBackend::read_block(const reference::StateTensor& tensor, BlockId block,
 
 // --- buffers
 
-// The buffer for what is about to be written, in rows of `width`.
+// The buffer of a new result, in rows of `width`.
 FloatRows CpuBackend::fresh(Buffer buffer, int64_t width) {
     activations(buffer).width = width;
     activations(buffer).version = ++version_;
@@ -95,7 +95,7 @@ FloatRows CpuBackend::changing(Buffer buffer, int64_t width) {
     return reference::dense_rows(activations(buffer).floats.data(), num_rows(buffer), width);
 }
 
-// How many of `count` neighbours in memory one thread takes at a time.
+// How many of `count` consecutive items a task takes.
 int64_t CpuBackend::neighbours(int64_t count) const {
     if (batch().num_rows() > kFewRows) return 1;
     return std::max<int64_t>(count / (pool_.num_threads() * kPartsPerThread), 1);
@@ -185,7 +185,7 @@ void CpuBackend::delta_norm(int32_t layer, const reference::DeltaConfig& delta, 
     });
 }
 
-// With an output gate, the heads of kQGate that are q's.
+// With an output gate, q's heads in kQGate.
 void CpuBackend::head_norm(int32_t layer, const reference::AttentionConfig& attention, float eps) {
     const int64_t dim = attention.head_dim;
     const FloatRows k = changing(Buffer::kK, attention.kv_rows());
@@ -258,7 +258,7 @@ void CpuBackend::scale_logits(float multiplier, float divisor) {
 
 // --- matmul
 
-// The rows in the form that a loop takes, rounded once for the matmuls that share them.
+// The rows in the form that a loop reads, rounded once for all matmuls that share them.
 RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, float multiplier) {
     const ConstFloatRows x = rows(buffer, width);
     const int64_t pairs = num_pairs(width);
@@ -299,7 +299,8 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     for (AlignedArray<Pair>& widened : widened_) widened.ensure(matrix.is_int8() ? matrix.panel_pairs() : 0);
     pool_.for_each(row_blocks * num_groups, [&](int64_t part) {
         Pair* widened = widened_[reference::WorkerPool::thread_index()].data();
-        // Bands stay in the second cache while panels, which ask for the next one, pass over them. Else a panel stays.
+        // Bands stay in the L2 cache while panels, each of which prefetches the next one, pass over them. Otherwise a
+        // panel stays.
         const int64_t first_row = (loop.bands ? part / num_groups : part % row_blocks) * kMatmulRows;
         const int64_t count = std::min(kMatmulRows, x.num_rows - first_row);
         const int64_t first = (loop.bands ? part % num_groups : part / row_blocks) * group;

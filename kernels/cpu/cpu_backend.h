@@ -1,10 +1,10 @@
-// kernels/cpu/cpu_backend.h: the walk's operations over a batch of sequences with paged KV and pooled state rows.
-// Threads share out outputs, never the terms of one sum.
+// kernels/cpu/cpu_backend.h: owns the walk's operations on the CPU over a batch of sequences with paged KV and pooled
+// state rows. Threads divide outputs, never the terms of one sum.
 //
-//   C1  bit-equal to reference/ops, whatever the batch, block size, threads and instruction set
-//   C2  of KV, only positions up to a row's own enter its result
-//   C3  a sequence's state goes from its source row (none: zeros) through its log to its destination row and, on the
-//       way, to the rows of its StateWrites; drafts leave nothing but the log
+//   C1  bit-equal to reference/ops, for every batch, block size, number of threads and instruction set
+//   C2  only KV positions up to a row's own enter its result
+//   C3  a sequence's state starts at its source row (none: zeros), replays its log, and ends in its destination row;
+//       each StateWrite stores it on the way. Drafts leave only log entries
 #pragma once
 
 #include <array>
@@ -28,37 +28,36 @@
 
 namespace verbatim::cpu {
 
-// One head's state where no row takes it, and outputs that nobody reads.
+// States of one head that no row takes in, and outputs that are not read.
 struct ScanScratch {
     AlignedArray<float> known;   // after the last row that is no draft
-    AlignedArray<float> drafts;  // behind it
+    AlignedArray<float> drafts;  // after the last draft
     AlignedArray<float> y;
     AlignedArray<float> window;
 };
 
-// What the mixers that carry a state over tokens have in common: a conv over some columns of kProjected, and a state
-// for each of their heads.
+// The common shape of mixers with a recurrence: a convolution over some columns of kProjected, and a state per head.
 struct Recurrence {
     reference::StateKind kind;
     int64_t d_conv = 0;
     int64_t conv_dim = 0;
     int64_t projected = 0;    // kProjected's width
-    reference::Columns conv;  // of it
+    reference::Columns conv;  // in kProjected
     int64_t n_heads = 0;
-    int64_t head_floats = 0;  // of a head's state
-    int64_t out_dim = 0;      // columns of kMixed that a head writes
+    int64_t head_floats = 0;  // per head's state
+    int64_t out_dim = 0;      // columns of kMixed per head
 
     [[nodiscard]] int64_t window_floats() const { return (d_conv - 1) * conv_dim; }
 };
 // REQUIRES: the layer has Mamba-2 or a delta net.
 [[nodiscard]] Recurrence recurrence_of(const reference::LayerConfig& layer);
 
-// Tokens of one sequence, as one head of a layer takes them.
+// Tokens of one sequence, as input of one head of a layer.
 struct HeadTokens {
     int64_t count = 0;
     const float* conv = nullptr;  // the first token's row of kConv
     int64_t conv_stride = 0;
-    const float* steps = nullptr;  // [2, n_heads]: dt and decay; of a delta net beta and decay
+    const float* steps = nullptr;  // [2, n_heads]: dt and decay; for a delta net beta and decay
     int64_t steps_stride = 0;
     float* y = nullptr;  // the head's columns
     int64_t y_stride = 0;
@@ -67,7 +66,7 @@ struct HeadTokens {
 // Some rows of one sequence, whose attention one thread computes.
 struct AttentionPart {
     size_t sequence = 0;
-    int64_t first_row = 0;  // of the sequence's
+    int64_t first_row = 0;  // in the sequence
 };
 
 // Rows that one expert computes together: up to kMatmulRows entries.
@@ -82,7 +81,7 @@ struct ExpertProduct {
     reference::FloatRows out;  // [num_entries, ...]
 };
 
-// Of a walk's experts (cpu_experts.cc): an entry is a row and one of its experts; entries stand by expert.
+// A walk's experts (cpu_experts.cc). An entry is a row with one of its experts; entries are sorted by expert.
 struct ExpertEntries {
     std::vector<ExpertPart> parts;
     std::vector<int64_t> next;           // by expert
@@ -91,11 +90,11 @@ struct ExpertEntries {
     std::vector<RoundedRows> rounded;    // by part
     AlignedArray<float> rounded_floats;
     AlignedArray<Pair> rounded_pairs;
-    AlignedArray<float> gathered;  // [num_entries, row_width], rows and later results
+    AlignedArray<float> gathered;  // [num_entries, row_width], first rows and later results
     AlignedArray<float> gate, up;  // [num_entries, d_ff]
 };
 
-// What sequences carry from step to step.
+// The memory that sequences carry from step to step.
 struct CpuMemory {
     PagedKv& kv;
     StateRows& states;
@@ -104,7 +103,7 @@ struct CpuMemory {
 
 class CpuBackend final : public PooledWalk {
 public:
-    // Borrows everything.
+    // Borrows all arguments.
     CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, const CpuMemory& memory,
                reference::WorkerPool& pool);
 
@@ -151,10 +150,10 @@ protected:
 private:
     struct Activations {
         AlignedArray<float> floats;
-        int64_t width = 0;    // of what was written last: rows are dense
+        int64_t width = 0;    // at the last write: rows are dense
         int64_t version = 0;  // of the content
     };
-    // What was rounded last, for the matmuls that read the same rows.
+    // The last rounded rows, shared by matmuls that read the same input.
     struct Rounded {
         reference::Buffer buffer = reference::Buffer::kResidual;
         int64_t version = -1;
@@ -169,10 +168,10 @@ private:
     reference::ConstFloatRows rows(reference::Buffer buffer, int64_t width) const;
     reference::FloatRows changing(reference::Buffer buffer, int64_t width);
     void round_to_bands(RowForm form, reference::ConstFloatRows x, float multiplier, float* floats, Pair* words);
-    // row(r) for each of them: by one thread as long as waking another costs more.
+    // Calls row(r) for each row, on one thread while waking a second one costs more.
     template <typename Row>
     void for_rows(int64_t num_rows, const Row& row) {
-        constexpr int64_t kRowGrain = 4;  // rows of cheap operations that one thread takes at a time
+        constexpr int64_t kRowGrain = 4;  // rows of cheap operations per task
         pool_.for_ranges(num_rows, kRowGrain, [&](int64_t begin, int64_t end) {
             for (int64_t r = begin; r < end; ++r) row(r);
         });
@@ -212,7 +211,7 @@ private:
     StateLog& log_;
     reference::WorkerPool& pool_;
 
-    // Of the walk in progress.
+    // State of the walk in progress.
     std::vector<std::optional<int32_t>> fault_layers_;  // by logit row
     std::vector<int64_t> first_logit_rows_;             // by sequence
     std::array<Activations, reference::kNumBuffers> buffers_;
@@ -220,14 +219,14 @@ private:
     Rounded rounded_;
     AlignedArray<float> rounded_floats_;
     AlignedArray<Pair> rounded_pairs_;
-    AlignedArray<int64_t> band_rows_;        // where the bands begin that are being rounded
+    AlignedArray<int64_t> band_rows_;        // first rows of the bands being rounded
     AlignedArray<float> time_steps_;         // [num_rows, 2, n_heads]: dt, decay; or beta, decay
-    std::vector<int32_t> finite_draws_;      // [num_sequences, n_heads]: the first ones, whose state is finite
-    std::vector<uint8_t> window_is_finite_;  // by logit row, behind it
-    std::vector<float> logged_windows_;      // [num_sequences, d_conv - 1, conv_dim], of those with a log
+    std::vector<int32_t> finite_draws_;      // [num_sequences, n_heads]: number of leading draws with a finite state
+    std::vector<uint8_t> window_is_finite_;  // by logit row: the window behind it
+    std::vector<float> logged_windows_;      // [num_sequences, d_conv - 1, conv_dim], for sequences with a log
     std::vector<ScanScratch> scan_scratch_;  // by thread
     std::vector<reference::StateSnapshot> snapshots_;
-    std::vector<size_t> first_snapshot_;  // [num_sequences + 1] in snapshots_
+    std::vector<size_t> first_snapshot_;  // [num_sequences + 1], offsets in snapshots_
     std::vector<AttentionPart> attention_parts_;
     std::vector<AttentionScratch> attention_scratch_;  // by thread
     std::vector<AlignedArray<Pair>> widened_;          // by thread: a panel of int8 weights as pairs

@@ -1,10 +1,10 @@
-// kernels/cpu/cpu_executor.h: every profile on the CPU: paged KV, pooled state rows, every sequence of
+// kernels/cpu/cpu_executor.h: owns an executor on the CPU: every profile, paged KV, pooled state rows, all sequences of
 // a step in one batch, threads.
 //
-//   X1  exact, tensor.sm90: logits, tokens and heads are those of the uncached reference, bit for bit, for any plan
-//       that the engine may make, any block size, number of threads and instruction set
-//   X2  with an ordinary profile, ordinary requests are computed in it; the others keep their bits
-//   X3  a step allocates nothing that a step of its size before it did not
+//   X1  exact, tensor.sm90: logits, tokens and heads equal the uncached reference's, bit for bit, for every plan that
+//       the engine may make, every block size, number of threads and instruction set
+//   X2  ordinary requests are computed in the ordinary profile if there is one; the other requests keep their bits
+//   X3  a step allocates nothing if a step of its size ran before
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@
 namespace verbatim::cpu {
 
 struct CpuExecutorConfig {
-    PoolSizes pools;             // those that the model does not need are not made
-    int32_t max_log_tokens = 0;  // of a sequence: so many drafts at once; unused by a model without state
+    PoolSizes pools;             // pools that the model does not use are not allocated
+    int32_t max_log_tokens = 0;  // drafts per sequence and step; unused by a model without state
     int32_t num_threads = 1;
-    std::optional<Isa> isa = {};  // none: the best that this processor has
+    std::optional<Isa> isa = {};  // none: the processor's best
     Profile profile = Profile::kExact;
-    std::optional<Profile> ordinary_profile = {};  // of ordinary requests; none: the same as of all others
-    // Of a step: ordinary rows join deterministic ones. A second pass over the weights costs more than the fast profile
-    // saves on fewer (docs/measurements/windows.md).
+    std::optional<Profile> ordinary_profile = {};  // for ordinary requests; none: as for all others
+    // Ordinary rows join the deterministic batch in steps of up to this many rows: on fewer rows a second pass over the
+    // weights costs more than the fast profile saves (docs/measurements/windows.md).
     int64_t max_joined_rows = 256;
     WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 unless the profile is kFast
 };
@@ -41,14 +41,14 @@ class CpuExecutor final : public PooledExecutor {
 public:
     // Borrows config and weights.
     CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu);
-    // With the same weights packed before. REQUIRES: in the format that `cpu` names.
+    // With weights packed earlier. REQUIRES: they have the format that `cpu` names.
     CpuExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
                 PackedWeights packed);
 
-    // The profile's, or "fast/1 int8": heads of one are never attached in another.
+    // The profile's, or "fast/1 int8": heads with one id never attach to requests with another.
     [[nodiscard]] std::string numerics_id() const override;
     [[nodiscard]] std::string ordinary_numerics_id() const override;
-    // Of everything but matmuls of few rows.
+    // For everything but matmuls of few rows.
     [[nodiscard]] Isa isa() const { return choice_.many.ops->isa; }
 
 protected:

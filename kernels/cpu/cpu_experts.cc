@@ -1,6 +1,6 @@
-// The mixture of experts of kernels/cpu/cpu_backend.h. A row and one of its experts are an entry; entries stand by
-// expert, so that an expert's weights pass once for all rows that chose it, and only chosen experts' weights are read.
-// An entry's result is computed for itself, whoever stands beside it; a row adds its own in ascending id.
+// The mixture of experts of kernels/cpu/cpu_backend.h. An entry is a row with one of its experts. Entries are sorted by
+// expert, so that an expert's weights are read once for all rows that chose it, and only chosen experts' weights are
+// read. An entry's result does not depend on the other entries; a row adds its entries in ascending expert id.
 #include <algorithm>
 #include <array>
 
@@ -43,10 +43,10 @@ void CpuBackend::choose(int32_t layer, const MoeConfig& moe) {
     });
 }
 
-// Sorts the rows' choices by expert, rows ascending in each.
+// Sorts the rows' choices by expert, and by row within an expert.
 void CpuBackend::list_entries(const MoeConfig& moe) {
     const ConstFloatRows chosen = rows(Buffer::kChosen, 2 * int64_t{moe.n_chosen});
-    std::vector<int64_t>& next = experts_.next;  // by expert: where its next entry goes
+    std::vector<int64_t>& next = experts_.next;  // by expert: index of its next entry
     next.assign(static_cast<size_t>(moe.n_experts) + 1, 0);
     const auto id_of = [&](int64_t r, int64_t i) { return static_cast<size_t>(chosen.row(r)[i]); };
     for (int64_t r = 0; r < chosen.num_rows; ++r) {
@@ -70,19 +70,19 @@ void CpuBackend::list_entries(const MoeConfig& moe) {
     }
 }
 
-// A part's rows of x, which stand as the entries do, rounded in the form that its loop takes.
+// Rounds a part's rows of x, which are in entry order, to the form that its loop reads.
 RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& matrix, ConstFloatRows x) {
     const ConstFloatRows rows = x.rows(part.first_entry, part.num_rows);
     const int64_t pairs = num_pairs(x.width);
     const RowForm form = row_form(choice_.of_rows(part.num_rows), matrix, part.num_rows);
-    // A part's last band may be wider than its rows.
+    // A part's last band may be wider than the part.
     const int64_t first_row = part.first_entry + (&part - experts_.parts.data()) * kMaxBandRows;
     return cpu::round_rows(row_ops(), form, rows, 1.0F, experts_.rounded_floats.data() + first_row * 2 * pairs,
                            experts_.rounded_pairs.data() + first_row * pairs);
 }
 
-// Every part's rows of x by its expert's matrices, of one shape, each into rows of its own that stand as the entries
-// do.
+// Multiplies every part's rows of x by its expert's matrices, which have one shape; the results are rows in entry
+// order.
 void CpuBackend::multiply_parts(int32_t layer, ConstFloatRows x, std::span<const ExpertProduct> products) {
     const auto num_parts = static_cast<int64_t>(experts_.parts.size());
     const auto num_products = static_cast<int64_t>(products.size());

@@ -1,6 +1,6 @@
-// The walk's operations with a recurrence: Mamba-2 and delta nets. A sequence's state comes from its row and the log
-// behind it. Rows whose token is known take it on, to the destination row where there is one. Drafts go beyond it in
-// scratch: they leave the log alone.
+// The walk's operations with a recurrence: Mamba-2 and delta nets. A sequence's state starts at its row and the log
+// behind it. Rows with known tokens advance it to the destination row, if there is one. Drafts advance a scratch copy
+// and do not change the log.
 #include <algorithm>
 #include <cstring>
 
@@ -20,9 +20,9 @@ using reference::StateKind;
 
 namespace {
 
-constexpr int64_t kConvChannels = 512;  // channels that one thread takes at a time
+constexpr int64_t kConvChannels = 512;  // channels per task
 
-// Its destination row has the window behind the only row that may draw.
+// The destination row contains the window behind the only row that may draw.
 bool keeps_window(const PooledSequence& of) { return of.num_drafts() == 0 && of.state_dst != kNoState; }
 
 }  // namespace
@@ -51,7 +51,7 @@ Recurrence recurrence_of(const reference::LayerConfig& layer) {
             .out_dim = mamba.head_dim};
 }
 
-// Of every sequence in turn: what it has to leave behind of its state on the way.
+// Lists, for every sequence, the snapshots of its state.
 void CpuBackend::list_snapshots(int32_t layer, StateKind kind) {
     snapshots_.clear();
     first_snapshot_.assign(1, 0);
@@ -78,8 +78,8 @@ ConstFloatRows CpuBackend::conv_inputs(size_t sequence, const Recurrence& of) co
         .rows(part.first_row, part.num_rows);
 }
 
-// The conv's window after the log and the first `num_rows` of `inputs`. In place of the row's own, a token is read
-// before it is written: tokens move towards the front.
+// Copies the convolution's window behind the log and the first `num_rows` of `inputs`. `out` may be the row's own
+// window: each token is read before its place is overwritten, because tokens move towards the front.
 void CpuBackend::copy_window(int32_t layer, const PooledSequence& of, ConstFloatRows inputs, int64_t num_rows,
                              float* out) {
     const Recurrence shape = recurrence_of(config().layers[layer]);
@@ -107,7 +107,7 @@ void CpuBackend::read_logged_windows(int32_t layer, const Recurrence& shape) {
     }
 }
 
-// Of sequences with drafts: the convolution itself goes over these, too.
+// For sequences with drafts, whose convolution also runs over the drafts.
 void CpuBackend::keep_windows(int32_t layer, const Recurrence& shape) {
     for (size_t i = 0; i < sequences().size(); ++i) {
         const PooledSequence& of = sequences()[i];
@@ -153,15 +153,15 @@ void CpuBackend::convolve(int32_t layer, const Recurrence& shape, const float* b
     const int64_t num_parts = static_cast<int64_t>(sequences().size()) * parts;
     if (batch().num_rows() > 1) {
         pool_.for_each(num_parts, convolve_part);
-    } else {  // one row: over before another thread is there
+    } else {  // one row: done before a second thread wakes up
         for (int64_t part = 0; part < num_parts; ++part) convolve_part(part);
     }
     check_windows(layer, shape);
     keep_windows(layer, shape);
 }
 
-// N8: what the convolution would go on from behind every row that draws, where no row keeps it. Before a row or the log
-// takes it in: then what stood before the first row is gone.
+// N8: checks the window behind every drawing row whose window no state row keeps. Runs before a row or the log takes
+// the tokens in, because the window before the first row is lost then.
 void CpuBackend::check_windows(int32_t layer, const Recurrence& shape) {
     window_is_finite_.resize(static_cast<size_t>(batch().num_logit_rows()));
     if (std::ranges::all_of(sequences(), keeps_window)) return;
@@ -234,7 +234,7 @@ float* CpuBackend::head_state(StateIndex row, int32_t layer, const Recurrence& s
     return states_.tensor<float>(row, layer, shape.kind).data() + head * shape.head_floats;
 }
 
-// One head of a layer over some tokens, from one state to the other; false: what it leaves is not finite.
+// Advances one head of a layer by some tokens, from state_in to state_out; false: the new state is not finite.
 bool CpuBackend::take_tokens(int32_t layer, int64_t head, const HeadTokens& tokens, const float* state_in,
                              float* state_out) {
     const reference::LayerConfig& of = config().layers[layer];
@@ -275,7 +275,7 @@ bool CpuBackend::take_tokens(int32_t layer, int64_t head, const HeadTokens& toke
                       .y_stride = tokens.y_stride});
 }
 
-// From the source row through the log to `out`, which may be the source row. False: what it leaves is not finite.
+// From the source row through the log to `out`, which may be the source row. False: the new state is not finite.
 bool CpuBackend::replay_head(int32_t layer, const Recurrence& shape, const PooledSequence& of, int64_t head,
                              float* out) {
     const LoggedToken first = log_.at(of.slot, layer, 0);
@@ -291,7 +291,7 @@ bool CpuBackend::replay_head(int32_t layer, const Recurrence& shape, const Poole
     return take_tokens(layer, head, tokens, head_state(of.state_src, layer, shape, head), out);
 }
 
-// One head of one sequence, over all its tokens, stopping where a state has to be written out.
+// One head of one sequence over all its tokens; stops at each snapshot.
 void CpuBackend::scan_head(int32_t layer, const Recurrence& shape, size_t sequence, int64_t head) {
     const PooledSequence& of = sequences()[sequence];
     const auto& part = batch().sequences[sequence];
@@ -335,13 +335,14 @@ void CpuBackend::scan_head(int32_t layer, const Recurrence& shape, size_t sequen
     if (of.num_drafts() == 0) return;
     float* beyond = scratch.drafts.ensure(shape.head_floats);
     if (scan_rows(num_known, part.num_rows, beyond) || !finite) return;
-    // Somewhere among the drafts: once more, one by one. A state that is not finite stays so.
+    // A fault among the drafts: repeat them one by one. A state that is not finite stays so.
     state_in = known;
     finite_draws = 1;
     while (scan_rows(num_known + finite_draws - 1, num_known + finite_draws, beyond)) ++finite_draws;
 }
 
-// What the next step may have to replay: all that no row has taken in. The log's older entries were needed until now.
+// Logs the tokens that the next step may have to replay: all that no row has taken in. Older entries were in use until
+// now.
 void CpuBackend::log_rows(int32_t layer, const Recurrence& shape) {
     for (size_t i = 0; i < sequences().size(); ++i) {
         const PooledSequence& of = sequences()[i];
@@ -363,7 +364,7 @@ void CpuBackend::log_rows(int32_t layer, const Recurrence& shape) {
     }
 }
 
-// Sequences without rows: their rows take in what was logged.
+// Sequences without rows: replays the log into their state rows.
 void CpuBackend::move_rows(std::span<const PooledSequence> moves) {
     for (size_t layer = 0; layer < config().layers.size(); ++layer) {
         if (!config().layers[layer].mamba && !config().layers[layer].delta) continue;
@@ -383,7 +384,7 @@ void CpuBackend::move_rows(std::span<const PooledSequence> moves) {
 
 // --- N8
 
-// The scan has looked at the state while it passed.
+// The scan checked the state while it passed.
 void CpuBackend::check_state(int32_t layer) {
     const Recurrence shape = recurrence_of(config().layers[layer]);
     const int64_t heads = shape.n_heads;

@@ -7,7 +7,7 @@ namespace verbatim::cpu {
 
 namespace {
 
-// Whether a loop of its own reads the int8 weights as they are: it takes rows one by one, never in bands.
+// Whether a loop reads the int8 weights directly: it takes single rows, not bands.
 bool reads_int8(const CpuOps& ops, const PackedMatrix& matrix, int64_t num_rows) {
     return matrix.is_int8() && ops.panel_int8 != nullptr && num_rows <= MatmulChoice::kFewRows;
 }

@@ -21,19 +21,19 @@ using reference::RegularFile;
 
 static_assert(std::endian::native == std::endian::little, "the file is written as memory lies");
 
-constexpr int64_t kHeaderBytes = 4096;    // so that the pairs begin at a page
-constexpr int64_t kChunkBytes = 1 << 20;  // read and digested at a time, while it is in the second cache
-constexpr int64_t kPageChunks = 2;        // that one thread reads: of a large page, which two would both clear
-constexpr uint32_t kVersion = 1;          // of header, pairs and panels
+constexpr int64_t kHeaderBytes = 4096;    // aligns the pairs to a page
+constexpr int64_t kChunkBytes = 1 << 20;  // read and digested at a time, while in the L2 cache
+constexpr int64_t kPageChunks = 2;        // per thread: a large page, which two threads would both clear
+constexpr uint32_t kVersion = 1;          // of the format: header, pairs and panels
 constexpr std::array<char, 16> kMagic = {"verbatim packed"};
 
 struct Header {
     std::array<char, 16> magic = kMagic;
     uint32_t version = kVersion;
-    uint32_t canonical = 0;  // 1: every matrix of the source was
+    uint32_t canonical = 0;  // 1: every matrix of the source was canonical
     int64_t num_pairs = 0;
     Digest source;
-    Digest content;  // of all the above and of the pairs
+    Digest content;  // of the fields above and the pairs
 };
 static_assert(std::has_unique_object_representations_v<Header> && sizeof(Header) <= kHeaderBytes);
 
@@ -53,7 +53,7 @@ Digest digest_of(std::span<const std::byte> bytes) {
     return digester.digest();
 }
 
-// Of the header's other fields and of the chunks' digests.
+// Digest of the header's other fields and the chunks' digests.
 Digest content_digest(const Header& header, std::span<const Digest> chunks) {
     Digester digester;
     digester.bytes(&header, offsetof(Header, content));
@@ -66,7 +66,7 @@ struct PackedFile {
     Header header;
 };
 
-// None: no such file, or of another version.
+// None: no such file, or another version.
 Result<std::optional<PackedFile>> open(const fs::path& path) {
     std::error_code ignored;
     if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found) return std::nullopt;
@@ -88,7 +88,7 @@ Result<std::optional<PackedFile>> open(const fs::path& path) {
 Status read_pairs(const PackedFile& packed, std::span<std::byte> pairs, reference::WorkerPool& pool) {
     std::vector<Digest> chunks(static_cast<size_t>(num_chunks(pairs)));
     std::mutex mutex;
-    Status status;  // the first error's
+    Status status;  // of the first error
     const auto read_chunk = [&](int64_t i) {
         const std::span<std::byte> part = chunk(pairs, i);
         if (Status read = packed.file.read(kHeaderBytes + i * kChunkBytes, part); !read) {

@@ -1,13 +1,13 @@
-// kernels/cpu/packed_file.h: a checkpoint's packed weights kept in a file, from which the next start reads them as they
-// are.
+// kernels/cpu/packed_file.h: owns the file that keeps a checkpoint's packed weights, so that the next start reads them
+// without packing.
 //
-//   F1  a file holds the weights of one state of one checkpoint (Model::source) in this program's packing: others' are
-//       packed anew, and replace them
-//   F2  nothing is used before all of it has been found to be what was written
-//   F3  a file appears whole or not at all; programs that start at once may share one
+//   F1  a file holds the weights of one state of one checkpoint (Model::source) in this program's packing; for another
+//       state the weights are packed again and replace the file
+//   F2  no byte is used before the digest of the whole file has been verified
+//   F3  a file appears atomically; programs that start concurrently may share it
 //
-// Layout, little-endian: a header in the first 4096 bytes, then the pairs as PackedWeights has them. They are read, not
-// mapped: a mapped file lies in small pages on most systems, from which decoding reads a third slower.
+// Layout, little-endian: a header in the first 4096 bytes, then the pairs as in PackedWeights. They are read, not
+// mapped: a mapped file has small pages on most systems, which makes decoding a third slower.
 #pragma once
 
 #include <filesystem>
@@ -21,18 +21,17 @@
 
 namespace verbatim::cpu {
 
-// What the file at `path` says of the checkpoint that it was made from, for LoadOptions::known_canonical. None: there
-// is no file yet (nor for an empty path), it is of another version of the packing, or not all matrices were canonical.
-// Errors: another kind of file, a truncated one.
+// The source that the file at `path` names, for LoadOptions::known_canonical. None: no file (or an empty path), another
+// version of the packing, or not all matrices were canonical. Errors: another kind of file, a truncated one.
 Result<std::optional<Digest>> known_canonical(const std::filesystem::path& path);
 
 struct KeptWeights {
     PackedWeights weights;
-    bool were_kept = false;  // read from the file; else packed, and written there
+    bool were_kept = false;  // read from the file; otherwise packed and written to it
 };
 
-// The model's packed weights. REQUIRES: model.source. Errors: another kind of file, which is left as it is; a file of
-// this checkpoint that was damaged; it cannot be read or written.
+// The model's packed weights. REQUIRES: model.source. Errors: another kind of file, which is not changed; a damaged
+// file of this checkpoint; a read or write error.
 Result<KeptWeights> keep_packed(const std::filesystem::path& path, const reference::Model& model,
                                 reference::WorkerPool& pool);
 

@@ -19,13 +19,13 @@ namespace {
 
 int64_t num_scales_of(MatrixView weight) { return (weight.rows + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs; }
 
-// Where the matrix lies in a mapped file, it leaves memory.
+// Releases the matrix's pages if it lies in a mapped file.
 void release(const ModelWeights& weights, MatrixId id) {
     const MatrixView weight = linear_of(weights, id).weight;
     weights.storage->release(std::as_bytes(std::span(weight.data, static_cast<size_t>(weight.rows * weight.cols))));
 }
 
-// Where a view of `array` points, for its owner to write.
+// A mutable pointer to a view of `array`, for the array's owner.
 template <typename T>
 T* writable(const AlignedArray<T>& array, const T* view) {
     return array.data() + (view - array.data());
@@ -67,7 +67,7 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
     for (const MatrixId id : reference::matrices_of(config)) release(weights, id);
 }
 
-// Gives every matrix its part of the arrays, and copies what is small.
+// Assigns every matrix its part of the arrays, and copies the small tensors.
 void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weights) {
     place_.resize(config.layers.size() + 1);
     expert_stride_.resize(config.layers.size() + 1);

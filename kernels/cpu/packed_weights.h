@@ -1,8 +1,8 @@
-// kernels/cpu/packed_weights.h: owns a model's weights as the CPU's kernels read them, made once at load.
+// kernels/cpu/packed_weights.h: owns a model's weights in the CPU kernels' layout, packed once at load.
 //
 //   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/packed_matrix.h)
-//   P2  packing is shared out among the threads; a matrix that is packed leaves memory where it lay in a mapped file,
-//       so a checkpoint is resident once, before and after
+//   P2  threads divide the packing; a packed matrix's pages in the mapped checkpoint are released, so a checkpoint is
+//       resident once, before and after
 #pragma once
 
 #include <array>
@@ -20,14 +20,14 @@ namespace verbatim::cpu {
 
 enum class WeightFormat : uint8_t {
     kBf16,
-    kInt8,  // of the fast profile: half the bytes, and a scale for each output
+    kInt8,  // fast profile: half the bytes, and a scale per output
 };
 
 class PackedWeights {
 public:
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
-    // In bf16, of pairs() of a former one of the same weights. REQUIRES: num_pairs_of(config, weights) of them.
+    // In bf16, from pairs() of an earlier object with the same weights. REQUIRES: num_pairs_of(config, weights) pairs.
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   AlignedArray<Pair> pairs);
 
@@ -36,26 +36,27 @@ public:
     [[nodiscard]] WeightFormat format() const {
         return int8_pairs_.size() > 0 ? WeightFormat::kInt8 : WeightFormat::kBf16;
     }
-    // kBf16: of all matrices, in the order of matrices_of.
+    // kBf16: all matrices, in the order of matrices_of.
     [[nodiscard]] std::span<const Pair> pairs() const { return {pairs_.data(), static_cast<size_t>(pairs_.size())}; }
 
     [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
         const int32_t of_expert = id.expert * expert_stride_[id.layer];
         return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)] + of_expert];
     }
-    // [panel of 64 experts][hidden, even][64] of a layer with experts, +0 where there is none.
+    // [panel of 64 experts][hidden, even][64] for a layer with experts; +0 as padding.
     [[nodiscard]] const float* router(int32_t layer) const { return routers_[layer].data(); }
-    // [d_conv, conv_dim] of a Mamba layer, oldest tap first.
+    // [d_conv, conv_dim] for a layer with a convolution, oldest tap first.
     [[nodiscard]] const float* conv_weight(int32_t layer) const { return conv_weights_[layer].data(); }
-    // As many zeros as the widest conv has channels.
+    // As many zeros as the widest convolution has channels.
     [[nodiscard]] const float* zeros() const { return zeros_.data(); }
 
 private:
     void lay_out(const reference::ModelConfig& config, const reference::ModelWeights& weights);
     void pack(reference::MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool);
 
-    std::vector<std::array<int32_t, reference::kNumMatrices>> place_;  // [layer][matrix] in matrices_, of expert 0
-    std::vector<int32_t> expert_stride_;            // by layer: matrices of an expert, which lie together
+    // [layer][matrix], index in matrices_ of expert 0's
+    std::vector<std::array<int32_t, reference::kNumMatrices>> place_;
+    std::vector<int32_t> expert_stride_;            // by layer: matrices per expert, which are consecutive
     std::vector<AlignedArray<float>> routers_;      // by layer
     std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
     std::vector<std::vector<float>> conv_weights_;  // by layer

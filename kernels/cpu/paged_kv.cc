@@ -14,7 +14,7 @@ using reference::StateTensors;
 
 namespace {
 
-constexpr int64_t kVectorPairs = 16;  // of 64 bytes
+constexpr int64_t kVectorPairs = 16;  // 64 bytes
 
 int64_t round_up(int64_t count) { return (count + kVectorPairs - 1) / kVectorPairs * kVectorPairs; }
 
@@ -32,7 +32,7 @@ PagedKv::PagedKv(const StateTensors& tensors, int32_t block_size, int32_t num_bl
         if (tensor.kind == StateKind::kK || tensor.kind == StateKind::kV) {
             const StateTensor& keys = tensors[tensors.place(tensor.layer, StateKind::kK)];
             CHECK(tensor.shape == keys.shape, "layer {}: K and V of two shapes", tensor.layer);
-            if (tensor.kind == StateKind::kK) add_pages(keys);  // V's pages lie beside K's
+            if (tensor.kind == StateKind::kK) add_pages(keys);  // V's pages follow K's
             continue;
         }
         Slots& slots = others_.emplace_back(Slots{tensor.layer, tensor.kind, tensor.num_bytes(), {}});

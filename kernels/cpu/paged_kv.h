@@ -1,12 +1,13 @@
-// kernels/cpu/paged_kv.h: owns the bytes of the KV blocks: the tensors per token of the model's list
-// (reference/model/state_tensors.h). K and V are laid out so that no dot product needs a horizontal sum.
+// kernels/cpu/paged_kv.h: owns the bytes of the KV blocks: the per-token tensors of the model's list
+// (reference/model/state_tensors.h). The layout of K and V lets dot products run without horizontal sums.
 //
-// Of a block, per layer with K and V, and KV head:
+// In a block, per layer with K and V, and KV head:
 //   K page  [ceil(head_dim/2)][block_size]   pairs along head_dim: a vector holds one pair of 16 positions
 //   V page  [ceil(block_size/2)][head_dim]   pairs along positions: a vector holds two positions of 16 dims
-// Of any other tensor: [block_size] slots, each in logical order.
-//   V1  a slot that nobody wrote is zero or stale: readers mask what lies beyond a row's last position
-//   V2  slots of a V pair are written apart: one sequence writes a block, one thread writes a sequence's KV head
+// For any other tensor: [block_size] slots, each in logical order.
+//   V1  an unwritten slot is zero or stale: readers mask positions beyond a row's last
+//   V2  the two slots of a V pair are written separately: one sequence writes a block, and one thread a sequence's KV
+//       head
 #pragma once
 
 #include <cstddef>
@@ -30,12 +31,12 @@ public:
     [[nodiscard]] const Pair* k_page(int32_t layer, BlockId block, int64_t kv_head) const;
     [[nodiscard]] const Pair* v_page(int32_t layer, BlockId block, int64_t kv_head) const;
 
-    // k and v of one position and KV head, binary32, rounded here (NUMERICS N2). [head_dim] each.
+    // Stores k and v of one position and KV head, binary32, rounded here (NUMERICS N2). [head_dim] each.
     void store(int32_t layer, BlockId block, int32_t offset, int64_t kv_head, const float* k, const float* v);
-    // One position of a tensor that is neither K nor V, to read and to write.
+    // One position of a tensor other than K and V, for reading and writing.
     [[nodiscard]] std::span<std::byte> slot(int32_t layer, reference::StateKind kind, BlockId block,
                                             int32_t offset) const;
-    // Slots [0, num_slots) of every tensor.
+    // Copies slots [0, num_slots) of every tensor.
     void copy(const BlockCopy& copy);
     // One position of any tensor, in logical order.
     void read(const reference::StateTensor& tensor, BlockId block, int32_t offset, std::span<std::byte> out) const;
@@ -44,12 +45,12 @@ private:
     struct Layer {
         int64_t n_kv_heads = 0;
         int64_t head_dim = 0;
-        int64_t k_page_pairs = 0;  // multiples of 16
+        int64_t k_page_pairs = 0;  // a multiple of 16
         int64_t v_page_pairs = 0;
         int64_t block_pairs = 0;
         AlignedArray<Pair> pairs;  // [num_blocks][K pages by head, V pages by head]
     };
-    // A tensor that is neither K nor V.
+    // A tensor other than K and V.
     struct Slots {
         int32_t layer = 0;
         reference::StateKind kind;
@@ -65,7 +66,7 @@ private:
 
     int32_t block_size_;
     int32_t num_blocks_;
-    std::vector<Layer> layers_;  // by the model's layer; one without K and V is empty
+    std::vector<Layer> layers_;  // by layer of the model; empty for a layer without K and V
     std::vector<Slots> others_;
 };
 

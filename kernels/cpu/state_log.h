@@ -1,9 +1,9 @@
-// kernels/cpu/state_log.h: what a slot's Mamba layers and delta nets took in since its state row was written: the
-// conv's and the scan's inputs. A state cannot be cut back, but what it has not taken in yet can: rolling back
-// shortens the log, and going on replays it.
+// kernels/cpu/state_log.h: owns the state logs: per slot, the conv and scan inputs of the tokens that its Mamba layers
+// and delta nets have taken in since the state row was written. A state cannot be truncated, but a log can: a rollback
+// shortens the log, and the next step replays it.
 //
-//   G1  entry i of a log is the token that came i tokens behind the row's state
-//   G2  room is made when a slot logs something for the first time, and kept
+//   G1  entry i of a log is the token i tokens behind the row's state
+//   G2  a slot's memory is allocated when the slot first logs a token, and kept
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,29 @@ namespace verbatim::cpu {
 
 // One token of one layer.
 struct LoggedToken {
-    float* conv_in = nullptr;   // [conv_dim], before the convolution
-    float* conv_out = nullptr;  // [conv_dim], x, B and C as the scan reads them; q, k and v
-    float* steps = nullptr;     // [2, n_heads], dt and decay; beta and decay
+    float* conv_in = nullptr;   // [conv_dim], inputs of the convolution
+    float* conv_out = nullptr;  // [conv_dim], its outputs as the scan reads them: x, B and C; or q, k and v
+    float* steps = nullptr;     // [2, n_heads]: dt and decay; or beta and decay
 };
 
 class StateLog {
 public:
-    // Borrows config. max_tokens: of a slot; 0: nothing is ever logged.
+    // Borrows config. max_tokens: log length per slot; 0: nothing is ever logged.
     StateLog(const reference::ModelConfig& config, int32_t max_tokens);
 
     [[nodiscard]] int32_t max_tokens() const { return max_tokens_; }
     void make_room(SequenceSlot slot);
-    // REQUIRES: room was made for the slot; 0 <= i < max_tokens(); a layer with a state. Entries lie
-    // token_stride(layer) apart.
+    // REQUIRES: the slot has memory; 0 <= i < max_tokens(); a layer with a state. Entries are token_stride(layer)
+    // apart.
     [[nodiscard]] LoggedToken at(SequenceSlot slot, int32_t layer, int64_t i);
     [[nodiscard]] int64_t token_stride(int32_t layer) const { return layers_[layer].stride; }
     [[nodiscard]] int64_t bytes_per_slot() const { return slot_floats_ * static_cast<int64_t>(sizeof(float)); }
 
 private:
     struct Layer {
-        int64_t first = 0;     // floats, in a slot's memory
-        int64_t stride = 0;    // floats from a token to the next
-        int64_t conv_dim = 0;  // in whole lines
+        int64_t first = 0;     // floats, offset in a slot's memory
+        int64_t stride = 0;    // floats between tokens
+        int64_t conv_dim = 0;  // rounded up to whole cache lines
     };
     int32_t max_tokens_;
     int64_t slot_floats_ = 0;

@@ -1,6 +1,6 @@
-// kernels/cpu/state_rows.h: owns the bytes of the state rows. A row is the tensors per sequence of the model's list
-// (reference/model/state_tensors.h), each in its logical order (an SSM state is [n_heads, d_state, head_dim]: its
-// vectors run along head_dim), starting on a 64-byte line.
+// kernels/cpu/state_rows.h: owns the bytes of the state rows. A row holds the per-sequence tensors of the model's list
+// (reference/model/state_tensors.h), each in its logical order (an SSM state is [n_heads, d_state, head_dim]: vectors
+// run along head_dim), aligned to 64 bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ public:
     // Borrows the list.
     StateRows(const reference::StateTensors& tensors, int32_t num_rows);
 
-    // REQUIRES: a tensor per sequence, of the list.
+    // REQUIRES: a per-sequence tensor of the list.
     [[nodiscard]] std::span<std::byte> bytes(StateIndex row, int32_t layer, reference::StateKind kind) const;
-    // The same, in elements. REQUIRES: T is what the tensor's dtype says.
+    // The same in elements. REQUIRES: T matches the tensor's dtype.
     template <typename T>
     [[nodiscard]] std::span<T> tensor(StateIndex row, int32_t layer, reference::StateKind kind) const {
         const std::span<std::byte> all = bytes(row, layer, kind);

@@ -1,9 +1,9 @@
-// kernels/cpu/ops/attention_loops.h: AttendTileArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside
-// the target.
+// kernels/cpu/ops/attention_loops.h: owns the implementation of AttendTileArgs for one kind of lanes
+// (kernels/cpu/ops/lanes_*.h). Included inside the target.
 //
 // A tile is two small matmuls, as in matmul_loops.h: q rows by K, whose lanes are positions, and p rows by V, whose
-// lanes are dims; several rows share each word of the tile. The first rows ask memory for the same words of the next
-// tile: its pages lie apart, where the processor does not look for them by itself.
+// lanes are dims; several rows share each loaded word of the tile. The first rows prefetch the same words of the next
+// tile, because its pages are not adjacent and the hardware prefetcher does not find them.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 using reference::kKvTile;
 
-// s[r][lane] for `num` rows and the positions of kVectors vectors from vector `first` of the tile on.
+// s[r][lane] for `num` rows and the positions of kVectors vectors of the tile from vector `first` on.
 template <typename Lanes, int num>
 void score_rows(const AttendTileArgs& args, int64_t row, int64_t first, int64_t num_groups) {
     constexpr int kVectors = Lanes::kVectors;
@@ -31,7 +31,7 @@ void score_rows(const AttendTileArgs& args, int64_t row, int64_t first, int64_t 
     for (int v = 0; v < kVectors; ++v) {
         const int64_t position = (first + v) * Lanes::kCount;
         const int64_t group = position / kGroup;
-        k[v] = args.tile->k[group < num_groups ? group : 0] + position % kGroup;  // beyond the end: computed in vain
+        k[v] = args.tile->k[group < num_groups ? group : 0] + position % kGroup;  // beyond the end: computed, not used
         next[v] = fetches ? args.next->k[group] : nullptr;
     }
     typename Lanes::Floats total[num][kVectors];
@@ -57,14 +57,14 @@ void score_rows(const AttendTileArgs& args, int64_t row, int64_t first, int64_t 
     }
 }
 
-// What value_rows takes beside the tile: rows that see the same positions.
+// What value_rows needs besides the tile, for rows that see the same positions.
 template <typename Lanes>
 struct ValueArgs {
     const typename Lanes::Element* p = nullptr;  // [num, 64]
     int64_t num_visible = 0;
     const float* decay = nullptr;  // [num]
     float* o = nullptr;            // [num, head_dim]
-    bool fetches = false;          // the first of the tile to pass over its V
+    bool fetches = false;          // the first pass over the tile's V
 };
 
 // o = pv, or fma(o, decay, pv), for `num` rows and `vectors` vectors of dims from `first` on.
@@ -81,7 +81,7 @@ void value_rows(const AttendTileArgs& args, const ValueArgs<Lanes>& rows, int64_
         }
         Lanes::template dot_pair<num, vectors>(rows.p + j * Lanes::kPerPair, kStride, w, acc);
     }
-    if (rows.num_visible % 2 == 1) {  // the odd half of the last pair may hold anything
+    if (rows.num_visible % 2 == 1) {  // the odd half of the last pair may hold any value
         const int64_t j = rows.num_visible / 2;
         for (int v = 0; v < vectors; ++v) {
             w[v] = Lanes::even_only(Lanes::load_words(args.tile->v[j] + first + v * Lanes::kCount));
@@ -97,7 +97,7 @@ void value_rows(const AttendTileArgs& args, const ValueArgs<Lanes>& rows, int64_
     }
 }
 
-// The kernels for each number of rows from 1 on.
+// A table of the kernels for each number of rows from 1 on.
 template <typename Lanes>
 struct TileKernels {
     using Score = void (*)(const AttendTileArgs&, int64_t, int64_t, int64_t);

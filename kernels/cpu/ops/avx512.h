@@ -1,5 +1,5 @@
-// kernels/cpu/ops/avx512.h: the tables of Isa::kAvx512, exact and fast. Their functions run on processors that
-// have it alone.
+// kernels/cpu/ops/avx512.h: owns the tables of Isa::kAvx512, exact and fast. Their functions run only on processors
+// that support it.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"

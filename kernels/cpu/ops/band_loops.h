@@ -1,8 +1,10 @@
-// kernels/cpu/ops/band_loops.h: PanelArgs for rows in bands, where a pair takes two fma. Included inside the target.
+// kernels/cpu/ops/band_loops.h: owns the implementation of PanelArgs for rows in bands, where a pair takes two fma.
+// Included inside the target.
 //
-// A band's rows stand in registers against a strip of 16 outputs, so that a weight is unpacked once for all of them,
-// and every element of theirs is an operand at a constant distance from one address. A chunk of NUMERICS N3 of a panel
-// (32 KiB) stays in the first cache, or where that is smaller in the second, while the bands pass over it.
+// A band is a few rows, interleaved element by element. Its sums against a strip of 16 outputs stay in registers, so a
+// weight is unpacked once for all rows of the band, and every element of the rows is a memory operand at a constant
+// offset from one address. A panel's chunk of NUMERICS N3 (32 KiB) stays in the L1 cache, or in L2 where L1 is smaller,
+// while the bands pass over it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +18,7 @@
 namespace verbatim::cpu {
 namespace {
 
-constexpr int64_t kStripOutputs = kLineBytes / int64_t{sizeof(Pair)};  // a strip's part of a pair is a line
+constexpr int64_t kStripOutputs = kLineBytes / int64_t{sizeof(Pair)};  // a strip's part of a pair is one cache line
 
 template <typename Lanes>
 constexpr int kStripVectors = kStripOutputs / Lanes::kCount;
@@ -26,13 +28,13 @@ struct BandArgs {
     const float* a = nullptr;     // [2 · num_pairs, width]
     const Pair* panel = nullptr;  // the chunk's first pair, the strip's first output
     int64_t num_pairs = 0;
-    const char* fetch = nullptr;  // a line to ask memory for with the first pair
-    int64_t fetch_step = 0;       // to that of the next pair: 0: again the same, which costs nothing
+    const char* fetch = nullptr;  // a line to prefetch with the first pair
+    int64_t fetch_step = 0;       // offset of the next pair's line; 0: the same line again, which is free
     float* out = nullptr;         // the first row's total, first output
     int64_t out_stride = 0;
-    int64_t num_rows = 0;         // of the band, up to its width
-    bool first = false;           // of the panel: the total is +0, and +0 + acc is acc, which cannot be -0
-    const float* bias = nullptr;  // added in the end, or null
+    int64_t num_rows = 0;         // in the band, at most its width
+    bool first = false;           // the panel's first chunk: the total is +0, and +0 + acc is acc, which cannot be -0
+    const float* bias = nullptr;  // added at the end, or null
 };
 
 template <typename Lanes, int width>
@@ -61,7 +63,7 @@ void band_chunk(const BandArgs& args) {
         __builtin_prefetch(fetch, 0, 2);
         for (int v = 0; v < kVectors; ++v) half[v] = Lanes::odd_of(Lanes::load_words(panel + v * Lanes::kCount));
         add_products<Lanes, width>(a + width, half, acc);
-        // Words of several vectors are read again: to keep them would drive sums out of the registers.
+        // Words of several vectors are loaded again: kept, they would spill sums from the registers.
         if constexpr (kVectors > 1) std::atomic_signal_fence(std::memory_order_seq_cst);
         for (int v = 0; v < kVectors; ++v) half[v] = Lanes::even_of(Lanes::load_words(panel + v * Lanes::kCount));
         add_products<Lanes, width>(a, half, acc);
@@ -80,7 +82,7 @@ void band_chunk(const BandArgs& args) {
     }
 }
 
-// For every width that a band may have.
+// A table for every possible width of a band.
 template <typename Lanes, size_t... i>
 void band_chunk_of(int64_t width, const BandArgs& args, std::index_sequence<i...> /*widths*/) {
     constexpr BandShape kShape = Lanes::kBands;
@@ -88,8 +90,8 @@ void band_chunk_of(int64_t width, const BandArgs& args, std::index_sequence<i...
     kKernels[(width - kShape.least) / kShape.step](args);
 }
 
-// The first band asks memory for the panel's next chunk, which may lie beyond the panel: the next panel stands there,
-// or nothing that a prefetch would mind. The others ask for the next band's part of this chunk.
+// The first band prefetches the panel's next chunk. That may lie beyond the panel, in the next panel or at an address
+// that a prefetch ignores. Later bands prefetch the next band's part of this chunk.
 template <typename Lanes>
 void panel_of_bands(const PanelArgs& args) {
     constexpr int64_t kChunkPairs = reference::kDotChunk / 2;
@@ -105,7 +107,7 @@ void panel_of_bands(const PanelArgs& args) {
             const float* a = rows.bands + (r * rows.num_pairs + first * width) * 2;
             const auto* next = reinterpret_cast<const char*>(
                 r == 0 ? static_cast<const void*>(panel + count * kPanelOutputs) : a + rows.num_pairs * width * 2);
-            const int64_t fetch_end = r == 0 ? kPanelOutputs : width * 2;  // words of it per pair
+            const int64_t fetch_end = r == 0 ? kPanelOutputs : width * 2;  // words per pair
             for (int64_t lane = 0; lane < kPanelOutputs; lane += kStripOutputs) {
                 band_chunk_of<Lanes>(width,
                                      {.a = a,

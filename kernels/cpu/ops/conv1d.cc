@@ -10,14 +10,15 @@ using reference::Conv1dArgs;
 
 namespace {
 
-// The input `row` of the window followed by the call's tokens.
+// Row `row` of the window followed by the call's tokens.
 const float* input_row(const Conv1dArgs& args, const float* zeros, int64_t row) {
     const int64_t past = args.d_conv - 1;
     if (row >= past) return args.x.row(row - past);
     return args.window_in != nullptr ? args.window_in + row * args.x.width : zeros;
 }
 
-// The window after `num_tokens` tokens. In place, a row is read before it is written: rows move towards the front.
+// The window after `num_tokens` tokens. In place, each row is read before it is overwritten: rows move towards the
+// front.
 void copy_window(const Conv1dArgs& args, const float* zeros, int64_t num_tokens, int64_t begin, int64_t end,
                  float* window) {
     for (int64_t j = 0; j < args.d_conv - 1; ++j) {

@@ -21,7 +21,7 @@
 namespace verbatim::cpu {
 namespace {
 
-// Pseudo-random bf16 bits for the processor's test: `spread` exponents around 1; a step of SplitMix64 for each.
+// Pseudo-random bf16 bits for the processor's test: `spread` exponents around 1, one step of SplitMix64 each.
 std::vector<uint16_t> test_values(int64_t count, uint64_t seed, uint32_t spread) {
     std::vector<uint16_t> values;
     for (int64_t i = 0; i < count; ++i) {
@@ -34,8 +34,8 @@ std::vector<uint16_t> test_values(int64_t count, uint64_t seed, uint32_t spread)
     return values;
 }
 
-// Does the processor's dot product add as NUMERICS N3 says? Values of one size (rounding at every step), of many sizes
-// (bits that are lost), and so small that products come near to what VDPBF16PS flushes.
+// Does the processor's dot product follow NUMERICS N3? Tests values of one size (rounding at every step), of many sizes
+// (lost bits), and so small that products approach the range that VDPBF16PS flushes.
 [[maybe_unused]] bool has_bits_of_definition(const CpuOps& ops) {
     constexpr int64_t kPairs = 192;  // a chunk and a half
     constexpr int64_t kSize = 2 * kPairs;
@@ -81,8 +81,8 @@ __attribute__((target("clflushopt"))) void flush_lines(void* memory, int64_t num
 }
 #endif
 
-// A race's track: rows, and the panels that they meet. In turns of all that take part the fastest turn counts, so that
-// a moment that belonged to somebody else decides nothing.
+// The data of a race: rows, and the panels that they multiply. The loops take turns and the fastest turn counts, so an
+// interruption by another process does not decide.
 class Race {
 public:
     Race(int64_t num_rows, int64_t num_panels, int num_turns)
@@ -92,7 +92,7 @@ public:
           rows_(2 * kPairs * (num_rows + kMaxBandRows)),
           panels_(kPairs * kPanelOutputs * num_panels),
           out_(num_rows * kPanelOutputs) {
-        std::fill_n(panels_.data(), panels_.size(), Pair{0x3F803F80});  // what is not written has no memory of its own
+        std::fill_n(panels_.data(), panels_.size(), Pair{0x3F803F80});  // untouched pages would all map the zero page
     }
 
     MatmulLoop winner(std::span<const MatmulLoop> loops) {
@@ -104,7 +104,7 @@ public:
     }
 
 private:
-    static constexpr int64_t kPairs = 384;  // three chunks: a panel of 96 KiB, as of a narrow model
+    static constexpr int64_t kPairs = 384;  // three chunks: a panel of 96 KiB, as in a narrow model
 
     int64_t time_ns(const MatmulLoop& loop) {
         if (num_panels_ > 1) leave_caches();
@@ -124,7 +124,7 @@ private:
         return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
     }
 
-    // The panels come from memory the next time, however large the caches are.
+    // Flushes the panels, so that the next turn reads them from memory for any cache size.
     void leave_caches() {
 #if defined(__x86_64__)
         if (!__builtin_cpu_supports("clflushopt")) return;
@@ -139,15 +139,15 @@ private:
     AlignedArray<float> out_;
 };
 
-constexpr int64_t kColdPanels = 32;  // 3 MiB: long enough that a race's beginning and end do not count
+constexpr int64_t kColdPanels = 32;  // 3 MiB: long enough that a race's start and end do not matter
 
-// Few rows wait for memory, many compute.
+// Few rows are bound by memory, many by computing.
 MatmulLoop winner_on_track(std::span<const MatmulLoop> loops, int64_t num_rows) {
     const bool few = num_rows <= MatmulChoice::kFewRows;
     return Race(num_rows, few ? kColdPanels : 1, few ? 3 : 16).winner(loops);
 }
 
-// Races are run once, when they are asked for.
+// Each race runs once, when first needed.
 template <Profile profile>
 const MatmulChoice& choice_of_all() {
     static const MatmulChoice choice = raced_choice(supported_isas(), profile, winner_on_track);
@@ -171,7 +171,7 @@ const MatmulChoice& choice_in(std::optional<Isa> isa) {
     return choice_of_all<profile>();
 }
 
-// A table for each instruction set, made when the first one is asked for.
+// A table per instruction set, made when the first one is requested.
 const CpuOps& tensor_ops(Isa isa) {
     static const std::vector<CpuOps> tables = [] {
         std::vector<CpuOps> made;
@@ -221,7 +221,7 @@ MatmulChoice raced_choice(std::span<const Isa> isas, Profile profile, const Matm
     const auto winner = [&](int64_t num_rows) {
         std::vector<MatmulLoop> loops;
         for (const Isa isa : isas) {
-            if (isa == Isa::kPortable && isas.size() > 1) continue;  // never wins, and takes long to lose
+            if (isa == Isa::kPortable && isas.size() > 1) continue;  // never wins, and is slow
             std::ranges::copy(matmul_loops(cpu_ops(isa, profile), num_rows), std::back_inserter(loops));
         }
         return loops.size() == 1 ? loops[0] : race(loops, num_rows);
@@ -234,7 +234,7 @@ MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile) {
     if (profile == Profile::kFast) return choice_in<Profile::kFast>(isa);
     const MatmulChoice& exact = choice_in<Profile::kExact>(isa);
     if (profile == Profile::kExact) return exact;
-    // One loop for all: what wins in exact says which table does the rest.
+    // All loops are equal in this profile: the exact winner decides which table does the rest.
     const auto in_profile = [&](const MatmulLoop& loop) { return MatmulLoop{&cpu_ops(loop.ops->isa, profile)}; };
     return {in_profile(exact.one), in_profile(exact.few), in_profile(exact.many)};
 }

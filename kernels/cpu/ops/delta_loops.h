@@ -1,11 +1,11 @@
-// kernels/cpu/ops/delta_loops.h: DeltaArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the
-// target.
+// kernels/cpu/ops/delta_loops.h: owns the implementation of DeltaArgs for one kind of lanes
+// (kernels/cpu/ops/lanes_*.h). Included inside the target.
 //
-// Lanes are columns of the state, which know nothing of each other. A token needs all rows twice: to find what is to be
-// added, and to add it. Its second pass and the next token's first are one: a row stands in a register from where it is
-// read to where both have had it. Between the tokens some columns of all rows stand side by side in the first cache,
-// decayed already, which the definition asks for in both passes of a token and here is done once. So a state comes from
-// memory once and goes back once, however many tokens pass.
+// Lanes are columns of the state, which are independent. A token needs all rows twice: to compute the update, and to
+// apply it. The second pass of a token and the first pass of the next token are fused: a row stays in a register for
+// both. Between tokens, some columns of all rows are kept contiguously in the L1 cache, already multiplied by the next
+// decay, which the definition applies in both passes of a token and which is computed once here. So a state is read
+// from memory once and written once for any number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 namespace verbatim::cpu {
 namespace {
 
-constexpr int64_t kMaxKeyDim = 256;  // rows for which there is room on the stack
-constexpr int64_t kLineFloats = 16;  // of a cache line
+constexpr int64_t kMaxKeyDim = 256;  // rows that fit the stack buffer
+constexpr int64_t kLineFloats = 16;  // per cache line
 constexpr int64_t kTokensAhead = 2;
 
-// kVectors of columns from first_j on: their rows between two tokens, multiplied by the coming token's decay.
+// kVectors vectors of columns from first_j on: their rows between two tokens, multiplied by the next token's decay.
 template <typename Lanes, int kVectors>
 struct DeltaColumns {
     using Floats = typename Lanes::Floats;
     static constexpr int64_t kWidth = int64_t{kVectors} * Lanes::kCount;
 
     int64_t first_j = 0;
-    Floats sums[kVectors];  // of the coming token: u, later d
+    Floats sums[kVectors];  // for the next token: u, later d
     alignas(64) float rows[kMaxKeyDim * kWidth];
 };
 
-// The first token's first pass.
+// The first pass of the first token.
 template <typename Lanes, int kVectors>
 inline __attribute__((always_inline)) void read_columns(const DeltaArgs& args, DeltaColumns<Lanes, kVectors>& columns) {
     const auto decay = Lanes::broadcast(args.decay[0]);
@@ -50,7 +50,7 @@ inline __attribute__((always_inline)) void read_columns(const DeltaArgs& args, D
     for (int v = 0; v < kVectors; ++v) columns.sums[v] = u[v];
 }
 
-// d = beta · (v − u) of token t.
+// Computes d = beta · (v − u) of token t.
 template <typename Lanes, int kVectors>
 inline __attribute__((always_inline)) void find_delta(const DeltaArgs& args, int64_t t,
                                                       DeltaColumns<Lanes, kVectors>& columns) {
@@ -69,9 +69,9 @@ inline __attribute__((always_inline)) void write_y(const DeltaArgs& args, int64_
     for (int v = 0; v < kVectors; ++v) Lanes::store(y + v * Lanes::kCount, o[v]);
 }
 
-// Asks for what some token brings and where its sums go: rows of other tokens lie pages apart, where the processor does
-// not look by itself, and a store that has to wait for its line keeps those of the state behind it waiting. Beyond the
-// last token stands another sequence's, or nothing that a prefetch would mind.
+// Prefetches a later token's inputs and the line of its result: rows of different tokens are pages apart, where the
+// hardware prefetcher does not find them, and a store that misses delays the stores of the state behind it. Beyond the
+// last token lies another sequence's, or an address that a prefetch ignores.
 inline void ask_for_token(const DeltaArgs& args, int64_t t, int64_t first_j, int64_t width) {
     const float* k = args.k + t * args.stride;
     const float* q = args.q + t * args.stride;
@@ -87,7 +87,7 @@ inline void ask_for_token(const DeltaArgs& args, int64_t t, int64_t first_j, int
     }
 }
 
-// The second pass of token t and the first of token t + 1.
+// The second pass of token t fused with the first pass of token t + 1.
 template <typename Lanes, int kVectors>
 inline __attribute__((always_inline)) void pass_token(const DeltaArgs& args, int64_t t,
                                                       DeltaColumns<Lanes, kVectors>& columns) {
@@ -117,7 +117,7 @@ inline __attribute__((always_inline)) void pass_token(const DeltaArgs& args, int
     write_y<Lanes, kVectors>(args, t, columns.first_j, o);
 }
 
-// The last token's second pass. Returns s · 0 over the state that it leaves: all zeros when that is finite.
+// The second pass of the last token. Returns s · 0 over the new state: all zeros if it is finite.
 template <typename Lanes, int kVectors>
 inline __attribute__((always_inline)) bool leave_columns(const DeltaArgs& args,
                                                          DeltaColumns<Lanes, kVectors>& columns) {
@@ -147,7 +147,7 @@ inline __attribute__((always_inline)) bool leave_columns(const DeltaArgs& args,
     return finite;
 }
 
-// All tokens over kVectors of columns. False: the state that it leaves is not finite.
+// All tokens over kVectors vectors of columns. Returns false if the new state is not finite.
 template <typename Lanes, int kVectors>
 bool delta_columns(const DeltaArgs& args, int64_t first_j) {
     DeltaColumns<Lanes, kVectors> columns;

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/exact_math.h: the functions that row_loops.h and softmax_loops.h call, in the exact profile: those of
-// reference/numerics/math.h. Included as they are.
+// kernels/cpu/ops/exact_math.h: owns the functions that row_loops.h and softmax_loops.h call in the exact profile:
+// those of reference/numerics/math.h, unchanged.
 #pragma once
 
 #include "reference/numerics/math.h"

@@ -1,4 +1,4 @@
-// The table of Isa::kAvx512 in the fast profile: the same loops, with fast_math.h and lanes that add as they like.
+// The table of Isa::kAvx512 in the fast profile: the same loops with fast_math.h and lanes that add in any order.
 #include "kernels/cpu/ops/avx512.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,5 @@
-// kernels/cpu/ops/fast_math.h: exact_math.h for the fast profile, which promises a tolerance and no bits.
+// kernels/cpu/ops/fast_math.h: owns exact_math.h's functions for the fast profile, which promises a tolerance, not
+// bits.
 #pragma once
 
 #include "reference/numerics/math.h"
@@ -7,7 +8,8 @@ namespace verbatim::cpu {
 namespace {
 namespace loop_math {
 
-// e^x within 2e-6 of itself, for x held in [-87, 88]: 2^n · (Taylor's 1 ... 1/5! of |r| < 0.35). NaN in, NaN out.
+// e^x with a relative error below 2e-6, x clamped to [-87, 88]: 2^n · (Taylor's 1 ... 1/5! of |r| < 0.35). NaN in, NaN
+// out.
 inline float exp(float x) {
     const float above = x < -87.0F ? -87.0F : x;
     const float inside = above > 88.0F ? 88.0F : above;

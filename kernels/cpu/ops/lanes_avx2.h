@@ -1,5 +1,6 @@
-// kernels/cpu/ops/lanes_avx2.h: 8 outputs per vector, for matmul_loops.h, attention_loops.h, scan_loops.h and
-// delta_loops.h. Included inside the target. As lanes_avx512.h, with half the width and half the registers.
+// kernels/cpu/ops/lanes_avx2.h: owns the lanes of AVX2, 8 outputs per vector, for matmul_loops.h, attention_loops.h,
+// scan_loops.h and delta_loops.h. Included inside the target. Like lanes_avx512.h with half the width and half the
+// registers.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +18,7 @@ struct Avx2 {
     static constexpr int kVectors = 2;
     static constexpr BandShape kBands = kNarrowBands;
     static constexpr int kRows = 4;        // 8 accumulators of 16 registers
-    static constexpr int kScanTokens = 1;  // side by side: 16 rows of the state fill the registers
+    static constexpr int kScanTokens = 1;  // in parallel: 16 rows of the state fill the registers
     using Floats = __m256;
     using Words = __m256i;
     using Bits = uint32_t __attribute__((vector_size(32)));
@@ -33,7 +34,7 @@ struct Avx2 {
     static bool all_zero(Floats v) {
         return _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_NEQ_UQ)) == 0;
     }
-    static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }  // b when either is a NaN
+    static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }  // b if either is a NaN
     static bool any_nan(Floats v) { return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0; }
     static float greatest(Floats v) {  // REQUIRES: no NaN
         const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -47,7 +48,7 @@ struct Avx2 {
         return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
     }
     static Words load_words(const Pair* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
-    // The halves as binary32; the odd one by two shifts: a mask would take a register from the sums.
+    // The halves as binary32; the odd one by two shifts: a mask would occupy a register.
     static Floats odd_of(Words pairs) { return (Floats)_mm256_slli_epi32(_mm256_srli_epi32(pairs, 16), 16); }
     static Floats even_of(Words pairs) { return (Floats)((Bits)pairs << 16); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/lanes_avx512.h: 16 outputs per vector, for matmul_loops.h, attention_loops.h, scan_loops.h and
-// delta_loops.h. Included inside the target.
+// kernels/cpu/ops/lanes_avx512.h: owns the lanes of AVX-512, 16 outputs per vector, for matmul_loops.h,
+// attention_loops.h, scan_loops.h and delta_loops.h. Included inside the target.
 //
 // A pair's odd half is the word with its low half cleared, its even half the word shifted up: N3's two fma.
 #pragma once
@@ -17,13 +17,13 @@ namespace {
 
 struct Avx512 {
     static constexpr int kCount = 16;
-    static constexpr int kVectors = 4;  // side by side
+    static constexpr int kVectors = 4;  // per register tile
     static constexpr BandShape kBands = kWideBands;
-    static constexpr int kRows = 6;        // rows x vectors accumulators of 32 registers, and room for the weights
-    static constexpr int kScanTokens = 4;  // side by side: beside 16 rows of the state their values fit the registers
+    static constexpr int kRows = 6;  // rows x vectors accumulators of 32 registers, with registers left for the weights
+    static constexpr int kScanTokens = 4;  // in parallel: their values and 16 rows of the state fit the registers
     using Floats = __m512;
     using Words = __m512i;
-    // Written with vector operators: GCC 12 takes the shift's intrinsic for a read of an uninitialised value.
+    // Vector operators, because GCC 12 reports the shift intrinsic as a read of an uninitialised value.
     using Bits = uint32_t __attribute__((vector_size(64)));
 
     static Floats zero() { return _mm512_setzero_ps(); }
@@ -35,7 +35,7 @@ struct Avx512 {
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static bool all_zero(Floats v) { return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0; }
-    static Floats max(Floats a, Floats b) { return a > b ? a : b; }  // b when either is a NaN
+    static Floats max(Floats a, Floats b) { return a > b ? a : b; }  // b if either is a NaN
     static bool any_nan(Floats v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
     static __m256 lower(Floats v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7); }
     static __m256 upper(Floats v) { return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15); }
@@ -58,7 +58,7 @@ struct Avx512 {
     static Floats even_of(Words pairs) { return (Floats)((Bits)pairs << 16); }
     static Words even_only(Words pairs) { return (Words)((Bits)pairs & 0xFFFFU); }
 
-    // Both bytes of each as bf16, by adding them to 2^23 where they stand in the last place (pair.h).
+    // Both bytes of each as bf16, by adding them to 2^23, where they are the last mantissa byte (pair.h).
     static Words widen(const Int8Pair* x) {
         using Narrow = uint16_t __attribute__((vector_size(32)));
         Narrow narrow;
@@ -69,7 +69,7 @@ struct Avx512 {
         return (Words)((Bits)even >> 16 | (Bits)odd);
     }
 
-    // A row's values as the dot products take them: binary32, two per pair.
+    // The element type of rows for the dot products: binary32, two per pair.
     using Element = float;
     static constexpr int64_t kPerPair = 2;
     template <int num, int vectors>

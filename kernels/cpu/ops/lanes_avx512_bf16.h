@@ -1,5 +1,5 @@
-// kernels/cpu/ops/lanes_avx512_bf16.h: lanes_avx512.h with VDPBF16PS for the dot products: N3's two fma in one
-// instruction, odd first, rounded to nearest even; subnormals, which it flushes, cannot occur (NUMERICS N2, N3).
+// kernels/cpu/ops/lanes_avx512_bf16.h: owns lanes_avx512.h's lanes with VDPBF16PS for the dot products: N3's two fma in
+// one instruction, odd first, rounded to nearest even. It flushes subnormals, which cannot occur (NUMERICS N2, N3).
 #pragma once
 
 #include "kernels/cpu/ops/lanes_avx512.h"

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/loops.h: every family of loops, over the kind of lanes and the math that were included before, inside
-// a target.
+// kernels/cpu/ops/loops.h: owns the list of all loop families, compiled for the lanes and math included before it,
+// inside a target.
 #pragma once
 
 // clang-format off

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/loops_before.h: what an instruction set's file includes before its target begins
-// (kernels/cpu/ops/target.h), so that nothing of it is compiled for that target.
+// kernels/cpu/ops/loops_before.h: owns the includes of an instruction set's file that precede its target
+// (kernels/cpu/ops/target.h), so that none of them is compiled for the target.
 #pragma once
 
 #include <immintrin.h>
@@ -15,5 +15,5 @@
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
 
-// Everything that a loop calls is compiled into it.
+// Everything that a loop calls is inlined into it.
 #define VERBATIM_LOOP __attribute__((flatten))

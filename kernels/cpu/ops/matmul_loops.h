@@ -1,9 +1,9 @@
-// kernels/cpu/ops/matmul_loops.h: PanelArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the
-// target.
+// kernels/cpu/ops/matmul_loops.h: owns the implementation of PanelArgs for one kind of lanes
+// (kernels/cpu/ops/lanes_*.h). Included inside the target.
 //
-// Many rows go chunk by chunk of NUMERICS N3, so that a chunk of the panel (32 KiB) stays in the first cache while all
-// of them pass over it. Few rows pass over all chunks at once, and use what they take longer for than memory to fetch
-// the next ones. Where a pair takes two fma, more rows than a tile's come in bands (kernels/cpu/ops/band_loops.h).
+// Many rows are blocked by chunks of NUMERICS N3: a panel's chunk (32 KiB) stays in the L1 cache while all rows pass
+// over it. Few rows pass over all chunks at once, and prefetch the next weights while they compute. Where a pair takes
+// two fma, more rows than a register tile holds are multiplied in bands (kernels/cpu/ops/band_loops.h).
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@
 namespace verbatim::cpu {
 namespace {
 
-constexpr int64_t kLineBytes = 64;  // of the caches
-constexpr int64_t kFetchRows = 32;  // with more, computing takes longer than memory
+constexpr int64_t kLineBytes = 64;  // of a cache line
+constexpr int64_t kFetchRows = 32;  // with more rows, computing takes longer than loading
 
-// How far ahead a single pass asks for what it reads, into the first cache and, before that, into the second. Of 512 to
-// 4096 and 2 K to 32 K bytes these read the fastest on Emerald Rapids (docs/kernels.md).
+// Prefetch distances of a single pass, into L1 and into L2. Of 512 to 4096 and 2 K to 32 K bytes these were the fastest
+// on Emerald Rapids (docs/kernels.md).
 constexpr int64_t kNearBytes = 2 << 10;
 constexpr int64_t kFarBytes = 8 << 10;
 
-// The fast profile's: few rows add all of K in one go.
+// Fast profile: few rows add all of K as one chunk.
 template <typename Lanes>
 struct FreeOrder : Lanes {
     static constexpr bool kFreeOrder = true;
@@ -34,7 +34,7 @@ constexpr bool has_free_order() {
     return false;
 }
 
-// Weights as they lie in the panel, and how they become words of pairs.
+// The panel's weight type, and its conversion to words of pairs.
 template <typename Lanes>
 struct Bf16Weights : Lanes {
     using Weight = Pair;
@@ -48,7 +48,7 @@ struct Int8Weights : Lanes {
     static const Int8Pair* panel_of(const PanelArgs& args) { return args.int8_panel; }
 };
 
-// The form of rows that the lanes take.
+// The form of rows that the lanes read.
 template <typename Lanes>
 const typename Lanes::Element* elements_of(const RoundedRows& rows) {
     if constexpr (Lanes::kPerPair == 1) return rows.pairs;
@@ -58,21 +58,21 @@ const typename Lanes::Element* elements_of(const RoundedRows& rows) {
 template <typename Lanes>
 constexpr int64_t kLineWeights = kLineBytes / int64_t{sizeof(typename Lanes::Weight)};
 
-// Dot products of some rows and some outputs of a panel, over some pairs of K.
+// Dot products of some rows and some outputs of a panel over some pairs of K.
 template <typename Lanes>
 struct ChunkArgs {
     const typename Lanes::Element* a = nullptr;     // the first row's first pair
     int64_t stride = 0;                             // elements between rows
     const typename Lanes::Weight* panel = nullptr;  // the first pair, the first output
     int64_t count = 0;                              // pairs
-    int64_t chunk_pairs = 0;                        // after how many the total grows
-    const typename Lanes::Weight* fetch = nullptr;  // what to ask memory for meanwhile
-    int64_t fetch_step = 0;                         // weights of it per pair
-    bool reads_ahead = false;                       // of the pair itself: kNearBytes and kFarBytes
+    int64_t chunk_pairs = 0;                        // pairs per chunk: the total grows after each
+    const typename Lanes::Weight* fetch = nullptr;  // what to prefetch meanwhile
+    int64_t fetch_step = 0;                         // weights per pair
+    bool reads_ahead = false;                       // software prefetch of the pairs ahead: kNearBytes and kFarBytes
     float* out = nullptr;                           // the first row's total, first output
     int64_t out_stride = 0;
-    bool first = false;           // of the panel: the total is +0, and +0 + acc is acc, which cannot be -0
-    const float* bias = nullptr;  // added in the end, or null
+    bool first = false;           // the panel's first chunk: the total is +0, and +0 + acc is acc, which cannot be -0
+    const float* bias = nullptr;  // added at the end, or null
 };
 
 template <typename Lanes>
@@ -84,11 +84,11 @@ inline void ask_ahead(const typename Lanes::Weight* pair) {
     }
 }
 
-// Vectors side by side: one row takes all outputs of a panel.
+// Vectors per register tile: a single row takes all outputs of a panel.
 template <typename Lanes, int num>
 constexpr int kVectorsOf = num == 1 ? int{kPanelOutputs / Lanes::kCount} : Lanes::kVectors;
 
-// A pair of some rows. One row takes its vectors one by one: all words at once would leave no registers to the sums.
+// One pair of some rows. A single row loads its vectors one by one: all at once would leave no registers for the sums.
 template <typename Lanes, int num, int vectors>
 inline __attribute__((always_inline)) void add_pair(const ChunkArgs<Lanes>& args, int64_t j,
                                                     typename Lanes::Floats (&acc)[num][vectors]) {
@@ -125,7 +125,7 @@ inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count
     }
 }
 
-// Adds a chunk's sum to a total of the panel, or is the first; and the bias, behind the last.
+// Adds a chunk's sum to a total of the panel, or initialises it; adds the bias after the last chunk.
 template <typename Lanes>
 inline __attribute__((always_inline)) void add_to_total(typename Lanes::Floats sum, bool first, const float* bias,
                                                         float* out) {
@@ -146,7 +146,7 @@ inline void store_totals(const ChunkArgs<Lanes>& args,
     }
 }
 
-// All pairs are one chunk: its totals never leave the registers.
+// All pairs are one chunk: totals stay in registers.
 template <typename Lanes, int num>
 void one_chunk(const ChunkArgs<Lanes>& args) {
     typename Lanes::Floats acc[num][kVectorsOf<Lanes, num>];
@@ -154,7 +154,7 @@ void one_chunk(const ChunkArgs<Lanes>& args) {
     store_totals<Lanes, num>(args, acc);
 }
 
-// The totals of several chunks wait in memory while a chunk is added up. REQUIRES: args.first.
+// With several chunks, totals are in memory while a chunk is added up. REQUIRES: args.first.
 template <typename Lanes, int num>
 void several_chunks(const ChunkArgs<Lanes>& args) {
     constexpr int kVectors = kVectorsOf<Lanes, num>;
@@ -169,7 +169,7 @@ void several_chunks(const ChunkArgs<Lanes>& args) {
     store_totals<Lanes, num>(args, total);
 }
 
-// The kernels for each number of rows from 1 on.
+// A table of the kernels for each number of rows from 1 on.
 template <typename Lanes>
 struct ChunkKernels {
     using Kernel = void (*)(const ChunkArgs<Lanes>&);
@@ -191,10 +191,9 @@ struct ChunkKernels {
                                           several_chunks<Lanes, kSix>};
 };
 
-// All rows over the same pairs. Where several passes share it, each asks memory for its part of the next chunk, which
-// may lie beyond the panel: the next panel stands there, or nothing that a prefetch would mind. Measured
-// (docs/kernels.md): 16 rows gain a quarter. Whether a single pass gains by asking, or the processor's own prefetching
-// is better, depends on the processor.
+// All rows over the same pairs. If this takes several passes, each prefetches its part of the next chunk. That may lie
+// beyond the panel, in the next panel or at an address that a prefetch ignores. Measured (docs/kernels.md): 16 rows
+// gain a quarter. Whether a single pass gains from software prefetch depends on the processor.
 template <typename Lanes>
 void add_rows(const PanelArgs& args, ChunkArgs<Lanes> chunk) {
     const auto* a = chunk.a;

@@ -9,7 +9,7 @@ using reference::kRunTiles;
 
 namespace {
 
-// Finds a tile's K and V: in the pages where the block size allows it, else gathered into memory of its own.
+// Finds a tile's K and V: in the pages if the block size allows it, otherwise gathered into a buffer.
 class TileReader {
 public:
     TileReader(const PagedAttentionArgs& args, int64_t kv_head, AttentionScratch& scratch)
@@ -30,8 +30,7 @@ public:
         v_direct_ ? find_v(first, num_visible, refs) : gather_v(first, num_visible, refs);
         return refs;
     }
-    // Where a tile that will be read soon lies, as a whole; null where there is no such tile or it has to be gathered
-    // first.
+    // The refs of a complete later tile, for prefetch; null if there is none or it needs gathering.
     const KvTileRefs* find(int64_t first, int64_t num_visible) {
         if (!k_direct_ || !v_direct_ || num_visible < kKvTile) return nullptr;
         find_k(first, num_visible, refs_[1]);
@@ -99,11 +98,11 @@ private:
     bool v_direct_;
     Pair* k_;
     Pair* v_;
-    KvTileRefs refs_[2];  // what is read, and what comes next
+    KvTileRefs refs_[2];  // the current tile, and the next one
 };
 
-// Some positions' query rows of the attention heads that share a KV head, position by position, so that they share what
-// is read of a tile.
+// The query rows of some positions for the attention heads that share a KV head, ordered by position, so that all rows
+// share each loaded word of a tile.
 class BlockAttention {
 public:
     BlockAttention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions,
@@ -138,12 +137,12 @@ public:
 private:
     struct Tile {
         int64_t begin = 0, end = 0;  // positions
-        int64_t last = 0;            // the last position that anybody sees
-        bool of_run = false;         // of a later run than the first, whose rows are the totals themselves
+        int64_t last = 0;            // the last visible position
+        bool of_run = false;         // of a run after the first, which uses the totals' rows
         bool first_of_run = false;
     };
 
-    // Rows whose positions lie before `position`: they come first.
+    // The number of rows with positions before `position`: they come first.
     [[nodiscard]] int64_t rows_before(int64_t position) const {
         return std::max<int64_t>(position - args_.first_position - positions_.begin, 0) * group_;
     }
@@ -208,7 +207,7 @@ private:
     const CpuOps& ops_;
     const PagedAttentionArgs& args_;
     RowRange positions_;
-    int64_t group_;  // attention heads of the KV head
+    int64_t group_;  // attention heads per KV head
     int64_t first_head_;
     int64_t num_rows_;
     AttentionScratch& scratch_;

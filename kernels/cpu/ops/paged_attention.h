@@ -1,4 +1,4 @@
-// kernels/cpu/ops/paged_attention.h: reference/ops/attention.h over a block table.
+// kernels/cpu/ops/paged_attention.h: owns reference/ops/attention.h over a block table.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace verbatim::cpu {
 
-// Rows of one sequence: row r is at position first_position + r, its KV is in the table, up to its own position.
+// Rows of one sequence: row r is at position first_position + r; the table holds KV up to its own position.
 struct PagedAttentionArgs {
     int32_t layer = 0;
     int64_t first_position = 0;
@@ -30,21 +30,22 @@ struct RowRange {
     int64_t end = 0;
 };
 
-// Memory of one thread for calls of some size, kept from call to call.
+// One thread's buffers, kept from call to call.
 struct AttentionScratch {
-    // For calls of at most `num_positions` rows.
+    // For calls with at most `num_positions` positions.
     void reserve(const PagedAttentionArgs& args, int64_t num_positions);
 
-    AlignedArray<float> q;       // [num_rows, 2 · num_pairs(head_dim)], num_rows = positions · heads of a KV head
+    AlignedArray<float> q;  // [num_rows, 2 · num_pairs(head_dim)], num_rows = positions · attention heads per KV head
     AlignedArray<Pair> q_pairs;  // [num_rows, num_pairs(head_dim)]
     AlignedArray<float> s;       // [num_rows, 64]
-    AlignedArray<float> o;       // [2, num_rows, head_dim]: totals, the run in progress
+    AlignedArray<float> o;       // [2, num_rows, head_dim]: totals, then the current run
     AlignedArray<float> m, l;    // [2, num_rows]
     AlignedArray<Pair> k;        // [kTileGroups, num_pairs(head_dim), kGroup]
     AlignedArray<Pair> v;        // [kTilePairs, head_dim]
 };
 
-// The attention heads of one KV head, for some of the rows. REQUIRES: scratch.reserve(args, positions' number or more).
+// The attention heads of one KV head for some of the rows. REQUIRES: scratch.reserve(args, number of positions or
+// more).
 void paged_attention(const CpuOps& ops, const PagedAttentionArgs& args, int64_t kv_head, RowRange positions,
                      AttentionScratch& scratch);
 

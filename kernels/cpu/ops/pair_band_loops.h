@@ -1,9 +1,10 @@
-// kernels/cpu/ops/pair_band_loops.h: PanelArgs for rows in bands of pairs, where one instruction takes a pair. Included
-// inside the target.
+// kernels/cpu/ops/pair_band_loops.h: owns the implementation of PanelArgs for rows in bands of pairs, where one
+// instruction takes a pair. Included inside the target.
 //
-// A pair of a band's rows is a line of its own, so that rows whose lengths are powers of two do not meet in the cache,
-// and each row's pair is an operand at a constant distance from one address. The bands pass over a chunk of NUMERICS N3
-// of the panel (32 KiB), which stays in the first cache, and share out what is asked of memory for the next chunk.
+// In a band the rows' pairs are interleaved, one line per pair of K, so rows whose lengths are powers of two do not
+// compete for the same cache sets, and each row's pair is a memory operand at a constant offset from one address. The
+// bands pass over a panel's chunk of NUMERICS N3 (32 KiB), which stays in the L1 cache, and divide the prefetch of the
+// next chunk.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +22,15 @@ struct PairBandArgs {
     const Pair* a = nullptr;      // [num_pairs, width]
     const Pair* panel = nullptr;  // the chunk's first pair, the first output
     int64_t num_pairs = 0;
-    const char* fetch = nullptr;  // what to ask memory for meanwhile,
-    int64_t fetch_lines = 0;      // so many lines per pair
+    const char* fetch = nullptr;  // what to prefetch meanwhile,
+    int64_t fetch_lines = 0;      // this many lines per pair
     float* out = nullptr;         // the first row's total, first output
     int64_t out_stride = 0;
-    bool first = false;           // of the panel: the total is +0, and +0 + acc is acc, which cannot be -0
-    const float* bias = nullptr;  // added in the end, or null
+    bool first = false;           // the panel's first chunk: the total is +0, and +0 + acc is acc, which cannot be -0
+    const float* bias = nullptr;  // added at the end, or null
 };
 
-// Vectors of outputs beside so many rows: their sums fit the registers.
+// Vectors of outputs for this number of rows: the sums fit the registers.
 constexpr int vectors_beside(int64_t rows) { return rows <= kPairBands.rows ? 4 : 2; }
 
 template <typename Lanes, int width>
@@ -71,7 +72,7 @@ void pair_band_chunk_of(int64_t width, const PairBandArgs& args, std::index_sequ
     kKernels[width - 1](args);
 }
 
-// The next chunk may lie beyond the panel: the next panel stands there, or nothing that a prefetch would mind.
+// The next chunk may lie beyond the panel, in the next panel or at an address that a prefetch ignores.
 template <typename Lanes>
 void panel_of_pair_bands(const PanelArgs& args) {
     constexpr int64_t kChunkPairs = reference::kDotChunk / 2;

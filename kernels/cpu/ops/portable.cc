@@ -26,7 +26,7 @@ using reference::kScanChunk;
 namespace {
 
 constexpr int64_t kChunkPairs = kDotChunk / 2;
-constexpr int64_t kWidth = 64;  // channels or dims side by side
+constexpr int64_t kWidth = 64;  // channels or dims per block
 
 // One chunk of a panel as binary32: even and odd elements of each pair.
 struct PanelTile {
@@ -70,7 +70,7 @@ VERBATIM_CLONES void group_scores(const float* q, const Pair* k, int64_t stride,
     for (int64_t i = 0; i < kGroup; ++i) s[i] = total[i] * scale;
 }
 
-// pv[i] = dot_n3 of p and v over the visible positions: what is masked would add +0 · +0, which changes nothing.
+// pv[i] = dot_n3 of p and v over the visible positions: a masked position would add +0 · +0, which changes nothing.
 VERBATIM_CLONES void tile_values(const float* p, const KvTileRefs& tile, int64_t num_visible, int64_t first,
                                  int64_t count, float* pv) {
     std::fill_n(pv, count, 0.0F);
@@ -154,7 +154,7 @@ VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* st
     for (int64_t p = 0; p < width; ++p) y[p] = fma_f32(args.d, x[p], total[p]);
 }
 
-// The dot products of a tile: of the positions of a K group, and of some dims of V.
+// The dot products of a tile: for the positions of a K group, and for some dims of V.
 struct ExactTile {
     static constexpr auto kScores = group_scores;
     static constexpr auto kValues = tile_values;
@@ -220,8 +220,8 @@ VERBATIM_CLONES void delta_token(const DeltaArgs& args, int64_t t, const float* 
     std::copy_n(o, width, args.y + t * args.y_stride + first_j);
 }
 
-// A recurrence over rows of a state [num_rows, width]. Columns are independent of each other, so they are vectorised;
-// rows are in order. `token` takes (args, t, state_in, first column, number of columns).
+// A recurrence over rows of a state [num_rows, width]. Columns are independent and vectorised; rows are in order.
+// `token` takes (args, t, state_in, first column, number of columns).
 template <typename Args, typename Token>
 bool recur(const Args& args, int64_t num_rows, int64_t width, const Token& token) {
     const int64_t size = num_rows * width;

@@ -1,4 +1,4 @@
-// kernels/cpu/ops/portable.h: the table of Isa::kPortable, and those of its functions that the others fall back to for
+// kernels/cpu/ops/portable.h: owns the table of Isa::kPortable, and those of its functions that other tables use for
 // sizes that are no multiple of their vectors.
 #pragma once
 

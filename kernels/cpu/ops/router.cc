@@ -30,10 +30,10 @@ void softmax_row(float* values, int64_t count) {
     for (int64_t i = 0; i < count; ++i) values[i] = values[i] / partial[0];
 }
 
-// Whether a comes before b of a higher id: ties go to the lower one, NaN is last.
+// Whether a comes before b, which has the higher id: the lower id wins ties, NaN is last.
 bool is_before(float b, float a) { return !(b > a) && (a == a || b != b); }
 
-// Among [begin, end) that are not taken, the first; −1 if all are.
+// The first of [begin, end) that is not taken; −1 if all are.
 int32_t first_of(const std::vector<float>& scores, const std::vector<uint8_t>& taken, int32_t begin, int32_t end) {
     int32_t best = -1;
     for (int32_t i = begin; i < end; ++i) {
@@ -42,7 +42,7 @@ int32_t first_of(const std::vector<float>& scores, const std::vector<uint8_t>& t
     return best;
 }
 
-// Marks the experts of groups that take no part as taken.
+// Marks the experts of excluded groups as taken.
 void close_groups(const MoeConfig& moe, ChoiceScratch& scratch) {
     const int32_t size = moe.n_experts / moe.n_groups;
     scratch.group_score.resize(static_cast<size_t>(moe.n_groups));
@@ -53,7 +53,7 @@ void close_groups(const MoeConfig& moe, ChoiceScratch& scratch) {
         scratch.taken[greatest] = 0;
         scratch.group_score[g] = scratch.choice[greatest] + scratch.choice[second];
     }
-    // How many groups come before this one decides whether it stays.
+    // The number of groups before this one decides whether it stays.
     for (int32_t g = 0; g < moe.n_groups; ++g) {
         int32_t rank = 0;
         for (int32_t other = 0; other < moe.n_groups; ++other) {

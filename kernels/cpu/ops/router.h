@@ -1,4 +1,4 @@
-// kernels/cpu/ops/router.h: a router's weights as the CPU reads them, and the choice of a row's experts.
+// kernels/cpu/ops/router.h: owns the router's packed weights on the CPU, and the choice of a row's experts.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace verbatim::cpu {
 
-inline constexpr int64_t kRouterLanes = 64;  // experts side by side
+inline constexpr int64_t kRouterLanes = 64;  // experts per panel
 
 // [ceil(n_experts / 64)][hidden, even][64] into `out`, zeros elsewhere.
 void pack_router(reference::VectorView router, int64_t n_experts, int64_t hidden, AlignedArray<float>& out);
 
-// Buffers that a choice needs; reused, so that it takes no memory after the first.
+// Buffers of a choice; reused, so only the first choice allocates.
 struct ChoiceScratch {
     std::vector<float> scores;       // s
-    std::vector<float> choice;       // c; a chosen one's place is marked in `taken`
+    std::vector<float> choice;       // c; `taken` marks chosen experts
     std::vector<uint8_t> taken;      // [n_experts] or groups
     std::vector<float> group_score;  // [n_groups]
 };

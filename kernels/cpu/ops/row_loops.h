@@ -1,7 +1,6 @@
-// kernels/cpu/ops/row_loops.h: the loops of RowOps. Included once by each instruction set's .cc, inside its target, so
-// that the compiler vectorises the same text, and the functions of exact_math.h or fast_math.h with it, for each of
-// them.
-// Lanes are different outputs; a sum has the partials of NUMERICS N4. VERBATIM_LOOP says how a loop is compiled.
+// kernels/cpu/ops/row_loops.h: owns the loops of RowOps. Each instruction set's .cc includes it once inside its target,
+// so the compiler vectorises the same text for each, together with the functions of exact_math.h or fast_math.h. Lanes
+// are different outputs; a sum has the partials of NUMERICS N4. VERBATIM_LOOP says how a loop is compiled.
 #pragma once
 
 #include <cstring>
@@ -19,7 +18,7 @@ VERBATIM_LOOP void round_to_floats(const float* __restrict x, int64_t count, flo
     if (count % 2 == 1) out[count] = 0.0F;
 }
 
-// A bf16 value's bits as the word's upper half; the lower one is zero.
+// A bf16 value's bits as the upper half of a word; the lower half is zero.
 inline uint32_t upper_bits(float x) { return reference::bits_from_float(reference::bf16_value(x)); }
 
 VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, float multiplier, Pair* __restrict out) {
@@ -29,11 +28,11 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
     if (count % 2 == 1) out[count / 2] = upper_bits(x[count - 1] * multiplier) >> 16;
 }
 
-// Columns [0, kSide) of kSide rows become rows of the band.
-constexpr int64_t kSide = 4;  // of what is transposed in registers
+// Transposes columns [0, kSide) of kSide rows to rows of the band.
+constexpr int64_t kSide = 4;  // side of a tile that is transposed in registers
 template <typename Element>
 inline void transpose_to_band(const Element* rows, int64_t stride, int64_t width, Element* out) {
-    using Four = uint32_t __attribute__((vector_size(16)));  // only moved
+    using Four = uint32_t __attribute__((vector_size(16)));  // only moved, never computed with
     static_assert(sizeof(Four) == kSide * sizeof(Element));
     Four row[kSide], column[kSide];
     for (int64_t r = 0; r < kSide; ++r) std::memcpy(&row[r], rows + r * stride, sizeof(Four));
@@ -104,7 +103,7 @@ inline float halve(float* partial) {
 }
 static_assert(reference::kNormPartials == 64, "halve() is written for 64");
 
-// N4's sum of squares; compiled for the instruction set of the loop that asks for it.
+// N4's sum of squares, compiled for the instruction set of the calling loop.
 [[gnu::always_inline]] inline float sum_squares(const float* x, int64_t count) {
     constexpr int64_t kPartials = reference::kNormPartials;
     float partial[kPartials] = {};
@@ -243,7 +242,7 @@ VERBATIM_LOOP bool is_finite_row(const float* x, int64_t count) {
     return greatest != kExponent;
 }
 
-// The order of binary32 as the order of integers; both zeros are 0.
+// Maps binary32 to integers with the same order; both zeros map to 0.
 inline int32_t ordered(float x) {
     const auto bits = static_cast<int32_t>(reference::bits_from_float(x));
     return bits < 0 ? static_cast<int32_t>(0x80000000U - static_cast<uint32_t>(bits)) : bits;

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/row_ops.h: everything that passes once over a row, one table per instruction set. The same plain
-// loops (kernels/cpu/ops/row_loops.h) compiled for each; the bits are those of reference/ops/.
+// kernels/cpu/ops/row_ops.h: owns the tables of single-pass row operations, one per instruction set. The same plain
+// loops (kernels/cpu/ops/row_loops.h) are compiled for each; the bits are those of reference/ops/.
 #pragma once
 
 #include <algorithm>
@@ -11,25 +11,25 @@ namespace verbatim::cpu {
 
 inline constexpr int64_t kMaxConvTaps = 4;
 
-// Rows that share a panel's trip through the cache: no band crosses from one such block to the next.
+// Rows that share a panel's chunk in the cache: a block. No band crosses from one block to the next.
 inline constexpr int64_t kMatmulRows = 120;
 
-// Rows of a matmul side by side, element by element: [K, width]. Rows that do not exist are +0.
+// Rows of a matmul interleaved element by element: [K, width]. Rows that do not exist are +0.
 struct BandShape {
-    int64_t rows = 0;   // of a band where there are many
+    int64_t rows = 0;   // per band when there are many rows
     int64_t step = 1;   // widths are multiples of it
     int64_t least = 1;  // width
-    int64_t most = 0;   // of few rows that are no multiple of `rows`: they are shared out evenly, up to so many each
+    int64_t most = 0;   // a few rows that are no multiple of `rows` are divided evenly, up to so many per band
 
     static constexpr int64_t kFewRows = 32;
 
-    // Of the band that begins at row `first` of `num_rows`. REQUIRES: a band begins there.
+    // The width of the band that begins at row `first` of `num_rows`. REQUIRES: a band begins there.
     [[nodiscard]] constexpr int64_t width(int64_t first, int64_t num_rows) const {
         const int64_t left = std::min(num_rows - first, kMatmulRows - first % kMatmulRows);
         if (most > 0 && left <= kFewRows && left % rows != 0) return share(left, share(left, most));
         return std::clamp(share(left, step) * step, least, rows);
     }
-    // band(first row, width) for each of them.
+    // Calls band(first row, width) for each band.
     template <typename Band>
     constexpr void for_each_band(int64_t num_rows, const Band& band) const {
         for (int64_t first = 0, next = 0; first < num_rows; first = next) {
@@ -42,26 +42,26 @@ struct BandShape {
 private:
     static constexpr int64_t share(int64_t whole, int64_t parts) { return (whole + parts - 1) / parts; }
 };
-// By one vector of 16 outputs: as many sums as fit 32 registers, no fewer than keep two units with four steps of
-// latency busy.
+// By one vector of 16 outputs: as many sums as fit 32 registers, and enough to keep two fma units with a latency of
+// four busy.
 inline constexpr BandShape kWideBands{.rows = 24, .step = 4, .least = 8};
-inline constexpr BandShape kNarrowBands{.rows = 6};  // by two vectors of 8 outputs: the sums that fit 16 registers
-// By four vectors of 16 outputs, by two where they are more than 6.
+inline constexpr BandShape kNarrowBands{.rows = 6};  // by two vectors of 8 outputs: the sums fit 16 registers
+// By four vectors of 16 outputs, by two for more than 6 rows.
 inline constexpr BandShape kPairBands{.rows = 6, .most = 8};
 inline constexpr int64_t kMaxBandRows = kWideBands.rows;
 static_assert(kMatmulRows % kWideBands.rows == 0 && kMatmulRows % kNarrowBands.rows == 0 &&
               kMatmulRows % kPairBands.rows == 0);
 
-// Rows side by side, bf16(x[r · stride + k] · multiplier), K padded with +0 to whole pairs.
+// Interleaved rows, bf16(x[r · stride + k] · multiplier), K padded with +0 to whole pairs.
 struct RoundBandArgs {
     const float* x = nullptr;  // [num_rows, count]
     int64_t stride = 0;        // between rows
-    int64_t num_rows = 0;      // up to `width`
+    int64_t num_rows = 0;      // at most `width`
     int64_t count = 0;
     float multiplier = 1.0F;
     int64_t width = 0;      // of the band
     float* out = nullptr;   // [2 · num_pairs(count), width], or null
-    Pair* pairs = nullptr;  // instead: [num_pairs(count), width]
+    Pair* pairs = nullptr;  // replaces `out`: [num_pairs(count), width]
 };
 
 // One token and some channels of reference/ops/conv1d.h.
@@ -71,10 +71,10 @@ struct ConvRowArgs {
     const float* weights[kMaxConvTaps] = {};  // [count] each
     const float* bias = nullptr;              // [count]
     int64_t count = 0;
-    float* out = nullptr;  // [count], apart from the inputs
+    float* out = nullptr;  // [count]; must not alias the inputs
 };
 
-// One token's time steps, by head: reference/ops/ssm_scan.h.
+// One token's time steps by head: reference/ops/ssm_scan.h.
 struct TimeStepArgs {
     const float* raw = nullptr;   // [n_heads]
     const float* bias = nullptr;  // [n_heads]
@@ -94,7 +94,7 @@ struct RouteArgs {
     float* out = nullptr;           // [64]
 };
 
-// One token's gates of a delta net, by value head, in place: reference/ops/delta.h.
+// One token's gates of a delta net by value head, in place: reference/ops/delta.h.
 struct DeltaGateArgs {
     const float* bias = nullptr;  // [n_heads]
     const float* rate = nullptr;  // [n_heads]
@@ -109,7 +109,7 @@ struct RowOps {
     void (*round_to_floats)(const float* x, int64_t count, float multiplier, float* out) = nullptr;
     void (*round_to_pairs)(const float* x, int64_t count, float multiplier, Pair* out) = nullptr;
     void (*round_to_band)(const RoundBandArgs& args) = nullptr;
-    // The fast profile's weights as pairs: out[i] = bf16 of both halves of in[i].
+    // Fast profile: weights as pairs: out[i] = both bytes of in[i] as bf16.
     void (*widen_int8)(const Int8Pair* in, int64_t count, Pair* out) = nullptr;
     // x and out may be the same.                                                           reference/ops/rms_norm.h
     void (*rms_norm)(const float* x, const float* weight, float eps, int64_t count, float* out) = nullptr;

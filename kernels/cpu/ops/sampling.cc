@@ -10,8 +10,9 @@
 namespace verbatim::cpu {
 namespace {
 
-constexpr int64_t kGroups = 64;   // of four words, side by side
-constexpr size_t kManyKept = 16;  // from one id in so many on, the noise of all costs less than that of each
+constexpr int64_t kGroups = 64;  // of four words, per block
+// From this share of the vocabulary on, the noise of all ids is cheaper than that of single ids
+constexpr size_t kManyKept = 16;
 
 // Philox4x32-10 of counters (position, group + i, 0): word w of group i at words[4 · i + w].
 VERBATIM_CLONES void philox_groups(uint64_t seed, uint64_t position, uint32_t group, uint32_t* words) {
@@ -50,7 +51,7 @@ VERBATIM_CLONES void philox_groups(uint64_t seed, uint64_t position, uint32_t gr
 VERBATIM_CLONES void noises_of(const uint32_t* words, int64_t count, float* out) {
     for (int64_t i = 0; i < count; ++i) {
         const float u = (static_cast<float>(static_cast<int32_t>(words[i] >> 9)) + 0.5F) * 0x1p-23F;
-        // Both arguments are positive and normal: log_f32 is its common part there.
+        // Both arguments are positive and normal, where log_f32 equals log_plus_f32.
         out[i] = -reference::log_plus_f32(-reference::log_plus_f32(u, 0.0F), 0.0F);
     }
 }
@@ -104,7 +105,7 @@ void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<fl
     }
 }
 
-// The greatest ones are taken out a piece at a time, each piece sorted, until enough is kept.
+// Partial sort: moves the greatest ids to the front piece by piece, and sorts each piece, until enough are kept.
 void kept_ids(std::span<const float> logits, int32_t top_k, float top_p, SamplingScratch& scratch) {
     const auto before = [&](int32_t a, int32_t b) {
         return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/sampling.h: reference::sample over a whole vocabulary at once: the same token, with the noise
-// computed side by side and no more sorted than is kept.
+// kernels/cpu/ops/sampling.h: owns reference::sample over a whole vocabulary: the same token, with vectorised noise and
+// a partial sort.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace verbatim::cpu {
 
-// Buffers that a draw needs; reused, so that it takes no memory after the first.
+// Buffers of a draw; reused, so only the first draw allocates.
 struct SamplingScratch {
     std::vector<float> scaled;
     std::vector<float> scores;
     std::vector<int32_t> order;
 };
 
-// reference::sample(args). REQUIRES: what it requires.
+// As reference::sample(args), with the same requirements.
 int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, SamplingScratch& scratch);
 
-// Of tokens first, first + 1, ...: reference::gumbel_noise. REQUIRES: first is a multiple of 4.
+// reference::gumbel_noise of tokens first, first + 1, ... REQUIRES: first is a multiple of 4.
 void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<float> out);
-// reference::kept_ids, in `order`.
+// reference::kept_ids, into `order`.
 void kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p, SamplingScratch& scratch);
 
 }  // namespace verbatim::cpu

@@ -1,8 +1,9 @@
-// kernels/cpu/ops/scan_loops.h: ScanArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h). Included inside the target.
+// kernels/cpu/ops/scan_loops.h: owns the implementation of ScanArgs for one kind of lanes (kernels/cpu/ops/lanes_*.h).
+// Included inside the target.
 //
-// Lanes are channels; n runs in NUMERICS N6's chunks of 16. Many tokens: a chunk of the state stays in registers over
-// a block of them, whose B, C, x and y stay in the first cache over all chunks. Few tokens: the state passes through
-// once, in the order in which it lies in memory.
+// Lanes are channels; n runs in NUMERICS N6's chunks of 16. Many tokens: a chunk of the state stays in registers over a
+// block of tokens, whose B, C, x and y stay in the L1 cache over all chunks. Few tokens: one sequential pass over the
+// state.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int64_t kFewTokens = 2;
 constexpr int64_t kTokenBlock = 32;
-constexpr int64_t kFetchAhead = 2048;  // floats: 8 KiB, found by measuring; beyond a head stands the next one
+constexpr int64_t kFetchAhead = 2048;  // floats: 8 KiB, measured; the next head follows in memory
 
 // Some tokens and Lanes::kCount channels of one chunk of n.
 struct ScanChunk {
@@ -25,11 +26,11 @@ struct ScanChunk {
     int64_t end = 0;
     int64_t first_n = 0;
     int64_t first_p = 0;
-    float* totals = nullptr;  // [end - begin, Lanes::kCount] over the chunks so far
+    float* totals = nullptr;  // [end - begin, Lanes::kCount], over the chunks so far
 };
 
-// Tokens [t, t + kTokens), `count` rows of the state in h. A token's sum over n waits for itself at every step; side by
-// side, the tokens' sums do not wait for each other.
+// Tokens [t, t + kTokens) with `count` rows of the state in h. A token's sum over n is a dependency chain; interleaving
+// several tokens hides its latency.
 template <typename Lanes, int kTokens>
 inline __attribute__((always_inline)) void scan_tokens(const ScanArgs& args, const ScanChunk& chunk, int64_t t,
                                                        int64_t count,
@@ -56,7 +57,7 @@ inline __attribute__((always_inline)) void scan_tokens(const ScanArgs& args, con
     }
 }
 
-// kFull: 16 n. Returns h · 0 over the state that it leaves: all zeros when that is finite.
+// kFull: 16 n. Returns h · 0 over the new state: all zeros if it is finite.
 template <typename Lanes, bool kFull>
 typename Lanes::Floats scan_chunk(const ScanArgs& args, const ScanChunk& chunk) {
     const int64_t count = kFull ? reference::kScanChunk : args.d_state - chunk.first_n;
@@ -79,8 +80,8 @@ typename Lanes::Floats scan_chunk(const ScanArgs& args, const ScanChunk& chunk) 
     return faults;
 }
 
-// All of n for Lanes::kCount channels and a block of tokens. The totals stand side by side meanwhile: rows of y often
-// lie a multiple of 4 KiB apart, where a load waits for the store before it.
+// All of n for Lanes::kCount channels and a block of tokens. The totals are contiguous meanwhile: rows of y are often a
+// multiple of 4 KiB apart, where a load waits for the previous store (4K aliasing).
 template <typename Lanes>
 typename Lanes::Floats scan_block(const ScanArgs& args, int64_t begin, int64_t end, int64_t first_p) {
     alignas(64) float totals[kTokenBlock * Lanes::kCount];
@@ -112,7 +113,7 @@ bool scan_many(const ScanArgs& args) {
     return Lanes::all_zero(faults);
 }
 
-// One token, kVectors vectors of channels from first_p on, from one state to the other.
+// One token, kVectors vectors of channels from first_p on, from state_in to state_out.
 template <typename Lanes, int kVectors>
 bool scan_token(const ScanArgs& args, int64_t t, const float* state_in, int64_t first_p) {
     const float* b = args.b + t * args.stride;

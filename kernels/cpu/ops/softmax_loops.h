@@ -1,5 +1,5 @@
-// kernels/cpu/ops/softmax_loops.h: the parts of NUMERICS N5 between the dot products, as plain loops. Included as
-// row_loops.h is.
+// kernels/cpu/ops/softmax_loops.h: owns the parts of NUMERICS N5 between the dot products, as plain loops. Included
+// like row_loops.h.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
@@ -8,8 +8,7 @@
 namespace verbatim::cpu {
 namespace {
 
-// The greatest of 64 s and of `start`; a NaN on any side wins. Which zero wins among zeros is left open: s - m does
-// not tell.
+// The greatest of 64 s and of `start`; any NaN wins. Among zeros the sign is undefined: s - m does not depend on it.
 inline float greatest_of(const float* s, float start) {
     constexpr int kLanes = 16;
     float best[kLanes];
@@ -25,7 +24,7 @@ inline float greatest_of(const float* s, float start) {
     return num_nan > 0 ? reference::float_from_bits(reference::kQuietNanBits) : best[0];
 }
 
-// The same in vectors.
+// The same with vectors.
 template <typename Lanes>
 inline float greatest_of_lanes(const float* s, float start) {
     auto best = Lanes::broadcast(start);
@@ -33,7 +32,7 @@ inline float greatest_of_lanes(const float* s, float start) {
     for (int j = 0; j < reference::kKvTile; j += Lanes::kCount) {
         const auto x = Lanes::load(s + j);
         best = Lanes::max(best, x);
-        nan = Lanes::fma(x, Lanes::zero(), nan);  // infinities make NaN, too: then the slow way decides
+        nan = Lanes::fma(x, Lanes::zero(), nan);  // infinities make NaN too: then the scalar loop decides
     }
     return Lanes::any_nan(nan) || start != start ? greatest_of(s, start) : Lanes::greatest(best);
 }
@@ -70,8 +69,8 @@ VERBATIM_LOOP void tile_weights(float* s, float greatest) {
     for (int32_t j = 0; j < reference::kKvTile; ++j) s[j] = loop_math::exp(s[j] - greatest);
 }
 
-// One row and tile: s [64] becomes the unrounded p [64], m and l move on. Returns exp(m - m'), which o is multiplied
-// with unless this is the run's first tile.
+// One row and tile: s [64] becomes the unrounded p [64], and m and l are updated. Returns exp(m - m'), the factor of o
+// unless this is the run's first tile.
 template <typename Reductions>
 inline float softmax_row(float* s, int32_t num_visible, bool first_of_run, float& m, float& l) {
     constexpr int32_t kTile = reference::kKvTile;
@@ -87,7 +86,7 @@ inline float softmax_row(float* s, int32_t num_visible, bool first_of_run, float
     return decay;
 }
 
-// A run joins those before it, left to right.
+// Merges a run into the runs before it, left to right.
 VERBATIM_LOOP void merge_run(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) {
     const float m = reference::max_f32(total.m, run.m);
     const float total_decay = loop_math::exp(total.m - m);

@@ -1,6 +1,6 @@
-// kernels/cpu/ops/target.h: functions between VERBATIM_TARGET_BEGIN and VERBATIM_TARGET_END are compiled for the
-// instruction set that it names, and nothing else is: a whole file would leave copies of inline functions that other
-// processors cannot run. Whatever is included for its declarations is included before.
+// kernels/cpu/ops/target.h: owns the macros that compile functions between VERBATIM_TARGET_BEGIN and
+// VERBATIM_TARGET_END, and only these, for the named instruction set. Compiling a whole file for it would emit copies
+// of inline functions that other processors cannot run. Includes with declarations must precede the target.
 #pragma once
 
 #if defined(__clang__)

@@ -1,5 +1,5 @@
-// The integer model of a tensor core over panels: a group of 16 of K for 32 outputs side by side, all rows over one
-// group before the next one, so that its weights are taken apart once.
+// The integer model of a tensor core over panels: one group of 16 of K for 32 outputs at a time; all rows use a group
+// before the next one, so that its weights are unpacked once.
 #include "kernels/cpu/ops/tensor_panel.h"
 
 #include <algorithm>
@@ -15,12 +15,12 @@ using reference::TensorOperand;
 
 namespace {
 
-constexpr int kLanes = 32;           // outputs side by side
-constexpr int64_t kRowsAtOnce = 64;  // whose accumulators stay in the nearest cache
+constexpr int kLanes = 32;           // outputs per vector block
+constexpr int64_t kRowsAtOnce = 64;  // whose accumulators stay in the L1 cache
 constexpr int64_t kGroupPairs = kTensorGroup / 2;
 constexpr int64_t kChunkPairs = kTensorChunk / 2;
 
-// A group of up to 8 pairs; what is missing is +0.
+// Unpacks a group of up to 8 pairs; missing ones are +0.
 VERBATIM_CLONES void take_weights(const Pair* panel, int64_t count, TensorOperand<kLanes>& out) {
     for (int64_t j = 0; j < kGroupPairs; ++j) {
         for (int lane = 0; lane < kLanes; ++lane) {

@@ -1,4 +1,4 @@
-// kernels/cpu/ops/tensor_panel.h: the matmul's inner loop in the profile tensor.sm90, for any processor.
+// kernels/cpu/ops/tensor_panel.h: owns the matmul's inner loop in the profile tensor.sm90, for any processor.
 #pragma once
 
 #include "kernels/cpu/ops/cpu_ops.h"
