@@ -1,5 +1,5 @@
-// kernels/cpu over the structs of kernels/sandbox/kernel.h, one kernel for each operation, instruction set and profile.
-// Delta nets are in builtin_cpu_delta.cc, experts in builtin_cpu_experts.cc.
+// kernels/cpu behind the structs of kernels/sandbox/kernel.h, one kernel for each operation, instruction set and
+// profile. Delta nets are in builtin_cpu_delta.cc, experts in builtin_cpu_experts.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -144,7 +144,7 @@ int32_t sampling_run(const Kernel* kernel, const Run* run) {
     return 0;
 }
 
-// --- conv: taps first, then zeros for what is null
+// --- conv: weights as taps first, then zeros for null inputs
 
 int64_t conv_packed_bytes(const Kernel*, Args args) { return (args.conv->d_conv + 1) * args.conv->x.width * kFloat; }
 
@@ -179,7 +179,7 @@ int32_t conv_run(const Kernel* kernel, const Run* run) {
     return 0;
 }
 
-// --- scan: x, B and C of a row side by side, as the conv leaves them, and the row's time steps
+// --- scan: x, B and C of a row side by side, as the conv writes them, and the row's time steps
 
 struct ScanRows {
     explicit ScanRows(const verbatim_scan& op)
@@ -242,7 +242,7 @@ int32_t scan_run(const Kernel* kernel, const Run* run) {
     return 0;
 }
 
-// --- attention: the caller's pages in the order of kernels/cpu/paged_kv.h
+// --- attention: the caller's pages in the layout of kernels/cpu/paged_kv.h
 
 std::unique_ptr<cpu::PagedKv> paged_kv_of(const verbatim_attention& op) {
     const auto tensor = [&](reference::StateKind kind) {
@@ -267,7 +267,7 @@ std::unique_ptr<cpu::PagedKv> paged_kv_of(const verbatim_attention& op) {
     return kv;
 }
 
-// What was packed, by where: the place holds nothing itself.
+// Packed pages, by the address of the packed buffer, which holds nothing itself.
 std::map<const void*, std::unique_ptr<cpu::PagedKv>>& packed_pages() {
     static std::map<const void*, std::unique_ptr<cpu::PagedKv>> pages;
     return pages;
@@ -277,7 +277,7 @@ int64_t attention_packed_bytes(const Kernel*, Args) { return 1; }
 void attention_pack(const Kernel*, Args args, void* packed) { packed_pages()[packed] = paged_kv_of(*args.attention); }
 
 int32_t attention_run(const Kernel* kernel, const Run* run) {
-    constexpr int64_t kRows = 16;  // that attend together
+    constexpr int64_t kRows = 16;  // query rows per task
     const verbatim_attention& op = *run->args.attention;
     const cpu::PagedKv& kv = *packed_pages().at(run->packed);
     int64_t most_rows = 0;
@@ -327,7 +327,7 @@ constexpr Kernel kCpuTemplates[] = {
     {.operation = "sampling", .run = sampling_run},
 };
 
-// Kernels with the strings and tables that they point to; none of them moves.
+// Kernels with the strings and tables that they point to, at stable addresses.
 struct Owned {
     std::deque<std::string> names;
     std::deque<CpuTable> tables;
@@ -355,7 +355,8 @@ void add_cpu_kernels(std::vector<const verbatim_kernel*>& kernels) {
     for (const Kernel& made_of : templates) {
         const std::string_view operation = made_of.operation;
         for (const cpu::Isa isa : cpu::supported_isas()) {
-            if (operation == "choose" && isa != cpu::Isa::kPortable) continue;  // it has no loops to be quick in
+            // It has no loops that an instruction set could speed up
+            if (operation == "choose" && isa != cpu::Isa::kPortable) continue;
             const std::string name = fmt::format("cpu.{}", cpu::isa_name(isa));
             kernels.push_back(owned.add(made_of, "exact", name, {isa, Profile::kExact}));
             if (isa != cpu::Isa::kPortable && operation != "sampling") {

@@ -1,5 +1,5 @@
-// kernels/sandbox/builtin_cpu.h: owns what the files with kernels of kernels/cpu share: the table that a kernel is of,
-// and the templates of which there is a kernel for each instruction set and profile.
+// kernels/sandbox/builtin_cpu.h: owns the common part of the files that export kernels/cpu as sandbox kernels: the
+// table behind a kernel, and the templates that exist once per instruction set and profile.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ using Kernel = verbatim_kernel;
 using Args = verbatim_args;
 using Run = verbatim_run;
 
-// What Kernel::self points to.
+// Kernel::self points to this.
 struct CpuTable {
     cpu::Isa isa = cpu::Isa::kPortable;
     Profile profile = Profile::kExact;
@@ -30,20 +30,20 @@ inline const cpu::RowOps& row_ops_of(const Kernel* kernel) { return *ops_of(kern
 
 inline constexpr int64_t kFloat = sizeof(float);
 
-// Rows as a matmul's loop takes them: `memory` has a place for rounded_floats of them.
+// Floats of workspace for rows in a matmul loop's form.
 constexpr int64_t rounded_floats(int64_t num_rows, int64_t width) {
     return (num_rows / cpu::kMaxBandRows + 1) * cpu::kMaxBandRows * 2 * num_pairs(width);
 }
 cpu::RoundedRows rounded_rows(const Kernel* kernel, const verbatim_const_floats& x, float multiplier, cpu::RowForm form,
                               float* memory);
-// The winner of the race of this instruction set's loops: the bits are the same.
+// The winner of the race between this instruction set's loops: all have the same bits.
 inline cpu::MatmulLoop loop_of(const Kernel* kernel, int64_t num_rows) {
     const CpuTable& table = table_of(kernel);
     return cpu::matmul_choice(table.isa, table.profile).of_rows(num_rows);
 }
 
 std::span<const Kernel> cpu_delta_templates();
-// Those of a mixture of experts; which are the same on every instruction set and profile has no loops.
+// The kernels of a mixture of experts; those without loops are equal for every instruction set and profile.
 std::span<const Kernel> cpu_expert_templates();
 
 }  // namespace verbatim::sandbox

@@ -1,4 +1,4 @@
-// What a gated delta net has of its own, of kernels/cpu, over the structs of kernels/sandbox/kernel.h.
+// The operations of a gated delta net in kernels/cpu behind the structs of kernels/sandbox/kernel.h.
 #include <algorithm>
 #include <span>
 
@@ -8,7 +8,7 @@
 namespace verbatim::sandbox {
 namespace {
 
-// q, k and v of a row side by side, as the conv leaves them; behind them beta and decay.
+// q, k and v of a row side by side, as the conv writes them, followed by beta and decay.
 struct DeltaRows {
     explicit DeltaRows(const verbatim_delta_update& op)
         : keys(op.n_key_heads * op.key_dim),

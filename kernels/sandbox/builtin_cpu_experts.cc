@@ -1,4 +1,4 @@
-// What a mixture of experts has of its own, of kernels/cpu, over the structs of kernels/sandbox/kernel.h.
+// The operations of a mixture of experts in kernels/cpu behind the structs of kernels/sandbox/kernel.h.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -67,7 +67,7 @@ int32_t choose_run(const Kernel*, const Run* run) {
     return 0;
 }
 
-// --- experts: a row and one of its experts are an entry; entries stand by expert, as in kernels/cpu/cpu_experts.cc
+// --- experts: entries, sorted by expert, as in kernels/cpu/cpu_experts.cc
 
 struct ExpertLayout {
     explicit ExpertLayout(const verbatim_experts& op)
@@ -75,14 +75,14 @@ struct ExpertLayout {
           in_pairs(PackedMatrix::num_pairs_of(op.d_ff, op.x.width)),
           down_pairs(PackedMatrix::num_pairs_of(op.x.width, op.d_ff)),
           expert_pairs((op.gate != nullptr ? 2 : 1) * in_pairs + down_pairs),
-          // A part is up to kMatmulRows entries of an expert; its last band may be wider than its rows.
+          // A part is up to kMatmulRows entries of an expert; its last band may be wider than the part.
           most_parts(std::min(num_entries, op.n_experts + num_entries / cpu::kMatmulRows)),
           most_rows(num_entries + most_parts * cpu::kMaxBandRows),
           widest(2 * std::max(num_pairs(op.x.width), num_pairs(op.d_ff))) {}
     int64_t num_entries, in_pairs, down_pairs, expert_pairs, most_parts, most_rows, widest;
 };
 
-// Of all entries: what they multiply, what comes of it; behind them, rounded rows.
+// Workspace of all entries: their inputs, then results, followed by the rounded rows.
 struct ExpertMemory {
     ExpertMemory(const verbatim_experts& op, const ExpertLayout& layout, void* workspace)
         : x(static_cast<float*>(workspace)),
@@ -150,7 +150,7 @@ ExpertEntries entries_of(const verbatim_experts& op) {
     return entries;
 }
 
-// A part's rows by one matrix.
+// Multiplies a part's rows by one matrix.
 void multiply_part(const Kernel* kernel, const verbatim_const_floats& x, const PackedMatrix& matrix, float* memory,
                    float* out) {
     const cpu::MatmulLoop loop = loop_of(kernel, x.num_rows);

@@ -1,5 +1,5 @@
-// kernels/cuda over the structs of kernels/sandbox/kernel.h, on the emulator that Run::device names. The arguments lie
-// in its memory, which the host can read.
+// kernels/cuda behind the structs of kernels/sandbox/kernel.h, on the emulator in Run::device. The arguments are in the
+// emulator's memory, which the host can read.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -90,7 +90,7 @@ int32_t emulate_conv(const Kernel*, const Run* run) {
     });
 }
 
-// x, B and C of a row side by side, as the conv leaves them.
+// x, B and C of a row side by side, as the conv writes them.
 std::vector<float> gathered_scan_rows(const verbatim_scan& op) {
     std::vector<float> rows;
     for (int64_t r = 0; r < op.x.num_rows; ++r) {
@@ -127,7 +127,7 @@ int32_t limited_heads(const Kernel*, Args args) {
 
 // --- attention
 
-// The caller's pages in the device's order: K in pairs along head_dim, V by head.
+// The caller's pages in the device's layout: K in pairs along head_dim, V by head.
 struct EmulatedPages {
     EmulatedPages(Device& device, const verbatim_attention& op) {
         const int64_t pairs = num_pairs(op.head_dim);
@@ -153,7 +153,7 @@ struct EmulatedPages {
     cuda::DevicePages pages;
 };
 
-// A step in which these rows attend.
+// Describes a step in which these rows attend.
 void describe(const verbatim_attention& op, Device& device, cuda::StepLists& lists) {
     std::vector<reference::WalkSequence> parts;
     std::vector<PooledSequence> sequences;
@@ -190,7 +190,8 @@ int32_t emulate_attention(const Kernel* kernel, const Run* run) {
         const auto pairs = room_for_pairs(device, op.out.num_rows, op.out.width);
         device.attention(profile, batch, shape, floats_of(op.q), pages.pages, workspace.data(), floats_of(op.out),
                          pairs.data());
-        static_cast<void>(device.synchronize());  // the lists are on their way until then; on_emulator asks again
+        // Completes the upload of the lists; on_emulator reads the status later
+        static_cast<void>(device.synchronize());
     });
 }
 
@@ -221,7 +222,7 @@ int32_t emulate_sampling(const Kernel*, const Run* run) {
     const verbatim_sampling& op = *run->args.sampling;
     return on_emulator(run, [&](Device& device) {
         std::vector<cuda::DeviceDraw> draws;
-        std::vector<cuda::DeviceTokenCount> counts(1);  // one that is nobody's
+        std::vector<cuda::DeviceTokenCount> counts(1);  // at least one element, which may be unused
         for (int64_t r = 0; r < op.logits.num_rows; ++r) draws.push_back(described_draw(op, r, counts));
         const auto device_draws = on_device(device, draws);
         const auto device_counts = on_device(device, counts);
@@ -237,7 +238,7 @@ int32_t emulate_sampling(const Kernel*, const Run* run) {
     });
 }
 
-// sum_floats takes whole tensors of binary32.
+// sum_floats sums whole tensors of binary32.
 int32_t digest_supports(const Kernel*, Args args) {
     return args.head_digest->element_bytes == 4 && args.head_digest->first_index == nullptr;
 }

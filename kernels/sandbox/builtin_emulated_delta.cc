@@ -1,4 +1,4 @@
-// What a gated delta net has of its own, of kernels/cuda, over the structs of kernels/sandbox/kernel.h.
+// The operations of a gated delta net in kernels/cuda behind the structs of kernels/sandbox/kernel.h.
 #include <span>
 #include <vector>
 
@@ -23,7 +23,7 @@ std::vector<float> dense_copy(const verbatim_const_floats& rows) {
     return values;
 }
 
-// q, k and v of a row side by side, as the conv leaves them.
+// q, k and v of a row side by side, as the conv writes them.
 std::vector<float> gathered_rows(const verbatim_delta_update& op) {
     std::vector<float> rows;
     for (int64_t r = 0; r < op.v.num_rows; ++r) {
@@ -50,7 +50,7 @@ int32_t emulate_delta_update(const Kernel*, const Run* run) {
 }
 int32_t limited_keys(const Kernel*, Args args) { return args.delta_update->key_dim <= cuda::CudaLimits{}.key_dim; }
 
-// A sequence whose rows these are; nothing is logged.
+// A single sequence with these rows and no log.
 class RowsOfOne {
 public:
     RowsOfOne(Device& device, int64_t num_rows)
@@ -82,8 +82,8 @@ int32_t emulate_delta_gates(const Kernel*, const Run* run) {
     });
 }
 
-// The device's rows are q and k of as many heads, each with its scale: the rows that are asked for are q, k's are
-// nobody's.
+// The device's rows hold q and k with the same number of heads, each with its scale: the caller's rows are passed as q,
+// and k is unused.
 int32_t emulate_l2_norm(const Kernel*, const Run* run) {
     const verbatim_l2_norm& op = *run->args.l2_norm;
     return on_emulator(run, [&](Device& device) {

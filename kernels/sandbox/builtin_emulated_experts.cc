@@ -1,4 +1,4 @@
-// What a mixture of experts has of its own, of kernels/cuda, over the structs of kernels/sandbox/kernel.h.
+// The operations of a mixture of experts in kernels/cuda behind the structs of kernels/sandbox/kernel.h.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -49,7 +49,7 @@ int32_t emulate_choose(const Kernel*, const Run* run) {
 }
 int32_t limited_experts(const Kernel*, Args args) { return args.choose->n_experts <= cuda::CudaLimits{}.experts; }
 
-// Every expert's matrix [rows, cols], one behind the other, as the profile's matmul reads them.
+// Every expert's matrix [rows, cols], one after another, packed as the profile's matmul reads them.
 DeviceArray<uint32_t> packed_matrices(Device& device, Profile profile, const uint16_t* weight, int64_t n_experts,
                                       int64_t rows, int64_t cols) {
     reference::WorkerPool threads(1);
@@ -79,7 +79,7 @@ void compute_experts(Device& device, Profile profile, const verbatim_experts& op
         const auto words = packed_matrices(device, profile, weight, op.n_experts, outputs, num_k);
         device.multiply_entries(profile, of, from.data(), {words.data(), nullptr, outputs, num_k},
                                 floats_of(to, outputs));
-        static_cast<void>(device.synchronize());  // before the weights go
+        static_cast<void>(device.synchronize());  // before the host's copy is freed
     };
     device.round_rows(floats_of(op.x), 1.0F, of_rows.data());
     device.list_entries(floats_of(op.chosen), of);

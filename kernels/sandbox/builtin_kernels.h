@@ -1,9 +1,9 @@
-// kernels/sandbox/builtin_kernels.h: owns the project's own kernels as kernels/sandbox/kernel.h sees them: what a file
-// is compared with, and what every check runs over as well.
+// kernels/sandbox/builtin_kernels.h: owns the project's kernels behind the interface of kernels/sandbox/kernel.h: a
+// user's file is compared with them, and every check also runs over them.
 //
-//   "reference"        reference/ops, the definition itself; one per operation and profile that has bits
-//   "cpu.ISA"          kernels/cpu by instruction set, as far as this processor has it; "…:fast" in the fast profile
-//   "cuda-emulated"    kernels/cuda, on the emulator that verbatim_run::device names
+//   "reference"        reference/ops, the definition; one per operation and profile that promises bits
+//   "cpu.ISA"          kernels/cpu by instruction set, as supported by this processor; "…:fast" in the fast profile
+//   "cuda-emulated"    kernels/cuda, on the emulator in verbatim_run::device
 #pragma once
 
 #include <string_view>
@@ -13,10 +13,10 @@
 
 namespace verbatim::sandbox {
 
-// In the order above, by operation. They live as long as the program.
+// In the order above, by operation. They live until the program ends.
 const std::vector<const verbatim_kernel*>& builtin_kernels();
 
-// The definition of an operation in a profile; null where it has none (fast: null).
+// The definition of an operation in a profile; null if there is none (fast: null).
 const verbatim_kernel* reference_kernel(std::string_view operation, std::string_view profile);
 
 }  // namespace verbatim::sandbox

@@ -1,5 +1,5 @@
-// kernels/sandbox/builtin_parts.h: owns what the files behind kernels/sandbox/builtin_kernels.h share: conversions
-// from the C structs, and the lists that each file adds.
+// kernels/sandbox/builtin_parts.h: owns the common part of the files behind kernels/sandbox/builtin_kernels.h:
+// conversions from the C structs, and the lists that the files fill.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline reference::ConstFloatRows rows_of(const verbatim_const_floats& rows) {
     return {rows.data, rows.num_rows, rows.width, rows.stride};
 }
 
-// body(i) for i < count as tasks of the run.
+// Runs body(i) for i < count as tasks of the run.
 template <typename Body>
 void for_tasks(const verbatim_run& run, int64_t count, const Body& body) {
     const auto task = [](void* mine, int32_t index) { (*static_cast<const Body*>(mine))(index); };
@@ -35,7 +35,7 @@ inline Span rows_of_sequence(const verbatim_sequences& sequences, int64_t s) {
     return {sequences.first_row[s], sequences.first_row[s + 1] - sequences.first_row[s]};
 }
 
-// Row r of a draw.
+// The arguments of row r of a draw.
 inline reference::SamplingArgs sampling_args(const verbatim_sampling& op, int64_t r) {
     const verbatim_draw& draw = op.draws[r];
     const auto ids = [&](const int32_t* all, int64_t most, const int32_t* count) {
@@ -54,7 +54,7 @@ inline reference::SamplingArgs sampling_args(const verbatim_sampling& op, int64_
         .position = draw.position};
 }
 
-// Of a choice: the fields that it reads.
+// The fields of a config that a choice reads.
 inline reference::MoeConfig moe_of(const verbatim_choose& op) {
     static_assert(static_cast<int>(reference::RouterKind::kSigmoidBias) == VERBATIM_SIGMOID_BIAS &&
                   static_cast<int>(reference::RouterKind::kSoftmaxAll) == VERBATIM_SOFTMAX_ALL &&

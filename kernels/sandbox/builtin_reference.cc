@@ -1,4 +1,4 @@
-// reference/ops over the structs of kernels/sandbox/kernel.h: sequence after sequence, row after row.
+// reference/ops behind the structs of kernels/sandbox/kernel.h: sequence by sequence, row by row.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -102,7 +102,7 @@ int32_t run_scan(const verbatim_kernel*, const verbatim_run* run) {
     return 0;
 }
 
-// reference/ops/rope.h's formula over the caller's table.
+// reference/ops/rope.h's formula with the caller's table.
 int32_t run_rope(const verbatim_kernel*, const verbatim_run* run) {
     const verbatim_rope& op = *run->args.rope;
     for (int64_t r = 0; r < op.x.num_rows; ++r) {
@@ -170,7 +170,7 @@ int32_t run_sampling(const verbatim_kernel*, const verbatim_run* run) {
     return 0;
 }
 
-// reference/numerics/element_sum.h, row after row.
+// reference/numerics/element_sum.h, row by row.
 int32_t run_head_digest(const verbatim_kernel*, const verbatim_run* run) {
     const verbatim_head_digest& op = *run->args.head_digest;
     for (int64_t r = 0; r < op.num_rows; ++r) {

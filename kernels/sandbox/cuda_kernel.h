@@ -1,7 +1,7 @@
-// kernels/sandbox/cuda_kernel.h: owns how a CUDA file of kernels/sandbox/kernel.h launches what it says in the
-// vocabulary of kernels/cuda/simt/simt.h: on the emulator where g++ compiles it, on a GPU's stream under nvcc.
+// kernels/sandbox/cuda_kernel.h: owns the launch of CUDA kernels behind kernels/sandbox/kernel.h, written in the
+// vocabulary of kernels/cuda/simt/simt.h: on the emulator when g++ compiles the file, on a GPU's stream when nvcc does.
 //
-// Pointers of the arguments are the device's. What the host reads of them are sizes and scalars alone.
+// Pointers in the arguments are device pointers. The host may read only sizes and scalars.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace verbatim::sandbox {
 inline namespace SIMT_MACHINE {
 
-// Elements [0, count) of device memory; null gives a view of nothing.
+// Elements [0, count) of device memory; null gives an empty view.
 template <typename T>
 simt::Global<T> view(const verbatim_run& run, T* data, int64_t count) {
     if (data == nullptr || count == 0) return {};
@@ -24,7 +24,7 @@ simt::Global<T> view(const verbatim_run& run, T* data, int64_t count) {
 #endif
 }
 
-// Row r, element i: rows[r, i] of a C struct's rows.
+// Rows of a C struct: rows[r, i] is element i of row r.
 template <typename T>
 struct RowsView {
     simt::Global<T> data;
@@ -52,7 +52,7 @@ __global__ void launched(const Kernel kernel) {
 }
 #endif
 
-// kernel() by every thread of the grid.
+// Runs kernel() in every thread of the grid.
 template <typename Kernel>
 void launch(const verbatim_run& run, const char* name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
 #if defined(__CUDACC__)
@@ -71,12 +71,12 @@ void launch(const verbatim_run& run, const char* name, simt::Dim3 grid, simt::Di
 #endif
 }
 
-// Blocks of `threads` that cover `count` threads, and what a thread is: its number among all.
+// The number of blocks of `threads` that cover `count` threads, and a thread's global index.
 inline int32_t blocks_for(int64_t count, int32_t threads) {
     return static_cast<int32_t>((count + threads - 1) / threads);
 }
 SIMT_FUNCTION int64_t global_thread() { return int64_t{simt::block_x()} * simt::threads_x() + simt::thread_x(); }
-// The caller's wish, or the kernel's own.
+// The caller's block size, or the kernel's own.
 inline int32_t block_threads(const verbatim_run& run, int32_t usual) {
     return run.block_threads > 0 ? run.block_threads : usual;
 }

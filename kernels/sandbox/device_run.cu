@@ -1,5 +1,5 @@
-// kernels/sandbox/device_run.cu: owns how a kernel of kernels/sandbox/kernel.h is called on a GPU by itself: a program
-// that nvcc links with the kernel's file. tools/kernel/device_race.h writes the calls and says how they lie in a file.
+// kernels/sandbox/device_run.cu: owns the program that calls a kernel of kernels/sandbox/kernel.h on a GPU: nvcc links
+// it with the kernel's file. tools/kernel/device_race.h writes the calls and defines their file format.
 //
 //   device_run KERNEL CALL...     exit codes: 0 done, 2 a call cannot be read, 3 CUDA or the kernel fails
 #include <cuda_runtime.h>
@@ -28,7 +28,7 @@ std::vector<T> read_some(FILE* file, int64_t count) {
     return read;
 }
 
-// A tensor twice: the kernel has the device's, pack() the host's.
+// A tensor twice: device memory for the kernel, host memory for pack().
 struct BothTensors {
     std::vector<char> host;
     char* device = nullptr;
@@ -40,7 +40,7 @@ void* on_device(int64_t num_bytes) {
     return data;
 }
 
-// What a kernel asks of a CPU's threads, one after another.
+// The tasks that a kernel runs on CPU threads, one after another here.
 void parallel(const verbatim_run*, int32_t num_tasks, void (*task)(void* mine, int32_t index), void* mine) {
     for (int32_t i = 0; i < num_tasks; ++i) task(mine, i);
 }
@@ -51,7 +51,7 @@ void call(const verbatim_kernel& kernel, FILE* file) {
     std::vector<char> args = host_args, packed_args = host_args;
     std::vector<BothTensors> tensors;
     for (int64_t i = 0; i < header[1]; ++i) {
-        const auto size = read_some<int64_t>(file, 2);  // bytes; 1 for what nobody has written before the call
+        const auto size = read_some<int64_t>(file, 2);  // bytes; 1 if unwritten before the call
         BothTensors tensor{read_some<char>(file, size[0]), nullptr};
         tensor.device = static_cast<char*>(on_device(size[0]));
         if (size[0] > 0 && size[1] == 0) {
@@ -60,7 +60,7 @@ void call(const verbatim_kernel& kernel, FILE* file) {
         tensors.push_back(std::move(tensor));
     }
     for (int64_t i = 0; i < header[2]; ++i) {
-        const auto pointer = read_some<int64_t>(file, 2);  // its place in the struct, the tensor
+        const auto pointer = read_some<int64_t>(file, 2);  // offset in the struct, index of the tensor
         BothTensors& tensor = tensors.at(static_cast<size_t>(pointer[1]));
         char* const host = tensor.host.data();
         std::memcpy(args.data() + pointer[0], &tensor.device, sizeof tensor.device);

@@ -1,5 +1,5 @@
-// kernels/sandbox/emulated_parts.h: owns what the files of emulated kernels share: a call's device, its arguments as
-// the device takes them, sequences with a state.
+// kernels/sandbox/emulated_parts.h: owns the common part of the files of emulated kernels: a call's device, its
+// arguments in the device's types, and sequences with a state.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace verbatim::sandbox {
 inline cuda::Floats floats_of(const verbatim_floats& rows) {
     return {rows.data, rows.num_rows, rows.width, rows.stride};
 }
-// The device's inputs and outputs have one type.
+// The device has one type for inputs and outputs.
 inline cuda::Floats floats_of(const verbatim_const_floats& rows) {
     return {const_cast<float*>(rows.data), rows.num_rows, rows.width, rows.stride};
 }
@@ -29,8 +29,8 @@ cuda::DeviceArray<T> on_device(cuda::Device& device, const std::vector<T>& value
     return cuda::DeviceArray<T>(device, std::span<const T>(values));
 }
 
-// body(device) -> void; 0 when the device has no complaint. A device of several multiprocessors holds as many blocks
-// at once; of one, the emulator's few.
+// Runs body(device) -> void; 0 if the device reports no error. A device with several multiprocessors has as many
+// resident blocks; with one, the emulator's default, which is small.
 template <typename Body>
 int32_t on_emulator(const verbatim_run* run, const Body& body) {
     cuda::EmulatedDeviceConfig config;
@@ -40,12 +40,13 @@ int32_t on_emulator(const verbatim_run* run, const Body& body) {
     return device->synchronize() ? 0 : 1;
 }
 
-// What operations leave for the next matmul, which nobody looks at here.
+// Room for the pairs that operations write for a following matmul, unused here.
 inline cuda::DeviceArray<uint32_t> room_for_pairs(cuda::Device& device, int64_t num_rows, int64_t width) {
     return {device, num_rows * cuda::row_pairs_of(width)};
 }
 
-// Sequences with a state: rows 0 ... num_sequences - 1 of a pool are what they begin with, the others what they leave.
+// Sequences with a state: rows 0 ... num_sequences - 1 of a pool are the initial states, the remaining rows the
+// results.
 class StatefulStep {
 public:
     StatefulStep(cuda::Device& device, const verbatim_sequences& sequences, const float* states_in, int64_t size)
@@ -107,7 +108,7 @@ constexpr verbatim_kernel emulated_of(const char* operation,
             .run = run};
 }
 
-// Each file's own.
+// Each file's kernels.
 std::span<const verbatim_kernel> emulated_delta_kernels();
 std::span<const verbatim_kernel> emulated_expert_kernels();
 

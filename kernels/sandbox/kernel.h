@@ -1,18 +1,18 @@
-// kernels/sandbox/kernel.h: owns the one interface of a kernel of your own, in C: `verbatim kernel check OP` (or
-// invariance, race, perf) with `--file FILE` compiles the file, loads it in a process of its own and calls what it
-// exports. C99 and C++; needs nothing else.
+// kernels/sandbox/kernel.h: owns the interface of a user's kernel, in C: `verbatim kernel check OP` (or invariance,
+// race, perf) with `--file FILE` compiles the file, loads it in a separate process and calls the kernels that it
+// exports. C99 and C++; no other include is needed.
 //
 // A file exports one function:
 //
-//   VERBATIM_EXPORT const struct verbatim_kernel* verbatim_kernel_at(int32_t index);   // null behind the last one
+//   VERBATIM_EXPORT const struct verbatim_kernel* verbatim_kernel_at(int32_t index);   // null after the last one
 //
 //   K1  arguments mean what `verbatim kernel list --contract OP` says; each struct below mirrors one operation
-//   K2  memory is aligned as its element type asks, and no further; workspace and packed weights to 64 bytes
-//   K3  rows are `stride` elements apart; what lies between two rows belongs to somebody else
-//   K4  inputs stay as they are, outputs are written wholly, and neither outputs nor workspace hold anything before
-//   K5  bits do not depend on num_threads (CUDA: multiprocessors), on the order of tasks, nor on block_threads
-//   K6  structs grow at their end only, and new operations come behind the others; VERBATIM_KERNEL_ABI grows with
-//       them, and a kernel of an earlier one is taken as it is. 2: from delta_update on
+//   K2  memory has the alignment of its element type and no more; workspace and packed weights are aligned to 64 bytes
+//   K3  rows are `stride` elements apart; a kernel must not touch the memory between two rows
+//   K4  inputs must not change, outputs must be written completely; outputs and workspace start with undefined content
+//   K5  bits must not depend on num_threads (CUDA: multiprocessors), on the order of tasks, nor on block_threads
+//   K6  structs grow only at their end, and new operations are added after the existing ones; VERBATIM_KERNEL_ABI grows
+//       with them, and a kernel with an earlier ABI is accepted unchanged. 2: from delta_update on
 #pragma once
 
 #include <stdint.h>
@@ -35,7 +35,7 @@ struct verbatim_const_floats {
     const float* data;
     int64_t num_rows, width, stride;
 };
-// Rows of sequences stand one after another: sequence s has rows first_row[s] ... first_row[s + 1] - 1, at least one.
+// Rows of sequences are consecutive: sequence s has rows first_row[s] ... first_row[s + 1] - 1, at least one.
 struct verbatim_sequences {
     const int64_t* first_row;  // [num_sequences + 1]
     int64_t num_sequences;
@@ -118,7 +118,7 @@ struct verbatim_attention {
 enum { VERBATIM_SWIGLU = 0, VERBATIM_RELU_SQUARED = 1 };
 struct verbatim_activation {
     int32_t kind;                       // one of the above
-    struct verbatim_const_floats gate;  // [num_rows, width]; of VERBATIM_SWIGLU
+    struct verbatim_const_floats gate;  // [num_rows, width]; for VERBATIM_SWIGLU
     float gate_multiplier;
     struct verbatim_floats up;  // [num_rows, width], in place
 };
@@ -183,10 +183,10 @@ struct verbatim_choose {
     int32_t router;                     // one of the above
     int32_t normalize;                  // 0 or 1
     int64_t n_experts, n_chosen;        // n_chosen of them
-    int64_t n_groups, n_chosen_groups;  // 1 but for VERBATIM_SIGMOID_BIAS; groups are equal runs of experts
+    int64_t n_groups, n_chosen_groups;  // 1 except for VERBATIM_SIGMOID_BIAS; groups are equal runs of experts
     float sum_epsilon, scale;
     struct verbatim_const_floats logits;  // [num_rows, n_experts]
-    const float* choice_bias;             // [n_experts] of VERBATIM_SIGMOID_BIAS, else null
+    const float* choice_bias;             // [n_experts] for VERBATIM_SIGMOID_BIAS, else null
     struct verbatim_floats out;           // [num_rows, 2 * n_chosen]: ids, ascending, as binary32; then their weights
 };
 
@@ -195,7 +195,7 @@ struct verbatim_experts {
     int64_t n_experts, n_chosen, d_ff;
     struct verbatim_const_floats x;       // [num_rows, width]
     struct verbatim_const_floats chosen;  // [num_rows, 2 * n_chosen], as choose leaves them
-    const uint16_t* gate;                 // [n_experts, d_ff, width], bf16; of VERBATIM_SWIGLU
+    const uint16_t* gate;                 // [n_experts, d_ff, width], bf16; for VERBATIM_SWIGLU
     const uint16_t* up;                   // [n_experts, d_ff, width], bf16
     const uint16_t* down;                 // [n_experts, width, d_ff], bf16
     struct verbatim_floats out;           // [num_rows, width]
@@ -207,7 +207,7 @@ struct verbatim_add_routed {
     struct verbatim_floats branch;        // [num_rows, width], in place
 };
 
-// The arguments of the kernel's own operation.
+// The arguments of the kernel's operation.
 union verbatim_args {
     const struct verbatim_matmul* matmul;
     const struct verbatim_rms_norm* rms_norm;
@@ -230,32 +230,33 @@ union verbatim_args {
 
 struct verbatim_run {
     union verbatim_args args;
-    void* workspace;     // workspace_bytes of it, holding anything
-    const void* packed;  // what pack() left; null without pack()
-    // Tasks 0 ... num_tasks - 1, each once, in any order, side by side on num_threads threads; returns when all are
+    void* workspace;     // workspace_bytes, with undefined content
+    const void* packed;  // the result of pack(); null without pack()
+    // Runs tasks 0 ... num_tasks - 1, each once, in any order, in parallel on num_threads threads; returns when all are
     // done. A kernel need not use it.
     void (*parallel)(const struct verbatim_run* run, int32_t num_tasks, void (*task)(void* mine, int32_t index),
                      void* mine);
-    int32_t num_threads;    // CUDA: multiprocessors, for who makes a grid that fills them; 1 and more
-    int32_t block_threads;  // CUDA: threads of a block that the caller asks for; 0: as the kernel likes
-    void* device;           // CUDA: the stream or the emulator; kernels/sandbox/cuda_kernel.h knows it
-    const void* host;       // the caller's own
+    int32_t num_threads;    // CUDA: multiprocessors that a grid should fill; 1 or more
+    int32_t block_threads;  // CUDA: threads per block requested by the caller; 0: the kernel's choice
+    void* device;           // CUDA: the stream or the emulator, used by kernels/sandbox/cuda_kernel.h
+    const void* host;       // reserved for the caller
 };
 
 struct verbatim_kernel {
-    uint32_t abi;           // VERBATIM_KERNEL_ABI, of the header that it was compiled with
+    uint32_t abi;           // VERBATIM_KERNEL_ABI of the header that the file was compiled with
     const char* name;       // unique in the file
     const char* operation;  // "matmul", as the structs above are named
     const char* profile;    // "exact" (bits), "tensor.sm90" (bits), "fast" (a tolerance)
     const char* machine;    // "cpu" or "cuda"
-    const void* self;       // the kernel's own
-    // Every one but run may be null. supports: 0 when it does not take these sizes; pointers are not to be followed.
+    const void* self;       // for the kernel's use
+    // All functions except run may be null. supports: 0 if the kernel does not accept these sizes; it must not
+    // dereference pointers.
     int32_t (*supports)(const struct verbatim_kernel* kernel, union verbatim_args args);
     int64_t (*workspace_bytes)(const struct verbatim_kernel* kernel, union verbatim_args args, int32_t num_threads);
-    // Weights, and attention's pages, in the kernel's own order: made once and outside of what is timed.
+    // Packs weights, or attention's pages, into the kernel's layout: once, and not timed.
     int64_t (*packed_bytes)(const struct verbatim_kernel* kernel, union verbatim_args args);
     void (*pack)(const struct verbatim_kernel* kernel, union verbatim_args args, void* packed);
-    // 0: done; anything else is a failure and is reported.
+    // 0: done; any other value is reported as a failure.
     int32_t (*run)(const struct verbatim_kernel* kernel, const struct verbatim_run* run);
 };
 

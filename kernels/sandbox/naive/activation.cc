@@ -1,4 +1,4 @@
-// The plain loops of activation, as `verbatim kernel list --contract activation` defines it: right, and slow.
+// The plain loops of activation, as `verbatim kernel list --contract activation` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of activation for CUDA, as `verbatim kernel list --contract activation` says it: right, and slow.
+// The plain loops of activation for CUDA, per `verbatim kernel list --contract activation`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -11,7 +11,7 @@ namespace sandbox = verbatim::sandbox;
 using verbatim::reference::max_f32;
 using verbatim::reference::silu_f32;
 
-// One thread for each element.
+// One thread per element.
 struct Activation {
     bool swiglu;
     sandbox::RowsView<const float> gate;

@@ -1,4 +1,4 @@
-// The plain loops of add_routed, as `verbatim kernel list --contract add_routed` defines it: right, and slow.
+// The plain loops of add_routed, as `verbatim kernel list --contract add_routed` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of add_routed for CUDA, as `verbatim kernel list --contract add_routed` says it: right, and slow.
+// The plain loops of add_routed for CUDA, per `verbatim kernel list --contract add_routed`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -11,7 +11,7 @@ namespace sandbox = verbatim::sandbox;
 using verbatim::reference::fma_f32;
 using verbatim::reference::sigmoid_f32;
 
-// One thread for each element.
+// One thread per element.
 struct AddRouted {
     sandbox::RowsView<const float> routed, gate;
     bool gated;

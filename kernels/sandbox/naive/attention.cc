@@ -1,4 +1,4 @@
-// The plain loops of attention, as `verbatim kernel list --contract attention` defines it: right, and slow.
+// The plain loops of attention, as `verbatim kernel list --contract attention` defines it: correct and slow.
 #include <cstdint>
 #include <vector>
 
@@ -18,7 +18,7 @@ constexpr int64_t kTile = 64;
 constexpr int64_t kRunTiles = 8;
 constexpr int64_t kChunk = 256;
 
-// What a row has gathered over some tiles.
+// A row's softmax state over some tiles.
 struct Softmax {
     bool empty = true;
     float m = 0.0F;
@@ -26,7 +26,7 @@ struct Softmax {
     std::vector<float> o;
 };
 
-// One row's query of one attention head, and where its keys and values are.
+// One row's query for one attention head, and the location of its keys and values.
 struct Query {
     const verbatim_attention& op;
     int64_t sequence;

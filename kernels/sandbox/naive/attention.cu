@@ -1,4 +1,4 @@
-// The plain loops of attention for CUDA, as `verbatim kernel list --contract attention` says it: right, and slow.
+// The plain loops of attention for CUDA, per `verbatim kernel list --contract attention`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -19,14 +19,14 @@ constexpr int64_t kTile = 64;
 constexpr int64_t kRunPositions = 512;
 constexpr int64_t kChunk = 256;
 
-// What a row has gathered over some tiles; o lies in the workspace.
+// A row's softmax state over some tiles; o is in the workspace.
 struct Softmax {
     bool empty = true;
     float m = 0.0F;
     float l = 0.0F;
 };
 
-// One thread for each row and attention head. Its o of the run and its o of all runs: workspace, [2, head_dim].
+// One thread per row and attention head. o of the run and o of all runs are in the workspace, [2, head_dim].
 struct Attention {
     int64_t n_heads, n_kv_heads, head_dim, max_blocks, block_size, num_sequences;
     float scale;

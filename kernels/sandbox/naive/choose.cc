@@ -1,4 +1,4 @@
-// The plain loops of choose, as `verbatim kernel list --contract choose` defines it: right, and slow.
+// The plain loops of choose, as `verbatim kernel list --contract choose` defines it: correct and slow.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,7 +12,7 @@ using verbatim::reference::exp_f32;
 using verbatim::reference::max_f32;
 using verbatim::reference::sigmoid_f32;
 
-// Whether a, of number i, comes before b, of number j: the greater first, then the lower number; NaN last.
+// Whether a at index i ranks before b at index j: the greater value first, then the lower index; NaN last.
 bool comes_before(float a, int64_t i, float b, int64_t j) {
     if ((a != a) != (b != b)) return b != b;
     return a > b || (!(b > a) && i < j);
@@ -26,7 +26,7 @@ int64_t rank_of(const float* values, int64_t first, int64_t end, int64_t i) {
     return rank;
 }
 
-// In place: exp against the greatest, 64 partial sums halved as in rms_norm, a division each.
+// In place: exp relative to the maximum, 64 partial sums halved as in rms_norm, one division each.
 void softmax(std::vector<float>& values) {
     float greatest = values[0];
     for (const float value : values) greatest = max_f32(greatest, value);
@@ -41,7 +41,7 @@ void softmax(std::vector<float>& values) {
     for (float& value : values) value = value / partial[0];
 }
 
-// The sum of a group's two greatest.
+// The sum of a group's two greatest values.
 float group_score(const verbatim_choose& op, const std::vector<float>& choice, int64_t group) {
     const int64_t size = op.n_experts / op.n_groups;
     float best[2] = {0.0F, 0.0F};
@@ -51,7 +51,7 @@ float group_score(const verbatim_choose& op, const std::vector<float>& choice, i
     }
     return best[0] + best[1];
 }
-// Experts whose group takes part.
+// The experts whose group is chosen.
 std::vector<bool> in_play(const verbatim_choose& op, const std::vector<float>& choice) {
     std::vector<bool> open(static_cast<size_t>(op.n_experts), true);
     if (op.n_groups == 1) return open;

@@ -1,4 +1,4 @@
-// The plain loops of choose for CUDA, as `verbatim kernel list --contract choose` says it: right, and slow.
+// The plain loops of choose for CUDA, per `verbatim kernel list --contract choose`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -12,7 +12,7 @@ using verbatim::reference::exp_f32;
 using verbatim::reference::max_f32;
 using verbatim::reference::sigmoid_f32;
 
-// Whether a, of number i, comes before b, of number j: the greater first, then the lower number; NaN last.
+// Whether a at index i ranks before b at index j: the greater value first, then the lower index; NaN last.
 SIMT_FUNCTION bool comes_before(float a, int64_t i, float b, int64_t j) {
     if ((a != a) != (b != b)) return b != b;
     return a > b || (!(b > a) && i < j);
@@ -24,7 +24,7 @@ struct Softmax {
     SIMT_FUNCTION float of(float value) const { return exp_f32(value - greatest) / sum; }
 };
 
-// One thread for each row.
+// One thread per row.
 struct Choose {
     int32_t router;
     bool normalize;
@@ -33,7 +33,7 @@ struct Choose {
     sandbox::RowsView<const float> logits;
     simt::Global<const float> choice_bias;
     sandbox::RowsView<float> out;
-    simt::Global<float> scores, choice;  // [num_rows, n_experts], the kernel's own
+    simt::Global<float> scores, choice;  // [num_rows, n_experts], scratch
     simt::Global<float> group_scores;    // [num_rows, n_groups], likewise
 
     SIMT_FUNCTION void operator()() const {
@@ -58,7 +58,7 @@ struct Choose {
             choice[r * n_experts + e] = router == VERBATIM_SIGMOID_BIAS ? score + choice_bias[e] : score;
         }
     }
-    // The logit of expert i, or of the i-th one that is chosen.
+    // The logit of expert i, or of the i-th chosen one.
     SIMT_FUNCTION float logit(int64_t r, int64_t i, bool of_chosen) const {
         const int64_t e = of_chosen ? static_cast<int64_t>(static_cast<float>(out.data[out.at(r, i)])) : i;
         return logits.data[logits.at(r, e)];

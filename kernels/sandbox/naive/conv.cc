@@ -1,4 +1,4 @@
-// The plain loops of conv, as `verbatim kernel list --contract conv` defines it: right, and slow.
+// The plain loops of conv, as `verbatim kernel list --contract conv` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"
@@ -9,14 +9,14 @@ namespace {
 using verbatim::reference::fma_f32;
 using verbatim::reference::silu_f32;
 
-// Input t of a sequence, counted from the window's first.
+// Input t of a sequence, counted from the start of the window.
 float input(const verbatim_conv& op, int64_t s, int64_t t, int64_t c) {
     const int64_t past = op.d_conv - 1;
     if (t >= past) return op.x.data[(op.sequences.first_row[s] + t - past) * op.x.stride + c];
     return op.windows_in != nullptr ? op.windows_in[(s * past + t) * op.x.width + c] : 0.0F;
 }
 
-// windows_out may be windows_in: an input is read before its place is written.
+// windows_out may be windows_in: an input is read before it is overwritten.
 void leave_window(const verbatim_conv& op, int64_t s, int64_t num_tokens) {
     const int64_t past = op.d_conv - 1;
     for (int64_t j = 0; j < past; ++j) {

@@ -1,4 +1,4 @@
-// The plain loops of conv for CUDA, as `verbatim kernel list --contract conv` says it: right, and slow.
+// The plain loops of conv for CUDA, per `verbatim kernel list --contract conv`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -11,7 +11,7 @@ namespace sandbox = verbatim::sandbox;
 using verbatim::reference::fma_f32;
 using verbatim::reference::silu_f32;
 
-// One thread for each sequence and channel.
+// One thread per sequence and channel.
 struct Conv {
     int64_t d_conv;
     simt::Global<const int64_t> first_row;
@@ -23,7 +23,7 @@ struct Conv {
     sandbox::RowsView<float> out;
 
     SIMT_FUNCTION int64_t window(int64_t s, int64_t j, int64_t c) const { return (s * (d_conv - 1) + j) * x.width + c; }
-    // Input t, counted from the window's first.
+    // Input t, counted from the start of the window.
     SIMT_FUNCTION float input(int64_t s, int64_t t, int64_t c) const {
         if (t >= d_conv - 1) return x.data[x.at(first_row[s] + t - (d_conv - 1), c)];
         return has_window ? static_cast<float>(windows_in[window(s, t, c)]) : 0.0F;
@@ -38,7 +38,7 @@ struct Conv {
             for (int64_t j = 0; j < d_conv; ++j) acc = fma_f32(weight[c * d_conv + j], input(s, t + j, c), acc);
             out.data[out.at(first_row[s] + t, c)] = silu_f32(acc);
         }
-        // The windows may be one memory: a place is read before it is written.
+        // The windows may be the same memory: an input is read before it is overwritten.
         for (int64_t j = 0; j < d_conv - 1; ++j) windows_out[window(s, j, c)] = input(s, num_tokens + j, c);
     }
 };

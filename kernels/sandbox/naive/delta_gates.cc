@@ -1,4 +1,4 @@
-// The plain loops of delta_gates, as `verbatim kernel list --contract delta_gates` defines it: right, and slow.
+// The plain loops of delta_gates, as `verbatim kernel list --contract delta_gates` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

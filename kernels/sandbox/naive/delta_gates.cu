@@ -1,4 +1,4 @@
-// The plain loops of delta_gates for CUDA, as `verbatim kernel list --contract delta_gates` says it: right, and slow.
+// The plain loops of delta_gates for CUDA, per `verbatim kernel list --contract delta_gates`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -12,7 +12,7 @@ using verbatim::reference::exp_f32;
 using verbatim::reference::sigmoid_f32;
 using verbatim::reference::softplus_f32;
 
-// One thread for each row and value head.
+// One thread per row and value head.
 struct DeltaGates {
     simt::Global<const float> rate, dt_bias;
     sandbox::RowsView<float> b, a;

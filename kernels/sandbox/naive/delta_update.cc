@@ -1,4 +1,4 @@
-// The plain loops of delta_update, as `verbatim kernel list --contract delta_update` defines it: right, and slow.
+// The plain loops of delta_update, as `verbatim kernel list --contract delta_update` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"
@@ -8,7 +8,7 @@ namespace {
 
 using verbatim::reference::fma_f32;
 
-// One token of one value head: its state [key_dim, value_dim] moves on, and its outputs come of it.
+// Advances the state [key_dim, value_dim] of one value head by one token, and computes the outputs.
 void delta_token(const verbatim_delta_update& op, int64_t row, int64_t h, float* state) {
     const int64_t key = h / (op.n_value_heads / op.n_key_heads) * op.key_dim;
     const float* q = op.q.data + row * op.q.stride + key;

@@ -1,4 +1,4 @@
-// The plain loops of delta_update for CUDA, as `verbatim kernel list --contract delta_update` says it: right, and slow.
+// The plain loops of delta_update for CUDA, per `verbatim kernel list --contract delta_update`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -10,7 +10,7 @@ namespace simt = verbatim::simt;
 namespace sandbox = verbatim::sandbox;
 using verbatim::reference::fma_f32;
 
-// One thread for each sequence, value head and column of its state.
+// One thread per sequence, value head and column of its state.
 struct DeltaUpdate {
     int64_t n_value_heads, key_dim, value_dim, values_per_key;
     simt::Global<const int64_t> first_row;

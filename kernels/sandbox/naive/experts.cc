@@ -1,4 +1,4 @@
-// The plain loops of experts, as `verbatim kernel list --contract experts` defines it: right, and slow.
+// The plain loops of experts, as `verbatim kernel list --contract experts` defines it: correct and slow.
 #include <cstdint>
 #include <vector>
 
@@ -30,7 +30,7 @@ float dot(const float* x, const uint16_t* weight, int64_t num_k) {
     return total;
 }
 
-// [d_ff] of one expert for one row.
+// The intermediate values [d_ff] of one expert for one row.
 std::vector<float> inner_of(const verbatim_experts& op, int64_t expert, const float* x) {
     const int64_t width = op.x.width;
     const int64_t matrix = expert * op.d_ff * width;

@@ -1,4 +1,4 @@
-// The plain loops of experts for CUDA, as `verbatim kernel list --contract experts` says it: right, and slow.
+// The plain loops of experts for CUDA, per `verbatim kernel list --contract experts`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -35,20 +35,20 @@ SIMT_FUNCTION float dot(const simt::Global<Values>& x, int64_t x_at, const simt:
     return total;
 }
 
-// What both launches know.
+// Parameters of both launches.
 struct ExpertRows {
     int32_t kind;
     int64_t n_chosen, d_ff, width;
     sandbox::RowsView<const float> x, chosen;
     simt::Global<const uint16_t> gate, up, down;
-    simt::Global<float> inner;  // [num_rows, n_chosen, d_ff], the kernel's own
+    simt::Global<float> inner;  // [num_rows, n_chosen, d_ff], scratch
 
     SIMT_FUNCTION int64_t matrix(int64_t m, int64_t i) const {
         return static_cast<int64_t>(static_cast<float>(chosen.data[chosen.at(m, i)])) * d_ff * width;
     }
 };
 
-// One thread for each row, expert of it and element between its matrices.
+// One thread per row, chosen expert and intermediate element.
 struct Inner {
     ExpertRows rows;
 
@@ -70,7 +70,7 @@ struct Inner {
     }
 };
 
-// One thread for each output.
+// One thread per output.
 struct Combine {
     ExpertRows rows;
     sandbox::RowsView<float> out;

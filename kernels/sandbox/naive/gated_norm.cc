@@ -1,4 +1,4 @@
-// The plain loops of gated_norm, as `verbatim kernel list --contract gated_norm` defines it: right, and slow.
+// The plain loops of gated_norm, as `verbatim kernel list --contract gated_norm` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of gated_norm for CUDA, as `verbatim kernel list --contract gated_norm` says it: right, and slow.
+// The plain loops of gated_norm for CUDA, per `verbatim kernel list --contract gated_norm`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -14,17 +14,17 @@ using verbatim::reference::sqrt_f32;
 
 constexpr int kPartials = 64;
 
-// One block of 64 threads for each row and group, one thread for each partial sum.
+// One block of 64 threads per row and group, one thread per partial sum.
 struct GatedNorm {
     int32_t gate;
-    int64_t width;  // of a group
+    int64_t width;  // per group
     sandbox::RowsView<const float> z;
     simt::Global<const float> weight;
     float eps;
     sandbox::RowsView<float> y;
 
     SIMT_FUNCTION float gate_of(int64_t i) const { return silu_f32(z.data[z.at(simt::block_x(), i)]); }
-    // What the norm is taken of.
+    // The norm's input.
     SIMT_FUNCTION float value(int64_t i) const {
         const float plain = y.data[y.at(simt::block_x(), i)];
         return gate == VERBATIM_NORM_THEN_GATE ? plain : plain * gate_of(i);

@@ -1,4 +1,4 @@
-// The plain loops of head_digest, as `verbatim kernel list --contract head_digest` defines it: right, and slow.
+// The plain loops of head_digest, as `verbatim kernel list --contract head_digest` defines it: correct and slow.
 #include <cstdint>
 #include <cstring>
 

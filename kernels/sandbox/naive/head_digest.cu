@@ -1,4 +1,4 @@
-// The plain loops of head_digest for CUDA, as `verbatim kernel list --contract head_digest` says it: right, and slow.
+// The plain loops of head_digest for CUDA, per `verbatim kernel list --contract head_digest`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -10,7 +10,7 @@ namespace simt = verbatim::simt;
 namespace sandbox = verbatim::sandbox;
 using verbatim::reference::ElementSum;
 
-// One thread for each row; elements are words or halves of words.
+// One thread per row; elements are words or halves of words.
 template <typename Word>
 struct HeadDigest {
     sandbox::RowsView<const Word> elements;

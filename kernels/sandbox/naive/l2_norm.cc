@@ -1,4 +1,4 @@
-// The plain loops of l2_norm, as `verbatim kernel list --contract l2_norm` defines it: right, and slow.
+// The plain loops of l2_norm, as `verbatim kernel list --contract l2_norm` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of matmul, as `verbatim kernel list --contract matmul` defines it: right, and slow.
+// The plain loops of matmul, as `verbatim kernel list --contract matmul` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

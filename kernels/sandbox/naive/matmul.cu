@@ -1,4 +1,4 @@
-// The plain loops of matmul for CUDA, as `verbatim kernel list --contract matmul` says it: right, and slow.
+// The plain loops of matmul for CUDA, per `verbatim kernel list --contract matmul`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -15,7 +15,7 @@ using verbatim::reference::fma_f32;
 
 constexpr int64_t kChunk = 256;
 
-// One thread for each output.
+// One thread per output.
 struct Matmul {
     sandbox::RowsView<const float> x;
     simt::Global<const uint16_t> weight;

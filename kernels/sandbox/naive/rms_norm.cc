@@ -1,4 +1,4 @@
-// The plain loops of rms_norm, as `verbatim kernel list --contract rms_norm` defines it: right, and slow.
+// The plain loops of rms_norm, as `verbatim kernel list --contract rms_norm` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

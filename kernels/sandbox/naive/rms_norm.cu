@@ -1,4 +1,4 @@
-// The plain loops of rms_norm for CUDA, as `verbatim kernel list --contract rms_norm` says it: right, and slow.
+// The plain loops of rms_norm for CUDA, per `verbatim kernel list --contract rms_norm`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -13,7 +13,7 @@ using verbatim::reference::sqrt_f32;
 
 constexpr int kPartials = 64;
 
-// One block of 64 threads for each row, one thread for each partial sum.
+// One block of 64 threads per row, one thread per partial sum.
 struct RmsNorm {
     sandbox::RowsView<const float> x;
     simt::Global<const float> weight;

@@ -1,4 +1,4 @@
-// The plain loops of rope, as `verbatim kernel list --contract rope` defines it: right, and slow.
+// The plain loops of rope, as `verbatim kernel list --contract rope` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

@@ -1,4 +1,4 @@
-// The plain loops of rope for CUDA, as `verbatim kernel list --contract rope` says it: right, and slow.
+// The plain loops of rope for CUDA, per `verbatim kernel list --contract rope`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -10,7 +10,7 @@ namespace simt = verbatim::simt;
 namespace sandbox = verbatim::sandbox;
 using verbatim::reference::fma_f32;
 
-// One thread for each row, head and pair.
+// One thread per row, head and pair.
 struct Rope {
     int64_t n_heads, head_dim, n_pairs;
     simt::Global<const int64_t> positions;

@@ -1,4 +1,4 @@
-// The plain loops of router, as `verbatim kernel list --contract router` defines it: right, and slow.
+// The plain loops of router, as `verbatim kernel list --contract router` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"

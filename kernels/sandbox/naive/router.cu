@@ -1,4 +1,4 @@
-// The plain loops of router for CUDA, as `verbatim kernel list --contract router` says it: right, and slow.
+// The plain loops of router for CUDA, per `verbatim kernel list --contract router`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -14,7 +14,7 @@ using verbatim::reference::fma_f32;
 
 constexpr int64_t kChunk = 256;
 
-// One thread for each row and expert.
+// One thread per row and expert.
 struct Router {
     sandbox::RowsView<const float> x;
     simt::Global<const float> weight;

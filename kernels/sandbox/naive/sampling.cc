@@ -1,4 +1,4 @@
-// The plain loops of sampling, as `verbatim kernel list --contract sampling` defines it: right, and slow.
+// The plain loops of sampling, as `verbatim kernel list --contract sampling` defines it: correct and slow.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -26,7 +26,7 @@ void penalise(const verbatim_sampling& op, int64_t r, std::vector<float>& logits
     }
 }
 
-// Steps 3 and 4: the ids that are kept.
+// Steps 3 and 4: the kept ids.
 std::vector<int32_t> kept(const verbatim_draw& draw, const std::vector<float>& logits) {
     std::vector<int32_t> ids(logits.size());
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);

@@ -1,4 +1,4 @@
-// The plain loops of sampling for CUDA, as `verbatim kernel list --contract sampling` says it: right, and slow.
+// The plain loops of sampling for CUDA, per `verbatim kernel list --contract sampling`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -14,7 +14,7 @@ using verbatim::reference::penalised_logit;
 using verbatim::reference::sampling_mass;
 using verbatim::reference::sampling_weight;
 
-// One thread for each row; its logits, penalised and divided, lie in the workspace.
+// One thread per row; its penalised and divided logits are in the workspace.
 struct Sampling {
     sandbox::RowsView<const float> logits;
     simt::Global<const uint64_t> draws;  // [num_rows, 5] words of verbatim_draw
@@ -40,13 +40,13 @@ struct Sampling {
         for (int64_t i = 0; i < num_generated[row]; ++i) count += generated[row * max_generated + i] == id ? 1 : 0;
         return seen || count > 0 ? count : -1;
     }
-    // Greater for what comes earlier in the order: by logit, then by lower id.
+    // A rank key: greater for a token earlier in the order, by logit, then by lower id.
     SIMT_FUNCTION static uint64_t order(float l, int64_t id) {
         const uint32_t bits = bits_from_float(l == 0.0F ? 0.0F : l);
         const uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
         return uint64_t{rising} << 32 | (0xFFFFFFFFU - static_cast<uint32_t>(id));
     }
-    // The greatest bound such that what is ordered from it on weighs at least `wanted`; all weigh 1, or as N7 says.
+    // The greatest bound whose tokens, from it up, weigh at least `wanted`; each weighs 1, or as N7 says.
     SIMT_FUNCTION uint64_t bound(const simt::Global<float>& l, uint64_t least, bool weighs, float max,
                                  uint64_t wanted) const {
         uint64_t result = 0;
@@ -69,7 +69,7 @@ struct Sampling {
         if (row >= logits.num_rows) return;
         const verbatim_draw draw = draw_of(row);
         const auto l = workspace.slice(row * logits.width, logits.width);
-        uint64_t first = 0;  // of the order
+        uint64_t first = 0;  // lowest key
         float max = 0.0F;
         for (int64_t id = 0; id < logits.width; ++id) {
             float value = logits.data[logits.at(row, id)];

@@ -1,4 +1,4 @@
-// The plain loops of scan, as `verbatim kernel list --contract scan` defines it: right, and slow.
+// The plain loops of scan, as `verbatim kernel list --contract scan` defines it: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"
@@ -10,7 +10,7 @@ using verbatim::reference::exp_f32;
 using verbatim::reference::fma_f32;
 using verbatim::reference::softplus_f32;
 
-// One token of one head: its state [d_state, head_dim] moves on, and its outputs come of it.
+// Advances the state [d_state, head_dim] of one head by one token, and computes the outputs.
 void scan_token(const verbatim_scan& op, int64_t row, int64_t h, float* state) {
     const int64_t group = h / (op.n_heads / op.n_groups);
     const float* x = op.x.data + row * op.x.stride + h * op.head_dim;

@@ -1,4 +1,4 @@
-// The plain loops of scan for CUDA, as `verbatim kernel list --contract scan` says it: right, and slow.
+// The plain loops of scan for CUDA, per `verbatim kernel list --contract scan`: correct and slow.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -12,7 +12,7 @@ using verbatim::reference::exp_f32;
 using verbatim::reference::fma_f32;
 using verbatim::reference::softplus_f32;
 
-// One thread for each sequence, head and channel.
+// One thread per sequence, head and channel.
 struct Scan {
     int64_t n_heads, head_dim, d_state, heads_per_group;
     simt::Global<const int64_t> first_row;

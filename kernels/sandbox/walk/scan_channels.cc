@@ -1,5 +1,5 @@
-// The walk of docs/kernel-sandbox.md, last step: channels side by side, tokens one after another. Time steps are made
-// once for a row and head; a chunk of the state stays in registers while a block of tokens passes.
+// The walk of docs/kernel-sandbox.md, last step: channels in parallel, tokens in order. Time steps are computed once
+// per row and head; a chunk of the state stays in registers while a block of tokens passes.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"
@@ -12,22 +12,22 @@ using verbatim::reference::fma_f32;
 using verbatim::reference::softplus_f32;
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 16;   // of the contract; as many vectors stay in registers
-constexpr int64_t kTokens = 32;  // that pass over a chunk
-constexpr int kSideBySide = 4;   // tokens whose sums run side by side
+constexpr int64_t kChunk = 16;   // the contract's; as many vectors stay in registers
+constexpr int64_t kTokens = 32;  // per block, that pass over a chunk
+constexpr int kSideBySide = 4;   // tokens whose sums are interleaved
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-// Fused lane by lane: one instruction where the processor has it.
+// Fused per lane: one instruction if the processor has it.
 inline Vector fma_lanes(Vector a, Vector b, Vector c) {
     Vector sum;
     for (int i = 0; i < kLanes; ++i) sum[i] = fma_f32(a[i], b[i], c[i]);
     return sum;
 }
-// Each lane named: of `Vector{} + x` the addition stays, for 0 + x is no x where x is -0.
+// Every lane named: in `Vector{} + x` the addition remains, because 0 + x differs from x if x is -0.
 inline Vector all_lanes(float x) { return Vector{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
-// [num_rows, n_heads] each: the loop that makes them is one that the compiler can make vectors of.
+// [num_rows, n_heads] each: the loop that fills them can be vectorised.
 struct Steps {
     float* dt;
     float* decay;
@@ -65,15 +65,15 @@ struct Head {
     int64_t group() const { return head / (op.n_heads / op.n_groups) * op.d_state; }
 };
 
-// Some rows of a sequence, kLanes channels of its head.
+// Some rows of a sequence, kLanes channels of one head.
 struct Block {
-    int64_t begin, end;  // rows, up to kTokens
+    int64_t begin, end;  // rows, at most kTokens
     int64_t channel;
-    const float* from;  // the state before them; null: zero
+    const float* from;  // state before them; null: zero
 };
 
-// Some tokens in order. A token's sum waits for itself at every element; side by side, the tokens' sums do not wait for
-// each other, and no bit knows of it.
+// Some tokens in order. A token's sum is a dependency chain over all elements; interleaving several tokens hides its
+// latency and does not change any bit.
 template <int num_tokens>
 inline __attribute__((always_inline)) void scan_tokens(const Head& of, int64_t row, int64_t channel, int64_t n,
                                                        int64_t count, Vector (&h)[kChunk], Vector* totals) {
@@ -97,7 +97,7 @@ inline __attribute__((always_inline)) void scan_tokens(const Head& of, int64_t r
     for (int t = 0; t < num_tokens; ++t) totals[t] = totals[t] + acc[t];
 }
 
-// State elements [n, n + count), up to kChunk of them, over the block's rows; totals: one for each row.
+// State elements [n, n + count), at most kChunk, over the block's rows; totals: one per row.
 template <bool whole>
 void scan_chunk(const Head& of, const Block& block, int64_t n, int64_t count, Vector* totals) {
     const verbatim_scan& op = of.op;
@@ -133,7 +133,7 @@ void scan_block(const Head& of, const Block& block) {
     }
 }
 
-// The channels that fill no vector.
+// The remaining channels, fewer than a vector.
 void step_channel(const Head& of, int64_t row, int64_t p, const float* from) {
     const verbatim_scan& op = of.op;
     const float x = op.x.data[row * op.x.stride + of.head * op.head_dim + p];

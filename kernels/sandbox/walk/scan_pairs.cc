@@ -1,5 +1,5 @@
-// The walk of docs/kernel-sandbox.md, second step: channels side by side, and two tokens in one step of the chain,
-// which halves its length. Quick, and wrong: where a call begins decides which tokens are a pair.
+// The walk of docs/kernel-sandbox.md, second step: channels in parallel, and two tokens per step of the dependency
+// chain, which halves its length. Fast and wrong: the pairing of tokens depends on where a call begins.
 #include <cstdint>
 
 #include "kernels/sandbox/kernel.h"
@@ -11,10 +11,10 @@ using verbatim::reference::exp_f32;
 using verbatim::reference::fma_f32;
 using verbatim::reference::softplus_f32;
 
-constexpr int64_t kChannels = 16;  // side by side
+constexpr int64_t kChannels = 16;  // in parallel
 constexpr int64_t kChunk = 16;
 
-// What one token gives some channels of a head.
+// The factors of one token for some channels of a head.
 struct Token {
     float decay;
     float u[kChannels], y[kChannels];
@@ -41,7 +41,7 @@ void finish(const verbatim_scan& op, int64_t row, int64_t h, int64_t first, int6
     for (int64_t p = 0; p < count; ++p) y[p] = fma_f32(op.d[h], x[p], token.y[p]);
 }
 
-// The state after the second token comes from the state before the first one, in one step.
+// Computes the state after the second token directly from the state before the first one.
 void step_pair(const verbatim_scan& op, Token& one, Token& two, float* state, int64_t count) {
     const float decay = one.decay * two.decay;
     for (int64_t begin = 0; begin < op.d_state; begin += kChunk) {
@@ -92,7 +92,7 @@ int32_t run(const verbatim_kernel*, const verbatim_run* run) {
         for (int64_t h = 0; h < op.n_heads; ++h) {
             for (int64_t first = 0; first < op.head_dim; first += kChannels) {
                 const int64_t left = op.head_dim - first;
-                // A count that the compiler knows makes whole vectors of the loops.
+                // A constant count lets the compiler vectorise the loops.
                 left >= kChannels ? scan_channels(op, s, h, first, kChannels) : scan_channels(op, s, h, first, left);
             }
         }
