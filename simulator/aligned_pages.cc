@@ -7,14 +7,14 @@ namespace {
 
 constexpr int64_t kActivationBytes = 2;
 
-// Of one token and layer: the largest, if layers differ.
+// Per token and layer: the largest, if layers differ.
 int64_t kv_bytes(const ModelShape& model) {
     int64_t bytes = 0;
     for (const KvShape& kv : model.kvs) bytes = std::max(bytes, kv.bytes_per_token);
     return bytes;
 }
 
-// Of one sequence and layer.
+// Per sequence and layer.
 int64_t state_bytes(const ModelShape& model, int64_t value_bytes) {
     int64_t bytes = 0;
     for (const StateShape& state : model.states) {

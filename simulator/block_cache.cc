@@ -15,7 +15,7 @@ namespace {
 using traces::BlockLog;
 using traces::HitRates;
 
-// Resident blocks in the order of use: a ring of links through entry 0; block b is entry b + 1.
+// Resident blocks in LRU order: a linked ring through entry 0; block b is entry b + 1.
 class LruRing {
 public:
     explicit LruRing(int32_t num_blocks) : links_(static_cast<size_t>(num_blocks) + 1) {}
@@ -52,7 +52,7 @@ private:
     int64_t size_ = 0;
 };
 
-// Resident blocks by the rank that a policy gives them.
+// Resident blocks by the policy's rank.
 class RankedBlocks {
 public:
     RankedBlocks(int32_t num_blocks, EvictionPolicy& policy, int64_t block_tokens)
@@ -120,7 +120,7 @@ HitRates run_log(const BlockLog& log, const DenseLog& dense, int64_t room, Block
     return rates;
 }
 
-// A block is worth what its own tokens cost, not what all before it did.
+// A block is worth what computing its own tokens costs, not its whole prefix.
 class DeeperIsWorthMore final : public EvictionPolicy {
 public:
     explicit DeeperIsWorthMore(const HeadWorth& worth) : worth_(worth) {}
@@ -137,7 +137,7 @@ private:
 }  // namespace
 
 DenseLog::DenseLog(const BlockLog& log) {
-    std::vector<std::pair<int64_t, int64_t>> spans;  // [begin, end) of ids that some run has
+    std::vector<std::pair<int64_t, int64_t>> spans;  // [begin, end) of ids that occur in runs
     for (const auto& run : log.runs) spans.emplace_back(run.first, run.first + run.count);
     std::ranges::sort(spans);
     size_t last = 0;
@@ -149,7 +149,7 @@ DenseLog::DenseLog(const BlockLog& log) {
         }
     }
     if (!spans.empty()) spans.resize(last + 1);
-    std::vector<int64_t> numbers;  // of each span's first id
+    std::vector<int64_t> numbers;  // number of each span's first id
     int64_t num_blocks = 0;
     for (const auto& [begin, end] : spans) {
         numbers.push_back(num_blocks);
@@ -184,7 +184,7 @@ HitRates block_hit_rates(const BlockLog& log, const DenseLog& dense, int64_t roo
 OfflineBound offline_bound(const BlockLog& log, const DenseLog& dense, int64_t room_blocks) {
     CHECK_GE(room_blocks, 0);
     constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
-    // The next request that uses each reference's block, from the last request back.
+    // For each reference, the next request that uses its block; filled backwards.
     std::vector<int32_t> next_use(static_cast<size_t>(dense.num_references()));
     std::vector<int32_t> upcoming(static_cast<size_t>(dense.num_blocks()), kNever);
     size_t place = next_use.size();
@@ -197,7 +197,7 @@ OfflineBound offline_bound(const BlockLog& log, const DenseLog& dense, int64_t r
         }
     }
     std::vector<int32_t> kept_until(static_cast<size_t>(dense.num_blocks()), kNever);  // kNever: not kept
-    std::priority_queue<std::pair<int32_t, int32_t>> furthest;  // (next use, block), some of them out of date
+    std::priority_queue<std::pair<int32_t, int32_t>> furthest;  // (next use, block); may contain outdated entries
     OfflineBound bound;
     int64_t num_kept = 0;
     for (size_t i = 0; i < dense.num_requests(); ++i) {

@@ -1,8 +1,8 @@
-// simulator/block_cache.h: hit rates of a cache of whole blocks without timing: `--cache-only`.
+// simulator/block_cache.h: owns the hit rates of a cache of whole blocks without timing: `--cache-only`.
 //
-// The convention is that of traces/hit_rate.h, for any policy: requests come one after another in the order of the
-// file; each looks its blocks up from the first one to the first that is absent, then has all of them in the cache
-// (pinned while it is served), touches them the deepest first, then the cache is cut back to its room.
+// The convention is that of traces/hit_rate.h, for any policy. Requests are processed in file order. Each request looks
+// up its blocks from the first one to the first miss, inserts all of its blocks (pinned while it is served), touches
+// them deepest first, and then the cache evicts down to its capacity.
 //   K1  with EvictionChoice::kLru the rates are traces::lru_hit_rates()
 //   K2  no policy has more hits by block than offline_bound()
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace verbatim {
 
-// A log's blocks by dense numbers, as runs: blocks of one run are neighbours.
+// A log's blocks with dense numbers, as runs: a run's blocks are consecutive.
 class DenseLog {
 public:
     explicit DenseLog(const traces::BlockLog& log);
@@ -28,7 +28,7 @@ public:
     };
     [[nodiscard]] size_t num_requests() const { return ends_.size(); }
     [[nodiscard]] std::span<const Run> runs(size_t request) const;
-    [[nodiscard]] int32_t num_blocks() const { return num_blocks_; }  // different ones
+    [[nodiscard]] int32_t num_blocks() const { return num_blocks_; }  // distinct ones
     [[nodiscard]] int64_t num_references() const { return num_references_; }
 
 private:
@@ -38,15 +38,15 @@ private:
     int64_t num_references_ = 0;
 };
 
-// `size` ranks as `lru`: blocks have one size. `flops` adds a bonus by depth: what a block's tokens cost in attention
-// grows with what lies before them. `worth` says how much.
+// `size` ranks like `lru` because all blocks have one size. `flops` adds a bonus by depth: the attention cost of a
+// block's tokens grows with their position. `worth` gives the costs.
 [[nodiscard]] traces::HitRates block_hit_rates(const traces::BlockLog& log, const DenseLog& dense, int64_t room_blocks,
                                                EvictionChoice choice, const HeadWorth& worth);
 
-// The most block hits that any policy can have, knowing the future. Between two uses a block takes one place, if it is
-// kept. Where places are short, the block whose next use is furthest away gives way (Belady). That is optimal for
-// blocks of one size when hits need not be a prefix, so at least as much as with that need. Tokens: as if every hit
-// were a full block.
+// The most block hits of any policy, with knowledge of the future. A block that is kept between two uses occupies one
+// entry. When capacity is short, the block with the furthest next use is evicted (Belady). That is optimal for blocks
+// of one size if hits need not be a prefix, and therefore an upper bound if they must be. Tokens: as if every hit were
+// a full block.
 struct OfflineBound {
     int64_t blocks_hit = 0;
     double block_rate = 0;

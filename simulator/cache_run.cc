@@ -93,12 +93,12 @@ void CacheRun::serve(RowIndex index) {
     result_.block_references += (prompt.size() + config_.cache.pools.block_size - 1) / config_.cache.pools.block_size;
 }
 
-// Evicting for what cannot come in anyway would empty the cache for nothing.
+// Evicting for a request that cannot fit would empty the cache without use.
 bool CacheRun::fits_empty_cache(int64_t num_resident) const {
     return cache_.kv().blocks_for(num_resident) <= cache_.kv().pool().num_units();
 }
 
-// As the scheduler does it: when only the head itself stands in the way, it is a miss.
+// As in the scheduler: when only the head itself blocks the admission, the lookup is a miss.
 std::optional<SequenceMemory> CacheRun::admit(const TokenSeq& prompt, int64_t num_resident, LookupResult& found) {
     CHECK_LT(found.length, prompt.size());
     if (auto memory = attach(found, num_resident)) return memory;
@@ -120,7 +120,7 @@ std::optional<SequenceMemory> CacheRun::attach(const LookupResult& found, int64_
 }
 
 // The positions at which the engine's scheduler publishes: the prompt's head, the first message's end and the newest
-// others; or the one that a cache of blocks has.
+// other ones; or the single position of a block cache.
 std::vector<int64_t> CacheRun::snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const {
     if (config_.cache.lookup == LookupMode::kBlocks && config_.cache.has_state) {
         const int64_t kept = kept_block_prefix(num_prompt_tokens, config_.cache.pools.block_size);
@@ -149,7 +149,7 @@ void CacheRun::snapshot(const ConversationKey& key, const SequenceMemory& memory
     cache_.publish({key, kind, kNumerics, *std::move(pending)}, {});
 }
 
-// False, and nothing has changed: a fork to a conversation that is there, which the ledger refuses.
+// False, without changes: a fork to an existing conversation, which the ledger refuses.
 bool CacheRun::move_name(RowIndex index) {
     const Row& row = trace_.row(index);
     const ConversationKey key = requests_.key(row.conversation);

@@ -1,9 +1,9 @@
-// simulator/cache_run.h: hit rates of the engine's own cache without its scheduler and without time: `--cache-only`.
+// simulator/cache_run.h: owns the hit rates of the engine's cache without its scheduler and without timing:
+// `--cache-only`.
 //
-// Rows come one after another, in the order of the trace, and each is over before the next: it attaches to what it
-// finds, computes the rest, and leaves the heads that the engine would leave. While it runs, its head and its blocks
-// are pinned.
-//   R1  reused <= prompt tokens - 1 for every row, and nothing is reused that no earlier row has computed
+// Rows are processed in trace order, one at a time: a row attaches to the head that it finds, computes the rest, and
+// leaves the heads that the engine would leave. Its head and its blocks are pinned meanwhile.
+//   R1  reused <= prompt tokens - 1 for every row, and only tokens that an earlier row computed are reused
 //   R2  a row that does not fit the empty cache is rejected and leaves nothing
 #pragma once
 
@@ -25,7 +25,7 @@ struct CacheRunConfig {
 };
 
 struct CacheRunResult {
-    std::vector<RowTimes> rows;  // without times; of events that are no request: kDone or kRefused
+    std::vector<RowTimes> rows;  // without times; for events that are no request: kDone or kRefused
     int64_t rejected = 0;
     int64_t evictions = 0;
     int64_t block_references = 0;  // blocks of all prompts, partial ones included
@@ -33,7 +33,7 @@ struct CacheRunResult {
     int32_t peak_state_rows = 0;
 };
 
-// `policy` is borrowed. Error: the trace has a token outside the vocabulary.
+// Borrows `policy`. Error: the trace has a token outside the vocabulary.
 Result<CacheRunResult> run_cache(const CacheRunConfig& config, const traces::Trace& trace, int32_t vocab_size,
                                  EvictionPolicy& policy);
 

@@ -26,7 +26,7 @@ void CostDrafter::draft(std::span<DraftJob> jobs) {
         for (int32_t i = 0; i < job.max_drafts; ++i) {
             const int64_t place = static_cast<int64_t>(job.output.size()) + i;
             const TokenId right = executor_.token_at(job.request, place);
-            // What stops is never drawn in the middle, and any other token is never the one that stops.
+            // The stop token ends the answer and no other token does: each is always a wrong guess for the other.
             const TokenId wrong = right == CostExecutor::kStopToken ? 1 : CostExecutor::kStopToken;
             job.drafts.push_back(is_right(job.request, place) ? right : wrong);
         }

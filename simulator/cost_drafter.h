@@ -1,7 +1,7 @@
-// simulator/cost_drafter.h: guesses what a cost executor will draw, right as often as it is told: windows of any rate
-// of acceptance, without a model that drafts. Drafting takes no time: the window's own price is all that it costs.
+// simulator/cost_drafter.h: owns a drafter that predicts a cost executor's tokens with a configured accuracy: windows
+// of any acceptance rate without a draft model. Drafting takes no time: only the window itself has a price.
 //
-//   W1  whether a guess is right depends on (seed, request, place in the answer) alone, not on the windows around it
+//   W1  whether a guess is right depends on (seed, request, position in the answer) alone, not on the windows
 #pragma once
 
 #include <cstdint>

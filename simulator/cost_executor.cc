@@ -12,7 +12,7 @@ namespace {
 
 uint64_t seed_of(RequestId request) { return static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u; }
 
-// Any but kStopToken.
+// Any token except kStopToken.
 TokenId any_token(uint64_t seed, int32_t vocab_size) {
     return 1 + static_cast<TokenId>(Prng(seed).below(static_cast<uint64_t>(vocab_size) - 1));
 }
@@ -110,7 +110,7 @@ auto CostExecutor::answer_to(RequestId request) const -> const Answer& {
     return planned->second;
 }
 
-// After a preemption the request starts again with what it has drawn.
+// After a preemption the request restarts with the tokens that it has drawn.
 void CostExecutor::start(const SequenceStart& start) {
     slot(start.slot) = {.request = start.request,
                         .num_tokens = start.num_computed_tokens,
@@ -128,7 +128,7 @@ TokenId CostExecutor::token_at(RequestId request, int64_t place) const {
     return token_of(request, answer_to(request), place);
 }
 
-// As many as there is room for, one after the other. None of them ends the answer.
+// Fills `tokens` with the next tokens; none of them ends the answer.
 void CostExecutor::draw(Slot& slot, std::span<TokenId> tokens) const {
     if (!slot.answer->recorded.empty()) {
         for (TokenId& token : tokens) token = draw(slot);
@@ -144,7 +144,7 @@ void CostExecutor::draw(Slot& slot, std::span<TokenId> tokens) const {
 
 TokenId CostExecutor::draw(Slot& slot) const { return token_of(slot.request, *slot.answer, slot.num_drawn++); }
 
-// One token, and one more for every draft that was the one before.
+// One token, and one more for every accepted draft.
 void CostExecutor::draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result) {
     Slot& drawing = slot(sequence.slot);
     const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));

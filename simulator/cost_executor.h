@@ -1,11 +1,11 @@
-// simulator/cost_executor.h: pretends to carry plans out: says what a step would take on a device, and ends turns where
-// the trace says.
+// simulator/cost_executor.h: owns the executor that computes nothing: it returns what a step would take on a device,
+// and ends turns where the trace says.
 //
 //   X1  a turn draws exactly its planned number of tokens: the last one is `kStopToken`, no other is. The scheduler
-//       learns a length only by the token that stops
-//   X2  tokens depend on (request, place in the answer) alone: different answers are different text
-//   X3  a step without sequences takes no time, every other one at least a nanosecond
-//   X4  of a window those drafts are accepted that are what is drawn, as far as all before them are
+//       learns the length only from the stop token
+//   X2  tokens depend on (request, position in the answer) alone: different answers have different text
+//   X3  a step without sequences takes no time, every other step at least a nanosecond
+//   X4  a window's drafts are accepted up to the first one that differs from the drawn token
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@ class CostExecutor final : public Executor {
 public:
     static constexpr TokenId kStopToken = 0;
 
-    // Borrows `cost`; without one nothing takes any time. REQUIRES: vocab_size > 1.
+    // Borrows `cost`; null: nothing takes any time. REQUIRES: vocab_size > 1.
     CostExecutor(CostModel* cost, int32_t vocab_size);
 
-    // The request's answer will have so many tokens. REQUIRES: told before the request starts; num_tokens >= 0.
+    // Sets the length of the request's answer. REQUIRES: called before the request starts; num_tokens >= 0.
     void expect_answer(RequestId request, int64_t num_tokens);
-    // The request's answer will be these, drawn by a run that was recorded; X1 and X2 do not hold for it.
+    // Sets the tokens of the request's answer, from a recorded run; X1 and X2 do not hold for it.
     void expect_answer(RequestId request, std::vector<TokenId> tokens);
-    // Steps take these times, from step 0 on, instead of what they would cost: those of a recorded run.
+    // Steps take these recorded times, from step 0 on, instead of the model's costs.
     void replay_times(std::span<const int64_t> elapsed_ns) { recorded_ns_ = elapsed_ns; }
 
-    // Steps that only decode are taken without plans: so many at most, and none that begins at `until_ns` from now or
-    // later. Not until this is told.
+    // Allows decode-only steps without plans: at most this many, and none that begins at `until_ns` from now or later.
+    // By default none.
     void take_equal_steps_for(int64_t num_steps, int64_t until_ns);
 
     Status execute(const StepPlan& plan, StepResult& result) override;
@@ -46,7 +46,7 @@ public:
 
     [[nodiscard]] const Price& last_price() const { return price_; }
     [[nodiscard]] const Price& total_price() const { return total_; }
-    // Token `place` of the request's answer. REQUIRES: its length was told.
+    // Token `place` of the request's answer. REQUIRES: expect_answer was called.
     [[nodiscard]] TokenId token_at(RequestId request, int64_t place) const;
     [[nodiscard]] int64_t num_plans() const { return num_plans_; }
     [[nodiscard]] const StepWork& last_work() const { return work_; }
@@ -76,13 +76,13 @@ private:
     CostModel* cost_;
     int32_t vocab_size_;
     std::vector<Slot> slots_;
-    std::unordered_map<RequestId, Answer> planned_;  // its nodes stay where they are
+    std::unordered_map<RequestId, Answer> planned_;  // node addresses are stable
     std::span<const int64_t> recorded_ns_;
     int64_t num_plans_ = 0;
     int64_t num_priced_ = 0;
     int64_t max_equal_steps_ = 0;
     int64_t equal_steps_until_ns_ = 0;
-    std::vector<TokenId> drawn_;  // in a window
+    std::vector<TokenId> drawn_;  // of a window
     StepWork work_;
     Price price_;
     Price total_;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kTypicalTokens = 4096;
 
-// Bonuses are whole uses, so that ranks are integers and the same in every build.
+// Bonuses are whole uses, so ranks are integers and equal in every build.
 int64_t bonus(double share) {
     return static_cast<int64_t>(static_cast<double>(kHorizon) * std::clamp(share, 0.0, 1.0));
 }
@@ -17,7 +17,7 @@ int64_t bonus(double share) {
 class LfuEviction final : public EvictionPolicy {
 public:
     [[nodiscard]] int64_t rank(const HeadUse& use) override {
-        constexpr int64_t kUses = int64_t{1} << 40;  // more than any `now`
+        constexpr int64_t kUses = int64_t{1} << 40;  // greater than any `now`
         return std::min<int64_t>(use.num_uses, (int64_t{1} << 22) - 1) * kUses + use.now;
     }
 };

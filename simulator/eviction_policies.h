@@ -1,7 +1,7 @@
-// simulator/eviction_policies.h: rivals of least-recently-used for planners to compare (engine/cache/eviction.h).
+// simulator/eviction_policies.h: owns alternatives to LRU for comparison (engine/cache/eviction.h).
 //
-// A rank is a place in the order of uses, `now`, plus a bonus of at most kHorizon uses: so a head that nobody uses goes
-// in the end, however worthy it is.
+// A rank is a position in the order of uses, `now`, plus a bonus of at most kHorizon uses: an unused head is evicted in
+// the end, whatever its worth.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace verbatim {
 
 enum class EvictionChoice : uint8_t { kLru, kLfu, kSize, kFlops };
 
-// What a head costs and saves.
+// Costs and savings of a head.
 struct HeadWorth {
     int64_t kv_bytes_per_token = 0;
     int64_t state_bytes = 0;
-    double flops_per_token = 0;          // of everything but attention
-    double flops_per_token_squared = 0;  // of attention: so much for every token and each before it
+    double flops_per_token = 0;          // everything except attention
+    double flops_per_token_squared = 0;  // attention: per token and preceding token
 };
 
 inline constexpr int64_t kHorizon = 4096;  // uses
@@ -27,8 +27,8 @@ inline constexpr int64_t kHorizon = 4096;  // uses
 //   lru    least recently used
 //   lfu    fewest uses, then least recently used
 //   size   kHorizon * (smallest bytes / bytes): small heads stay longer
-//   flops  kHorizon * e / (1 + e), e = operations that the head saves per byte of its own, over those of a head of 4096
-//          tokens
+//   flops  kHorizon * e / (1 + e), e = operations that the head saves per byte that only it holds, relative to a head
+//          of 4096 tokens
 [[nodiscard]] std::unique_ptr<EvictionPolicy> make_eviction_policy(EvictionChoice choice, const HeadWorth& worth);
 
 }  // namespace verbatim

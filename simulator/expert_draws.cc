@@ -11,16 +11,16 @@ namespace verbatim {
 namespace {
 
 constexpr int32_t kMaxExperts = 1 << 16;
-constexpr double kWeightSum = 1U << 30;  // about: Prng draws below 2^32
+constexpr double kWeightSum = 1U << 30;  // approximately: Prng draws below 2^32
 
-// A stream of its own for every (seed, a, b). Each is mixed before the next comes in: neighbouring seeds have walks of
-// their own.
+// A separate stream for every (seed, a, b). Each input is mixed before the next is added, so neighbouring seeds have
+// independent walks.
 Prng stream(uint64_t seed, int64_t a, int64_t b) {
     const uint64_t row = Prng(Prng(seed).next() ^ static_cast<uint64_t>(a)).next();
     return Prng(Prng(row ^ static_cast<uint64_t>(b)).next());
 }
 
-// Integers, so that draws are the same on every machine. None is 0.
+// Integers, so draws are equal on every machine. None is 0.
 std::vector<uint64_t> weights_by_rank(int32_t n_experts, double skew) {
     std::vector<uint64_t> weights;
     double sum = 0;
@@ -49,7 +49,7 @@ void ExpertDraws::put_back(size_t expert) {
     for (size_t i = expert + 1; i < tree_.size(); i += lowest_bit(i)) tree_[i] += weights_[expert];
 }
 
-// The expert whose share of what is left has `place`, and takes it away. REQUIRES: place < total_.
+// Finds the expert whose share of the remaining weight contains `place`, and removes it. REQUIRES: place < total_.
 size_t ExpertDraws::take(uint64_t place) {
     CHECK(place < total_, "{} of {}", place, total_);
     size_t expert = 0;
@@ -75,7 +75,7 @@ void ExpertDraws::add_token(Walk& walk, int64_t number, int64_t token) {
     for (const size_t expert : chosen) put_back(expert);
 }
 
-// Twice as far each time; a walk that has met every expert stands still.
+// Doubles the distance each time; a walk that has met every expert stops.
 void ExpertDraws::walk_to(int64_t num_tokens) {
     if (num_tokens <= num_tokens_) return;
     const auto goal = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_tokens)));
@@ -94,7 +94,7 @@ int64_t ExpertDraws::distinct_of_walk(int64_t walk, int64_t num_tokens) {
     return std::ranges::upper_bound(came_at, num_tokens) - came_at.begin();
 }
 
-// Streams of another seed than those of the walks.
+// Streams of another seed than the walks'.
 int64_t ExpertDraws::distinct(int64_t step, int64_t layer, int64_t num_tokens) {
     const auto walk = stream(~seed_, step, layer).below(static_cast<uint64_t>(kNumWalks));
     return distinct_of_walk(static_cast<int64_t>(walk), num_tokens);

@@ -1,10 +1,10 @@
-// simulator/expert_draws.h: how many distinct experts the tokens of a step choose, by chance: no router is run.
+// simulator/expert_draws.h: owns the simulated number of distinct experts that a step's tokens choose; no router runs.
 //
-// Every token chooses its n_chosen experts one after the other, without replacement, by weight. The weights are equal,
-// or fall with the expert's rank as rank^-skew (Zipf). A walk is a run of tokens, and knows with which of them each
-// further expert came. So many walks are drawn once, as far as steps need them; a layer of a step takes one of them.
-// What chance says is a function of (seed, walk, token) and of (seed, step, layer): generators are counters.
-//   D1  distinct() depends on the configuration and its arguments alone, not on what was asked before
+// Every token draws its n_chosen experts by weight, without replacement. The weights are equal, or fall with the
+// expert's rank as rank^-skew (Zipf). A walk is a run of tokens that records with which token each new expert came. A
+// fixed number of walks is drawn once, as far as steps need them; a layer of a step uses one of them. Draws are a
+// function of (seed, walk, token) and of (seed, step, layer): generators are counter-based.
+//   D1  distinct() depends on the configuration and its arguments alone, not on earlier calls
 //   D2  n_chosen <= distinct() <= min(n_experts, n_chosen · tokens); within a walk it never falls with the tokens
 #pragma once
 
@@ -36,7 +36,7 @@ public:
 private:
     struct Walk {
         std::vector<bool> is_hit;      // by expert
-        std::vector<int64_t> came_at;  // per distinct expert: with which token, from 1; ascends
+        std::vector<int64_t> came_at;  // per distinct expert: number of the first token that chose it, from 1; ascends
     };
     void walk_to(int64_t num_tokens);
     void add_token(Walk& walk, int64_t number, int64_t token);
@@ -47,13 +47,13 @@ private:
     int32_t n_chosen_;
     uint64_t seed_;
     std::vector<uint64_t> weights_;  // by expert
-    std::vector<uint64_t> tree_;     // of sums: a Fenwick tree (Fenwick 1994) over the weights that are left
-    uint64_t total_ = 0;             // of the weights that are left
-    int64_t num_tokens_ = 0;         // that every walk has gone
+    std::vector<uint64_t> tree_;     // prefix sums of the remaining weights: a Fenwick tree (Fenwick 1994)
+    uint64_t total_ = 0;             // of the remaining weights
+    int64_t num_tokens_ = 0;         // length of every walk so far
     std::vector<Walk> walks_;
 };
 
-// Of `n` tokens that choose k of E experts, all equally often: E (1 - (1 - k/E)^n).
+// For `n` tokens that choose k of E experts uniformly: E (1 - (1 - k/E)^n).
 [[nodiscard]] double expected_distinct(int32_t n_experts, int32_t n_chosen, int64_t num_tokens);
 
 // The experts of all layers of a model.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kNoCell = std::numeric_limits<size_t>::max();
 
-// Place of the last value that is <= x; 0 when none is. `near` is looked at first.
+// Index of the last value <= x; 0 when there is none. `near` is tried first.
 size_t place_below(const std::vector<double>& axis, double x, size_t near = 0) {
     if (near + 1 < axis.size() && axis[near] <= x && x < axis[near + 1]) return near;
     const auto above = std::ranges::upper_bound(axis, x);
@@ -76,7 +76,7 @@ GridPoint GridTable::point_at(const Place& place) const {
     return {axes_[0][place[0]], axes_[1][place[1]], axes_[2][place[2]]};
 }
 
-// The straight line along one axis through the nearest measured neighbours on both sides.
+// Linear interpolation along one axis between the nearest measured neighbours on both sides.
 std::optional<double> GridTable::neighbours_line(const Place& place, size_t axis) const {
     const std::vector<double>& values = axes_[axis];
     const auto measured_at = [&](size_t i) {
@@ -108,7 +108,7 @@ std::optional<double> GridTable::fill(const Place& place) const {
     return weight > 0 ? std::optional(sum / weight) : std::nullopt;
 }
 
-// Empty beyond the grid or beside a hole that nothing fills.
+// Empty beyond the grid or next to a hole that cannot be filled.
 std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
     Place low{};
     GridPoint share{};
@@ -120,7 +120,7 @@ std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
         if (values[low[axis]] == point[axis]) continue;
         share[axis] = (point[axis] - values[low[axis]]) / (values[low[axis] + 1] - values[low[axis]]);
     }
-    // The corners around it; along an axis whose value it has there is only one.
+    // The corners around the point; only one along an axis where it lies on a grid value.
     std::array<double, size_t{1} << kMaxAxes> weights{1};
     std::array<size_t, size_t{1} << kMaxAxes> cells{cell(low)};
     const std::array<size_t, kMaxAxes> stride = {axes_[1].size() * axes_[2].size(), axes_[2].size(), 1};
@@ -144,7 +144,7 @@ std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
     return estimate;
 }
 
-// A value between two of the axis, or beyond the last one, counts as the nearer of them.
+// A value between two grid values, or beyond the last one, maps to the nearer one.
 auto GridTable::nearest_place(const GridPoint& point) const -> Place {
     Place nearest{};
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
@@ -156,7 +156,7 @@ auto GridTable::nearest_place(const GridPoint& point) const -> Place {
     return nearest;
 }
 
-// The cell with the fewest steps along the axes between them.
+// The measured cell with the smallest distance in steps along the axes.
 size_t GridTable::nearest_measured(const Place& wanted, size_t except) const {
     size_t best = kNoCell;
     size_t best_distance = kNoCell;

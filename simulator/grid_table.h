@@ -1,11 +1,11 @@
-// simulator/grid_table.h: measured times over a grid with holes, and what lies between.
+// simulator/grid_table.h: owns a table of measured times over a grid with holes, and the interpolation between them.
 //
 //   G1  at a measured point the estimate is the measured value
-//   G2  inside the grid it is linear along each axis between the neighbours. Times of kernels are: a floor and a slope
-//   G3  a hole counts as the mean of the straight lines through its nearest measured neighbours along each axis,
-//       weighted by the axes' weights; with neighbours on both sides along no axis it stays a hole
-//   G4  beyond the grid, or where a corner is a hole, the answer is the nearest measured point (by places on the axes)
-//       and its value: who asks scales it
+//   G2  inside the grid the estimate is linear along each axis: kernel times are a constant plus a slope
+//   G3  a hole is filled with the mean of the linear interpolations between its nearest measured neighbours along each
+//       axis, weighted by the axes' weights; without neighbours on both sides of any axis it stays a hole
+//   G4  beyond the grid, or where a corner is a hole, the result is the nearest measured point (by grid indices) and
+//       its value, which the caller scales
 #pragma once
 
 #include <array>
@@ -24,23 +24,23 @@ struct GridEstimate {
     enum class Kind : uint8_t { kMeasured, kBetween, kNearest };
     Kind kind = Kind::kNearest;
     double value = 0;
-    GridPoint at{};  // kNearest: the point that the value belongs to
+    GridPoint at{};  // kNearest: the measured point
 };
 
-// Values on each axis.
+// The number of distinct values on each axis.
 [[nodiscard]] std::array<size_t, kMaxAxes> grid_extents(const std::map<GridPoint, double>& measured);
-// Of a grid: holes cost memory, too, and time to fill.
+// Grid size limit: holes cost memory, and time to fill.
 inline constexpr size_t kMaxGridCells = size_t{1} << 22;
 [[nodiscard]] bool is_grid_small(const std::array<size_t, kMaxAxes>& extents);
 
-// Remembers what it was asked: not for several threads at once.
+// Caches its last lookup: not thread-safe.
 class GridTable {
 public:
-    // Values > 0 by point; at least one. Equal weights unless given. REQUIRES: the grid is small.
+    // Values > 0 by point; at least one. Equal weights unless given. REQUIRES: at most kMaxGridCells cells.
     explicit GridTable(const std::map<GridPoint, double>& measured, GridPoint weights = {1, 1, 1});
 
     [[nodiscard]] GridEstimate estimate(const GridPoint& point) const;
-    // What it would say of a measured point if that had not been measured.
+    // The estimate for a measured point without its measurement.
     [[nodiscard]] GridEstimate leave_out(const GridPoint& point) const;
     [[nodiscard]] std::vector<GridPoint> points() const;  // measured, in order
 
@@ -59,9 +59,9 @@ private:
     std::array<std::vector<double>, kMaxAxes> axes_;
     GridPoint weights_;
     std::vector<double> measured_;         // per cell; 0: a hole
-    std::vector<double> filled_;           // per cell; 0: nobody knows
-    mutable std::vector<size_t> nearest_;  // per cell: the measured one nearest to it, once somebody has asked
-    mutable Place asked_{};                // below the point that was asked for last: the next is near it
+    std::vector<double> filled_;           // per cell; 0: unknown
+    mutable std::vector<size_t> nearest_;  // per cell: the nearest measured cell, computed on demand
+    mutable Place asked_{};                // index below the last requested point: the next one is usually near
 };
 
 }  // namespace verbatim

@@ -16,14 +16,14 @@ using traces::Row;
 constexpr int32_t kBlock = 16;
 constexpr int64_t kMostBlocks = 1 << 30;
 
-// Room for all that the trace plans, so that nothing has to go.
+// Capacity for all tokens that the trace plans, so nothing is evicted.
 int32_t blocks_for_all(const traces::Trace& trace) {
     int64_t blocks = 1;
     for (const Row& row : trace.rows) blocks += traces::planned_end(row) / kBlock + 2;
     return static_cast<int32_t>(std::min(blocks, kMostBlocks));
 }
 
-// Conversations that come from each other.
+// Conversations related by forks or shared text.
 class Families {
 public:
     explicit Families(const traces::Trace& trace) : parents_(trace.conversations.size()) {
@@ -45,10 +45,10 @@ private:
 
 struct Hit {
     double tokens = 0;
-    double length = 0;  // rows of the trace
+    double length = 0;  // in rows of the trace
 };
 
-// The knapsack with fractions: `cost` is what a token of a hit takes of the room. No room: nothing is asked for.
+// The fractional knapsack: `cost` is the memory per token of a hit. Zero capacity: no limit.
 template <typename Cost>
 double most_tokens(std::vector<Hit> hits, double room, const Cost& cost) {
     std::ranges::stable_sort(hits, {}, cost);
@@ -65,7 +65,8 @@ double most_tokens(std::vector<Hit> hits, double room, const Cost& cost) {
 }  // namespace
 
 Result<HeadBound> head_bound(const traces::Trace& trace, int32_t vocab_size, const HeadMemory& memory) {
-    // What each row has in common with an earlier one, in full blocks: of the next block, it could be all but a token.
+    // The common prefix of each row with an earlier one, in full blocks; of the next block all but one token may match
+    // too.
     CacheRunConfig config;
     config.cache.has_state = false;
     config.cache.pools.block_size = kBlock;

@@ -19,7 +19,7 @@ namespace {
 constexpr double kNsPerMs = 1e6;
 using Points = std::map<GridPoint, double>;
 
-// The columns of a table file by name.
+// A table file with access to columns by name.
 class TableFile {
 public:
     static Result<TableFile> open(const std::string& path) {
@@ -31,7 +31,7 @@ public:
         file.names_.assign(file.fields_.begin(), file.fields_.end());
         return file;
     }
-    // False at the end.
+    // False at the end of the file.
     Result<bool> next() {
         ASSIGN_OR_RETURN(const auto line, input_.next_line());
         if (!line) return false;
@@ -65,7 +65,7 @@ private:
             begin = end + 1;
         }
     }
-    // Most columns are counts; so few digits are a double exactly.
+    // Most columns are counts; a double represents so few digits exactly.
     static std::optional<double> whole_number(std::string_view text) {
         if (text.empty() || text.size() > 15) return std::nullopt;
         int64_t value = 0;
@@ -77,10 +77,10 @@ private:
     }
     traces::TextInput input_;
     std::vector<std::string> names_;
-    std::vector<std::string_view> fields_;  // of the line that was read last
+    std::vector<std::string_view> fields_;  // of the current line
 };
 
-// All rows' values of some columns, the last of which is the latency.
+// Some columns of all rows; the last column is the latency.
 class Rows {
 public:
     explicit Rows(size_t num_columns) : num_columns_(num_columns) {}
@@ -116,7 +116,7 @@ Result<Rows> read_columns(const std::string& path, const std::vector<std::string
     return rows;
 }
 
-// A point that was measured twice counts with its quicker time.
+// For a point that was measured twice the shorter time counts.
 void add_point(Points& points, const GridPoint& point, double ns) {
     const auto [place, added] = points.emplace(point, ns);
     if (!added) place->second = std::min(place->second, ns);
@@ -129,7 +129,7 @@ Status check_grid(const std::string& path, const Points& points) {
                  points.size(), extents[0], extents[1], extents[2], kMaxGridCells);
 }
 
-// An estimate as a price; `roofline(point)` is what the roofline says.
+// Turns an estimate into a price; `roofline(point)` is the roofline's time.
 template <typename Roofline>
 KernelPrice price_of(const GridEstimate& estimate, const GridPoint& point, const Roofline& roofline) {
     switch (estimate.kind) {
@@ -144,7 +144,7 @@ int64_t whole(double value) { return static_cast<int64_t>(value); }
 
 double visible_pairs(double num_new, double past) { return num_new * past + num_new * (num_new + 1) / 2; }
 
-// A prompt's attention lies straightest over its visible pairs. The prompt that has so many:
+// A prompt's attention time is closest to linear in its visible pairs. Returns the prompt length with so many pairs.
 int64_t prompt_of(double pairs) { return std::llround((std::sqrt(1 + 8 * pairs) - 1) / 2); }
 
 ConvShape with_channels(ConvShape shape, double channels) {
@@ -178,7 +178,7 @@ Status TableTimes::read_matmuls(const std::string& path) {
         add_point(points, {row[0], row[1], row[2]}, row[3] * kNsPerMs);
     }
     RETURN_IF_ERROR(check_grid(path, points));
-    matmuls_.emplace(points, GridPoint{1, 1, 2});  // along k they lie straightest: docs/simulator.md
+    matmuls_.emplace(points, GridPoint{1, 1, 2});  // most nearly linear along k: docs/simulator.md
     return {};
 }
 
@@ -190,7 +190,7 @@ Status TableTimes::read_attention(const std::string& path, const char* varying, 
     for (size_t i = 0; i < rows.size(); ++i) {
         const auto row = rows[i];
         const Heads heads{static_cast<int32_t>(row[2]), static_cast<int32_t>(row[1]), static_cast<int32_t>(row[0])};
-        // A step's own position is read, too.
+        // A decode step also reads its own position.
         const double place = decodes ? row[4] + 1 : visible_pairs(row[4], 0);
         add_point(points[heads], {row[3], place, 0}, row[5] * kNsPerMs);
     }
@@ -233,7 +233,7 @@ KernelPrice TableTimes::matmul(int64_t m, int64_t n, int64_t k) const {
     return price_of(matmuls_->estimate(point), point, roofline);
 }
 
-// The same head_dim first, then the same KV heads, then the nearest number of heads.
+// Prefers equal head_dim, then equal KV heads, then the nearest number of heads.
 auto TableTimes::choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape) -> Chosen {
     const auto distance = [&](const Heads& heads) {
         return std::tuple(std::abs(heads.head_dim - shape.head_dim), std::abs(heads.n_kv_heads - shape.n_kv_heads),
@@ -299,7 +299,7 @@ KernelPrice TableTimes::conv(const ConvShape& shape, int64_t num_sequences, int6
 
 namespace {
 
-// A table and what the roofline says at its points.
+// A table, with the roofline's times at its points.
 struct Checked {
     const GridTable* table = nullptr;
     std::function<double(const GridPoint&)> roofline;

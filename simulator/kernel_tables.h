@@ -1,14 +1,14 @@
-// simulator/kernel_tables.h: measured kernel times of a GPU (simulator/silicon/README.md), and the roofline where they
-// end.
+// simulator/kernel_tables.h: owns measured kernel times of a GPU (simulator/silicon/README.md), extended by the
+// roofline.
 //
 // The rules:
 //   matmul             the table over (m, n, k)
-//   context attention  the table over (batch 1, visible pairs) of the same heads, measured without tokens before. With
-//                      `past` tokens before: the time of past + new tokens, times the share of its visible pairs
+//   context attention  the table over (batch 1, visible pairs) of the same heads, measured without earlier tokens. With
+//                      `past` earlier tokens: the time of past + new tokens, times the share of its visible pairs
 //   decode attention   the table over (batch, context) of the same heads
-//   heads that nobody measured   the nearest measured ones, scaled as the roofline says
-//   conv               the table over (channels, tokens), prefill and decode apart
-// A time beyond its table is the nearest measured one times the roofline's ratio of the two kernels.
+//   unmeasured heads   the nearest measured ones, scaled by the roofline
+//   conv               the table over (channels, tokens), prefill and decode separately
+// A time beyond its table is the nearest measured one times the ratio of the roofline's times.
 #pragma once
 
 #include <compare>
@@ -25,11 +25,11 @@
 
 namespace verbatim {
 
-// What leaving measured rows out, one at a time, says about a table: |estimate / measured - 1|.
+// Leave-one-out error of a table: |estimate / measured - 1| over its rows.
 struct LeaveOutError {
     std::string table;
     int64_t num_rows = 0;
-    int64_t num_extrapolated = 0;  // of them: at the table's rim
+    int64_t num_extrapolated = 0;  // of them: at the edge of the table
     double mean = 0;               // of the others
     double p50 = 0;
     double p95 = 0;
@@ -38,8 +38,8 @@ struct LeaveOutError {
 
 class TableTimes final : public KernelTimes {
 public:
-    // Files PREFIX_gemm.csv.gz, PREFIX_context_attention.csv.gz, PREFIX_generation_attention.csv.gz and, where there is
-    // one, PREFIX_mamba2.csv.gz. Errors say file and line.
+    // Reads PREFIX_gemm.csv.gz, PREFIX_context_attention.csv.gz, PREFIX_generation_attention.csv.gz and, if it exists,
+    // PREFIX_mamba2.csv.gz. Errors name file and line.
     static Result<TableTimes> read(const std::string& prefix, const Device& device);
 
     [[nodiscard]] KernelPrice matmul(int64_t m, int64_t n, int64_t k) const override;
@@ -58,7 +58,7 @@ private:
         int32_t n_heads = 0;
         friend auto operator<=>(const Heads&, const Heads&) = default;
     };
-    // Made when somebody asks: a model has one kind of heads, a device was measured with many.
+    // Built on first use: a model has one kind of heads, a device was measured with many.
     class LazyTable {
     public:
         LazyTable(std::map<GridPoint, double> measured, GridPoint weights)
@@ -73,7 +73,7 @@ private:
         GridPoint weights_;
         mutable std::optional<GridTable> table_;
     };
-    // Tables of the nearest heads, and whether they are the asked ones.
+    // The tables of the nearest heads, and whether these are the requested ones.
     struct Chosen {
         const GridTable* table = nullptr;
         AttentionShape shape;
@@ -81,8 +81,8 @@ private:
     };
     struct HeadTables {
         std::map<Heads, LazyTable> by_heads;
-        mutable AttentionShape asked;  // last
-        mutable Chosen chosen;         // for it
+        mutable AttentionShape asked;  // the last request
+        mutable Chosen chosen;         // its result
     };
     explicit TableTimes(const Device& device) : roofline_(device) {}
     Status read_matmuls(const std::string& path);

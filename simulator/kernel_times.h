@@ -1,4 +1,4 @@
-// simulator/kernel_times.h: how long a kernel takes on a device, and how anybody knows.
+// simulator/kernel_times.h: owns the interface for kernel times on a device, and how each time is known.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ constexpr double real(int64_t value) { return static_cast<double>(value); }
 
 enum class PriceSource : uint8_t {
     kMeasured,      // the table has exactly this kernel
-    kInterpolated,  // between kernels that were measured
-    kExtrapolated,  // beyond them: the nearest one's time, scaled as the roofline says
-    kRoofline,      // bytes over bandwidth or operations over peak, whichever is longer
-    kAssumed,       // what nobody has measured: the host's time between steps
+    kInterpolated,  // between measured kernels
+    kExtrapolated,  // beyond them: the nearest one's time, scaled by the roofline
+    kRoofline,      // bytes over bandwidth or operations over peak, whichever takes longer
+    kAssumed,       // not measured: the host's time between steps
     kCount,
 };
 inline constexpr size_t kNumPriceSources = static_cast<size_t>(PriceSource::kCount);
@@ -30,7 +30,7 @@ struct KernelPrice {
     PriceSource source = PriceSource::kRoofline;
 };
 
-// A sum of prices, by how they are known.
+// A sum of prices, separated by how they are known.
 struct Price {
     std::array<double, kNumPriceSources> ns{};
     void add(const KernelPrice& kernel, double times = 1) {
@@ -53,14 +53,14 @@ public:
     // One sequence: `num_new` query rows after `past` positions.
     [[nodiscard]] virtual KernelPrice context_attention(const AttentionShape& shape, int64_t num_new,
                                                         int64_t past) const = 0;
-    // `batch` sequences of one query row each over `context` positions, their own included.
+    // `batch` sequences of one query row each over `context` positions, including their own.
     [[nodiscard]] virtual KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
                                                        int64_t context) const = 0;
     // The causal convolution over `num_tokens` of `num_sequences` sequences.
     [[nodiscard]] virtual KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const = 0;
 };
 
-// What the roofline says of the same kernels, and of all others:
+// Roofline times of all kernels:
 //   max(bytes / (bandwidth * its efficiency), operations / (peak * its efficiency)) + kernel_ns
 // Bytes: a matmul's matrix and activations; K and V of all positions, q and the result; a conv's window in and out.
 // Operations: 2 m n k; 4 head_dim per head, query and visible position.

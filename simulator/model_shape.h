@@ -1,7 +1,8 @@
-// simulator/model_shape.h: what a cost model needs to know of a model: which kernels a step runs, how often, and bytes.
+// simulator/model_shape.h: owns the part of a model that a cost model needs: the kernels of a step, their counts, and
+// bytes.
 //
-// Shapes are those of engines on GPUs: q, k and v are one matmul, gate and up are one, and weights and activations are
-// bf16. Equal kernels of several layers are one entry with a count.
+// Shapes follow GPU engines: q, k and v are one matmul, gate and up are one, and weights and activations are bf16.
+// Equal kernels of several layers are one entry with a count.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@
 
 namespace verbatim {
 
-// [m, k] x [k, n], m being the step's tokens.
+// [m, k] x [k, n]; m is the number of tokens in the step.
 struct MatmulShape {
     int64_t n = 0;
     int64_t k = 0;
-    int32_t count = 1;       // in a step
+    int32_t count = 1;       // per step
     bool on_logits = false;  // m is the number of sequences that draw a token
     friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
@@ -66,36 +67,36 @@ struct DeltaShape {
 };
 
 // The routed experts of a layer: two grouped matmuls, up (gate and up are one) and down. Router, shared expert and
-// latent projections are matmuls like others.
+// latent projections are ordinary matmuls.
 struct ExpertsShape {
     int32_t n_experts = 0;
-    int32_t n_chosen = 0;   // by each token
-    int32_t row_width = 0;  // of what an expert reads and writes
+    int32_t n_chosen = 0;   // per token
+    int32_t row_width = 0;  // width of an expert's input and output
     int32_t d_ff = 0;
     int32_t num_up = 1;  // 2 with a gate
     int32_t count = 1;   // layers
     friend bool operator==(const ExpertsShape&, const ExpertsShape&) = default;
 
-    // Of one expert: [row_width, num_up · d_ff] and [d_ff, row_width].
+    // Per expert: [row_width, num_up · d_ff] and [d_ff, row_width].
     [[nodiscard]] int64_t parameters() const { return int64_t{num_up + 1} * d_ff * row_width; }
 };
 
-// What a layer's state tensors hold of a sequence, in elements.
+// Elements of a layer's state tensors per sequence.
 struct StateShape {
-    int64_t recurrent = 0;  // what a scan or a delta net carries on: binary32, unless told otherwise
-    int64_t window = 0;     // a conv's last inputs
+    int64_t recurrent = 0;  // the state of a scan or delta net: binary32 by default
+    int64_t window = 0;     // a convolution's last inputs
     int32_t count = 1;      // layers
     friend bool operator==(const StateShape&, const StateShape&) = default;
 };
 
-// What a layer's KV tensors hold of a token.
+// A layer's KV per token.
 struct KvShape {
     int64_t bytes_per_token = 0;
     int32_t count = 1;  // layers
     friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-// Norms, gates and the like: kernels that read and write so many bytes per token.
+// Norms, gates and similar kernels: bytes read and written per token.
 struct ElementwiseShape {
     int64_t bytes_per_token = 0;
     int32_t count = 1;
@@ -109,14 +110,14 @@ struct ModelShape {
     int64_t max_positions = 0;
     int64_t num_parameters = 0;
     int64_t weight_bytes = 0;
-    int64_t kv_bytes_per_token = 0;   // of all layers
-    int64_t state_bytes_per_row = 0;  // of all layers
+    int64_t kv_bytes_per_token = 0;   // all layers
+    int64_t state_bytes_per_row = 0;  // all layers
     std::vector<MatmulShape> matmuls;
     std::vector<AttentionShape> attentions;
     std::vector<MambaShape> mambas;
     std::vector<DeltaShape> deltas;
     std::vector<ExpertsShape> experts;
-    std::vector<StateShape> states;  // by the model's list of state tensors
+    std::vector<StateShape> states;  // in the order of the model's state tensors
     std::vector<KvShape> kvs;        // likewise
     std::vector<ElementwiseShape> elementwise;
     friend bool operator==(const ModelShape&, const ModelShape&) = default;

@@ -19,7 +19,7 @@ using traces::Row;
 using traces::RowIndex;
 using traces::Trace;
 
-// The first row of every row's group.
+// The first row of each row's group.
 class RowGroups {
 public:
     explicit RowGroups(const Trace& trace) : first_(trace.rows.size()) {
@@ -48,7 +48,7 @@ private:
     std::vector<size_t> first_;
 };
 
-// All of its members are counts.
+// All members are counts.
 using Counts = std::array<int64_t, sizeof(EngineStats) / sizeof(int64_t)>;
 static_assert(sizeof(Counts) == sizeof(EngineStats));
 
@@ -119,7 +119,7 @@ Result<ReplicatedResult> simulate_replicas(const SimulationConfig& given, const 
     CHECK(given.recorded == nullptr && !given.record_steps, "one replica's run alone is recorded or told");
     CHECK_GE(num_replicas, 1);
     SimulationConfig config = given;
-    if (!config.max_tokens) config.max_tokens = longest_answer(trace, config.engine);  // the same on every replica
+    if (!config.max_tokens) config.max_tokens = longest_answer(trace, config.engine);  // equal on every replica
     const std::vector<int32_t> replicas = replicas_of(trace, num_replicas, router);
     ReplicatedResult result;
     result.whole.driver.times.resize(trace.rows.size());

@@ -13,12 +13,12 @@ namespace {
 using traces::Row;
 using traces::RowIndex;
 
-// Tokens that the row's answer will have. A row that names none gets the engine's default.
+// The number of tokens in the row's answer; the engine's default if the row has none.
 int64_t answer_tokens(const Row& row, const EngineConfig& engine) {
     return row.max_tokens >= 0 ? row.max_tokens : engine.default_max_tokens;
 }
 
-// Makes requests that do not tell their length, and tells it to the executor.
+// Creates requests without their lengths, and gives the lengths to the executor.
 class HiddenLengths final : public DriverHooks {
 public:
     HiddenLengths(const traces::Trace& trace, const SimulationConfig& config, CostExecutor& executor)
@@ -31,7 +31,7 @@ public:
             request.max_tokens = 0;  // prefill only
             return;
         }
-        request.max_tokens.reset();  // the engine's default, as far as there is room
+        request.max_tokens.reset();  // the engine's default, limited by the context
         request.ignore_stop = false;
         request.stop_tokens = {CostExecutor::kStopToken};
         request.stop_strings.clear();
@@ -56,7 +56,7 @@ private:
     CostExecutor& executor_;
 };
 
-// A chain over the events alone: reading every token of every prompt would cost more than deciding.
+// Digests events only: reading every token of every prompt would cost more than the simulation.
 class EventDigest final : public Recorder {
 public:
     void on_plan(const StepPlan&) override {}

@@ -11,7 +11,7 @@ namespace {
 
 // Per element of the state and token.
 constexpr double kScanOperations = 5;   // decay, input, output
-constexpr double kDeltaOperations = 7;  // decay, what the key finds, what is written in its place, output
+constexpr double kDeltaOperations = 7;  // decay, the value at the key, the written value, output
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void StepWork::add(const StepPlan& plan) {
     for (const BlockCopy& copy : plan.copies) num_copied_slots += copy.num_slots;
     num_state_writes += static_cast<int64_t>(plan.state_writes.size());
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_new_tokens == 0) continue;  // its row is moved
+        if (sequence.num_new_tokens == 0) continue;  // only its state row moves
         num_tokens += sequence.num_new_tokens;
         num_logit_rows += sequence.num_draws;
         if (sequence.num_new_tokens == 1) {
@@ -56,7 +56,7 @@ Price StepCost::price(const StepWork& work) {
     return price;
 }
 
-// Kernels whose price depends on the number of rows alone are priced once for each number.
+// Kernels whose price depends only on the number of rows are priced once per number.
 const Price& StepCost::by_tokens(int64_t num_tokens) {
     const auto place = static_cast<size_t>(num_tokens);
     if (by_tokens_.size() <= place) by_tokens_.resize(place + 1);
@@ -131,7 +131,7 @@ void StepCost::add_mamba(const StepWork& work, Price& price) {
     }
 }
 
-// Two gates for each value head: how much is forgotten, and how much is written.
+// Two gates per value head: how much is forgotten, and how much is written.
 void StepCost::add_delta(const StepWork& work, Price& price) {
     for (const DeltaShape& shape : model_.deltas) {
         add_conv(work, shape.conv(), shape.count, price);
@@ -144,7 +144,7 @@ void StepCost::add_delta(const StepWork& work, Price& price) {
     }
 }
 
-// `num_rows` rows, each by the matrix [k, n] of one of `num_experts` experts.
+// `num_rows` rows, each times the matrix [k, n] of one of `num_experts` experts.
 KernelPrice StepCost::grouped_matmul(int64_t num_experts, int64_t num_rows, int64_t n, int64_t k) const {
     return roofline_.kernel(kBf16Bytes * (real(num_experts) * real(n) * real(k) + real(num_rows) * real(n + k)),
                             2 * real(num_rows) * real(n) * real(k));

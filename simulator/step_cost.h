@@ -1,16 +1,16 @@
-// simulator/step_cost.h: the price of a step from the prices of its kernels.
+// simulator/step_cost.h: owns the price of a step as a sum of the prices of its kernels.
 //
 // The rule, for ragged and mixed batches:
 //   - a matmul, norm or gate is one kernel over all of the step's tokens
-//   - attention: every sequence with several new tokens is a kernel of its own; all sequences with one new token are
-//     one kernel, at the mean of their contexts
+//   - attention: every sequence with several new tokens is a separate kernel; all sequences with one new token are one
+//     kernel, at the mean of their contexts
 //   - conv: sequences with several new tokens are one kernel, those with one are another
 //   - scan: state read and written once per sequence, 5 operations per element and token; a delta net's update: 7
 //   - experts: two grouped matmuls per layer. They read the weights of the distinct experts that the step's tokens
-//     choose (simulator/expert_draws.h), each once, and multiply every token by those it chose
-//   - a state written out beside its own row, and a copied tail, are bytes over bandwidth
+//     choose (simulator/expert_draws.h) once each, and multiply every token by those that it chose
+//   - a snapshot of a state and a copied tail cost bytes over bandwidth
 //   - the host's overhead is added; nothing overlaps
-// One GPU: nothing is sharded, nothing is sent.
+// One GPU: no sharding, no communication.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace verbatim {
 
-// What a plan asks for, as a cost model sees it.
+// A plan's work, as input of a cost model.
 struct StepWork {
     struct Chunk {
         int64_t num_new = 0;
@@ -34,12 +34,12 @@ struct StepWork {
     };
     std::vector<Chunk> chunks;   // sequences with several new tokens
     int64_t num_decodes = 0;     // sequences with one
-    int64_t decode_context = 0;  // positions that they read, theirs included, summed
+    int64_t decode_context = 0;  // sum of the positions that they read, including their own
     int64_t num_tokens = 0;
     int64_t num_logit_rows = 0;
     int64_t num_state_writes = 0;  // snapshots
     int64_t num_copied_slots = 0;  // of tails
-    int64_t step = 0;              // its place among those that an executor priced: what chance goes by
+    int64_t step = 0;              // number among the priced steps: the index of random draws
 
     void clear();
     void add(const StepPlan& plan);
@@ -53,7 +53,7 @@ public:
 
 class StepCost final : public CostModel {
 public:
-    // `kernels` is borrowed.
+    // Borrows `kernels`.
     StepCost(const ModelShape& model, const Device& device, const KernelTimes& kernels,
              const ExpertChance& chance = {});
     [[nodiscard]] Price price(const StepWork& work) override;
@@ -61,7 +61,7 @@ public:
 private:
     // A recurrence over the tokens of each sequence.
     struct StateUpdate {
-        double elements = 0;    // of the state
+        double elements = 0;    // in the state
         double operations = 0;  // per element and token
         double row = 0;         // elements read and written per token
         int32_t count = 1;

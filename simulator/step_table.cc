@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kReweightings = 12;
 constexpr int kSweeps = 400;
-constexpr double kSmallError = 0.02;  // below which errors count by their square
+constexpr double kSmallError = 0.02;  // smaller errors have the weight of their square
 
 enum Part : size_t { kSequence, kChunkPair, kDecodePair, kLogitRow, kStateWrite, kNumParts };
 
@@ -23,7 +23,7 @@ double chunk_pairs(const StepWork& work) {
     return pairs;
 }
 
-// How much of each of the grid's points, then of each other part.
+// The coefficients of each grid point, then of each other part.
 std::vector<double> features_of(const std::vector<double>& grid, const StepWork& work) {
     std::vector<double> features(grid.size() + kNumParts);
     const double tokens = real(work.num_tokens);
@@ -51,7 +51,7 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
     return sum;
 }
 
-// Least squares of sum(weight (x · row - 1)^2) over x >= 0, one coordinate after another.
+// Least squares of sum(weight (x · row - 1)^2) over x >= 0, by coordinate descent.
 void solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& weights, std::vector<double>& x) {
     const size_t n = x.size();
     std::vector<std::vector<double>> gram(n, std::vector<double>(n));
@@ -101,7 +101,7 @@ StepTimes fit_step_times(std::string model, std::span<const TimedStep> steps) {
     for (const TimedStep& step : steps) max_tokens = std::max(max_tokens, step.work.num_tokens);
     StepTimes times{.model = std::move(model), .tokens = step_grid(max_tokens)};
     const size_t num_points = times.tokens.size();
-    // Columns in units of their largest entry, rows in units of their time.
+    // Scales columns by their largest entry, rows by their time.
     std::vector<std::vector<double>> rows;
     std::vector<double> scale(num_points + kNumParts);
     for (const TimedStep& step : steps) {

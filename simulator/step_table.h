@@ -1,12 +1,12 @@
-// simulator/step_table.h: the price of a whole step, learned from steps that were timed on one machine's executor.
+// simulator/step_table.h: owns the price of a whole step, fitted to timed steps of one machine's executor.
 //
-//   t = base(new tokens) + sequences · a + visible pairs of chunks · b + of decodes · c + rows of logits · d
-//       + states written · e
+//   t = base(new tokens) + sequences · a + visible pairs of chunks · b + of decodes · c + rows of logits · d + states
+//   written · e
 //
-// base is a straight line between the grid's points, and goes on beyond the last one as it did before. The parts are
-// what costs on a processor: matmuls and norms by token, a state in and out by sequence, attention by pair.
-//   H1  no part is below zero, so that more work never costs less
-//   H2  relative errors count, and large ones no more than in proportion: a step that something disturbed says little
+// base is piecewise linear between the grid's points and continues with the last slope. The parts follow a processor's
+// costs: matmuls and norms by token, a state in and out by sequence, attention by pair.
+//   H1  no part is negative, so more work never costs less
+//   H2  the fit minimises relative errors, and large ones count only linearly: a disturbed step has little influence
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct TimedStep {
 // REQUIRES: steps that compute something, each with ns > 0; at least one.
 [[nodiscard]] StepTimes fit_step_times(std::string model, std::span<const TimedStep> steps);
 
-// |estimate / measured - 1| over steps, and of their sum.
+// |estimate / measured - 1| over steps, and for their sum.
 struct StepErrors {
     int64_t num_steps = 0;
     double mean = 0;
@@ -44,15 +44,15 @@ struct StepErrors {
 [[nodiscard]] double step_ns(const StepTimes& times, const StepWork& work);
 [[nodiscard]] StepErrors errors_of(const StepTimes& times, std::span<const TimedStep> steps);
 
-// What a step's experts cost beyond what was measured. Steps were timed as a router that has no favourites chose: the
-// expected number of distinct experts is part of what a token costs there. What chance says above or below it are
-// weights that are read or not, at the device's bandwidth.
+// The difference of a step's expert reads from the measured average. Timed steps used a router without favourites: the
+// expected number of distinct experts is part of their cost per token. Drawn deviations from it are weights that are
+// read or not, at the device's bandwidth.
 class ExpertReads {
 public:
     ExpertReads() = default;
     ExpertReads(const ModelShape& model, const Device& device, const ExpertChance& chance)
         : layers_(model.experts, chance), bytes_per_ns_(device.memory_bytes_per_s * device.memory_efficiency / 1e9) {}
-    // Below zero where fewer are read than expected.
+    // Negative when fewer experts are read than expected.
     [[nodiscard]] double extra_ns(const StepWork& work);
 
 private:
@@ -60,7 +60,7 @@ private:
     double bytes_per_ns_ = 1;
 };
 
-// Steps of a number of tokens that was measured are interpolated, larger ones extrapolated.
+// Interpolates between measured numbers of tokens, extrapolates beyond.
 class StepTableCost final : public CostModel {
 public:
     explicit StepTableCost(StepTimes times, ExpertReads experts = {})

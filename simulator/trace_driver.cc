@@ -94,7 +94,7 @@ Status TraceDriver::recover_from(const Error& error, const Recover& recover) {
     return {};
 }
 
-// When each row comes at the earliest; as much again is left for what steps take.
+// Each row's earliest arrival must leave half of the range for the steps' times.
 Status TraceDriver::check_times() const {
     std::vector<int64_t> earliest;
     earliest.reserve(trace_.rows.size());
@@ -127,7 +127,7 @@ void TraceDriver::plan_rows() {
     }
 }
 
-// A client that does not wait for its answers sends by the trace's clock. Only turns can be in each other's way.
+// A client that does not wait for answers sends by the trace's clock. Only turns can be affected.
 bool TraceDriver::waits(const Row& row) const {
     if (config_.busy == Busy::kWait || row.start != Start::kArrival || !traces::is_request(row.event)) return true;
     const Row& before = trace_.row(row.wait_for);
@@ -207,7 +207,7 @@ void TraceDriver::submit(RowIndex row, ChatRequest request) {
     if (config_.hooks != nullptr) config_.hooks->accepted(row, accepted->request);
 }
 
-// The whole prompt, under a name that nobody else has.
+// Submits the whole prompt under a unique name.
 OrRefusal<Accepted> TraceDriver::submit_apart(RowIndex row, ChatRequest request) {
     request.conversation.conversation_id += fmt::format("/row{}", index(row));
     request.input = InputKind::kHistory;
@@ -236,7 +236,7 @@ void TraceDriver::apply_name_event(RowIndex index) {
     over(index, RowOutcome::kDone);
 }
 
-// How many turns the conversation of `row` had when it had committed; empty when it committed nothing that is left.
+// The number of turns in the conversation of `row` when it committed; empty if no turn of it is left.
 std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
     const Version version = requests_.version(row);
     const auto* conversation = engine_.ledger().find(requests_.key(trace_.row(row).conversation));
@@ -248,7 +248,7 @@ std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
 
 // --- reading
 
-// A step gives a client one token at most. The one after which a client leaves is not among them.
+// A step gives a client at most one token. The step after which a client leaves is excluded.
 void TraceDriver::tell_how_long_clients_are_still() const {
     if (config_.hooks == nullptr) return;
     int64_t num_steps = std::numeric_limits<int64_t>::max();
@@ -261,7 +261,7 @@ void TraceDriver::tell_how_long_clients_are_still() const {
                               due_.empty() ? std::numeric_limits<int64_t>::max() : due_.top().time_ns - now_ns_);
 }
 
-// Clients that have seen enough. One that leaves before the first token waits until the engine has begun on it.
+// Clients that have seen enough leave. One that leaves before the first token waits until its prefill has begun.
 void TraceDriver::leave() {
     std::vector<RequestId> leaving;
     std::erase_if(leaving_, [&](RequestId request) {
@@ -348,7 +348,7 @@ bool TraceDriver::lost_a_row(RowIndex row) const {
     return row != kNoRow && lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] != 0;
 }
 
-// What does not fit is rejected and counted, and so is what is refused because a row before it was rejected. Every
+// A row that does not fit is rejected and counted, and so is a row refused because an earlier row was rejected. Every
 // other refusal must be one that the trace expects.
 RowOutcome TraceDriver::refused(RowIndex row, const Refusal& refusal) {
     const bool too_long = refusal.reason == RefusalReason::kTooLong || refusal.reason == RefusalReason::kTooLarge;

@@ -1,16 +1,15 @@
-// simulator/trace_driver.h: the clients of a trace: sends its rows to an engine under a virtual clock, reads the
-// answers, leaves early where the trace says so, and checks that every row was told what the trace expects.
+// simulator/trace_driver.h: owns the clients of a trace: it sends the rows to an engine on a virtual clock, reads the
+// answers, leaves early where the trace says so, and checks that every row gets the result that the trace expects.
 //
-// The clock is virtual, in nanoseconds: it moves by what a step took and jumps when the engine is idle. So a run
-// depends on the trace, the configuration and the steps' times alone. What happens at one time happens in this order:
-// the step ends and is told, in plan order; clients leave; rows that are due are sent; the next step is planned.
-//   V1  a row is sent when it is due and the row it waits for is over: a client does not send its next turn before it
-//       has the answer (Busy says what else it may do); and not before the row that it takes from or goes back to was
-//       sent
-//   V2  rows that are due together are sent in order of (time, row); what falls due during a step is sent at its end,
-//       and its times count from when it was due
+// The clock is virtual, in nanoseconds: it advances by the time of each step and jumps when the engine is idle. So a
+// run depends only on the trace, the configuration and the steps' times. Simultaneous events have this order: the step
+// ends and its results are delivered, in plan order; clients leave; due rows are sent; the next step is planned.
+//   V1  a row is sent when it is due, its wait_for row is over, and the row that it takes from or goes back to was
+//       sent: a client does not send its next turn before it has the answer (Busy lists the alternatives)
+//   V2  rows due at the same time are sent in order of (time, row); a row that becomes due during a step is sent at its
+//       end, and its times count from when it was due
 //   V3  the run ends when every row is over; a row that can never start is an error
-//   V4  once a row was rejected for its length, nothing is expected of what follows in its conversation
+//   V4  after a row was rejected for its length, the rest of its conversation has no expectations
 //   V5  a row whose turn ended because the executor failed is sent again, with the seed that it was drawn with
 //   V6  per row: due <= first token <= end, and no time is before that of the row it waits for
 #pragma once
@@ -31,38 +30,38 @@
 
 namespace verbatim {
 
-// What a client does whose next turn comes at its time in the trace while the turn before it still runs.
+// What a client does when its next turn is due in the trace while its previous turn still runs.
 enum class Busy : uint8_t {
     kWait,      // sends it when it has the answer
-    kRefuse,    // sends it all the same, and is refused
-    kUncached,  // sends it all the same, as a conversation of its own that reuses nothing
+    kRefuse,    // sends it anyway, and is refused
+    kUncached,  // sends it anyway, as a separate conversation that reuses nothing
 };
 
-// What a simulation makes of the clients' requests.
+// Callbacks by which a simulation changes requests and observes steps.
 class DriverHooks {
 public:
     virtual ~DriverHooks() = default;
     virtual void prepare(traces::RowIndex row, ChatRequest& request) = 0;  // before it is submitted
     virtual void accepted(traces::RowIndex row, RequestId request) = 0;
-    virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that an engine took as one
-    // No client does anything in the next `num_steps` steps, nor before `until_ns` from now: that many, as far as they
-    // begin before then, may be taken as one.
+    virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that were merged
+    // No client acts in the next `num_steps` steps, nor before `until_ns` from now: as many steps as begin before then
+    // may be merged.
     virtual void free_until(int64_t /*num_steps*/, int64_t /*until_ns*/) {}
 };
 
 struct DriverConfig {
-    int64_t step_ns = 100'000'000;   // virtual time of a step; 0: what its result says that it took
+    int64_t step_ns = 100'000'000;   // virtual time of a step; 0: the time in its result
     bool verify_every_step = false;  // Engine::verify after each
-    DriverHooks* hooks = nullptr;    // borrowed for the driver's life
+    DriverHooks* hooks = nullptr;    // borrowed for the driver's lifetime
     Busy busy = Busy::kWait;
 };
 
 enum class RowOutcome : uint8_t { kNotOver, kServed, kAborted, kRecorded, kRefused, kRejected, kBusy, kFailed, kDone };
 
-// What became of a row, and when. Times in ns since the trace began; -1: never.
+// A row's outcome and times. Times in ns since the start of the trace; -1: never.
 struct RowTimes {
     int64_t wanted_ns = 0;  // the client would have sent it
-    int64_t due_ns = -1;    // it could: it had the answer that it waits for
+    int64_t due_ns = -1;    // it could be sent: the awaited answer was there
     int64_t first_token_ns = -1;
     int64_t end_ns = -1;
     int64_t prompt_tokens = 0;
@@ -73,33 +72,34 @@ struct RowTimes {
 };
 
 struct DriverReport {
-    int64_t rows = 0;      // of the trace
-    int64_t turns = 0;     // that the engine accepted
-    int64_t served = 0;    // answered and committed
-    int64_t aborted = 0;   // left by the client
-    int64_t refused = 0;   // as expected
-    int64_t rejected = 0;  // longer than the model's context or the empty cache, or refused for want of such a row
-    int64_t recorded = 0;  // answered from the ledger
-    int64_t resent = 0;    // sent again after the executor had failed
-    int64_t busy = 0;      // sent while the turn before ran: refused, or served as a conversation of their own
-    int64_t client_wait_ns = 0;           // rows that were due before the row they wait for was over, summed
-    int64_t virtual_ns = 0;               // the whole run
-    int64_t peak_running = 0;             // sequences in one step
-    std::vector<RowTimes> times;          // per row
-    std::vector<std::string> unexpected;  // rows that were told something else than the trace expects
+    int64_t rows = 0;     // in the trace
+    int64_t turns = 0;    // accepted by the engine
+    int64_t served = 0;   // answered and committed
+    int64_t aborted = 0;  // by the client
+    int64_t refused = 0;  // as expected
+    // Longer than the model's context or the empty cache, or refused because such a row is missing
+    int64_t rejected = 0;
+    int64_t recorded = 0;         // answered from the ledger
+    int64_t resent = 0;           // sent again after an executor failure
+    int64_t busy = 0;             // sent while the previous turn ran: refused, or served as separate conversations
+    int64_t client_wait_ns = 0;   // sum over rows of the time between due and the end of the awaited row
+    int64_t virtual_ns = 0;       // the whole run
+    int64_t peak_running = 0;     // sequences in one step
+    std::vector<RowTimes> times;  // per row
+    std::vector<std::string> unexpected;  // rows with another result than the trace expects
 };
 
 class TraceDriver {
 public:
-    // A step has failed: gives the engine a fresh executor (Engine::replace_executor), or passes the error on.
+    // After a failed step: gives the engine a fresh executor (Engine::replace_executor), or returns the error.
     using Recover = std::function<Status(const Error& error)>;
 
-    // Borrows all of them for its life.
+    // Borrows all arguments for its lifetime.
     TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests, Engine& engine,
                 TokenStore& store);
 
-    // Runs the trace to its end. `after_step(rows over)` is called after every step. An error is the executor's when
-    // nobody recovers from it or the fresh one fails before any row is over, or a trace that cannot run.
+    // Runs the trace to its end. `after_step(finished rows)` is called after every step. Errors: the executor's, if
+    // recovery fails or the fresh executor fails before any row is over; or a trace that cannot run.
     Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {}, const Recover& recover = {});
 
 private:
@@ -111,7 +111,7 @@ private:
     };
     struct Running {
         RowIndex row{};
-        bool apart = false;  // as a conversation of its own (Busy::kUncached)
+        bool apart = false;  // as a separate conversation (Busy::kUncached)
         std::vector<TokenId> text;
     };
 
@@ -133,7 +133,7 @@ private:
     void over(RowIndex row, RowOutcome outcome);
     RowOutcome refused(RowIndex row, const Refusal& refusal);
     void reject(RowIndex row);
-    [[nodiscard]] bool lost_a_row(RowIndex row) const;  // the conversation of `row`
+    [[nodiscard]] bool lost_a_row(RowIndex row) const;  // for the conversation of `row`
     void expect(RowIndex row, traces::Expect got, const std::string& what);
     [[nodiscard]] std::optional<size_t> turn_count_at(RowIndex row) const;
     [[nodiscard]] std::string describe(RowIndex row) const;
@@ -149,15 +149,15 @@ private:
     int64_t now_ns_ = 0;
     int64_t num_over_ = 0;
     bool recovers_ = false;
-    int64_t num_over_at_failure_ = -1;  // the last one
+    int64_t num_over_at_failure_ = -1;  // at the last failure
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
     std::vector<std::vector<RowIndex>> waiting_;        // per row: rows that wait for its end
     std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
     std::vector<std::optional<RequestId>> request_of_;  // per row, while it runs
-    std::multimap<RowIndex, RowIndex> held_;            // rows that are due, by the row that must be sent before them
+    std::multimap<RowIndex, RowIndex> held_;            // due rows, by the row that must be sent first
     std::vector<uint8_t> is_sent_;                      // per row
     std::vector<uint8_t> is_over_;                      // per row
-    std::vector<uint8_t> lost_a_row_;                   // per conversation: a row of it was rejected
+    std::vector<uint8_t> lost_a_row_;                   // per conversation: one of its rows was rejected
     std::unordered_map<RequestId, Running> running_;
     std::vector<RequestId> leaving_;                  // running rows whose client will leave early
     std::unordered_map<RequestId, RowIndex> failed_;  // to be sent again
