@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kAgenticBlockTokens = 64;
 
-// The members that a request must have, as bits of `seen`.
+// The required members of a request, as bits of `seen`.
 enum Seen : uint32_t {
     kT = 1,
     kIn = 2,
@@ -46,8 +46,7 @@ public:
     }
 
 private:
-    // A sub-agent as it stands between the session's requests. Its own requests are kept apart until the session is
-    // whole.
+    // A sub-agent between the session's requests. Its own requests are kept apart until the session is complete.
     struct Subagent {
         Strand strand;
         std::vector<RecordedRequest> requests;
@@ -104,7 +103,7 @@ private:
         return {};
     }
 
-    // One element of "requests". `session`: may be a sub-agent; null: inside a sub-agent already.
+    // Reads one element of "requests". `session`: may contain sub-agents; null: inside a sub-agent.
     Status read_request(Strand* session, std::vector<RecordedRequest>& requests) {
         RecordedRequest request;
         Subagent subagent;
@@ -208,7 +207,7 @@ private:
         return {};
     }
 
-    // The ids are those of the full blocks, and perhaps one of a last partial block.
+    // Requires the ids of the full blocks, optionally followed by one of a last partial block.
     Status check_blocks(size_t begin, RecordedRequest& request) {
         int64_t num_blocks = 0;
         for (size_t k = 0; k < request.num_runs; ++k) num_blocks += recording_.runs[request.first_run + k].count;
@@ -240,7 +239,7 @@ private:
         return {};
     }
 
-    // Appends as many requests as the limit leaves room for.
+    // Appends requests up to the limit.
     void append(Strand strand, std::vector<RecordedRequest>& requests) {
         size_t count = requests.size();
         if (options_.limit > 0) {

@@ -6,7 +6,7 @@
 namespace verbatim::traces {
 namespace {
 
-// Ids that cannot meet: 2^32 of them per strand, and per shared text beyond all strands.
+// Disjoint ids: 2^32 per strand, and per shared text beyond all strands.
 class BlockLogMaker {
 public:
     explicit BlockLogMaker(const Recording& recording) : recording_(recording) {

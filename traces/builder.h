@@ -1,4 +1,4 @@
-// traces/builder.h: makes a Trace row by row: names, options and conversations are kept once.
+// traces/builder.h: owns a Trace under construction, row by row: names, options and conversations are interned.
 #pragma once
 
 #include <map>
@@ -19,16 +19,16 @@ public:
     // 0 for "". REQUIRES: valid_name(text) or empty.
     uint32_t add_name(std::string_view text);
     uint32_t add_options(const RowOptions& options);
-    // The conversation with this name and salt, new or known.
+    // The conversation with this name and salt; added if new.
     ConversationIndex add_conversation(std::string_view name, const std::optional<std::string>& salt);
     [[nodiscard]] std::optional<ConversationIndex> find_conversation(std::string_view name,
                                                                      const std::optional<std::string>& salt) const;
-    // Own tokens of the row to come, in order.
-    // A piece that goes on where the one before ends, in the same message, becomes part of it.
+    // Adds own tokens of the next row, in order. A piece that continues the previous one in the same message is merged
+    // into it.
     void add_piece(const Piece& piece);
     [[nodiscard]] size_t num_own_pieces() const { return trace_.pieces.size() - first_piece_; }
     void add_explicit_piece(std::span<const TokenId> ids);
-    // Marks the last piece. REQUIRES: add_piece was called for this row.
+    // Ends a message at the last piece. REQUIRES: add_piece was called for this row.
     void end_message(bool checkpoint);
     // Appends the row with the pieces added since the last one; fills in first_piece, num_pieces and prompt_tokens.
     RowIndex add_row(Row row);

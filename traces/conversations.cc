@@ -13,7 +13,7 @@
 namespace verbatim::traces {
 namespace {
 
-// Builds the rows of one strand after the other.
+// Builds the rows strand by strand.
 class TraceMaker {
 public:
     TraceMaker(const Recording& recording, const std::vector<Link>& links, int64_t tokens_per_id)
@@ -22,11 +22,11 @@ public:
           per_block_(tokens_per_id > 0 ? tokens_per_id : recording.block_tokens),
           row_of_(recording.requests.size(), kNoRow) {
         exact_.ignore_stop = true;
-        num_roots_ = recording.num_sessions;  // roots of strands without a session get numbers of their own
+        num_roots_ = recording.num_sessions;  // roots of strands without a session get new numbers
     }
 
     Trace make() {
-        // Sub-agents come after their session's strand, so the request that they follow has its row already.
+        // Sub-agents come after their session's strand, so the rows of the requests that they follow exist already.
         for (strand_ = 0; strand_ < recording_.strands.size(); ++strand_) make_strand(recording_.strands[strand_]);
         return builder_.finish();
     }
@@ -101,8 +101,8 @@ private:
         return chains_[static_cast<size_t>(index(conversation))];
     }
 
-    // A request goes on in its predecessor's conversation where that is the last turn; otherwise in a new one, forked
-    // at the predecessor if that is still one of its turns.
+    // A request continues its predecessor's conversation if the predecessor is the last turn; otherwise it is in a new
+    // conversation, forked at the predecessor if that is still one of its turns.
     void set_conversation(const Strand& strand, const std::string& name, Row& row) {
         if (row.from == kNoRow) {
             row.session = static_cast<int32_t>(strand.session >= 0 ? strand.session : num_roots_++);
@@ -120,7 +120,7 @@ private:
             turns.erase(place + 1, turns.end());
             add_fork(row);
         }
-        // A rewrite or edit takes the turns away that it does not begin with.
+        // A rewrite or edit removes the turns that are no prefix of it.
         while (!turns.empty() && planned_end(builder_.trace().row(turns.back())) > row.take_tokens) turns.pop_back();
         chain_of(row.conversation) = std::move(turns);
     }
@@ -144,7 +144,7 @@ private:
     void add_own_tokens(const RecordedRequest& request, const Link& link, int64_t position) {
         in_shared_prefix_ = position == 0;
         const size_t num_before = builder_.trace().pieces.size();
-        int64_t block = 0;  // of the prompt
+        int64_t block = 0;  // in the prompt
         for (size_t k = 0; k < request.num_runs; ++k) {
             const IdRun& run = recording_.runs[request.first_run + k];
             const int64_t skipped = std::clamp<int64_t>(position - block * per_block_, 0, run.count * per_block_);
@@ -152,17 +152,17 @@ private:
             block += run.count;
         }
         const int64_t end = scale(request.prompt_tokens);
-        const int64_t tail = block * per_block_;  // where the partial block begins
+        const int64_t tail = block * per_block_;  // start of the partial block
         if (end > std::max(position, tail)) add_tail(request, std::max(position, tail) - tail, end - tail);
         if (scaled() && link.relation == Relation::kContinuation && end <= position) {
-            // Rounding up took the room of what is new in this prompt.
+            // Rounding up left no room for the prompt's new tokens.
             add_piece({private_space(SpaceKind::kOwn, static_cast<uint64_t>(request.source_row)), kMaxRecordedTokens, 1,
                        false, false});
         }
         if (builder_.trace().pieces.size() > num_before) builder_.end_message(in_shared_prefix_);
     }
 
-    // Tokens [begin, end) of the blocks with ids from `first_id` on.
+    // Tokens [begin, end) of the blocks whose ids start at `first_id`.
     void add_text(int64_t first_id, int64_t begin, int64_t end) {
         while (begin < end) {
             const int64_t id = first_id + begin / per_block_;
@@ -188,7 +188,7 @@ private:
         add_piece({space, first + begin, static_cast<int32_t>(end - begin), false, false});
     }
 
-    // The shared text at the start of a prompt is a message of its own, so that its end is a checkpoint.
+    // Shared text at the start of a prompt is a separate message, so that its end is a checkpoint.
     void add_piece(const Piece& piece) {
         const bool shared = kind_of(piece.space) == SpaceKind::kSharedText;
         if (in_shared_prefix_ && !shared) {
@@ -205,11 +205,11 @@ private:
     std::vector<RowIndex> row_of_;  // by request
     TraceBuilder builder_;
     RowOptions exact_;
-    std::optional<SharedText> shared_;  // of the strand at hand
+    std::optional<SharedText> shared_;  // of the current strand
     size_t strand_ = 0;
     int64_t num_roots_ = 0;
     bool in_shared_prefix_ = false;
-    std::vector<std::vector<RowIndex>> chains_;  // by conversation: the rows that are its turns now
+    std::vector<std::vector<RowIndex>> chains_;  // by conversation: the rows of its current turns
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
-// traces/csv_columns.h: splits a CSV file into fields of named columns (csv.h does) and converts them strictly (we do).
+// traces/csv_columns.h: owns the reading of CSV files by named columns: csv.h splits lines into fields, this file
+// converts them strictly.
 //
-// Private to the readers. The header line may name the columns in any order and leave out those that are not required;
-// a column that nobody knows is an error. Lines that are empty or begin with '#' are comments.
+// Private to the readers. The header line may list the columns in any order and omit optional ones; an unknown column
+// is an error. Lines that are empty or begin with '#' are comments.
 #pragma once
 
 #ifndef CSV_IO_NO_THREAD
@@ -9,7 +10,8 @@
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wstringop-truncation"  // csv.h cuts file names in its messages; we do not show those
+// csv.h truncates file names in its messages, which are not used
+#pragma GCC diagnostic ignored "-Wstringop-truncation"
 #endif
 #include <csv.h>
 #if defined(__GNUC__) && !defined(__clang__)
@@ -29,13 +31,13 @@
 
 namespace verbatim::traces {
 
-// csv.h keeps a line whole in memory, up to 2^24 bytes.
+// csv.h keeps a whole line in memory, up to 2^24 bytes.
 inline constexpr size_t kMaxCsvLineBytes = (size_t{1} << 24) - 2;
 
-// Hands a TextInput's lines to csv.h, each ended by '\n' (csv.h looks one byte beyond a text that does not end so).
+// Passes a TextInput's lines to csv.h, each with a '\n' (csv.h reads one byte beyond a text without a final one).
 class LineFeeder final : public io::ByteSourceBase {
 public:
-    // `failed` outlives the feeder: what went wrong while reading, if anything.
+    // `failed` outlives the feeder and receives a read error.
     LineFeeder(TextInput input, std::optional<Error>& failed) : input_(std::move(input)), failed_(failed) {}
     int read(char* buffer, int size) override;
 
@@ -67,7 +69,7 @@ public:
     Result<bool> next() {
         return guarded([&]() -> Result<bool> { return read_row(std::make_index_sequence<N>{}); });
     }
-    // "" when the file has no such column.
+    // "" if the file has no such column.
     [[nodiscard]] std::string_view field(size_t column) const {
         return fields_[column] == nullptr ? std::string_view{} : std::string_view(fields_[column]);
     }
@@ -107,10 +109,10 @@ private:
         return reader_->read_row(fields_[I]...);
     }
 
-    // csv.h throws; a reader answers with a Result.
+    // Converts csv.h's exceptions to a Result.
     template <typename F>
     auto guarded(F&& read) -> decltype(read()) {
-        const std::optional<Error>& failed = *failed_;  // read() may move `this` away
+        const std::optional<Error>& failed = *failed_;  // read() may move `this`
         try {
             auto result = read();
             if (failed) return tl::unexpected(*failed);

@@ -14,7 +14,7 @@
 namespace verbatim::traces {
 namespace {
 
-// Draws from one stream.
+// Draws from one random stream.
 class Chance {
 public:
     explicit Chance(uint64_t seed) : prng_(seed) {}
@@ -68,10 +68,10 @@ std::vector<int64_t> start_times_ns(const GenerateOptions& options) {
     return starts;
 }
 
-// Spaces: the system prompts are 0, 1, ...; conversation n speaks from space kFirstConversation + n.
+// Spaces: system prompts are 0, 1, ...; conversation n has space kFirstConversation + n.
 constexpr uint64_t kFirstConversation = 1'000'000;
 
-// The rows of one conversation and its forks.
+// Creates the rows of one conversation and its forks.
 class ConversationMaker {
 public:
     ConversationMaker(const GenerateOptions& options, TraceBuilder& builder, int64_t number, int64_t start_ns)
@@ -105,7 +105,7 @@ private:
         return prng.next();
     }
 
-    // A row after the conversation's last one, or its first.
+    // The next row of the conversation, or its first.
     Row next_row() {
         Row row;
         row.conversation = conversation_;
@@ -172,7 +172,7 @@ private:
         tip_ = add(row);
     }
 
-    // One turn in a conversation of its own; this one goes on as if nothing had happened.
+    // One turn in a new conversation; the original one continues unchanged.
     void fork() {
         const auto here = std::pair{conversation_, tip_};
         Row row = next_row();
@@ -190,7 +190,7 @@ private:
     int64_t number_;
     int64_t time_ns_;
     Chance chance_;
-    Chance chance_of_arithmetic_;  // of its own: of one arithmetic all else is the same
+    Chance chance_of_arithmetic_;  // separate, so that `deterministic_share` changes no other draw
     ConversationIndex conversation_{};
     RowIndex tip_ = kNoRow;   // the last turn that commits
     RowIndex last_ = kNoRow;  // the last row

@@ -22,7 +22,7 @@ int64_t count_blocks(std::span<const IdRun> runs) {
     return count;
 }
 
-// The ids of a request, written out and made dense: 0, 1, ... in the order in which they first come.
+// Renumbers the ids densely in order of first occurrence: 0, 1, ...
 class DenseIds {
 public:
     std::span<const int32_t> of(std::span<const IdRun> runs) {
@@ -41,7 +41,7 @@ private:
     std::vector<int32_t> ids_;
 };
 
-// Resident blocks in the order of use: a ring of links through entry 0; block b is entry b + 1.
+// Resident blocks in LRU order: a linked ring through entry 0; block b is entry b + 1.
 class LruBlocks {
 public:
     LruBlocks() : links_(1) {}

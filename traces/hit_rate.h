@@ -1,8 +1,8 @@
-// traces/hit_rate.h: what block-aligned caches would reuse of a recording: one answer per convention, because
-// conventions move a hit rate by several points. The figures of traces/README.md come from here.
+// traces/hit_rate.h: owns the hit rates of block-aligned caches on a recording, one per convention, because conventions
+// change a hit rate by several points. The figures of traces/README.md come from here.
 //
-// A cache of whole blocks: a request looks up its blocks from the first one to the first that is absent (hits), then
-// touches all of them, the deepest first, then the cache is cut back to its room by least recent use.
+// A cache of whole blocks: a request looks up its blocks from the first one to the first miss (hits), then touches all
+// of them, deepest first, and then the cache evicts down to its capacity by least recent use.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ inline constexpr int64_t kUnlimited = -1;
 // Sums over requests [first_row, end).
 struct HitCount {
     int64_t requests = 0;
-    int64_t requests_hit = 0;  // with at least one block
-    int64_t blocks = 0;        // looked up: all of every prompt
+    int64_t requests_hit = 0;  // with at least one hit
+    int64_t blocks = 0;        // looked up: all blocks of every prompt
     int64_t blocks_hit = 0;
     int64_t tokens = 0;
     int64_t tokens_hit = 0;        // min(blocks hit * block, prompt)
@@ -40,18 +40,18 @@ struct HitRates {
     HitCount second_half;  // from request (number of requests) / 2 on: the steady state
 };
 
-// Counts a request that looked up `blocks` blocks, of which the first `hits` were there.
+// Counts a request with `blocks` blocks, of which the first `hits` were hits.
 void add_request(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitRates& rates);
 
 [[nodiscard]] int64_t num_lookups(const BlockLog& log);
 [[nodiscard]] int64_t num_unique_blocks(const BlockLog& log);
-// `room_blocks` blocks at most stay after a request. Takes time and memory in proportion to the lookups.
+// At most `room_blocks` blocks stay after a request. Time and memory are linear in the lookups.
 [[nodiscard]] HitRates lru_hit_rates(const BlockLog& log, int64_t room_blocks);
-// The same without a limit, in proportion to the runs.
+// Unlimited capacity; time is linear in the runs.
 [[nodiscard]] HitRates unlimited_hit_rates(const BlockLog& log);
 
-// Tokens that a cache of whole conversations would reuse if the log's partial blocks were taken by their id, literally:
-// an earlier request whose blocks, the partial one included, all begin this one, and whose prompt and output fit in it.
+// Tokens that a cache of whole conversations would reuse if partial blocks were compared by id: reuse from an earlier
+// request whose blocks, including the partial one, are a prefix of this one's, and whose prompt and output fit in it.
 [[nodiscard]] int64_t literal_continuation_tokens(const BlockLog& log);
 
 }  // namespace verbatim::traces

@@ -1,4 +1,4 @@
-// traces/interval_set.h: a set of integers kept as intervals, for sets that are mostly long runs.
+// traces/interval_set.h: owns a set of integers stored as intervals, for sets of mostly long runs.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,13 @@ namespace verbatim::traces {
 
 class IntervalSet {
 public:
-    // Adds [begin, end); says how many were new.
+    // Adds [begin, end) and returns how many were new.
     int64_t insert(int64_t begin, int64_t end) {
         if (begin >= end) return 0;
         const int64_t size_before = size_;
         auto next = intervals_.upper_bound(begin);
-        if (next != intervals_.begin() && std::prev(next)->second >= begin) --next;  // touches [begin, ..)
+        // Adjacent to or overlapping [begin, ..)
+        if (next != intervals_.begin() && std::prev(next)->second >= begin) --next;
         while (next != intervals_.end() && next->first <= end) {
             begin = std::min(begin, next->first);
             end = std::max(end, next->second);
@@ -26,7 +27,7 @@ public:
         size_ += end - begin;
         return size_ - size_before;
     }
-    // The end of the interval that holds `begin`; `begin` itself when none does.
+    // The end of the interval that contains `begin`; `begin` if there is none.
     [[nodiscard]] int64_t covered_until(int64_t begin) const {
         const auto next = intervals_.upper_bound(begin);
         if (next == intervals_.begin()) return begin;
@@ -45,7 +46,7 @@ public:
     [[nodiscard]] int64_t size() const { return size_; }
 
 private:
-    std::map<int64_t, int64_t> intervals_;  // begin -> end; apart from each other
+    std::map<int64_t, int64_t> intervals_;  // begin -> end; disjoint, not adjacent
     int64_t size_ = 0;
 };
 

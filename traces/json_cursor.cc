@@ -85,7 +85,7 @@ Status JsonCursor::escape(std::string& out) {
     if (next_is('u')) {
         ++position_;
         ASSIGN_OR_RETURN(uint32_t code, hex4());
-        if (code >= 0xd800 && code < 0xdc00) {  // the first half of a pair
+        if (code >= 0xd800 && code < 0xdc00) {  // the first half of a surrogate pair
             if (text_.substr(position_, 2) != "\\u") return wrong_at(begin, "a pair of surrogates");
             position_ += 2;
             ASSIGN_OR_RETURN(const uint32_t low, hex4());
@@ -114,7 +114,7 @@ Result<uint32_t> JsonCursor::hex4() {
     return value;
 }
 
-// The longest number of JSON's grammar that begins here; nothing is consumed on an error.
+// The longest JSON number that begins here; consumes nothing on an error.
 Result<std::string_view> JsonCursor::number_text() {
     skip_space();
     size_t end = position_;

@@ -1,7 +1,7 @@
-// traces/json_cursor.h: reads one line of JSON from left to right, strictly (RFC 8259), and always knows its column.
+// traces/json_cursor.h: owns the strict reading of one line of JSON (RFC 8259) from left to right, with columns.
 //
-// The trace readers use it instead of a document tree because their errors name the column of a value of the wrong
-// kind, and because a line of a trace can be long. The first error stays; every call after it fails too.
+// The trace readers use it instead of a document tree because their errors name the column of a wrong value, and
+// because lines can be long. The first error is kept; every later call fails too.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace verbatim::traces {
 
 class JsonCursor {
 public:
-    // `text` is borrowed. `where` begins every message: "FILE:LINE".
+    // Borrows `text`. `where` begins every message: "FILE:LINE".
     JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-    // Calls read(key) for every member; it must consume the value and return a Status. A key that comes twice is an
-    // error for read() to find: it knows the keys.
+    // Calls read(key) for every member; read must consume the value and return a Status. It must also detect duplicate
+    // keys, because only read() knows the keys.
     template <typename F>
     Status object(F&& read) {
         return sequence('{', '}', "an object", [&]() -> Status {
@@ -29,26 +29,26 @@ public:
             return read(std::string_view(key));
         });
     }
-    // Calls read() for every element; it must consume the value and return a Status.
+    // Calls read() for every element; read must consume the value and return a Status.
     template <typename F>
     Status array(F&& read) {
         return sequence('[', ']', "an array", std::forward<F>(read));
     }
     Result<std::string> string();
-    // A JSON number that is a whole number in [low, high], written without fraction and exponent.
+    // A JSON integer in [low, high], without fraction and exponent.
     Result<int64_t> integer(int64_t low, int64_t high);
     // Seconds, as nanoseconds: 0 to 2^60 ns, rounded to the nearest.
     Result<int64_t> seconds();
-    Result<int64_t> milliseconds();  // as nanoseconds, likewise
-    Status skip();                   // any value
-    Status end();                    // nothing but white space is left
+    Result<int64_t> milliseconds();  // likewise, from milliseconds
+    Status skip();                   // skips any value
+    Status end();                    // requires that only white space is left
 
     [[nodiscard]] size_t column() const { return position_ + 1; }
-    // FILE:LINE:COLUMN: got ..., wanted W. At the value that comes next.
+    // FILE:LINE:COLUMN: got ..., wanted W. At the next value.
     [[nodiscard]] tl::unexpected<Error> wrong(std::string_view wanted);
-    // The same about the value that was read last, which began at `column`.
+    // The same for the last value read, which began at `column`.
     [[nodiscard]] tl::unexpected<Error> wrong_at(size_t column, std::string_view wanted) const;
-    // Where the next value begins.
+    // The column of the next value.
     size_t mark() {
         skip_space();
         return column();

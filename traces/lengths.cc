@@ -1,4 +1,4 @@
-// Logs that tell lengths only: the Azure LLM inference trace (2023) and BurstGPT, both CSV. See traces/README.md.
+// Logs with lengths only: the Azure LLM inference trace (2023) and BurstGPT, both CSV. See traces/README.md.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -12,10 +12,10 @@
 namespace verbatim::traces {
 namespace {
 
-// No blocks to take the unit of --tokens-per-id from; the same as the agentic sessions'.
+// The unit of --tokens-per-id, since these logs have no blocks; equal to the agentic sessions'.
 constexpr int64_t kBlockTokens = 64;
 
-// Digits only, all of them.
+// All characters must be digits.
 std::optional<int64_t> digits(std::string_view text) {
     if (text.empty() || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
         return std::nullopt;
@@ -60,7 +60,7 @@ std::optional<int64_t> parse_seconds(std::string_view text) {
     return *whole * kNsPerSecond + *digits(padded);
 }
 
-// Adds a request; the first one is at time 0.
+// Records requests; the first one is at time 0.
 class LengthsRecorder {
 public:
     LengthsRecorder(Recording& recording, Format format) : recording_(recording) {
@@ -76,7 +76,7 @@ public:
         request.output_tokens = output_tokens;
         recording_.requests.push_back(request);
     }
-    // May `time_ns` come after what was added so far?
+    // Whether `time_ns` is not before the requests added so far.
     [[nodiscard]] bool in_order(int64_t time_ns) const {
         return recording_.requests.empty() || time_ns - start_ns_ >= recording_.requests.back().time_ns;
     }
@@ -90,7 +90,7 @@ bool wants_more(const Recording& recording, const ReadOptions& options) {
     return options.limit == 0 || static_cast<int64_t>(recording.requests.size()) < options.limit;
 }
 
-// Strands of sessions first, in the order of their first requests; then one of all requests without a session.
+// Strands of sessions come first, in order of their first requests; then one strand of all requests without a session.
 void group_by_session(Recording& recording, const std::vector<int64_t>& sessions) {
     std::vector<size_t> order(sessions.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -112,7 +112,7 @@ void group_by_session(Recording& recording, const std::vector<int64_t>& sessions
     recording.requests = std::move(grouped);
     if (!recording.strands.empty() && recording.strands.back().session == recording.num_sessions) {
         recording.strands.back().session = -1;
-        recording.strands.back().has_ids = true;  // that they have none says: nothing in common
+        recording.strands.back().has_ids = true;  // true without any ids: no request has a common prefix
     }
 }
 

@@ -7,13 +7,13 @@
 namespace verbatim::traces {
 namespace {
 
-constexpr int64_t kMinCommonBlocks = 2;  // one block in common is no conversation yet
+constexpr int64_t kMinCommonBlocks = 2;  // a single common block does not make a conversation
 
 std::span<const IdRun> runs_of(const Recording& recording, const RecordedRequest& request) {
     return std::span(recording.runs).subspan(request.first_run, request.num_runs);
 }
 
-// Continuation before rewrite before edit; of several, the latest.
+// Continuation before rewrite before edit; among several the latest.
 Link best_link(const Recording& recording, const PrefixTree::Match& match, const RecordedRequest& request) {
     if (match.num_blocks < kMinCommonBlocks) return {};
     const auto latest_where = [&](auto fits) -> int64_t {
@@ -37,7 +37,7 @@ void link_by_ids(const Recording& recording, const Strand& strand, std::vector<L
         const size_t i = strand.first_request + k;
         const RecordedRequest& request = recording.requests[i];
         const auto runs = runs_of(recording, request);
-        if (request.has_client && request.previous < 0) continue;  // equal ids are equal text, and no more
+        if (request.has_client && request.previous < 0) continue;  // equal ids only mean equal text here
         if (request.has_client) {
             const auto& before = recording.requests[static_cast<size_t>(request.previous)];
             const int64_t common = before.prompt_tokens / recording.block_tokens;
@@ -49,7 +49,7 @@ void link_by_ids(const Recording& recording, const Strand& strand, std::vector<L
     }
 }
 
-// Without ids only lengths can tell: a prompt that has room for the turn before it goes on from it.
+// Without ids only lengths are known: a prompt that is long enough for the previous turn continues it.
 void link_by_lengths(const Recording& recording, const Strand& strand, std::vector<Link>& links) {
     for (size_t k = 1; k < strand.num_requests; ++k) {
         const size_t i = strand.first_request + k;
@@ -60,7 +60,7 @@ void link_by_lengths(const Recording& recording, const Strand& strand, std::vect
     }
 }
 
-// Sub-agents that ran while a request of their session did. A session's own strand comes before its sub-agents'.
+// Sub-agents that overlapped a request of their session. A session's own strand comes before its sub-agents'.
 int64_t count_overlaps(const Recording& recording) {
     int64_t overlaps = 0;
     const Strand* session = nullptr;

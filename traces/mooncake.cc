@@ -1,5 +1,5 @@
-// The Mooncake JSONL: one request per line, with what AIPerf adds to it: sessions, delays, fractions of a millisecond;
-// see traces/README.md.
+// The Mooncake JSONL: one request per line, with AIPerf's additions: sessions, delays, fractions of a millisecond; see
+// traces/README.md.
 #include <cstddef>
 #include <functional>
 #include <iterator>
@@ -25,9 +25,9 @@ struct Line {
     int64_t num_ids = 0;
 };
 
-// A session in the making: its turns' new tokens stand one behind the other.
+// A session under construction: the new tokens of its turns are concatenated.
 struct Session {
-    int64_t last_request = -1;  // of the recording
+    int64_t last_request = -1;  // index in the recording
     std::vector<IdRun> blocks;  // the full blocks of its text so far
 };
 
@@ -41,7 +41,7 @@ Status read_once(JsonCursor& json, std::optional<int64_t>& value, std::string_vi
     return {};
 }
 
-// Whole or with a fraction.
+// With or without a fraction.
 Status read_milliseconds(JsonCursor& json, std::optional<int64_t>& ns, std::string_view key) {
     RETURN_IF_ERROR(once(json, ns.has_value(), key));
     const size_t begin = json.mark();
@@ -84,10 +84,10 @@ private:
 
     Recording& recording_;
     std::map<std::string, Session, std::less<>> sessions_;
-    int64_t next_id_ = kMaxBlockId + 1;  // of blocks that the file gives none: nobody else has them
+    int64_t next_id_ = kMaxBlockId + 1;  // for blocks without an id in the file: unique
 };
 
-// A turn that goes on with a session comes after an answer; all others come at a time.
+// A turn that continues a session has a delay after the answer; all other requests have an arrival time.
 Status MooncakeReader::check(JsonCursor& json, size_t begin, const Line& line, bool opens) const {
     if (!line.input_length || !line.output_length || (opens && !line.timestamp_ns)) {
         return json.wrong_at(begin, "a request with 'timestamp', 'input_length', 'output_length' and 'hash_ids'");
@@ -107,8 +107,9 @@ Status MooncakeReader::check(JsonCursor& json, size_t begin, const Line& line, b
     return {};
 }
 
-// Blocks of the whole prompt. A session's later turns name blocks of their new tokens, which lie where answers before
-// them end: no full block of the prompt is one of those. So from the second turn on blocks are the session's own.
+// The blocks of the whole prompt. In the file, later turns of a session list only the blocks of their new tokens, which
+// start behind earlier answers and are not aligned to the prompt's blocks. So from the second turn on the blocks get
+// ids that are unique to the session.
 void MooncakeReader::add_blocks(RecordedRequest& request, Session* session, bool has_ids) {
     std::vector<IdRun>& runs = recording_.runs;
     if (request.previous >= 0) {

@@ -38,7 +38,7 @@ PrefixTree::Match PrefixTree::longest(std::span<const IdRun> runs) const {
     return match;
 }
 
-// The node's edge ends after `in_edge` blocks; a new node above it takes the first part.
+// Splits the node's edge after `in_edge` blocks; a new parent node takes the first part.
 void PrefixTree::split(size_t node, int64_t in_edge) {
     const size_t upper = nodes_.size();
     const IdRun edge = nodes_[node].edge;

@@ -1,9 +1,9 @@
-// traces/prefix_tree.h: block sequences seen so far, to find the longest common run from the start with a new one.
+// traces/prefix_tree.h: owns a compressed trie (radix tree) of the block sequences so far, and finds the longest common
+// prefix with a new one.
 //
-// A compressed trie: an edge is one run of consecutive ids, so a sequence costs as many nodes as it has runs of its
-// own.
+// An edge is one run of consecutive ids, so a sequence adds as many nodes as it has new runs.
 //   P1  the children of a node begin with different ids
-//   P2  latest(node) is the last sequence that went through the node's edge
+//   P2  latest(node) is the last sequence that passed the node's edge
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ public:
 
     struct Match {
         int64_t num_blocks = 0;             // common with at least one earlier sequence
-        int64_t latest = -1;                // of those with this many blocks in common, the last one
-        std::span<const int64_t> complete;  // sequences of exactly these num_blocks blocks, in order of insertion
+        int64_t latest = -1;                // the last sequence with this many blocks in common
+        std::span<const int64_t> complete;  // sequences of exactly num_blocks blocks, in order of insertion
     };
-    // Valid until the next insert. The ids of a run and of runs that follow each other may be anything.
+    // Valid until the next insert. Ids within and between runs are arbitrary.
     [[nodiscard]] Match longest(std::span<const IdRun> runs) const;
-    // Calls visit(num_blocks, complete) for every earlier sequence length that is a prefix of this one, the longest
-    // last.
+    // Calls visit(num_blocks, complete) for every length of an earlier sequence that is a prefix of this one, the
+    // longest last.
     template <typename F>
     void prefixes(std::span<const IdRun> runs, F&& visit) const {
         const Place place = descend(runs);
@@ -39,7 +39,7 @@ public:
             if (num_blocks <= place.num_blocks) visit(num_blocks, std::span<const int64_t>(nodes_[*node].complete));
         }
     }
-    // `number` is larger than those of all insertions before.
+    // REQUIRES: `number` is greater than those of all earlier insertions.
     void insert(std::span<const IdRun> runs, int64_t number);
 
 private:
@@ -50,9 +50,9 @@ private:
     };
     struct Place {
         size_t node = 0;
-        int64_t in_edge = 0;  // blocks of the edge that are common; the whole edge for the root
-        size_t run = 0;       // of the sequence: the first run that is not wholly common
-        int64_t in_run = 0;   // common blocks of it
+        int64_t in_edge = 0;  // common blocks of the edge; the whole edge for the root
+        size_t run = 0;       // in the sequence: the first run that is not completely common
+        int64_t in_run = 0;   // common blocks in that run
         int64_t num_blocks = 0;
     };
     struct Key {

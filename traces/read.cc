@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 5> kFormatNames = {"verbatim", "agentic",
 
 bool is_recording(Format format) { return format != Format::kVerbatim; }
 
-// By what only one format begins with.
+// Detects the format from the first bytes.
 Result<Format> recognise(const TextInput& input) {
     const std::string_view text = input.peek();
     const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
@@ -52,7 +52,7 @@ int64_t longest_row(const Trace& trace) {
     return longest;
 }
 
-// The largest number of tokens per block, at most `tokens_per_id`, with which every row fits the context.
+// The largest number of tokens per block, at most `tokens_per_id`, for which every row fits the context.
 Result<Trace> scale_to_context(const Recording& recording, const std::vector<Link>& links, int64_t tokens_per_id,
                                int64_t max_context) {
     int64_t candidate = tokens_per_id > 0 ? tokens_per_id : recording.block_tokens;
@@ -99,7 +99,7 @@ Result<ReadTrace> read_own(TextInput input, const ReadOptions& options) {
     return result;
 }
 
-// The counts of a trace that tells its relations itself.
+// Counts a trace that contains its relations.
 void count_rows(const Trace& trace, ReadReport& report) {
     std::vector<int64_t> continuations(trace.rows.size());
     int64_t last_session = -1;
@@ -146,7 +146,8 @@ Result<ReadTrace> read_input(TextInput input, const ReadOptions& options) {
                      recorded ? convert(std::move(input), format, options) : read_own(std::move(input), options));
     Trace& trace = result.trace;
     result.report.format = format;
-    const bool chosen = options.sessions && format != Format::kAgentic;  // its reader left the others out
+    // The agentic reader has already selected the sessions
+    const bool chosen = options.sessions && format != Format::kAgentic;
     if (chosen) RETURN_IF_ERROR(keep_sessions(trace, *options.sessions));
     if (options.sessions && trace.rows.empty()) {
         return error("--sessions: the trace has none of the sessions {}..{}", options.sessions->first,

@@ -1,4 +1,4 @@
-// traces/read.h: any supported trace file as a Trace. The formats are described in traces/README.md.
+// traces/read.h: owns the reading of any supported trace file into a Trace. traces/README.md describes the formats.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,31 @@ struct SessionRange {
     int64_t last = 0;   // inclusive
 };
 
-// What is done to a trace as it is read. The defaults leave it as it is.
+// Transformations on reading. The defaults change nothing.
 struct ReadOptions {
-    std::optional<Format> format;  // none: recognised from the content
+    std::optional<Format> format;  // none: detected from the content
     int64_t tokens_per_id = 0;  // 0: as recorded; N: a block of the trace becomes N tokens, other lengths in proportion
-    int64_t limit = 0;          // rows of the file to read; 0: all
+    int64_t limit = 0;          // rows of the file; 0: all
     std::optional<SessionRange>
-        sessions;             // only these sessions (rows without sessions: conversations, in order of appearance)
-    int64_t max_context = 0;  // tokens of prompt + output that the model takes; 0: no limit
+        sessions;             // only these sessions (rows without sessions: conversations, in order of first row)
+    int64_t max_context = 0;  // most tokens of prompt + output for the model; 0: no limit
     OverContext over_context = OverContext::kReject;
-    double rate_scale = 1;       // arrivals this many times as fast
-    double think_scale = 1;      // think times this many times as long
+    double rate_scale = 1;       // factor on the arrival rate
+    double think_scale = 1;      // factor on think times
     double session_rate = 0.1;   // agentic: sessions started per second, on average
-    int64_t sessions_scale = 1;  // this many copies of every session, with fresh ids and seeded starts
-    uint64_t seed = 0;           // of the starts
+    int64_t sessions_scale = 1;  // copies of every session, with fresh ids and random starts
+    uint64_t seed = 0;           // of the random starts
     bool keep_blocks = false;    // fill in ReadTrace::blocks
 };
 [[nodiscard]] Status validate(const ReadOptions& options);
 
-// What reading found out and did: counts of the input, before max_context and copies.
+// Properties of the input, counted before max_context and copies are applied.
 struct ReadReport {
     Format format = Format::kVerbatim;
     int64_t rows = 0;      // requests read
     int64_t sessions = 0;  // 0 when the format has none
     int64_t subagents = 0;
-    int64_t overlapping_subagents = 0;  // of `subagents`: a request of the session was answered while they ran
+    int64_t overlapping_subagents = 0;  // of `subagents`: a request of the session was answered during their run
     int64_t roots = 0;
     int64_t continuations = 0;
     int64_t rewrites = 0;
@@ -56,17 +56,16 @@ struct ReadReport {
     int64_t forked_rows = 0;          // rows with several continuations
     int64_t forks = 0;                // continuations beyond the first
     int64_t prompt_tokens = 0;
-    int64_t continuation_tokens = 0;  // taken through continuations
+    int64_t continuation_tokens = 0;  // tokens taken by continuations
     int64_t rewrite_tokens = 0;
     int64_t edit_tokens = 0;
     int64_t over_context = 0;  // rows longer than max_context
 };
 
-// Which blocks each request of a recording had, partial ones too, in the order of the file: what block-aligned caches
-// look at.
+// The blocks of each request of a recording, including partial ones, in file order: the input of block-aligned caches.
 struct BlockLog {
     struct Run {
-        int64_t first = 0;  // blocks of different text have different ids, in all of the log
+        int64_t first = 0;  // blocks with different text have different ids in the whole log
         int64_t count = 0;
         friend bool operator==(const Run&, const Run&) = default;
     };
@@ -80,12 +79,12 @@ struct BlockLog {
 struct ReadTrace {
     Trace trace;
     ReadReport report;
-    BlockLog blocks;  // with ReadOptions::keep_blocks
+    BlockLog blocks;  // filled with ReadOptions::keep_blocks
 };
 
-// Plain, gzip or zstd, told from the first bytes. Errors say file, line, column, got and wanted.
+// Plain, gzip or zstd, detected from the first bytes. Errors say file, line, column, got and wanted.
 Result<ReadTrace> read_trace(const std::string& path, const ReadOptions& options = {});
-// The same from memory (uncompressed); `path` is only for messages.
+// The same from memory (uncompressed); `path` is used in messages only.
 Result<ReadTrace> read_trace_text(const std::string& path, std::string_view text, const ReadOptions& options = {});
 
 }  // namespace verbatim::traces

@@ -1,9 +1,9 @@
-// traces/requests.h: turns the rows of a trace into the engine's requests, lazily: tokens stay runs over shared
-// sources.
+// traces/requests.h: owns the conversion of a trace's rows into the engine's requests, lazily: tokens stay runs over
+// shared sources.
 //
-// Owns the prompts and outputs that later rows still take from, and no more.
+// It keeps the prompts and outputs that later rows still take from, and no others.
 //   Q1  after the last row that takes from row i is made, nothing of row i is kept
-//   Q2  a history's tokens are exactly: taken from what its predecessor really had, then own tokens
+//   Q2  a history's tokens are exactly: the tokens taken from its predecessor's real prompt and output, then own tokens
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ public:
     static Result<RequestMaker> create(const Trace& trace, TokenStore& store);
 
     // The request of a row. REQUIRES: is_request(event); rows are made in any order that respects `from` and
-    // `wait_for`. Message ends of the row are the messages of the request; what it takes is a message of its own
-    // without checkpoint. turn_id, max_tokens, sampling, stops and flags are filled in; parent when has_parent.
+    // `wait_for`. The row's messages are the request's messages; the taken tokens are one message without checkpoint.
+    // Fills in turn_id, max_tokens, sampling, stops and flags; parent if has_parent.
     [[nodiscard]] ChatRequest make(RowIndex row);
 
-    // The whole prompt of a row: of a suffix or regenerate too, as far as rows tell it.
-    // REQUIRES: make(row) was called, and some later row takes from this one or answered(row) was not called yet.
+    // The whole prompt of a row, for a suffix or regenerate as far as the rows determine it. REQUIRES: make(row) was
+    // called, and some later row takes from this one or answered(row) was not called yet.
     [[nodiscard]] const TokenSeq& prompt(RowIndex row) const;
 
-    // Says what the engine generated for a row, and the version that it committed (kNoVersion: none). A row that is
-    // never answered (refused, aborted) stands with its planned output, made from output_space(row).
+    // Records the engine's output for a row, and the version that it committed (kNoVersion: none). A row without an
+    // answer (refused, aborted) counts with its planned output, made from output_space(row).
     void answered(RowIndex row, const TokenSeq& output, Version version);
 
-    // The version that a row committed; kNoVersion before that, or if it did not. For forks and rewinds.
+    // The version that a row committed; kNoVersion if it has not. For forks and rewinds.
     [[nodiscard]] Version version(RowIndex row) const;
     [[nodiscard]] ConversationKey key(ConversationIndex conversation) const;
     // Rows whose tokens are still kept (Q1).
@@ -45,7 +45,7 @@ private:
     struct Kept {
         TokenSeq prompt;
         std::optional<TokenSeq> output;  // none: not answered
-        int32_t num_takers = 0;          // rows to come that take from this one
+        int32_t num_takers = 0;          // later rows that take from this one
         bool made = false;
         bool done = false;  // answered
     };

@@ -1,4 +1,4 @@
-// traces/shared_text.h: which block ids of a strand stand for text that several sessions share.
+// traces/shared_text.h: owns which block ids of a strand stand for text that several sessions share.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace verbatim::traces {
 
-// All sessions with the same (tool tokens, system tokens) begin with the same text (traces/README.md).
+// All sessions with equal (tool tokens, system tokens) begin with the same text (traces/README.md).
 class SharedText {
 public:
-    // Of the blocks that the pair covers, those that the strand's first request has there. An id that was seen keeps
-    // its text. REQUIRES: strand.num_requests > 0.
+    // The blocks covered by the pair in the strand's first request. An id that occurred keeps its text. REQUIRES:
+    // strand.num_requests > 0.
     SharedText(const Recording& recording, const Strand& strand);
 
     struct Part {
         bool shared = false;
-        int64_t place = 0;  // shared: the block's place in the shared text
-        int64_t count = 0;  // ids from the asked one on for which this holds
+        int64_t place = 0;  // shared: block index in the shared text
+        int64_t count = 0;  // number of ids, from the requested one on, with this result
     };
     [[nodiscard]] Part part_at(int64_t id) const;
     [[nodiscard]] uint64_t space() const { return space_; }
@@ -29,7 +29,7 @@ private:
         int64_t place = 0;
     };
     void add(int64_t first, int64_t count, int64_t place);
-    std::map<int64_t, Run> runs_;  // by first id; apart from each other
+    std::map<int64_t, Run> runs_;  // by first id; disjoint
     uint64_t space_ = 0;
 };
 

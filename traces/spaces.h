@@ -1,7 +1,7 @@
-// traces/spaces.h: which derived space (engine/tokens/token_seq.h) the tokens of a trace come from.
+// traces/spaces.h: owns the numbering of derived spaces (engine/tokens/token_seq.h), the sources of a trace's tokens.
 //
-// A space number is a kind, the number of the session's copy, and a key. Equal spaces and positions mean equal tokens,
-// so kinds never meet, and copies of a session share nothing but shared text.
+// A space number consists of a kind, the number of the session's copy, and a key. Equal spaces and positions mean equal
+// tokens, so kinds are disjoint, and copies of a session share nothing but shared text.
 //   bits 60..62 kind | 44..59 copy (0 for shared text) | 0..43 key
 #pragma once
 
@@ -12,12 +12,12 @@
 namespace verbatim::traces {
 
 enum class SpaceKind : uint8_t {
-    kWritten = 0,     // numbers that a person wrote into a file
-    kOutput = 1,      // key: row. Stands for output that was not generated
+    kWritten = 0,     // numbers written in a hand-made file
+    kOutput = 1,      // key: row. Output that was not generated
     kBlocks = 2,      // key: strand (traces/recording.h). Token k of block `id` is at id * tokens-per-id + k
     kPartial = 3,     // key: strand. Token k of a last block of `length` tokens is at (id * block + length) * block + k
     kSharedText = 4,  // key: (tool tokens, system tokens). The prompt prefix of all sessions with this pair
-    kOwn = 5,         // key: row of the source. Tokens that belong to this row alone
+    kOwn = 5,         // key: row of the source. Tokens unique to this row
 };
 
 inline constexpr int kSpaceKeyBits = 44;
@@ -36,7 +36,7 @@ constexpr uint64_t shared_text_space(uint64_t tool_tokens, uint64_t system_token
     return uint64_t{static_cast<uint8_t>(SpaceKind::kSharedText)} << 60 | tool_tokens << 30 | system_tokens;
 }
 constexpr SpaceKind kind_of(uint64_t space) { return static_cast<SpaceKind>(space >> 60); }
-// The same text in copy number `copy` of its session. REQUIRES: copy <= kMaxSpaceCopy, `space` is of copy 0.
+// The same text in copy `copy` of its session. REQUIRES: copy <= kMaxSpaceCopy, `space` is of copy 0.
 constexpr uint64_t space_of_copy(uint64_t space, uint64_t copy) {
     CHECK(copy <= kMaxSpaceCopy);
     return kind_of(space) == SpaceKind::kSharedText ? space : space | copy << kSpaceKeyBits;

@@ -10,14 +10,14 @@
 namespace verbatim::traces {
 namespace {
 
-// Which text has been said before, and by whom.
+// The text seen so far, and in which session.
 class SaidText {
 public:
     void add(const Trace& trace, const Row& row, TraceStats& stats) {
         const int64_t group = row.session >= 0 ? row.session : -1 - int64_t{index(row.conversation)};
         for (uint64_t k = 0; k < row.num_pieces; ++k) {
             const Piece& piece = trace.pieces[row.first_piece + k];
-            if (piece.space == Piece::kExplicit) {  // text that was written out counts as new
+            if (piece.space == Piece::kExplicit) {  // explicit tokens count as new
                 stats.new_tokens += piece.length;
                 continue;
             }

@@ -1,4 +1,4 @@
-// traces/strict.h: numbers from text, the whole of the text and nothing but the number.
+// traces/strict.h: owns strict conversions of a whole text to a number.
 #pragma once
 
 #include <charconv>
@@ -11,7 +11,7 @@
 
 namespace verbatim::traces {
 
-// Empty: not a number, leading '+' or space, trailing characters, or outside the type. Exact: std::from_chars.
+// Empty: not a number, leading '+' or space, trailing characters, or out of range. Exact: std::from_chars.
 template <typename T>
 std::optional<T> parse_number(std::string_view text) {
     T value{};
@@ -23,7 +23,7 @@ std::optional<T> parse_number(std::string_view text) {
     return value;
 }
 
-// Text from a file, as an error message can show it: at most 40 bytes, anything unprintable as '?'.
+// Text from a file for an error message: at most 40 bytes, unprintable ones as '?'.
 std::string shown(std::string_view text);
 
 }  // namespace verbatim::traces

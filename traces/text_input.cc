@@ -47,7 +47,7 @@ private:
     std::string_view text_;
 };
 
-// Puts bytes that were looked at back in front.
+// Prepends bytes that were peeked at.
 class PrefixedSource final : public ByteSource {
 public:
     PrefixedSource(std::string prefix, std::unique_ptr<ByteSource> rest)
@@ -67,7 +67,7 @@ private:
     std::unique_ptr<ByteSource> rest_;
 };
 
-// What gzip and zstd have in common: compressed bytes in a chunk, refilled when used up, the whole of `out` filled.
+// Common to gzip and zstd: refills a chunk of compressed bytes and fills all of `out`.
 class Decompressor : public ByteSource {
 public:
     Decompressor(std::string path, const char* format, std::unique_ptr<ByteSource> compressed)
@@ -81,7 +81,7 @@ public:
                 used_ = 0;
                 if (filled_ == 0 && between_frames()) return done;
             }
-            const bool starved = filled_ == 0;  // what the decompressor still holds may come out
+            const bool starved = filled_ == 0;  // the decompressor may still hold output
             ASSIGN_OR_RETURN(const size_t count, step(out.subspan(done)));
             done += count;
             if (starved && count == 0 && !between_frames()) {
@@ -92,7 +92,7 @@ public:
     }
 
 protected:
-    // Decompresses from input() into `out`, consumes what it used, and says how much came out.
+    // Decompresses from input() into `out`, consumes the used input, and returns the number of output bytes.
     virtual Result<size_t> step(std::span<char> out) = 0;
     [[nodiscard]] virtual bool between_frames() const = 0;
     [[nodiscard]] std::span<char> input() { return std::span(chunk_).subspan(used_, filled_ - used_); }
@@ -152,7 +152,7 @@ class ZstdSource final : public Decompressor {
 public:
     ZstdSource(std::string path, std::unique_ptr<ByteSource> compressed)
         : Decompressor(std::move(path), "zstd", std::move(compressed)), stream_(ZSTD_createDStream()) {
-        // A frame may ask for a window of this size at most: 128 MiB.
+        // Limits the window size that a frame may request to 128 MiB.
         if (stream_) ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, 27);
     }
 
@@ -201,7 +201,7 @@ Result<TextInput> TextInput::start(std::string path, std::unique_ptr<ByteSource>
     if (magic.starts_with("\x28\xb5\x2f\xfd")) source = std::make_unique<ZstdSource>(path, std::move(source));
     TextInput input(std::move(path), std::move(source), limits);
     RETURN_IF_ERROR(input.fill());
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some programs begin UTF-8 with one
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // optional at the start of UTF-8
     if (input.peek().starts_with(kByteOrderMark)) input.begin_ = kByteOrderMark.size();
     return input;
 }
@@ -224,7 +224,7 @@ Result<bool> TextInput::fill() {
 }
 
 Result<std::optional<std::string_view>> TextInput::next_line() {
-    size_t scanned = 0;  // bytes from begin_ that hold no line end
+    size_t scanned = 0;  // bytes from begin_ without a line end
     const void* found = nullptr;
     while (!at_end_) {
         found = std::memchr(buffer_.data() + begin_ + scanned, '\n', end_ - begin_ - scanned);

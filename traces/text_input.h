@@ -1,7 +1,7 @@
-// traces/text_input.h: the text of a trace file, plain, gzip or zstd (told from the first bytes), decompressed as it is
-// read.
+// traces/text_input.h: owns the text of a trace file, plain, gzip or zstd (detected from the first bytes), decompressed
+// while it is read.
 //
-// Owns the file and the decompressor. Hostile files are bounded: limits on a line and on all text that comes out.
+// It owns the file and the decompressor. Limits on a line and on all decompressed text bound hostile files.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct TextLimits {
     size_t text_bytes = size_t{16} << 30;  // 16 GiB, decompressed
 };
 
-// Bytes from somewhere, decompressed or not. read() fills `out` unless the end is near; 0 is the end.
+// A stream of bytes, decompressed or not. read() fills `out` unless the end is near; 0 is the end.
 class ByteSource {
 public:
     virtual ~ByteSource() = default;
@@ -31,16 +31,16 @@ public:
 class TextInput {
 public:
     static Result<TextInput> open(const std::string& path, TextLimits limits = {});
-    // `text` is borrowed and may itself be compressed; `path` is only for messages.
+    // Borrows `text`, which may be compressed; `path` is used in messages only.
     static Result<TextInput> from_memory(const std::string& path, std::string_view text, TextLimits limits = {});
 
     [[nodiscard]] const std::string& path() const { return path_; }
-    // The first bytes of the text (at most 64 KiB) after a byte order mark, not consumed. REQUIRES: nothing was read
-    // yet.
+    // The first bytes of the text (at most 64 KiB) after a byte order mark, without consuming them. REQUIRES: no read
+    // so far.
     [[nodiscard]] std::string_view peek() const { return std::string_view(buffer_.data() + begin_, end_ - begin_); }
     // Without '\n' or "\r\n"; valid until the next call; none at the end. A NUL byte is an error.
     Result<std::optional<std::string_view>> next_line();
-    // Of the last line, from 1.
+    // Number of the last line, from 1.
     [[nodiscard]] int64_t line_number() const { return line_number_; }
 
 private:

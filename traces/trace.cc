@@ -14,9 +14,9 @@
 namespace verbatim::traces {
 namespace {
 
-constexpr size_t kMaxProblems = 20;  // a hand-made trace that is wrong everywhere need not say so a million times
+constexpr size_t kMaxProblems = 20;  // limits the report for a trace that is wrong in every row
 
-// Collects what is wrong with one row.
+// Collects the problems of one row.
 class RowValidator {
 public:
     explicit RowValidator(const Trace& trace) : trace_(trace) {}
@@ -25,7 +25,7 @@ public:
         const Row& row = trace_.row(i);
         row_ = index(i);
         check_indices(i, row);
-        if (!problems_.empty()) return;  // the rest follows the indices
+        if (!problems_.empty()) return;  // the remaining checks need valid indices
         check_ranges(row);
         check_event(row);
         if (row.from != kNoRow) check_from(row);

@@ -27,8 +27,7 @@ Status need_sessions(const Trace& trace, std::string_view what) {
                  without - trace.rows.begin(), what);
 }
 
-// Rows at new places: order[new] = old. What pointed to a row that is gone points to what `instead` says (an old
-// place).
+// Reorders rows: order[new] = old. References to a removed row are replaced by `instead` (an old index).
 void rearrange(Trace& trace, const std::vector<size_t>& order, const std::vector<RowIndex>& instead) {
     std::vector<RowIndex> new_place(trace.rows.size(), kNoRow);
     for (size_t i = 0; i < order.size(); ++i) new_place[order[i]] = RowIndex{static_cast<int32_t>(i)};
@@ -54,7 +53,7 @@ void rearrange(Trace& trace, const std::vector<size_t>& order, const std::vector
 // In [0, 1), 53 bits.
 double uniform(Prng& prng) { return static_cast<double>(prng.next() >> 11) * 0x1p-53; }
 
-// Appends copy number `copy` of rows [0, count), which are of copy 0.
+// Appends copy `copy` of rows [0, count), which are copy 0.
 class SessionCopier {
 public:
     SessionCopier(Trace& trace, uint64_t seed, bool keep_starts)
@@ -124,10 +123,10 @@ private:
     int64_t num_sessions_ = 0;
     int64_t span_ns_ = 0;
     std::map<int32_t, int64_t> first_ns_;                           // by session
-    std::map<ConversationIndex, ConversationIndex> conversations_;  // of the copy at hand
+    std::map<ConversationIndex, ConversationIndex> conversations_;  // of the current copy
 };
 
-// Takes rows out; what they held of others' prompts becomes the others' own.
+// Removes rows; other rows' tokens taken from them become own tokens.
 class RowDropper {
 public:
     RowDropper(Trace& trace, const std::vector<bool>& dropped) : trace_(trace), dropped_(dropped) {}
@@ -153,9 +152,9 @@ public:
     }
 
 private:
-    // The first `count` tokens of row `i`'s prompt and output: so many of a row that stays, then `pieces`.
+    // The first `count` tokens of row `i`'s prompt and output, as tokens of a remaining row followed by `pieces`.
     std::pair<RowIndex, int64_t> resolve(RowIndex i, int64_t count, std::vector<Piece>& pieces) const {
-        // Own pieces are collected from the outermost row inward, so walk down first.
+        // Own pieces are collected from the outermost row inwards, so walk down first.
         std::vector<std::pair<RowIndex, int64_t>> chain;
         RowIndex at = i;
         int64_t wanted = count;
@@ -169,7 +168,7 @@ private:
         return {at, at == kNoRow ? 0 : wanted};
     }
 
-    // What row `i` adds itself to the first `count` tokens of its prompt and output.
+    // Adds the part of row `i`'s own tokens in the first `count` tokens of its prompt and output.
     void add_own(RowIndex i, int64_t count, std::vector<Piece>& pieces) const {
         const Row& row = trace_.row(i);
         int64_t position = planned_take(trace_, row);
@@ -180,7 +179,7 @@ private:
             pieces.push_back(piece);
         }
         if (position >= count) return;
-        // The answer that nobody will give. Far above the positions that a row's own text uses.
+        // The answer of the removed row, at positions far above those of the row's own text.
         const uint64_t space = private_space(SpaceKind::kOwn, static_cast<uint64_t>(index(i)));
         pieces.push_back({space, int64_t{1} << 40, static_cast<int32_t>(count - position), false, false});
     }
@@ -189,7 +188,7 @@ private:
     const std::vector<bool>& dropped_;
 };
 
-// A suffix, regenerate or rewind does not say what the conversation holds, so nothing can be taken out before it.
+// A suffix, regenerate or rewind does not determine the conversation's content, so no turn before it can be removed.
 Status check_droppable(const Trace& trace, const std::vector<bool>& dropped) {
     std::vector<bool> loses_a_row(trace.conversations.size());
     for (size_t i = 0; i < trace.rows.size(); ++i) {
@@ -271,7 +270,7 @@ void scale_times(Trace& trace, double rate_scale, double think_scale) {
     if (rate_scale == 1 && think_scale == 1) return;
     std::vector<int64_t> arrivals;
     arrivals.reserve(trace.rows.size());
-    // What is longer than a file may say (traces/verbatim_csv_format.h) is as long as it may.
+    // Clamps to the largest value in a file (traces/verbatim_csv_format.h).
     const auto scaled = [](int64_t ns, double factor) {
         return std::llround(std::min(static_cast<double>(ns) * factor, 0x1p61));
     };
@@ -313,8 +312,7 @@ Result<int64_t> bound_context(Trace& trace, int64_t max_context, OverContext ove
     for (size_t i = 0; i < trace.rows.size(); ++i) {
         Row& row = trace.rows[i];
         instead[i] = row.wait_for;
-        const bool fork_of_nothing =
-            row.event == Event::kFork && over[place(row.from)];  // nothing will be committed there
+        const bool fork_of_nothing = row.event == Event::kFork && over[place(row.from)];  // the source commits nothing
         if (over[i]) row.expect = Expect::kRefused;
         if (!fork_of_nothing && (!over[i] || over_context == OverContext::kReject)) order.push_back(i);
     }

@@ -1,5 +1,5 @@
-// traces/transform.h: what options do to a trace that has been read: choose sessions, copy them, move times, bound the
-// context.
+// traces/transform.h: owns the transformations of a trace after reading: select sessions, copy them, scale times, bound
+// the context.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,15 @@
 
 namespace verbatim::traces {
 
-// Only rows of sessions in the range stay. Error: a row has no session.
+// Keeps only rows of sessions in the range. Error: a row has no session.
 Status keep_sessions(Trace& trace, const SessionRange& range);
 
-// The trace of these rows alone, in this order. REQUIRES: they ascend, and no row that is left out is one that another
-// takes from, waits for or names.
+// The trace of these rows alone, in this order. REQUIRES: they ascend, and no removed row is one that a remaining row
+// takes from, waits for or refers to.
 [[nodiscard]] Trace only_rows(const Trace& trace, const std::vector<size_t>& rows);
 
-// `copies` of every session beside each other: fresh conversations and texts (shared text stays shared). Copies of
-// sessions that have a recorded start begin at a seeded uniform time within the trace; `starts_follow`: start_sessions
-// comes after this.
+// `copies` copies of every session: fresh conversations and texts (shared text stays shared). Copies of sessions with a
+// recorded start begin at a seeded uniform time within the trace; `starts_follow`: start_sessions is called later.
 Status copy_sessions(Trace& trace, int64_t copies, uint64_t seed, bool starts_follow);
 
 // Times count from each session's start; the sessions start as a seeded Poisson process of `rate` per second, the first
@@ -29,15 +28,15 @@ Status copy_sessions(Trace& trace, int64_t copies, uint64_t seed, bool starts_fo
 void start_sessions(Trace& trace, double rate, uint64_t seed);
 
 // Arrivals `rate_scale` times as fast, think times `think_scale` times as long. A row that waits for an answer keeps
-// its distance to the row that it waits for, which then is its think time.
+// its distance from the row that it waits for, as its think time.
 void scale_times(Trace& trace, double rate_scale, double think_scale);
 
-// Restores R2; rows that arrive together keep their order.
+// Restores R2; rows with equal arrival times keep their order.
 void sort_by_arrival(Trace& trace);
 
-// Rows whose prompt and answer exceed `max_context`: expected to be refused (kReject), or taken out (kDrop), in which
-// case rows that took from them get the tokens as their own. How many rows there were. Error: kDrop where a suffix,
-// regenerate or rewind would lose a turn.
+// Rows whose prompt and answer exceed `max_context` are expected to be refused (kReject), or removed (kDrop); in that
+// case rows that took from them get the tokens as own tokens. Returns the number of such rows. Error: kDrop where a
+// suffix, regenerate or rewind would lose a turn.
 Result<int64_t> bound_context(Trace& trace, int64_t max_context, OverContext over_context);
 
 }  // namespace verbatim::traces

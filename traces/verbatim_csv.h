@@ -1,4 +1,4 @@
-// traces/verbatim_csv.h: Verbatim's own trace format. traces/README.md says what each column means.
+// traces/verbatim_csv.h: owns Verbatim's trace format. traces/README.md describes its columns.
 #pragma once
 
 #include <iosfwd>
@@ -13,8 +13,8 @@ namespace verbatim::traces {
 // At most `limit` rows (0: all). The result passes validate().
 Result<Trace> read_verbatim_csv(TextInput input, int64_t limit = 0);
 
-// Canonical: the same trace gives the same bytes, and reading them gives the same trace.
-// REQUIRES: validate(trace) has no problem.
+// Canonical: the same trace gives the same bytes, and reading them gives the same trace. REQUIRES: validate(trace)
+// returns no problem.
 void write_verbatim_csv(const Trace& trace, std::ostream& out);
 // To a file; gzip when the name ends in .gz, zstd when it ends in .zst.
 Status write_verbatim_csv(const Trace& trace, const std::string& path);

@@ -1,5 +1,4 @@
-// traces/verbatim_csv_format.h: the columns and words of Verbatim's own trace format; shared by its reader and its
-// writer.
+// traces/verbatim_csv_format.h: owns the columns and keywords of Verbatim's trace format, for its reader and writer.
 #pragma once
 
 #include <array>
@@ -14,7 +13,7 @@ namespace verbatim::traces::csv_format {
 
 inline constexpr std::string_view kFirstLine = "# verbatim-trace 1";
 
-// In the order in which the writer puts them.
+// In the writer's order.
 enum Column : size_t {
     kRow,
     kEvent,
@@ -77,7 +76,7 @@ inline constexpr std::array<const char*, kNumColumns> kColumnNames = {"row",
                                                                       "abort_after",
                                                                       "expect"};
 
-// Place in the list = the enum's value; the first one is what an empty field means.
+// Index in the list = the enum's value; the first entry is the meaning of an empty field.
 inline constexpr std::array<std::string_view, 6> kEvents = {"history", "suffix", "regenerate",
                                                             "fork",    "rewind", "delete"};
 inline constexpr std::array<std::string_view, 3> kStarts = {"arrival", "answer", "running"};
@@ -86,7 +85,7 @@ inline constexpr std::array<std::string_view, 4> kExpects = {"served", "busy", "
 inline constexpr std::string_view kEmptySalt = "\"\"";   // an empty field is no salt
 inline constexpr std::string_view kNoHeadWord = "none";  // column parent
 
-// Limits of what a file may say; larger numbers are errors, not surprises.
+// Limits of the values in a file; larger numbers are errors.
 inline constexpr int64_t kMaxNs = int64_t{1} << 61;
 inline constexpr int64_t kMaxRowTokens = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxPromptTokens = int64_t{1} << 40;

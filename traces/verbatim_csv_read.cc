@@ -14,7 +14,7 @@ namespace {
 
 using namespace csv_format;
 
-// The text before `separator`, which is taken off `rest`; all of it when there is none.
+// Splits `rest` at `separator` and returns the text before it; all of it when there is none.
 std::string_view take_until(std::string_view& rest, char separator) {
     const size_t end = rest.find(separator);
     const std::string_view part = rest.substr(0, end);
@@ -35,7 +35,7 @@ std::optional<std::pair<TokenId, TokenId>> parse_id_range(std::string_view text)
     return std::pair{*first, *last};
 }
 
-// Makes the rows. One object per file.
+// Builds the rows. One object per file.
 class VerbatimCsvReader {
 public:
     explicit VerbatimCsvReader(CsvColumns<kNumColumns> columns) : columns_(std::move(columns)) {}
@@ -75,7 +75,7 @@ private:
         return {};
     }
 
-    // What validate() asks of one row, said where it is.
+    // The checks of validate() for one row, with its place in the file.
     [[nodiscard]] Status check_row(const Row& row) const {
         const bool request = is_request(row.event);
         if (!request && row.num_pieces > 0) return columns_.wrong(kTokens, "no tokens: this event is no request");
@@ -209,7 +209,7 @@ private:
         return {};
     }
 
-    // What a suffix or regenerate follows: the conversation's last turn; for a retry, what its first try followed.
+    // What a suffix or regenerate follows: the conversation's last turn; for a retry, the predecessor of the first try.
     [[nodiscard]] RowIndex previous_turn(const Row& row) const {
         const Trace& trace = builder_.trace();
         if (row.turn != 0) {
@@ -228,7 +228,7 @@ private:
         if (is_request(row.event) && row.expect == Expect::kServed && row.abort_after < 0) tips_[conversation] = i;
     }
 
-    // message|message: pieces separated by spaces, then ~ when the message's end is no checkpoint.
+    // message|message: pieces separated by spaces, then ~ if the message's end is no checkpoint.
     Status read_tokens() {
         std::string_view rest = columns_.field(kTokens);
         while (!rest.empty()) {
@@ -345,7 +345,7 @@ private:
     TraceBuilder builder_;
     std::unordered_map<std::string, RowIndex> named_rows_;
     std::map<std::pair<ConversationIndex, uint32_t>, RowIndex> turns_;  // first row of a turn id
-    std::vector<RowIndex> tips_;    // per conversation: the row whose head its name points to, if all goes as planned
+    std::vector<RowIndex> tips_;    // per conversation: the row whose head its name should point to
     std::vector<RowIndex> newest_;  // per conversation: its last row
 };
 
