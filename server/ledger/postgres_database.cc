@@ -100,8 +100,20 @@ Status PostgresDatabase::connect_once() {
     }
     PQsetNoticeProcessor(
         connection_.get(), [](void*, const char*) {}, nullptr);
+    // A transaction has ended when the server has it on its disk, whatever is usual there.
     RETURN_IF_ERROR(run("SET synchronous_commit TO on", {}));
-    return {};
+    return check_syncs();
+}
+
+// No session can turn fsync on: a server without it keeps nothing through a power cut.
+Status PostgresDatabase::check_syncs() {
+    const char* const sql = "SELECT CASE WHEN current_setting('fsync') = 'on' THEN 1::BIGINT ELSE 0::BIGINT END";
+    ASSIGN_OR_RETURN(const auto syncs, rows(sql, {}));
+    if (syncs.size() == 1 && syncs[0][0] == SqlValue(int64_t{1})) return {};
+    connection_.reset();
+    return error(
+        "its server runs with fsync = off and would lose answered turns with its machine: set fsync = on there, or "
+        "choose another --ledger");
 }
 
 // Of the session: it goes with the connection, however this process ends.

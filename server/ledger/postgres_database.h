@@ -42,6 +42,7 @@ private:
     Result<Answer> ask(const std::string& sql, std::span<const SqlValue> values);
     Status wait_for_answer();
     Status connect_once();
+    Status check_syncs();
     Status take_lock(int64_t limit_ms);
 
     std::string url_;

@@ -65,8 +65,10 @@ Status SqliteDatabase::connect() {
     database_.reset(opened);
     if (code != SQLITE_OK) return said();
     sqlite3_busy_timeout(opened, 0);
+    // With a write-ahead log, FULL and EXTRA sync it at every commit. The journal that a new file has before the log is
+    // deleted under EXTRA with a sync of the folder: one that came back after a power cut would undo the whole ledger.
     for (const char* pragma :
-         {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"})
+         {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA synchronous = EXTRA", "PRAGMA journal_mode = WAL"})
         RETURN_IF_ERROR(rows(pragma, {}));
     RETURN_IF_ERROR(take_lock());
     return check_owner();

@@ -9,6 +9,7 @@
 #include "server/ledger/sqlite_database.h"
 #include "tests/server/http/http_scene.h"
 #include "tests/server/ledger/ledger_places.h"
+#include "tests/server/ledger/wrapping_database.h"
 
 namespace verbatim::tests {
 namespace {
@@ -292,23 +293,16 @@ TEST(HttpConversations, ARewrittenHistoryCostsWhatDiverged) {
 
 // --- a store that fails
 
-class FailingDatabase final : public SqlDatabase {
+class FailingDatabase final : public WrappingDatabase {
 public:
-    FailingDatabase(std::string file, std::atomic<bool>& fails) : inner_(std::move(file)), fails_(fails) {}
-    Status connect() override { return inner_.connect(); }
-    Status recover() override { return inner_.recover(); }
+    FailingDatabase(std::unique_ptr<SqlDatabase> inner, std::atomic<bool>& fails)
+        : WrappingDatabase(std::move(inner)), fails_(fails) {}
     Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) override {
         if (fails_) return tl::unexpected(Error{"the disk is full", ErrorKind::kMachine});
-        return inner_.run(sql, values);
+        return inner().run(sql, values);
     }
-    Result<std::vector<SqlRow>> rows(const std::string& sql, std::span<const SqlValue> values) override {
-        return inner_.rows(sql, values);
-    }
-    Result<bool> has_table(const std::string& name) override { return inner_.has_table(name); }
-    [[nodiscard]] std::string where() const override { return inner_.where(); }
 
 private:
-    SqliteDatabase inner_;
     std::atomic<bool>& fails_;
 };
 
@@ -320,7 +314,8 @@ TEST(HttpConversations, AStoreThatFailsIsSaidAndNothingIsLost) {
     {
         HttpSceneConfig config;
         config.ledger = [&] {
-            return std::make_unique<SqlLedgerStore>(std::make_unique<FailingDatabase>(folder.file("ledger"), fails));
+            auto file = std::make_unique<SqliteDatabase>(folder.file("ledger"));
+            return std::make_unique<SqlLedgerStore>(std::make_unique<FailingDatabase>(std::move(file), fails));
         };
         HttpScene scene(std::move(config));
         ASSERT_EQ(scene.chat(turn("c", "hello")).status, 200);

@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "server/ledger/sql_database.h"
+#include "tests/server/ledger/wrapping_database.h"
 
 namespace verbatim::tests {
 
@@ -41,24 +41,16 @@ private:
     int num_held_ = 0;
 };
 
-class HeldDatabase final : public server::SqlDatabase {
+class HeldDatabase final : public WrappingDatabase {
 public:
-    HeldDatabase(std::unique_ptr<server::SqlDatabase> inner, StoreGate& gate) : inner_(std::move(inner)), gate_(gate) {}
-    Status connect() override { return inner_->connect(); }
-    Status recover() override { return inner_->recover(); }
+    HeldDatabase(std::unique_ptr<server::SqlDatabase> inner, StoreGate& gate)
+        : WrappingDatabase(std::move(inner)), gate_(gate) {}
     Result<int64_t> run(const std::string& sql, std::span<const server::SqlValue> values) override {
         if (sql == "COMMIT") gate_.pass();
-        return inner_->run(sql, values);
+        return inner().run(sql, values);
     }
-    Result<std::vector<server::SqlRow>> rows(const std::string& sql,
-                                             std::span<const server::SqlValue> values) override {
-        return inner_->rows(sql, values);
-    }
-    Result<bool> has_table(const std::string& name) override { return inner_->has_table(name); }
-    [[nodiscard]] std::string where() const override { return inner_->where(); }
 
 private:
-    std::unique_ptr<server::SqlDatabase> inner_;
     StoreGate& gate_;
 };
 

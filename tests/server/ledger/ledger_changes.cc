@@ -84,6 +84,26 @@ std::vector<Change> RandomChanges::next(int count) {
     return changes;
 }
 
+Digest digest_of(const LedgerContents& contents) {
+    Digester digester;
+    for (const auto& [key, conversation] : contents.conversations) {
+        digester.add(key.salt.value.value_or("no salt"));
+        digester.add(key.conversation_id);
+        digester.add(conversation.version);
+        for (const TurnPtr& turn : conversation.turns) {
+            digester.add(turn->chain);
+            digester.add(turn->version);
+            digester.add(turn->messages);
+        }
+        for (const auto& [turn_id, answer] : conversation.answers) {
+            digester.add(turn_id);
+            digester.add(answer->request);
+        }
+    }
+    digester.add(contents.deleted.size());
+    return digester.digest();
+}
+
 void expect_equal(const LedgerContents& got, const LedgerContents& wanted) {
     ASSERT_EQ(got.conversations.size(), wanted.conversations.size());
     for (const auto& [key, conversation] : wanted.conversations) {

@@ -28,6 +28,7 @@ private:
     int64_t next_turn_ = 0;
 };
 
+[[nodiscard]] Digest digest_of(const server::LedgerContents& contents);
 void expect_equal(const server::LedgerContents& got, const server::LedgerContents& wanted);
 
 }  // namespace verbatim::tests

@@ -79,7 +79,7 @@ TestFolder::~TestFolder() {
     fs::remove_all(path_, ignored);
 }
 
-PostgresServer::PostgresServer() {
+PostgresServer::PostgresServer(std::vector<std::string> settings) : settings_(std::move(settings)) {
     const fs::path programs = newest_postgres();
     if (programs.empty()) {
         why_not_ = "PostgreSQL's server is not installed (Debian: postgresql)";
@@ -98,21 +98,37 @@ PostgresServer::PostgresServer() {
         why_not_ = "initdb failed, see " + log;
         return;
     }
-    process_ = start({(programs / "postgres").string(), "-D", data, "-k", folder_.path().string(), "-c",
-                      "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=20"},
-                     log);
+    why_not_ = restart();
+}
+
+std::string PostgresServer::restart() {
+    const std::string log = folder_.file("log");
+    std::vector<std::string> command = {(newest_postgres() / "postgres").string(), "-D", folder_.file("data"), "-k",
+                                        folder_.path().string()};
+    std::vector<std::string> settings = settings_;
+    settings.insert(settings.begin(), {"listen_addresses=", "max_connections=20"});
+    for (const std::string& setting : settings) command.insert(command.end(), {"-c", setting});
+    process_ = start(command, log);
     for (int i = 0; i < 2000; ++i) {
-        if (server::PostgresDatabase(url("public")).connect()) return;
+        if (answers()) return "";
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    why_not_ = "the server does not answer, see " + log;
+    return "the server does not answer, see " + log;
+}
+
+bool PostgresServer::answers() const {
+    const Status connected = server::PostgresDatabase(url("public")).connect();
+    return connected || connected.error().message.find("fsync") != std::string::npos;
+}
+
+void PostgresServer::crash() {
+    kill(process_, SIGCONT);
+    kill(process_, SIGQUIT);
+    waitpid(std::exchange(process_, -1), nullptr, 0);
 }
 
 PostgresServer::~PostgresServer() {
-    if (process_ <= 0) return;
-    kill(process_, SIGCONT);
-    kill(process_, SIGQUIT);
-    waitpid(process_, nullptr, 0);
+    if (process_ > 0) crash();
 }
 
 void PostgresServer::signal(int number) const { kill(process_, number); }
@@ -141,19 +157,19 @@ auto FaultyDatabase::meet(Deed deed) -> decltype(deed()) {
 }
 
 Status FaultyDatabase::connect() {
-    return meet([&] { return inner_->connect(); });
+    return meet([&] { return inner().connect(); });
 }
 Status FaultyDatabase::recover() {
-    return meet([&] { return inner_->recover(); });
+    return meet([&] { return inner().recover(); });
 }
 Result<int64_t> FaultyDatabase::run(const std::string& sql, std::span<const SqlValue> values) {
-    return meet([&] { return inner_->run(sql, values); });
+    return meet([&] { return inner().run(sql, values); });
 }
 Result<std::vector<SqlRow>> FaultyDatabase::rows(const std::string& sql, std::span<const SqlValue> values) {
-    return meet([&] { return inner_->rows(sql, values); });
+    return meet([&] { return inner().rows(sql, values); });
 }
 Result<bool> FaultyDatabase::has_table(const std::string& name) {
-    return meet([&] { return inner_->has_table(name); });
+    return meet([&] { return inner().has_table(name); });
 }
 
 void EveryStore::SetUp() {

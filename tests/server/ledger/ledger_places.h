@@ -9,10 +9,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/ledger/ledger_store.h"
 #include "server/ledger/sql_database.h"
 #include "server/ledger/sql_ledger_store.h"
+#include "tests/server/ledger/wrapping_database.h"
 
 namespace verbatim::tests {
 
@@ -38,7 +40,8 @@ private:
 // folder.
 class PostgresServer {
 public:
-    PostgresServer();
+    // `settings` beside those that Debian has, as in {"fsync=off"}.
+    explicit PostgresServer(std::vector<std::string> settings = {});
     PostgresServer(const PostgresServer&) = delete;
     PostgresServer& operator=(const PostgresServer&) = delete;
     ~PostgresServer();
@@ -47,8 +50,13 @@ public:
     [[nodiscard]] std::string url(const std::string& schema) const;
     void make_schema(const std::string& name) const;
     void signal(int number) const;  // to the server's first process
+    void crash();                   // all processes end at once, and nothing is written
+    // After a crash. Empty: it runs.
+    [[nodiscard]] std::string restart();
 
 private:
+    [[nodiscard]] bool answers() const;
+    std::vector<std::string> settings_;
     TestFolder folder_;
     std::string why_not_;
     pid_t process_ = -1;
@@ -58,7 +66,7 @@ private:
 enum class Fault { kBefore, kAfter };  // nothing is done; it is done, and nobody hears of it
 
 // Another database, of which some calls fail.
-class FaultyDatabase final : public SqlDatabase {
+class FaultyDatabase final : public WrappingDatabase {
 public:
     struct Plan {
         int64_t calls = 0;   // so far
@@ -66,18 +74,16 @@ public:
         int64_t last = -1;
         Fault fault = Fault::kBefore;
     };
-    FaultyDatabase(std::unique_ptr<SqlDatabase> inner, Plan& plan) : inner_(std::move(inner)), plan_(plan) {}
+    FaultyDatabase(std::unique_ptr<SqlDatabase> inner, Plan& plan) : WrappingDatabase(std::move(inner)), plan_(plan) {}
     Status connect() override;
     Status recover() override;
     Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) override;
     Result<std::vector<SqlRow>> rows(const std::string& sql, std::span<const SqlValue> values) override;
     Result<bool> has_table(const std::string& name) override;
-    [[nodiscard]] std::string where() const override { return inner_->where(); }
 
 private:
     template <typename Deed>
     auto meet(Deed deed) -> decltype(deed());
-    std::unique_ptr<SqlDatabase> inner_;
     Plan& plan_;
 };
 

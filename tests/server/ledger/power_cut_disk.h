@@ -1,0 +1,64 @@
+// tests/server/ledger/power_cut_disk.h: a disk for SQLite, in memory, that loses at a power cut what was not synced.
+//
+//   W1  what a file had at its last sync is there after the cut
+//   W2  of what was written since, any part is there: whole writes, halves of them, later ones without earlier ones
+//   W3  a file that was never synced may be gone; one that was deleted without a sync of its folder may be back
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace verbatim::tests {
+
+// SQLite's default file system while it lives: SQLite opens every file on it.
+class PowerCutDisk {
+public:
+    explicit PowerCutDisk(uint64_t seed);
+    PowerCutDisk(const PowerCutDisk&) = delete;
+    PowerCutDisk& operator=(const PowerCutDisk&) = delete;
+    ~PowerCutDisk();
+
+    // The power goes after so many writes, syncs and deletes from now on: the next one fails, and all behind it.
+    void cut_after(int64_t num_operations);
+    [[nodiscard]] bool is_cut() const { return num_left_ < 0; }
+    // The power is back. REQUIRES: no file is open.
+    void restart();
+    [[nodiscard]] int64_t num_lost_writes() const { return num_lost_writes_; }  // at all cuts
+
+    struct Operation {
+        int64_t offset = -1;  // -1: a truncation to `size`
+        int64_t size = 0;
+        std::string bytes;
+    };
+    struct File {
+        std::string bytes;
+        std::string synced;
+        std::vector<Operation> since;
+        bool is_synced = false;
+        bool is_deleted = false;  // without a sync of the folder
+    };
+    [[nodiscard]] bool may_change();  // takes one operation
+    // Null: it is not there, and is not to be made.
+    File* open(const std::string& name, bool make);
+    void remove(const std::string& name, bool syncs_folder);
+    [[nodiscard]] bool has(const std::string& name) const;
+    int num_open = 0;
+
+private:
+    struct System;
+    int64_t below(int64_t count) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(count)); }
+    void lose(File& file);
+    void lose_part(std::string& bytes, const Operation& operation);
+
+    std::mt19937_64 random_;
+    std::map<std::string, std::unique_ptr<File>> files_;
+    int64_t num_left_ = int64_t{1} << 60;
+    int64_t num_lost_writes_ = 0;
+    std::unique_ptr<System> system_;
+};
+
+}  // namespace verbatim::tests
