@@ -1,9 +1,14 @@
 // The agentic session JSONL: one session per line, see traces/README.md.
 #include <algorithm>
 #include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "traces/json_cursor.h"
 #include "traces/recording.h"
+#include "traces/strict.h"
 
 namespace verbatim::traces {
 namespace {
@@ -196,8 +201,9 @@ private:
     Status end_request(size_t begin, uint32_t seen, const std::string& type, RecordedRequest request,
                        std::vector<RecordedRequest>& requests) {
         constexpr uint32_t kNeeded = kT | kIn | kOut | kBlocks;
-        if ((seen & kNeeded) != kNeeded || (seen & kRequests) != 0)
-            return json_->wrong_at(begin, "a request with 't', 'in', 'out' and 'h' or 'hash_ids'");
+        if ((seen & kNeeded) != kNeeded) return lacks(begin, seen);
+        if ((seen & kRequests) != 0)
+            return json_->wrong_at(begin, "a request without 'requests', or of type 'subagent'");
         if (type != "s" && type != "n") return json_->wrong_at(begin, "a request of type 's', 'n' or 'subagent'");
         RETURN_IF_ERROR(check_blocks(begin, request));
         if (!requests.empty() && request.time_ns < requests.back().time_ns)
@@ -205,6 +211,17 @@ private:
         request.source_row = next_source_row_++;
         requests.push_back(request);
         return {};
+    }
+
+    [[nodiscard]] tl::unexpected<Error> lacks(size_t begin, uint32_t seen) const {
+        std::vector<std::string_view> missing;
+        for (const auto& [member, key] : {std::pair{kT, "t"}, std::pair{kIn, "in"}, std::pair{kOut, "out"}})
+            if ((seen & member) == 0) missing.emplace_back(key);
+        const bool lacks_blocks = (seen & kBlocks) == 0;
+        const std::string blocks = "'h' or 'hash_ids'";
+        if (missing.empty()) return json_->wrong_at(begin, "a request with " + blocks);
+        return json_->wrong_at(begin,
+                               "a request with " + listed(missing) + (lacks_blocks ? ", and with " + blocks : ""));
     }
 
     // Requires the ids of the full blocks, optionally followed by one of a last partial block.
@@ -292,7 +309,7 @@ Result<Recording> read_agentic(TextInput input, const ReadOptions& options) {
     recording.block_tokens = kAgenticBlockTokens;
     SessionReader reader(recording, options);
     for (int64_t number = 0; !reader.full() && (!options.sessions || number <= options.sessions->last); ++number) {
-        ASSIGN_OR_RETURN(const auto line, input.next_line());
+        ASSIGN_OR_RETURN(const auto line, input.next_row_line());
         if (!line) break;
         if (options.sessions && number < options.sessions->first) continue;
         RETURN_IF_ERROR(reader.read(*line, fmt::format("{}:{}", input.path(), input.line_number())));

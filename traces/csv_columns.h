@@ -49,7 +49,8 @@ private:
     bool at_end_ = false;
 };
 
-template <size_t N>
+// `Quotes`: csv.h's policy. Verbatim's own names may have quotes in them; other programs' fields may be quoted.
+template <size_t N, typename Quotes = io::no_quote_escape<','>>
 class CsvColumns {
 public:
     using Names = std::array<const char*, N>;
@@ -95,7 +96,7 @@ public:
     }
 
 private:
-    using Reader = io::CSVReader<N, io::trim_chars<' ', '\t'>, io::no_quote_escape<','>, io::throw_on_overflow,
+    using Reader = io::CSVReader<N, io::trim_chars<' ', '\t'>, Quotes, io::throw_on_overflow,
                                  io::single_and_empty_line_comment<'#'>>;
     CsvColumns(std::string path, const Names& names)
         : path_(std::move(path)), names_(names), failed_(std::make_unique<std::optional<Error>>()) {}

@@ -118,10 +118,13 @@ void group_by_session(Recording& recording, const std::vector<int64_t>& sessions
 
 }  // namespace
 
+template <size_t N>
+using QuotedColumns = CsvColumns<N, io::double_quote_escape<',', '"'>>;
+
 Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
     enum Column : size_t { kTimestamp, kContext, kGenerated, kCount };
     ASSIGN_OR_RETURN(auto columns,
-                     CsvColumns<kCount>::open(std::move(input), {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}));
+                     QuotedColumns<kCount>::open(std::move(input), {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}));
     for (size_t column = 0; column < kCount; ++column) {
         if (!columns.has(column)) return columns.wrong(column, "this column in the header");
     }
@@ -145,10 +148,10 @@ Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
 
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
     enum Column : size_t { kTimestamp, kSession, kElapsed, kModel, kRequest, kResponse, kTotal, kLogType, kCount };
-    ASSIGN_OR_RETURN(
-        auto columns,
-        CsvColumns<kCount>::open(std::move(input), {"Timestamp", "Session ID", "Elapsed time", "Model",
-                                                    "Request tokens", "Response tokens", "Total tokens", "Log Type"}));
+    ASSIGN_OR_RETURN(auto columns,
+                     QuotedColumns<kCount>::open(std::move(input),
+                                                 {"Timestamp", "Session ID", "Elapsed time", "Model", "Request tokens",
+                                                  "Response tokens", "Total tokens", "Log Type"}));
     for (const Column column : {kTimestamp, kModel, kRequest, kResponse, kTotal, kLogType}) {
         if (!columns.has(column)) return columns.wrong(column, "this column in the header");
     }

@@ -11,6 +11,7 @@
 
 #include "traces/json_cursor.h"
 #include "traces/recording.h"
+#include "traces/strict.h"
 
 namespace verbatim::traces {
 namespace {
@@ -89,9 +90,11 @@ private:
 
 // A turn that continues a session has a delay after the answer; all other requests have an arrival time.
 Status MooncakeReader::check(JsonCursor& json, size_t begin, const Line& line, bool opens) const {
-    if (!line.input_length || !line.output_length || (opens && !line.timestamp_ns)) {
-        return json.wrong_at(begin, "a request with 'timestamp', 'input_length', 'output_length' and 'hash_ids'");
-    }
+    std::vector<std::string_view> missing;
+    if (opens && !line.timestamp_ns) missing.emplace_back("timestamp");
+    if (!line.input_length) missing.emplace_back("input_length");
+    if (!line.output_length) missing.emplace_back("output_length");
+    if (!missing.empty()) return json.wrong_at(begin, "a request with " + listed(missing));
     if (!opens && line.timestamp_ns && line.delay_ns) return json.wrong_at(begin, "'timestamp' or 'delay', not both");
     if (opens && line.delay_ns.value_or(0) > 0) {
         return json.wrong_at(begin, "a 'delay' only where a line of the same 'session_id' was before");
@@ -185,7 +188,7 @@ Result<Recording> read_mooncake(TextInput input, const ReadOptions& options) {
     recording.block_tokens = kMooncakeBlockTokens;
     MooncakeReader reader(recording);
     while (options.limit == 0 || static_cast<int64_t>(recording.requests.size()) < options.limit) {
-        ASSIGN_OR_RETURN(const auto line, input.next_line());
+        ASSIGN_OR_RETURN(const auto line, input.next_row_line());
         if (!line) break;
         JsonCursor json(*line, fmt::format("{}:{}", input.path(), input.line_number()));
         RETURN_IF_ERROR(reader.read(json));

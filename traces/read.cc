@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "traces/conversations.h"
 #include "traces/recording.h"
@@ -31,8 +32,11 @@ Result<Format> recognise(const TextInput& input) {
         if (line.find("\"hash_ids\"") != std::string_view::npos) return Format::kMooncake;
         if (line.find("\"input_length\"") != std::string_view::npos) return Format::kMooncake;
     }
-    if (line.starts_with("TIMESTAMP,")) return Format::kAzure;
-    if (line.starts_with("Timestamp,")) return Format::kBurstGpt;
+    for (const auto& [column, format] :
+         {std::pair{"TIMESTAMP", Format::kAzure}, std::pair{"Timestamp", Format::kBurstGpt}}) {
+        if (line.starts_with(fmt::format("{},", column)) || line.starts_with(fmt::format("\"{}\",", column)))
+            return format;
+    }
     return error("{}:1: got {}, wanted a trace: {} (--input-format forces one)", input.path(), shown(line),
                  fmt::join(kFormatNames, ", "));
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 namespace verbatim::traces {
 
@@ -25,5 +26,8 @@ std::optional<T> parse_number(std::string_view text) {
 
 // Text from a file for an error message: at most 40 bytes, unprintable ones as '?'.
 std::string shown(std::string_view text);
+
+// 'a', 'b' and 'c'
+std::string listed(const std::vector<std::string_view>& names);
 
 }  // namespace verbatim::traces

@@ -252,4 +252,17 @@ Result<std::optional<std::string_view>> TextInput::next_line() {
     return std::string_view(line_begin, length);
 }
 
+Result<std::optional<std::string_view>> TextInput::next_row_line() {
+    int64_t first_blank = 0;
+    for (;;) {
+        ASSIGN_OR_RETURN(const std::optional<std::string_view> line, next_line());
+        const bool is_blank = line && line->find_first_not_of(" \t") == std::string_view::npos;
+        if (is_blank && first_blank == 0) first_blank = line_number_;
+        if (is_blank) continue;
+        if (line && first_blank > 0)
+            return error("{}:{}:1: got an empty line before the last row, wanted a row", path_, first_blank);
+        return line;
+    }
+}
+
 }  // namespace verbatim::traces

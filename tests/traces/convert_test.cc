@@ -265,6 +265,45 @@ TEST(Convert, AByteOrderMarkIsNoPartOfTheText) {
     EXPECT_THAT(message("\xef\xbb\xbf" + line + "\xef\xbb\xbf" + line), HasSubstr("t:2:1: got"));
 }
 
+// Editors and `echo` leave them.
+TEST(Convert, BlankLinesAtTheEndOfJsonLinesAreNoRows) {
+    const std::string mooncake = mooncake_line(0, 1024, 1, "1, 2");
+    const std::string agentic = R"({"id":"x","requests":[{"t":0.0,"type":"n","in":128,"out":5,"h":[[1,2]]}]})"
+                                "\n";
+    for (const std::string& line : {mooncake, agentic}) {
+        for (const char* end : {"\n", "\r\n", "  \t\n", "\n\n \n", " "})
+            EXPECT_EQ(read(line + end).trace, read(line).trace) << '[' << end << ']';
+    }
+    EXPECT_THAT(message(mooncake + "\n\n" + mooncake), HasSubstr("t:2:1: got an empty line before the last row"));
+}
+
+// Spreadsheets and data frames quote what has spaces.
+TEST(Convert, CsvFieldsMayBeQuoted) {
+    const std::string burst =
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "5,s1,1.5,GPT-4,100,20,120,Conversation log\n";
+    const std::string quoted =
+        "\"Timestamp\",\"Session ID\",\"Elapsed time\",\"Model\",\"Request tokens\",\"Response tokens\",\"Total "
+        "tokens\",\"Log Type\"\n5,\"s1\",1.5,\"GPT-4\",100,20,\"120\",\"Conversation log\"\n";
+    EXPECT_EQ(read(quoted).report.format, Format::kBurstGpt);
+    EXPECT_EQ(read(quoted).trace, read(burst).trace);
+    EXPECT_EQ(
+        read("\"TIMESTAMP\",\"ContextTokens\",\"GeneratedTokens\"\n\"2023-11-16 18:15:46.6805900\",374,44\n").trace,
+        read("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n").trace);
+    EXPECT_THAT(message("\"Timestamp\",\"Model"), HasSubstr("t:1:"));
+}
+
+TEST(Convert, WhatALineLacksIsNamedAndNothingElse) {
+    EXPECT_THAT(message("{\"timestamp\": 0, \"input_length\": 5, \"hash_ids\": [1]}\n"),
+                HasSubstr("wanted a request with 'output_length'"));
+    EXPECT_THAT(message("{\"hash_ids\": []}\n"),
+                HasSubstr("wanted a request with 'timestamp', 'input_length' and 'output_length'"));
+    EXPECT_THAT(message("{\"input_length\": 5, \"output_length\": 5}\n"),
+                HasSubstr("wanted a request with 'timestamp'"));
+    EXPECT_THAT(message("{\"id\": \"a\", \"requests\": [{\"t\": 0, \"type\": \"n\", \"in\": 128, \"h\": [[1, 2]]}]}\n"),
+                HasSubstr("wanted a request with 'out'"));
+}
+
 // No line between two rows, of whatever it may consist, is passed over.
 TEST(Convert, NoLineIsSkipped) {
     const std::string line = mooncake_line(0, 1024, 1, "1, 2");

@@ -95,7 +95,9 @@ Result<traces::Trace> read_chat_log(const std::string& path, const std::string& 
     const uint32_t all_options = builder.add_options(options);
     text::WordCache cache;
     int64_t number = 0;
+    const auto is_blank = [](const std::string& line) { return line.find_first_not_of(" \t\r") == std::string::npos; };
     for (std::string line; (limit == 0 || number < limit) && std::getline(file, line);) {
+        if (is_blank(line) && (file >> std::ws).eof()) break;  // blank lines at the end are no conversations
         const std::string where = fmt::format("{}:{}", path, ++number);
         RETURN_IF_ERROR(reference::parse_strict_json(line, where));
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
